@@ -1,0 +1,71 @@
+"""Federated regret minimisation in tabular Markov decision processes.
+
+>>> from fed_ucbvi import FedUCBVI, run, synthetic
+>>> run(FedUCBVI(nu=100), synthetic(agents=4, eps_p=0.1), episodes=100).rounds > 0
+True
+
+Names are imported when first used, so that ``import fed_ucbvi`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from fed_ucbvi._version import __version__
+
+if TYPE_CHECKING:
+    from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
+    from fed_ucbvi.checkpoint import resume
+    from fed_ucbvi.environments import make_environment
+    from fed_ucbvi.environments.gridworld import gridworld
+    from fed_ucbvi.environments.synthetic import synthetic
+    from fed_ucbvi.errors import InputError
+    from fed_ucbvi.problem.federation import Federation
+    from fed_ucbvi.problem.kernel import Kernel
+    from fed_ucbvi.problem.mdp import MDP
+    from fed_ucbvi.results.run import Run
+    from fed_ucbvi.simulation import Caution, Interrupted, run
+
+_HOME = {
+    "MDP": "problem.mdp",
+    "Caution": "simulation",
+    "FedUCBVI": "algorithms.fed_ucbvi",
+    "Federation": "problem.federation",
+    "InputError": "errors",
+    "Interrupted": "simulation",
+    "Kernel": "problem.kernel",
+    "Run": "results.run",
+    "gridworld": "environments.gridworld",
+    "make_environment": "environments",
+    "resume": "checkpoint",
+    "run": "simulation",
+    "synthetic": "environments.synthetic",
+}
+
+__all__ = [
+    "MDP",
+    "Caution",
+    "FedUCBVI",
+    "Federation",
+    "InputError",
+    "Interrupted",
+    "Kernel",
+    "Run",
+    "__version__",
+    "gridworld",
+    "make_environment",
+    "resume",
+    "run",
+    "synthetic",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fed_ucbvi' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"fed_ucbvi.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,58 @@
+"""Numba with types, and with a cache that notices every edit.
+
+Numba keys a cached function on its own file only, so an edit to a function it calls in another file would
+go unnoticed. Here the cache folder carries a digest of all the package's sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numba
+from numba import prange
+
+__all__ = ["compiled", "compiled_parallel", "prange", "serial_and_parallel", "threads"]
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_PACKAGE = Path(__file__).parent
+
+
+def _digest_of_sources() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        stat = path.stat()
+        digest.update(f"{path.relative_to(_PACKAGE)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+if not numba.config.CACHE_DIR:
+    _writable = os.access(_PACKAGE, os.W_OK)
+    _base = _PACKAGE / "__pycache__" if _writable else Path.home() / ".cache" / "fed-ucbvi"
+    numba.config.CACHE_DIR = str(_base / f"compiled-{_digest_of_sources()}")
+
+
+def compiled(function: F) -> F:
+    """Compile to machine code, once; later processes load it from the cache."""
+    wrapped: F = numba.njit(cache=True, error_model="numpy")(function)
+    return wrapped
+
+
+def compiled_parallel(function: F) -> F:
+    """Like :func:`compiled`, with ``prange`` loops spread over the cores."""
+    wrapped: F = numba.njit(cache=True, error_model="numpy", parallel=True)(function)
+    return wrapped
+
+
+def serial_and_parallel(function: F) -> tuple[F, F]:
+    """The same function compiled twice: ``prange`` as a plain loop, and spread over the cores."""
+    return compiled(function), compiled_parallel(function)
+
+
+def threads() -> int:
+    """How many threads the parallel kernels may use (``NUMBA_NUM_THREADS``; by default the cores)."""
+    return int(numba.get_num_threads())

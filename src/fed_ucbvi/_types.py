@@ -1,0 +1,15 @@
+"""Array types. Axis order is (agent, step, state, action, next state) everywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+"""Probabilities, rewards and values."""
+CountArray = npt.NDArray[np.int64]
+"""Visits, transitions and budgets."""
+IndexArray = npt.NDArray[np.int32]
+"""States and actions, policies among them."""
+WordArray = npt.NDArray[np.uint64]
+"""Raw 64-bit words of the random generator."""

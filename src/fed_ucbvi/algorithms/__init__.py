@@ -1,0 +1,36 @@
+"""Algorithms by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
+from fed_ucbvi.errors import unknown_name
+
+ALGORITHMS: dict[str, type[Any]] = {FedUCBVI.name: FedUCBVI}
+"""Classes of parameters; each is a frozen dataclass that satisfies :class:`Algorithm`."""
+
+
+def make_algorithm(name: str, parameters: Mapping[str, object]) -> Algorithm[Any, Any]:
+    """The algorithm registered under ``name`` with these parameters.
+
+    >>> make_algorithm("fed-ucbvi", {"bonus": "theory"}).bonus
+    'theory'
+    """
+    if name not in ALGORITHMS:
+        raise unknown_name("algorithm", name, ALGORITHMS)
+    kind = ALGORITHMS[name]
+    known = [field.name for field in dataclasses.fields(kind)]
+    for key in parameters:
+        if key not in known:
+            raise unknown_name(f"parameter of {name}", key, known)
+    algorithm: Algorithm[Any, Any] = kind(**parameters)
+    return algorithm
+
+
+def parameters_of(algorithm: Algorithm[Any, Any]) -> dict[str, object]:
+    """The parameters, for the record."""
+    return dataclasses.asdict(algorithm)  # type: ignore[call-overload, no-any-return]

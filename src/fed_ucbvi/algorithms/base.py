@@ -1,0 +1,151 @@
+"""What an algorithm is: parameters, two states, and the messages between them.
+
+An algorithm is a frozen dataclass of parameters. The *server* state and the *agents* state (a fleet of m agents
+as arrays with a leading agent axis) are made by it and touched by nothing else. They meet only in messages, which
+are named tuples of arrays:
+
+1. ``broadcast`` (down): what the agents need for a round, the policy among it;
+2. ``budgets``: each agent works out when it will ask for synchronisation; the driver plays until someone does;
+3. ``absorb``: each agent adds the round's counts to its own;
+4. for each of the ``exchanges``: ``query`` (down), ``report`` (up), ``aggregate``.
+
+A simulation may do step 4 in one compiled piece (:meth:`Algorithm.synchronise`), with the same arithmetic in the
+same order, so that the result is the same to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+
+Array = npt.NDArray[Any]
+Message = tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What everyone knows before the run: S, A, H, M, T, eps_p and the seed."""
+
+    states: int
+    actions: int
+    horizon: int
+    agents: int
+    episodes: int
+    eps_p: float
+    seed: int
+
+
+class FleetTables(NamedTuple):
+    """What a fleet of m agents brings along.
+
+    Attributes:
+        agents: m.
+        successors: ``(steps, S, A, K)``, by which slot of which support transitions are counted.
+        rewards: ``(m or 1, steps, S, A)``; an agent reads its reward only where it has been.
+    """
+
+    agents: int
+    successors: IndexArray
+    rewards: FloatArray
+
+
+class Budgets(NamedTuple):
+    """When agents ask: ``visits[m,H,S]`` during the round, and by which rule ``[H,S]`` (an index into ``rules``)."""
+
+    visits: CountArray
+    rule: npt.NDArray[np.int8]
+
+
+class State(Protocol):
+    """Everything that changes during a run is in ``arrays``, in place; that is what a checkpoint keeps."""
+
+    def arrays(self) -> dict[str, Array]:
+        """The mutable arrays by name."""
+        ...
+
+
+class ServerState(State, Protocol):
+    """The server's side."""
+
+    @property
+    def policy(self) -> IndexArray:
+        """What everyone plays, ``(H, S)``."""
+        ...
+
+    @property
+    def V(self) -> FloatArray:
+        """The current estimate of the values, ``(H+1, S)``."""
+        ...
+
+
+ServerT = TypeVar("ServerT", bound=ServerState)
+AgentsT = TypeVar("AgentsT", bound=State)
+
+
+class Algorithm(Protocol[ServerT, AgentsT]):
+    """A federated algorithm; see the module's text for the order of calls."""
+
+    name: ClassVar[str]
+    rules: ClassVar[tuple[str, ...]]
+
+    def facts(self, setting: Setting) -> dict[str, float]:
+        """Constants in force, for the record (nu, for instance)."""
+        ...
+
+    def cautions(self, setting: Setting) -> list[str]:
+        """Plain warnings to give before the run."""
+        ...
+
+    def exchanges(self, setting: Setting) -> int:
+        """How many query-report pairs one synchronisation takes."""
+        ...
+
+    def new_server(self, setting: Setting) -> ServerT:
+        """The server before the first round."""
+        ...
+
+    def new_agents(self, setting: Setting, tables: FleetTables) -> AgentsT:
+        """A fleet before the first round."""
+        ...
+
+    def broadcast(self, server: ServerT) -> Message:
+        """Server to agents at the start of a round; the first array is the policy."""
+        ...
+
+    def budgets(self, agents: AgentsT, broadcast: Message) -> Budgets:
+        """Agent side: how many visits make each agent ask."""
+        ...
+
+    def absorb(self, agents: AgentsT, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
+        """Agent side: take in the round's counts."""
+        ...
+
+    def query(self, server: ServerT, exchange: int) -> Message:
+        """Server to agents, at the start of an exchange."""
+        ...
+
+    def report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
+        """Agents to server: arrays with a leading agent axis, one row a message."""
+        ...
+
+    def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
+        """Server side: take in the reports of all M agents, in agent order."""
+        ...
+
+    def synchronise(self, server: ServerT, agents: AgentsT) -> None:
+        """All exchanges of one synchronisation in one process."""
+        ...
+
+
+def exchange_messages(
+    algorithm: Algorithm[ServerT, AgentsT], server: ServerT, agents: AgentsT, setting: Setting
+) -> None:
+    """One synchronisation, message by message: what :meth:`Algorithm.synchronise` must equal bit for bit."""
+    for exchange in range(algorithm.exchanges(setting)):
+        query = algorithm.query(server, exchange)
+        algorithm.aggregate(server, algorithm.report(agents, query, exchange), exchange)

@@ -1,0 +1,513 @@
+"""Fed-UCBVI (the paper's Section 4 and appendix on pseudocode).
+
+Steps h run from 0 to H-1 here and from 1 to H in the paper. Exchange number e of a synchronisation handles step
+``h = H-1-e``: down goes ``V_{h+1}``; up come ``n^i_h``, ``P^i_h V_{h+1}``, ``P^i_h V_{h+1}^2`` and ``Q^i_h``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi._compile import compiled, prange, serial_and_parallel, threads
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting
+from fed_ucbvi.errors import InputError, check_choice
+from fed_ucbvi.sampling.philox import SERVER, philox, unit_interval
+from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
+
+BONUSES = ("practical", "theory", "corrected")
+AGGREGATIONS = ("weighted", "uniform")
+SYNCHRONISATIONS = ("mixture", "local", "global")
+CLIPS = ("horizon", "remaining")
+CHOICES = ("first", "random")
+
+WORK_WORTH_A_THREAD = 1 << 17
+"""Table entries (agents x states x actions x successors) of one step above which threads pay."""
+
+ROUNDING = 1e-14
+"""A variance below this share of the second moment is rounding error and counts as zero."""
+
+
+class Broadcast(NamedTuple):
+    """Down, at the start of a round: ``policy[H,S]`` and ``N[H,S,A]``."""
+
+    policy: IndexArray
+    N: CountArray
+
+
+class Query(NamedTuple):
+    """Down, for step h: ``V_{h+1}[S]``."""
+
+    V_next: FloatArray
+
+
+class Report(NamedTuple):
+    """Up, for step h, one row an agent: ``n``, ``P V``, ``P V^2`` and ``Q``, each ``(m, S, A)``."""
+
+    n: CountArray
+    PV: FloatArray
+    PV2: FloatArray
+    Q: FloatArray
+
+
+class UpdateRule(NamedTuple):
+    """How the server turns reports into Q, as numbers.
+
+    The bonus is ``(per_count + per_log * beta^c(N)) / N + sqrt(per_variance * Var / N)`` with
+    ``beta^c(N) = log_union + log(2 N + 1)``.
+    """
+
+    weighted: bool
+    per_count: float
+    per_log: float
+    log_union: float
+    per_variance: float
+    clip_remaining: bool
+    random_ties: bool
+    seed: np.uint64
+
+
+class Estimates(NamedTuple):
+    """What the server knows: ``N[H,S,A]``, ``Q[H,S,A]``, ``V[H+1,S]``, ``policy[H,S]`` and the number of updates."""
+
+    N: CountArray
+    Q: FloatArray
+    V: FloatArray
+    policy: IndexArray
+    updates: CountArray
+
+
+@dataclass
+class Server:
+    """The central server: it knows sums over agents, never a transition."""
+
+    estimates: Estimates
+    rule: UpdateRule
+
+    @property
+    def policy(self) -> IndexArray:
+        """What everyone plays, ``(H, S)``."""
+        return self.estimates.policy
+
+    @property
+    def V(self) -> FloatArray:
+        """Optimistic ``V[H+1,S]``."""
+        return self.estimates.V
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        return self.estimates._asdict()
+
+
+class Experience(NamedTuple):
+    """What m agents know: their counts, by which supports they count, and the rewards where they have been."""
+
+    visits: CountArray
+    transitions: CountArray
+    successors: IndexArray
+    rewards: FloatArray
+
+
+@dataclass
+class Agents:
+    """A fleet: each agent's own experience, and the buffers its messages are written to."""
+
+    experience: Experience
+    out: Report
+    asks: Budgets
+    nu: float
+    federation_size: int
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        return {"visits": self.experience.visits, "transitions": self.experience.transitions}
+
+
+@dataclass(frozen=True)
+class FedUCBVI:
+    """Parameters of Fed-UCBVI.
+
+    Args:
+        bonus: ``practical``: ``H/N + sqrt(Var/N)``, what the paper's experiments used; ``theory``:
+            ``eq:bonus_function`` as printed; ``corrected``: the same with ``11 beta^c`` multiplied by H, which the
+            proof of optimism needs. All give H where ``N <= 1``.
+        bonus_scale: factor on the bonus where ``N >= 2``.
+        aggregation: weights of the agents, ``weighted`` by ``n^i/N`` (``eq:aggergating_weights``) or
+            ``uniform``, ``1/M``; they average Q, ``P V`` and ``P V^2`` alike.
+        synchronisation: ``mixture`` of the local and the global doubling rule, split at nu, or one of them alone.
+        nu: the threshold; by default ``def:sdeltat``.
+        strict: compare with ``>`` as the main text does, not with ``>=`` as the appendix does.
+        clip: Q is at most H (``horizon``, the paper) or H-h+1 (``remaining``).
+        delta: failure probability, used by nu and by the theory's bonuses.
+        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
+        ties: among actions of equal Q take the ``first`` or a ``random`` one, drawn from the run's seed.
+
+    >>> FedUCBVI(bonus="theory").strict
+    False
+    """
+
+    name: ClassVar[str] = "fed-ucbvi"
+    rules: ClassVar[tuple[str, ...]] = ("local", "global")
+
+    bonus: str = "practical"
+    bonus_scale: float = 1.0
+    aggregation: str = "weighted"
+    synchronisation: str = "mixture"
+    nu: float | None = None
+    strict: bool = False
+    clip: str = "horizon"
+    delta: float = 0.05
+    initial_policy: str = "random"
+    ties: str = "first"
+
+    def __post_init__(self) -> None:
+        check_choice("bonus", self.bonus, BONUSES)
+        check_choice("aggregation", self.aggregation, AGGREGATIONS)
+        check_choice("synchronisation", self.synchronisation, SYNCHRONISATIONS)
+        check_choice("clip", self.clip, CLIPS)
+        check_choice("initial policy", self.initial_policy, CHOICES)
+        check_choice("rule for ties", self.ties, CHOICES)
+        if not (math.isfinite(self.bonus_scale) and self.bonus_scale >= 0):
+            raise InputError(f"bonus_scale must be a finite number of at least 0, got {self.bonus_scale}.")
+        if not 0 < self.delta < 1:
+            raise InputError(f"delta must lie strictly between 0 and 1, got {self.delta}.")
+        if self.nu is not None and not self.nu >= 0:
+            raise InputError(f"nu must be at least 0, got {self.nu}.")
+
+    def threshold(self, setting: Setting) -> float:
+        """Nu in force."""
+        if self.nu is not None:
+            return float(self.nu)
+        return threshold_nu(
+            setting.states,
+            setting.actions,
+            setting.horizon,
+            setting.agents,
+            setting.episodes,
+            setting.eps_p,
+            self.delta,
+        )
+
+    def facts(self, setting: Setting) -> dict[str, float]:
+        """Nu, for the record."""
+        return {"nu": self.threshold(setting)}
+
+    def cautions(self, setting: Setting) -> list[str]:
+        """A warning where the global rule can never fire, because ``N <= M T < nu``."""
+        nu, most = self.threshold(setting), setting.agents * setting.episodes
+        if self.synchronisation != "mixture" or most >= nu:
+            return []
+        return [
+            f"the global synchronisation rule can never fire: it needs N >= nu = {nu:,.0f}, but N is at most "
+            f"M T = {most:,}; every synchronisation will come from local doubling. "
+            "(Pass nu, or synchronisation='global', to see the global rule at work.)"
+        ]
+
+    def exchanges(self, setting: Setting) -> int:
+        """H, one for each step."""
+        return setting.horizon
+
+    def update_rule(self, setting: Setting) -> UpdateRule:
+        """The server's rule with the bonus of the chosen kind, scaled."""
+        S, A, H = setting.states, setting.actions, setting.horizon
+        c = self.bonus_scale
+        if self.bonus == "practical":
+            bonus = (c * H, 0.0, 0.0, c * c)
+        else:
+            star = beta_star(S, A, H, self.delta)
+            factor = 11.0 * (H if self.bonus == "corrected" else 1.0)
+            bonus = (c * 28.0 * star * H, c * factor, beta_common(S, A, H, self.delta, 0.0), c * c * 8.0 * star)
+        return UpdateRule(
+            self.aggregation == "weighted",
+            *bonus,
+            self.clip == "remaining",
+            self.ties == "random",
+            np.uint64(setting.seed),
+        )
+
+    def new_server(self, setting: Setting) -> Server:
+        """``N = 0``, ``Q = V = H`` and the initial policy."""
+        H, S, A = setting.horizon, setting.states, setting.actions
+        V = np.full((H + 1, S), float(H))
+        V[H] = 0.0
+        policy = np.zeros((H, S), dtype=np.int32)
+        if self.initial_policy == "random":
+            _random_policy(np.uint64(setting.seed), A, policy)
+        N, Q = np.zeros((H, S, A), dtype=np.int64), np.full((H, S, A), float(H))
+        return Server(Estimates(N, Q, V, policy, np.zeros(1, dtype=np.int64)), self.update_rule(setting))
+
+    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
+        """No visits yet."""
+        m, K = tables.agents, tables.successors.shape[3]
+        H, S, A = setting.horizon, setting.states, setting.actions
+        return Agents(
+            experience=Experience(
+                visits=np.zeros((m, H, S, A), dtype=np.int64),
+                transitions=np.zeros((m, H, S, A, K), dtype=np.int64),
+                successors=tables.successors,
+                rewards=tables.rewards,
+            ),
+            out=Report(np.zeros((m, S, A), dtype=np.int64), *(np.zeros((m, S, A)) for _ in range(3))),
+            asks=Budgets(np.zeros((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
+            nu=self.threshold(setting),
+            federation_size=setting.agents,
+        )
+
+    def broadcast(self, server: Server) -> Broadcast:
+        """``pi_(r)`` and ``N_(r)``."""
+        return Broadcast(server.estimates.policy, server.estimates.N)
+
+    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
+        """Visits in the round at which an agent asks (``eq:local_doubling_cond``, ``eq:global_est_doubling_cond``).
+
+        Local rule: ``n^i + v >= 2 n^i``, so ``v >= max(1, n^i)``. Global rule: ``N + M v >= 2 N``, so
+        ``v >= max(1, ceil(N/M))``.
+        """
+        policy, N = broadcast
+        _budgets(
+            agents.experience.visits,
+            N,
+            policy,
+            agents.nu,
+            SYNCHRONISATIONS.index(self.synchronisation),
+            self.strict,
+            agents.federation_size,
+            agents.asks.visits,
+            agents.asks.rule,
+        )
+        return agents.asks
+
+    def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
+        """``n^i_(r+1) = n^i_(r) +`` the round's counts."""
+        absorb = _absorb[transitions.size > WORK_WORTH_A_THREAD and threads() > 1]
+        absorb(policy, transitions, visits, agents.experience.transitions, agents.experience.visits)
+
+    def query(self, server: Server, exchange: int) -> Query:
+        """``V_{h+1}`` for ``h = H-1-exchange``."""
+        return Query(server.V[server.policy.shape[0] - exchange])
+
+    def report(self, agents: Agents, query: Message, exchange: int) -> Report:
+        """Agent side of step ``h = H-1-exchange``; pairs never visited report the uniform kernel and reward 0."""
+        h = agents.experience.visits.shape[1] - 1 - exchange
+        report = _report[_pays_threads(agents)]
+        report(h, agents.experience, query[0], True, agents.out)
+        return agents.out
+
+    def aggregate(self, server: Server, report: Message, exchange: int) -> None:
+        """Server side of step ``h = H-1-exchange``."""
+        h = server.policy.shape[0] - 1 - exchange
+        _aggregate(h, Report(*report), server.rule, server.estimates)
+
+    def synchronise(self, server: Server, agents: Agents) -> None:
+        """All H exchanges in one compiled piece.
+
+        With weighted aggregation a pair its agent never visited has weight zero, so that row is left unwritten.
+        """
+        fill = not server.rule.weighted
+        _synchronise(_pays_threads(agents), agents.experience, fill, agents.out, server.rule, server.estimates)
+
+
+def _pays_threads(agents: Agents) -> bool:
+    m, _, S, A, K = agents.experience.transitions.shape
+    return m * S * A * K > WORK_WORTH_A_THREAD and threads() > 1
+
+
+# ---------------------------------------------------------------------------------------------- agent side
+
+
+@compiled
+def _budgets(
+    visits: CountArray,
+    N: CountArray,
+    policy: IndexArray,
+    nu: float,
+    synchronisation: int,
+    strict: bool,
+    M: int,
+    out: CountArray,
+    rule: npt.NDArray[np.int8],
+) -> None:
+    m, H, S, _ = visits.shape
+    for h in range(H):
+        for s in range(S):
+            total = N[h, s, policy[h, s]]
+            local = total <= nu if strict else total < nu
+            rule[h, s] = 0 if synchronisation == 1 or (synchronisation == 0 and local) else 1
+    for i in range(m):
+        for h in range(H):
+            for s in range(S):
+                a = policy[h, s]
+                if rule[h, s] == 0:
+                    n = visits[i, h, s, a]
+                    out[i, h, s] = n + 1 if strict else max(1, n)
+                else:
+                    total = N[h, s, a]
+                    out[i, h, s] = total // M + 1 if strict else max(1, (total + M - 1) // M)
+
+
+def _absorb_python(
+    policy: IndexArray,
+    round_transitions: CountArray,
+    round_visits: CountArray,
+    transitions: CountArray,
+    visits: CountArray,
+) -> None:
+    m, H, S, K = round_transitions.shape
+    for i in prange(m):
+        for h in range(H):
+            for s in range(S):
+                n = round_visits[i, h, s]
+                if n > 0:
+                    a = policy[h, s]
+                    visits[i, h, s, a] += n
+                    for k in range(K):
+                        transitions[i, h, s, a, k] += round_transitions[i, h, s, k]
+
+
+def _report_python(h: int, experience: Experience, V_next: FloatArray, fill: bool, out: Report) -> None:
+    """``n``, ``P V``, ``P V^2`` and ``Q = r + P V`` of every agent at step h.
+
+    ``P V = sum_k n(s,a,s'_k) V(s'_k) / n(s,a)``; where ``n = 0`` the uniform kernel and reward 0, if ``fill``.
+    """
+    visits, transitions, successors, rewards = experience
+    n_out, PV, PV2, Q = out
+    m, _, S, A, K = transitions.shape
+    hk = h if successors.shape[0] > 1 else 0
+    hr = h if rewards.shape[1] > 1 else 0
+    mean, second = 0.0, 0.0
+    for s in range(S):
+        mean += V_next[s]
+        second += V_next[s] * V_next[s]
+    mean /= S
+    second /= S
+    for i in prange(m):
+        ir = i if rewards.shape[0] > 1 else 0
+        for s in range(S):
+            for a in range(A):
+                n = visits[i, h, s, a]
+                n_out[i, s, a] = n
+                if n > 0:
+                    x, y = 0.0, 0.0
+                    for k in range(K):
+                        v = V_next[successors[hk, s, a, k]]
+                        w = transitions[i, h, s, a, k] * v
+                        x += w
+                        y += w * v
+                    PV[i, s, a] = x / n
+                    PV2[i, s, a] = y / n
+                    Q[i, s, a] = rewards[ir, hr, s, a] + x / n
+                elif fill:
+                    PV[i, s, a] = mean
+                    PV2[i, s, a] = second
+                    Q[i, s, a] = mean
+
+
+_absorb = serial_and_parallel(_absorb_python)
+_report = serial_and_parallel(_report_python)
+_report_serial, _report_parallel = _report
+
+# --------------------------------------------------------------------------------------------- server side
+
+
+@compiled
+def _bonus(N: float, variance: float, horizon: int, rule: UpdateRule) -> float:
+    """``b(s,a)`` for a pair visited N times in all, whose next value has the given empirical variance."""
+    if N <= 1.0:
+        return float(horizon)
+    per_count = rule.per_count
+    if rule.per_log > 0.0:
+        per_count += rule.per_log * (rule.log_union + math.log(2.0 * N + 1.0))
+    return per_count / N + math.sqrt(rule.per_variance * variance / N)
+
+
+@compiled
+def _choose(Q: FloatArray, random_ties: bool, seed: np.uint64, rounds: int, place: int) -> int:
+    """A maximiser of ``Q[A]``: the first, or one drawn from (seed, round, step and state)."""
+    A = Q.shape[0]
+    best, equal = 0, 1
+    for a in range(1, A):
+        if Q[a] > Q[best]:
+            best, equal = a, 1
+        elif Q[a] == Q[best]:
+            equal += 1
+    if not random_ties or equal == 1:
+        return best
+    word, _, _, _ = philox(np.uint64(place), np.uint64(rounds), SERVER, np.uint64(0), seed, np.uint64(0))
+    skip = int(unit_interval(word) * equal)
+    for a in range(best, A):
+        if Q[a] == Q[best]:
+            if skip == 0:
+                return a
+            skip -= 1
+    return best
+
+
+@compiled
+def _random_policy(seed: np.uint64, actions: int, policy: IndexArray) -> None:
+    level = np.zeros(actions)
+    H, S = policy.shape
+    for h in range(H):
+        for s in range(S):
+            policy[h, s] = _choose(level, True, seed, 0, h * S + s)
+
+
+@compiled
+def _aggregate(h: int, report: Report, rule: UpdateRule, estimates: Estimates) -> None:
+    """``N``, ``Q``, ``V`` and the policy of step h from all agents' reports, summed in agent order.
+
+    ``Q = min(sum_i w^i Q^i + b, cap)`` with ``w^i = n^i/N`` or ``1/M``, ``Q = cap`` where ``N = 0``
+    (``eq:update_rule``); ``Var = sum_i w^i P^i V^2 - (sum_i w^i P^i V)^2``.
+    """
+    n, PV, PV2, local_Q = report
+    N, Q, V, policy, updates = estimates
+    m, S, A = n.shape
+    H = policy.shape[0]
+    cap = float(H - h) if rule.clip_remaining else float(H)
+    sums = np.zeros((3, S, A))
+    N[h] = 0
+    for i in range(m):
+        for s in range(S):
+            for a in range(A):
+                count = n[i, s, a]
+                N[h, s, a] += count
+                weight = float(count) if rule.weighted else 1.0
+                if weight > 0.0:
+                    sums[0, s, a] += weight * local_Q[i, s, a]
+                    sums[1, s, a] += weight * PV[i, s, a]
+                    sums[2, s, a] += weight * PV2[i, s, a]
+    if h == H - 1:
+        updates[0] += 1
+    for s in range(S):
+        for a in range(A):
+            total = float(N[h, s, a])
+            if total == 0.0:
+                Q[h, s, a] = cap
+                continue
+            weight = total if rule.weighted else float(m)
+            mean, second = sums[1, s, a] / weight, sums[2, s, a] / weight
+            variance = second - mean * mean
+            if variance < ROUNDING * second:
+                variance = 0.0
+            Q[h, s, a] = min(sums[0, s, a] / weight + _bonus(total, variance, H, rule), cap)
+        best = _choose(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
+        policy[h, s] = best
+        V[h, s] = Q[h, s, best]
+
+
+@compiled
+def _synchronise(
+    parallel: bool, experience: Experience, fill: bool, out: Report, rule: UpdateRule, estimates: Estimates
+) -> None:
+    """Both sides, step by step: what the messages would do, without the messages."""
+    V = estimates.V
+    for h in range(V.shape[0] - 2, -1, -1):
+        if parallel:
+            _report_parallel(h, experience, V[h + 1], fill, out)
+        else:
+            _report_serial(h, experience, V[h + 1], fill, out)
+        _aggregate(h, out, rule, estimates)

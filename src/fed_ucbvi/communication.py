@@ -1,0 +1,63 @@
+"""What crosses the line between agents and server, counted from the messages themselves.
+
+A round is: start (down: the broadcast with round and episode number), a request from every agent that asks (up),
+stop (down), then for each exchange a query (down) and a report (up). The last round ends with the end-of-training
+signal instead. Down-messages go to each of the M agents and are counted M times.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Algorithm, Message, Setting
+
+HEADER = np.zeros(2, dtype=np.int64)
+"""Round and episode number; also the whole of the stop and of the end signal."""
+REQUEST = np.zeros(6, dtype=np.int64)
+"""Round, episode, step, state, action and rule of a request for synchronisation."""
+
+
+class Traffic(NamedTuple):
+    """Messages and bytes, up (agents to server) and down."""
+
+    messages_up: int
+    messages_down: int
+    bytes_up: int
+    bytes_down: int
+
+
+def size(message: Message) -> int:
+    """Bytes of a message's arrays."""
+    return sum(array.nbytes for array in message)
+
+
+class Meter:
+    """The sizes of one algorithm's messages, taken from the arrays it sends."""
+
+    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, server: Any, agents: Any) -> None:
+        self.agents = setting.agents
+        self.start = HEADER.nbytes + size(algorithm.broadcast(server))
+        self.exchanges = algorithm.exchanges(setting)
+        self.queries = self.reports = 0
+        for exchange in range(self.exchanges):
+            query = algorithm.query(server, exchange)
+            report = algorithm.report(agents, query, exchange)
+            self.queries += size(query)
+            self.reports += size(report) // len(report[0])
+
+    def round(self, askers: int, last: bool) -> Traffic:
+        """The traffic of a round that ended with this many requests; ``last`` adds the end signal."""
+        M = self.agents
+        messages_up = bytes_up = 0
+        messages_down, bytes_down = M, M * self.start
+        if askers:
+            messages_up += askers + M * self.exchanges
+            bytes_up += askers * REQUEST.nbytes + M * self.reports
+            messages_down += M + M * self.exchanges
+            bytes_down += M * HEADER.nbytes + M * self.queries
+        if last:
+            messages_down += M
+            bytes_down += M * HEADER.nbytes
+        return Traffic(messages_up, messages_down, bytes_up, bytes_down)

@@ -1,0 +1,242 @@
+"""The episodes driver: trajectory by trajectory, compiled.
+
+The random number of step h in episode t of agent i is word ``(h + 1) mod 4`` of Philox block
+``(h + 1) // 4`` for key (seed, i) and episode t (word 0 of block 0 draws the initial state). A result therefore never
+depends on how the work was cut up, and an agent that ran ahead is rolled back by replaying.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fed_ucbvi._compile import compiled, compiled_parallel, prange, threads
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.drivers.base import Fleet, Stop, stopped
+from fed_ucbvi.sampling.philox import EPISODES, philox, unit_interval
+
+STEPS_PER_CALL = 1 << 24
+"""Compiled calls are cut here, so that Ctrl-C and the progress bar get a turn."""
+STEPS_WORTH_A_THREAD = 1 << 14
+"""An episode of all agents must have at least this many steps before threads pay."""
+
+
+class EpisodesDriver:
+    """Plays every trajectory. Exact, and the reference for the other drivers."""
+
+    name = "episodes"
+
+    def __init__(self, fleet: Fleet, cores: int | None = None) -> None:
+        self.fleet = fleet
+        self.transitions, self.visits = fleet.transitions, fleet.visits
+        _, steps, S, A, K = fleet.probabilities.shape
+        self._sizes = (fleet.horizon, S, A, K, steps)
+        self._tables = (
+            fleet.successors.reshape(-1),
+            cumulative(fleet.probabilities).reshape(-1),
+            cumulative(fleet.initial).reshape(-1),
+        )
+        self._counts = (fleet.transitions.reshape(-1), fleet.visits.reshape(-1))
+        available = threads() if cores is None else cores
+        self._parallel = available > 1 and len(fleet.visits) * fleet.horizon >= STEPS_WORTH_A_THREAD
+        self._blocks = available
+
+    def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
+        """Play until someone asks; see :class:`~fed_ucbvi.drivers.base.Driver`."""
+        self.fleet.visits.fill(0)
+        self.fleet.transitions.fill(0)
+        return stopped(self.fleet, budgets, self.extend(policy, budgets, first, most))
+
+    def extend(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
+        """Go on with the round whose counts are in the buffers; the number of episodes played."""
+        fleet = self.fleet
+        per_episode = len(fleet.visits) * fleet.horizon
+        chunk = max(1, STEPS_PER_CALL // per_episode)
+        played = 0
+        while played < most:
+            n = min(chunk, most - played)
+            done, asked = self._play(policy, budgets, first + played, n)
+            played += done
+            if asked:
+                break
+        return played
+
+    def _play(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> tuple[int, bool]:
+        fleet = self.fleet
+        arguments = (
+            *self._tables,
+            policy.reshape(-1),
+            budgets.reshape(-1),
+            self._sizes,
+            np.uint64(fleet.seed),
+            len(fleet.visits),
+            fleet.first_agent,
+            first,
+            most,
+            *self._counts,
+        )
+        if self._parallel:
+            return _play_in_blocks(*arguments, self._blocks)
+        return _play_together(*arguments)
+
+
+def cumulative(probabilities: FloatArray) -> FloatArray:
+    """Distribution functions along the last axis, exactly 1 from the last possible outcome on."""
+    table = np.cumsum(probabilities, axis=-1)
+    remaining = np.cumsum(probabilities[..., ::-1], axis=-1)[..., ::-1]
+    after = np.concatenate([remaining[..., 1:], np.zeros_like(remaining[..., :1])], axis=-1)
+    return np.ascontiguousarray(np.where(after <= 0.0, 1.0, np.minimum(table, 1.0)))
+
+
+@compiled
+def _pick(distribution: FloatArray, row: np.uint64, K: int, u: float) -> np.uint64:
+    """The first of the K slots from ``row`` on whose distribution function exceeds ``u``."""
+    if K <= 8:
+        slot = np.uint64(0)
+        for k in range(K - 1):
+            slot += np.uint64(u >= distribution[row + np.uint64(k)])
+        return slot
+    low, high = 0, K - 1
+    while low < high:
+        middle = (low + high) // 2
+        if u >= distribution[row + np.uint64(middle)]:
+            low = middle + 1
+        else:
+            high = middle
+    return np.uint64(low)
+
+
+@compiled
+def _play_episode(
+    successors: IndexArray,
+    cumulative_kernel: FloatArray,
+    cumulative_initial: FloatArray,
+    policy: IndexArray,
+    budgets: CountArray,
+    sizes: tuple[int, int, int, int, int],
+    seed: np.uint64,
+    i: int,
+    agent: int,
+    episode: int,
+    transitions: CountArray,
+    visits: CountArray,
+) -> bool:
+    """Add one episode of the fleet's i-th agent to its counts; did it reach a budget?
+
+    All arrays are flat and all indices unsigned, which spares the checks for negative ones.
+    """
+    H, S, A, K, steps = sizes
+    us, ua, uk, ui, zero = np.uint64(S), np.uint64(A), np.uint64(K), np.uint64(i), np.uint64(0)
+    layer = us * ua * uk
+    own = ui * layer * np.uint64(steps)
+    base = ui * us * np.uint64(H)
+    if steps == 1:
+        layer = zero
+    table, place_of_step = zero, zero
+    key, t = np.uint64(agent), np.uint64(episode)
+    w0, w1, w2, w3 = philox(t, zero, EPISODES, zero, seed, key)
+    s = _pick(cumulative_initial, ui * us, S, unit_interval(w0))
+    asked = False
+    for h in range(H):
+        position = (h + 1) & 3
+        if position == 0:
+            w0, w1, w2, w3 = philox(t, np.uint64((h + 1) >> 2), EPISODES, zero, seed, key)
+            word = w0
+        elif position == 1:
+            word = w1
+        elif position == 2:
+            word = w2
+        else:
+            word = w3
+        row = table + (s * ua + np.uint64(policy[place_of_step + s])) * uk
+        slot = _pick(cumulative_kernel, own + row, K, unit_interval(word))
+        place = base + place_of_step + s
+        transitions[place * uk + slot] += 1
+        seen = visits[place] + 1
+        visits[place] = seen
+        asked |= seen >= budgets[place]
+        s = np.uint64(successors[row + slot])
+        place_of_step += us
+        table += layer
+    return asked
+
+
+@compiled
+def _play_together(
+    successors: IndexArray,
+    cumulative_kernel: FloatArray,
+    cumulative_initial: FloatArray,
+    policy: IndexArray,
+    budgets: CountArray,
+    sizes: tuple[int, int, int, int, int],
+    seed: np.uint64,
+    agents: int,
+    first_agent: int,
+    first: int,
+    most: int,
+    transitions: CountArray,
+    visits: CountArray,
+) -> tuple[int, bool]:
+    """All agents in step, episode by episode; ``(episodes played, did anyone ask)``."""
+    for played in range(most):
+        asked = False
+        for i in range(agents):
+            asked |= _play_episode(
+                successors,
+                cumulative_kernel,
+                cumulative_initial,
+                policy,
+                budgets,
+                sizes,
+                seed,
+                i,
+                first_agent + i,
+                first + played,
+                transitions,
+                visits,
+            )
+        if asked:
+            return played + 1, True
+    return most, False
+
+
+@compiled_parallel
+def _play_in_blocks(
+    successors: IndexArray,
+    cumulative_kernel: FloatArray,
+    cumulative_initial: FloatArray,
+    policy: IndexArray,
+    budgets: CountArray,
+    sizes: tuple[int, int, int, int, int],
+    seed: np.uint64,
+    agents: int,
+    first_agent: int,
+    first: int,
+    most: int,
+    transitions: CountArray,
+    visits: CountArray,
+    blocks: int,
+) -> tuple[int, bool]:
+    """Like :func:`_play_together`, with the agents dealt out to threads one episode at a time."""
+    asked_in = np.zeros((blocks, 64), dtype=np.int64)  # a cache line each
+    for played in range(most):
+        for block in prange(blocks):
+            asked = False
+            for i in range(agents * block // blocks, agents * (block + 1) // blocks):
+                asked |= _play_episode(
+                    successors,
+                    cumulative_kernel,
+                    cumulative_initial,
+                    policy,
+                    budgets,
+                    sizes,
+                    seed,
+                    i,
+                    first_agent + i,
+                    first + played,
+                    transitions,
+                    visits,
+                )
+            asked_in[block, 0] = asked
+        if asked_in[:, 0].any():
+            return played + 1, True
+    return most, False

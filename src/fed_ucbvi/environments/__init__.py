@@ -1,0 +1,36 @@
+"""Environments by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from fed_ucbvi.environments.gridworld import gridworld
+from fed_ucbvi.environments.synthetic import synthetic
+from fed_ucbvi.errors import InputError, unknown_name
+from fed_ucbvi.problem.federation import Federation
+
+ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
+    "gridworld": gridworld,
+    "synthetic": synthetic,
+}
+"""Every builder takes ``agents``, ``eps_p``, ``seed`` and options of its own, and gives a federation."""
+
+
+def make_environment(name: str, **parameters: object) -> Federation:
+    """The environment registered under ``name``.
+
+    >>> make_environment("synthetic", agents=4, eps_p=0.2).agents
+    4
+    """
+    if name not in ENVIRONMENTS:
+        raise unknown_name("environment", name, ENVIRONMENTS)
+    builder = ENVIRONMENTS[name]
+    accepted = inspect.signature(builder).parameters
+    for key in parameters:
+        if key not in accepted:
+            raise unknown_name(f"option of {name}", key, accepted)
+    try:
+        return builder(**parameters)
+    except TypeError as error:
+        raise InputError(f"{name}: {error}") from error

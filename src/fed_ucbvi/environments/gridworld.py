@@ -1,0 +1,166 @@
+"""The paper's GridWorld, for any size, walls, start and goals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.kernel import Kernel
+
+Cell = tuple[int, int]
+
+ACTIONS = ("left", "right", "down", "up")
+MOVES: tuple[Cell, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0))
+
+
+def gridworld(
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    rows: int = 3,
+    columns: int = 3,
+    walls: Iterable[Cell] | None = None,
+    start: Cell = (0, 0),
+    goals: Iterable[Cell] | None = None,
+    success: float = 0.8,
+    horizon: int = 10,
+) -> Federation:
+    """GridWorld of the paper's Section 5 with the paper's values as defaults.
+
+    Under the common kernel a move goes to the intended square with probability ``success`` and otherwise to
+    another free neighbouring square, evenly; a move into a wall or out of the grid stays put. Agent i's
+    individual kernel moves to the free neighbours with weights uniform on (0,1), normalised, drawn anew for
+    every (square, action). Every step spent in a goal pays 1; goals are not terminal.
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1).
+        seed: of the individual kernels; agent i's kernel depends on ``(seed, i)`` alone, neither on M nor on
+            eps_p.
+        rows: height of the grid.
+        columns: width of the grid.
+        walls: squares (row, column) nobody can enter; by default the centre (1,1) of the 3 x 3 grid, none for
+            other sizes.
+        start: where every episode begins.
+        goals: squares that pay; by default the last one, (rows-1, columns-1).
+        success: probability of moving as intended.
+        horizon: H.
+
+    >>> world = gridworld(agents=2, eps_p=0.1)
+    >>> world.states, world.actions, world.horizon
+    (8, 4, 10)
+    """
+    M = check_positive_integer("agents", agents)
+    R = check_positive_integer("rows", rows)
+    C = check_positive_integer("columns", columns)
+    check_integer("seed", seed)
+    if not 0.0 <= success <= 1.0:
+        raise InputError(f"success must be a probability in [0, 1], got {success}.")
+    default_walls: list[Cell] = [(1, 1)] if (R, C) == (3, 3) else []
+    blocked = _cells("walls", default_walls if walls is None else walls, R, C)
+    paying = _cells("goals", [(R - 1, C - 1)] if goals is None else goals, R, C)
+    (first,) = _cells("start", [start], R, C)
+    free = [(r, c) for r in range(R) for c in range(C) if (r, c) not in blocked]
+    number = {cell: s for s, cell in enumerate(free)}
+    for name, cells in (("start", [first]), ("goals", sorted(paying))):
+        for cell in cells:
+            if cell in blocked:
+                raise InputError(f"{name} {cell} lies in a wall.")
+    neighbours = [_neighbours(cell, number) for cell in free]
+    common = _common_kernel(neighbours, success)
+    individual = [_individual_kernel(common, neighbours, np.random.default_rng([seed, i])) for i in range(M)]
+    rewards = np.zeros((len(free), len(MOVES)))
+    rewards[[number[cell] for cell in paying]] = 1.0
+    parameters = {
+        "agents": M,
+        "eps_p": float(eps_p),
+        "seed": int(seed),
+        "rows": R,
+        "columns": C,
+        "walls": [list(cell) for cell in sorted(blocked)],
+        "start": list(first),
+        "goals": [list(cell) for cell in sorted(paying)],
+        "success": float(success),
+        "horizon": int(horizon),
+    }
+    return Federation.mixture(
+        common,
+        individual,
+        eps_p,
+        rewards=rewards,
+        initial=number[first],
+        horizon=horizon,
+        description={"name": "gridworld", **parameters},
+        layout={
+            "rows": R,
+            "columns": C,
+            "cells": [list(cell) for cell in free],
+            "start": list(first),
+            "goals": [list(cell) for cell in sorted(paying)],
+            "moves": [list(move) for move in MOVES],
+        },
+    )
+
+
+def _cells(name: str, cells: Iterable[Cell], rows: int, columns: int) -> set[Cell]:
+    checked = set()
+    for cell in cells:
+        pair = tuple(cell)
+        if len(pair) != 2:
+            raise InputError(f"{name}: {cell!r} is not a (row, column) pair.")
+        r, c = (check_integer(f"{name}: a coordinate", x, at_least=-(10**9)) for x in pair)
+        if not (0 <= r < rows and 0 <= c < columns):
+            raise InputError(f"{name}: {(r, c)} lies outside the {rows} x {columns} grid.")
+        checked.add((r, c))
+    return checked
+
+
+def _neighbours(cell: Cell, number: dict[Cell, int]) -> list[int | None]:
+    """The state each action aims at, or None where that square is a wall or outside."""
+    return [number.get((cell[0] + dr, cell[1] + dc)) for dr, dc in MOVES]
+
+
+def _support(neighbours: list[list[int | None]]) -> IndexArray:
+    """Successors ``(1, S, A, K)``: the square and its free neighbours, ascending, padded with the last."""
+    reachable = [sorted({s, *(n for n in aims if n is not None)}) for s, aims in enumerate(neighbours)]
+    width = max(len(row) for row in reachable)
+    table = np.array([row + row[-1:] * (width - len(row)) for row in reachable], dtype=np.int32)
+    return np.repeat(table[None, :, None, :], len(MOVES), axis=2)
+
+
+def _common_kernel(neighbours: list[list[int | None]], success: float) -> Kernel:
+    support = _support(neighbours)
+    probabilities = np.zeros(support.shape)
+    for s, aims in enumerate(neighbours):
+        slot = {int(successor): k for k, successor in reversed(list(enumerate(support[0, s, 0])))}
+        reachable = [n for n in aims if n is not None]
+        for a, aim in enumerate(aims):
+            row = probabilities[0, s, a]
+            others = [n for n in reachable if n != aim]
+            if aim is None:
+                row[slot[s]] = 1.0
+            elif not others:
+                row[slot[aim]] = 1.0
+            else:
+                row[slot[aim]] = success
+                for other in others:
+                    row[slot[other]] = (1.0 - success) / len(others)
+    return Kernel(support, probabilities)
+
+
+def _individual_kernel(common: Kernel, neighbours: list[list[int | None]], rng: np.random.Generator) -> Kernel:
+    support = common.successors
+    allowed = np.zeros(support.shape, dtype=bool)
+    for s, aims in enumerate(neighbours):
+        reachable = [n for n in aims if n is not None] or [s]
+        seen: set[int] = set()
+        for k, successor in enumerate(support[0, s, 0].tolist()):
+            allowed[0, s, :, k] = successor in reachable and successor not in seen
+            seen.add(successor)
+    weights: FloatArray = np.where(allowed, 1.0 - rng.random(support.shape), 0.0)
+    return Kernel(support, weights / weights.sum(axis=-1, keepdims=True))

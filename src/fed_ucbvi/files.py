@@ -1,0 +1,89 @@
+"""Writing files so that nothing half-written is ever left under its final name."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fed_ucbvi.errors import InputError
+
+MANIFEST = "manifest.json"
+
+
+def check_free(folder: Path, *, overwrite: bool) -> None:
+    """Raise unless ``folder`` may be written: it is absent, empty, or ours and ``overwrite`` was said."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not folder.is_dir():
+        raise InputError(f"{folder} exists and is not a folder; choose another name.")
+    if not overwrite:
+        raise InputError(f"{folder} exists; choose another name, or allow overwriting it (--overwrite).")
+    try:
+        read_manifest(folder)
+    except InputError as error:
+        raise InputError(
+            f"{folder} was not written by fed-ucbvi, so it is not overwritten ({error}); "
+            "choose another name or remove it yourself."
+        ) from error
+
+
+@contextmanager
+def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A temporary folder that becomes ``folder`` when the block ends well and vanishes when it does not."""
+    check_free(folder, overwrite=overwrite)
+    folder = folder.absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = folder.parent / f".{folder.name}.partial-{os.getpid()}"
+    old = folder.parent / f".{folder.name}.old-{os.getpid()}"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    try:
+        yield draft
+        if folder.exists():
+            folder.rename(old)
+        draft.rename(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A temporary name beside ``path`` that replaces it when the block ends well."""
+    draft = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
+    """Write ``manifest.json``."""
+    text = json.dumps(content, indent=1, allow_nan=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
+    """The manifest of a folder written by this package, of one ``kind`` if said."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise InputError(f"{folder} holds no {MANIFEST}: it is not something fed-ucbvi saved.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is damaged: {error}.") from error
+    written = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(written, str) or not written.startswith("fed-ucbvi/"):
+        raise InputError(f"{path} is another program's file.")
+    if kind is not None and written != kind:
+        raise InputError(f"{folder} holds a {written}, but a {kind} is needed.")
+    return dict(content)

@@ -1,0 +1,1 @@
+"""The problem: kernels, MDPs, federations and how different their agents are."""

@@ -1,0 +1,211 @@
+"""A federation: M agents' MDPs and the common MDP they are compared on (``eq:comMDP``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi.errors import InputError, check_choice
+from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
+from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, frozen_indices
+from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards, horizon_of
+
+REFERENCES = ("overlap", "mean")
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """M finite-horizon MDPs on the same states and actions, with the common MDP.
+
+    Build one with :meth:`mixture` or :meth:`from_mdps`; the constructor takes what those two computed.
+
+    Attributes:
+        successors: next states ``(steps, S, A, K)``, shared by all agents (the union of their supports).
+        probabilities: ``(M, steps, S, A, K)``.
+        rewards: ``(M, steps, S, A)``, or ``(1, steps, S, A)`` where all agents have the same.
+        initial: ``(M, S)``.
+        common: the common MDP, whose reward is the agents' mean and whose kernel is the common one.
+        eps_p: the eps_p of Assumption 1; 1 where the assumption fails.
+        eps_r: the eps_r of Assumption 2.
+        description: name and parameters of the environment, for the record.
+        layout: how to draw the states, for environments that live on a grid.
+    """
+
+    successors: IndexArray
+    probabilities: FloatArray
+    rewards: FloatArray
+    initial: FloatArray
+    common: MDP
+    eps_p: float
+    eps_r: float
+    description: Mapping[str, object] = field(default_factory=dict)
+    layout: Mapping[str, object] | None = None
+
+    @property
+    def agents(self) -> int:
+        """M."""
+        return int(self.probabilities.shape[0])
+
+    @property
+    def states(self) -> int:
+        """S."""
+        return self.common.states
+
+    @property
+    def actions(self) -> int:
+        """A."""
+        return self.common.actions
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        return self.common.horizon
+
+    def agent(self, i: int) -> MDP:
+        """The MDP of agent ``i`` (from 0)."""
+        reward = self.rewards[i if self.rewards.shape[0] > 1 else 0]
+        return MDP(Kernel(self.successors, self.probabilities[i]), reward, self.initial[i], self.horizon)
+
+    @classmethod
+    def mixture(
+        cls,
+        common: Kernel | npt.ArrayLike,
+        individual: Sequence[Kernel | npt.ArrayLike],
+        eps_p: float,
+        *,
+        rewards: npt.ArrayLike,
+        initial: npt.ArrayLike | int,
+        horizon: int | None = None,
+        description: Mapping[str, object] | None = None,
+        layout: Mapping[str, object] | None = None,
+    ) -> Federation:
+        """Agents made by Assumption 1: ``P^i = (1 - eps_p) P^c + eps_p P^{ind,i}``.
+
+        Args:
+            common: the common kernel, ``[S,A,S]``, ``[H,S,A,S]`` or a :class:`Kernel`.
+            individual: one such kernel for each of the M agents.
+            eps_p: in ``[0,1)``.
+            rewards: ``[S,A]`` or ``[H,S,A]`` for all agents alike, or ``[M,H,S,A]`` (``[M,1,S,A]`` where
+                stationary) for each its own.
+            initial: one distribution ``[S]`` or state for all, or ``[M,S]``.
+            horizon: ``H`` where kernels and rewards are stationary.
+            description: name and parameters, for the record.
+            layout: how to draw the states.
+        """
+        eps = check_eps_p(eps_p)
+        if len(individual) == 0:
+            raise InputError("a federation needs at least one agent; individual kernels are an empty list.")
+        kernels = [k if isinstance(k, Kernel) else Kernel.from_dense(k) for k in (common, *individual)]
+        successors, stacked = align(kernels)
+        probabilities = (1.0 - eps) * stacked[0] + eps * stacked[1:]
+        probabilities /= probabilities.sum(axis=-1, keepdims=True)
+        return cls._assemble(
+            successors,
+            probabilities,
+            Kernel(successors, stacked[0]),
+            rewards,
+            initial,
+            horizon,
+            eps,
+            description,
+            layout,
+        )
+
+    @classmethod
+    def from_mdps(
+        cls,
+        mdps: Sequence[MDP],
+        *,
+        reference: str = "overlap",
+        description: Mapping[str, object] | None = None,
+        layout: Mapping[str, object] | None = None,
+    ) -> Federation:
+        """Any list of MDPs; eps_p and eps_r are computed.
+
+        ``reference="overlap"`` takes the normalised minimum of the agents' kernels as the common kernel, which
+        attains the smallest eps_p; it fails where some ``(h,s,a)`` has no overlap. ``reference="mean"`` takes
+        the mean kernel; eps_p is still the smallest of Assumption 1 (1 where that fails).
+        """
+        check_choice("reference kernel", reference, REFERENCES)
+        if len(mdps) == 0:
+            raise InputError("a federation needs at least one agent; the list of MDPs is empty.")
+        horizons = {mdp.horizon for mdp in mdps}
+        if len(horizons) > 1:
+            raise InputError(f"all agents must have the same horizon; got {sorted(horizons)}.")
+        successors, probabilities = align([mdp.kernel for mdp in mdps])
+        shared = overlap(probabilities)
+        if reference == "mean":
+            common = Kernel(successors, probabilities.mean(axis=0))
+        elif float(shared.mass.min()) <= 0.0:
+            h, s, a = (int(i) for i in np.argwhere(shared.mass <= 0)[0])
+            raise InputError(
+                f"Assumption 1 fails: at (h={h}, s={s}, a={a}) no next state is possible for every agent, so "
+                'there is no common kernel. Pass reference="mean" to compare with the mean kernel instead.'
+            )
+        else:
+            common = Kernel(successors, shared.minimum / shared.mass[..., None])
+        steps = max(mdp.rewards.shape[0] for mdp in mdps)
+        rewards = np.stack([np.broadcast_to(mdp.rewards, (steps, *mdp.rewards.shape[1:])) for mdp in mdps])
+        if (rewards == rewards[0]).all():
+            rewards = rewards[:1]
+        initial = np.stack([mdp.initial for mdp in mdps])
+        return cls._assemble(
+            successors,
+            probabilities,
+            common,
+            rewards,
+            initial,
+            horizons.pop(),
+            shared.eps_p,
+            description,
+            layout,
+        )
+
+    @classmethod
+    def _assemble(
+        cls,
+        successors: IndexArray,
+        probabilities: FloatArray,
+        common: Kernel,
+        rewards: npt.ArrayLike,
+        initial: npt.ArrayLike | int,
+        horizon: int | None,
+        eps_p: float,
+        description: Mapping[str, object] | None,
+        layout: Mapping[str, object] | None,
+    ) -> Federation:
+        agents, steps, states, actions, _ = probabilities.shape
+        table = np.asarray(rewards, dtype=np.float64)
+        tables = table if table.ndim == 4 else table[None]
+        if tables.shape[0] not in (1, agents):
+            raise InputError(f"rewards are given for {tables.shape[0]} agents, kernels for {agents}.")
+        checked = np.stack([check_rewards(one, states, actions) for one in tables])
+        starts = np.asarray(initial)
+        if starts.ndim == 2 and starts.shape[0] != agents:
+            raise InputError(f"initial distributions are given for {starts.shape[0]} agents, kernels for {agents}.")
+        rows = starts if starts.ndim == 2 else [initial] * agents
+        mu = np.stack([check_initial(row, states) for row in rows])
+        H = horizon_of(steps, checked.shape[1], horizon)
+        return cls(
+            successors=frozen_indices(successors),
+            probabilities=frozen_floats(probabilities),
+            rewards=frozen_floats(checked),
+            initial=frozen_floats(mu),
+            common=MDP(common, checked.mean(axis=0), mu.mean(axis=0), H),
+            eps_p=eps_p,
+            eps_r=reward_gap(checked),
+            description=dict(description or {"name": "custom"}),
+            layout=layout,
+        )
+
+
+def check_eps_p(eps_p: float) -> float:
+    """Return eps_p as a float, or raise unless it lies in [0, 1)."""
+    value = float(eps_p)
+    if not 0.0 <= value < 1.0:
+        raise InputError(f"eps_p must lie in [0, 1) (Assumption 1), got {eps_p}.")
+    return value

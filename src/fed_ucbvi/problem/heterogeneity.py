@@ -1,0 +1,46 @@
+"""How different the agents are: the smallest eps_p of Assumption 1 and eps_r of Assumption 2."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fed_ucbvi._types import FloatArray
+
+ROUNDING = 1e-13
+"""Overlaps this close to one count as one: the agents' kernels are the same up to rounding."""
+
+
+class Overlap(NamedTuple):
+    """The common part of the agents' kernels.
+
+    ``minimum[h,s,a,k]`` is ``min_i P^i``; ``mass[h,s,a]`` its sum over next states.
+    """
+
+    minimum: FloatArray
+    mass: FloatArray
+
+    @property
+    def eps_p(self) -> float:
+        """The smallest eps_p for which Assumption 1 holds, ``1 - min_{h,s,a} mass``; 1 means that it fails.
+
+        Assumption 1 asks for one kernel with ``(1 - eps_p) P^c <= P^i`` for all i. Summing over next states
+        gives ``1 - eps_p <= mass``, and ``P^c = minimum / mass`` reaches it.
+        """
+        least = float(self.mass.min())
+        return 0.0 if least >= 1.0 - ROUNDING else 1.0 - least
+
+
+def overlap(probabilities: FloatArray) -> Overlap:
+    """The overlap of ``probabilities[M,steps,S,A,K]``, kernels on one support.
+
+    >>> import numpy as np
+    >>> overlap(np.array([[[[[0.9, 0.1]]]], [[[[0.7, 0.3]]]]])).eps_p.__round__(12)
+    0.2
+    """
+    minimum = probabilities.min(axis=0)
+    return Overlap(minimum, minimum.sum(axis=-1))
+
+
+def reward_gap(rewards: FloatArray) -> float:
+    """eps_r of Assumption 2: ``max_{i,j} ||r^i - r^j||_inf`` of ``rewards[M,steps,S,A]``."""
+    return float((rewards.max(axis=0) - rewards.min(axis=0)).max())

@@ -1,0 +1,188 @@
+"""Transition kernels stored by support.
+
+A kernel ``P_h(s'|s,a)`` is kept as the successors of each ``(h,s,a)`` and their probabilities, padded to the
+largest support ``K <= S``. A stationary kernel has a step axis of length one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi.errors import InputError
+
+TOLERANCE = 1e-9
+"""How far a row of a kernel may be from summing to one."""
+
+
+def frozen_floats(array: npt.ArrayLike) -> FloatArray:
+    """A contiguous read-only copy as float64."""
+    copy = np.array(array, dtype=np.float64, order="C", copy=True)
+    copy.setflags(write=False)
+    return copy
+
+
+def frozen_indices(array: npt.ArrayLike) -> IndexArray:
+    """A contiguous read-only copy as int32."""
+    copy = np.array(array, dtype=np.int32, order="C", copy=True)
+    copy.setflags(write=False)
+    return copy
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """``P_h(s'|s,a)`` as ``successors`` and ``probabilities``, both of shape ``(steps, S, A, K)``.
+
+    ``steps`` is 1 for a stationary kernel and the horizon otherwise. Successors of a row are distinct and
+    ascending; padding repeats the row's last successor with probability zero.
+    """
+
+    successors: IndexArray
+    probabilities: FloatArray
+
+    def __post_init__(self) -> None:
+        successors, probabilities = np.asarray(self.successors), np.asarray(self.probabilities)
+        if successors.ndim != 4 or successors.shape != probabilities.shape:
+            raise InputError(
+                "successors and probabilities must both have shape (steps, S, A, K); "
+                f"got {successors.shape} and {probabilities.shape}."
+            )
+        if 0 in successors.shape:
+            raise InputError(f"a kernel needs at least one state and one action, got shape {successors.shape}.")
+        states = successors.shape[1]
+        if successors.min() < 0 or successors.max() >= states:
+            raise InputError(f"successors must be states 0..{states - 1}.")
+        step = np.diff(successors, axis=3)
+        if (step < 0).any() or ((step == 0) & (probabilities[..., 1:] > 0)).any():
+            raise InputError("the successors of a row must ascend, without repeats except in the padding.")
+        object.__setattr__(self, "successors", frozen_indices(successors))
+        object.__setattr__(self, "probabilities", frozen_floats(_checked_rows(probabilities)))
+
+    @classmethod
+    def from_dense(cls, table: npt.ArrayLike) -> Kernel:
+        """A kernel from ``P[S,A,S]`` (stationary) or ``P[H,S,A,S]``.
+
+        >>> Kernel.from_dense([[[0.5, 0.5]], [[0.0, 1.0]]]).states
+        2
+        """
+        dense = np.asarray(table, dtype=np.float64)
+        if dense.ndim == 3:
+            dense = dense[None]
+        if dense.ndim != 4 or dense.shape[1] != dense.shape[3]:
+            raise InputError(
+                "a kernel must have shape (S, A, S), or (H, S, A, S) if it depends on the step; "
+                f"got {np.shape(table)}."
+            )
+        if dense.size == 0:
+            raise InputError(f"a kernel needs at least one state and one action, got shape {np.shape(table)}.")
+        _checked_rows(dense)
+        positive = dense > 0
+        width = max(1, int(positive.sum(axis=3).max()))
+        order = np.argsort(~positive, axis=3, kind="stable")[..., :width]
+        probabilities = np.take_along_axis(dense, order, axis=3)
+        return cls(_padded(order, probabilities > 0), probabilities)
+
+    @property
+    def steps(self) -> int:
+        """1 if stationary, otherwise the horizon."""
+        return int(self.successors.shape[0])
+
+    @property
+    def states(self) -> int:
+        """S."""
+        return int(self.successors.shape[1])
+
+    @property
+    def actions(self) -> int:
+        """A."""
+        return int(self.successors.shape[2])
+
+    @property
+    def width(self) -> int:
+        """K, the size of the largest support."""
+        return int(self.successors.shape[3])
+
+    def dense(self) -> FloatArray:
+        """The table ``P[steps, S, A, S]``."""
+        table = np.zeros((self.steps, self.states, self.actions, self.states))
+        for k in range(self.width):
+            slot = self.successors[..., k : k + 1].astype(np.int64)
+            np.put_along_axis(table, slot, np.take_along_axis(table, slot, 3) + self.probabilities[..., k : k + 1], 3)
+        return table
+
+
+def _checked_rows(rows: npt.NDArray[np.generic]) -> FloatArray:
+    """The rows rescaled to sum to exactly one, or an error naming the first bad row."""
+    probabilities = np.asarray(rows, dtype=np.float64)
+    bad = ~np.isfinite(probabilities)
+    if bad.any():
+        raise InputError(f"{_row_name(bad)} of the kernel holds a value that is not a finite number.")
+    bad = probabilities < 0
+    if bad.any():
+        raise InputError(f"{_row_name(bad)} of the kernel holds a negative probability.")
+    totals = probabilities.sum(axis=3, keepdims=True)
+    bad = np.abs(totals - 1.0) > TOLERANCE
+    if bad.any():
+        index = tuple(np.argwhere(bad)[0])
+        raise InputError(
+            f"{_row_name(bad)} of the kernel sums to {totals[index]:.9g}, not to 1; "
+            "divide each row P[h,s,a,:] by its sum."
+        )
+    return np.asarray(probabilities / totals)
+
+
+def _row_name(bad: npt.NDArray[np.bool_]) -> str:
+    h, s, a = (int(i) for i in np.argwhere(bad)[0][:3])
+    return f"row (h={h}, s={s}, a={a})"
+
+
+def _padded(successors: npt.NDArray[np.integer], used: npt.NDArray[np.bool_]) -> IndexArray:
+    """Successors with the unused slots repeating the row's last used one (slots are used from the left)."""
+    last = np.maximum(used.sum(axis=-1, keepdims=True) - 1, 0)
+    slots = np.minimum(np.arange(successors.shape[-1]), last)
+    return np.take_along_axis(successors, slots, axis=-1).astype(np.int32)
+
+
+def align(kernels: Sequence[Kernel]) -> tuple[IndexArray, FloatArray]:
+    """Several kernels on one support: ``successors[steps,S,A,K]`` and ``probabilities[len,steps,S,A,K]``.
+
+    The support of a row is the union of the kernels' supports there, ascending.
+    """
+    shapes = {(kernel.states, kernel.actions) for kernel in kernels}
+    if len(shapes) != 1:
+        raise InputError(f"all kernels must have the same states and actions; got (S, A) in {sorted(shapes)}.")
+    steps = max(kernel.steps for kernel in kernels)
+    if any(kernel.steps not in (1, steps) for kernel in kernels):
+        raise InputError(f"step-dependent kernels must share one horizon; got {[k.steps for k in kernels]}.")
+    states, actions = kernels[0].states, kernels[0].actions
+    layouts = {kernel.successors.tobytes(): kernel.successors for kernel in kernels}
+    if len(layouts) == 1:
+        successors: IndexArray = kernels[0].successors
+        stacked = np.stack([kernel.probabilities for kernel in kernels])
+        return successors, stacked
+    present = np.zeros((steps, states, actions, states), dtype=bool)
+    for kernel in kernels:
+        for k in range(kernel.width):
+            row = (steps, states, actions, 1)
+            used = np.broadcast_to(kernel.probabilities[..., k : k + 1] > 0, row)
+            slot = np.broadcast_to(kernel.successors[..., k : k + 1].astype(np.int64), row)
+            np.put_along_axis(present, slot, np.take_along_axis(present, slot, 3) | used, 3)
+    width = int(present.sum(axis=3).max())
+    order = np.argsort(~present, axis=3, kind="stable")[..., :width]
+    used_slots = np.take_along_axis(present, order, axis=3)
+    successors = _padded(order, used_slots)
+    position = np.cumsum(present, axis=3, dtype=np.int32) - 1
+    probabilities = np.zeros((len(kernels), steps, states, actions, width))
+    for i, kernel in enumerate(kernels):
+        for k in range(kernel.width):
+            slot = np.broadcast_to(kernel.successors[..., k : k + 1], (steps, states, actions, 1))
+            mass = np.broadcast_to(kernel.probabilities[..., k : k + 1], slot.shape)
+            where = np.take_along_axis(position, slot.astype(np.int64), 3).astype(np.int64)
+            where = np.maximum(where, 0)
+            present_mass = np.take_along_axis(probabilities[i], where, 3)
+            np.put_along_axis(probabilities[i], where, present_mass + mass, 3)
+    return successors, probabilities

@@ -1,0 +1,150 @@
+"""A finite-horizon Markov decision process as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
+from fed_ucbvi.problem.kernel import TOLERANCE, Kernel, frozen_floats
+
+
+class Solution(NamedTuple):
+    """What exact solving gives: ``Q*[H,S,A]``, ``V*[H+1,S]`` (``V*_{H+1} = 0``) and an optimal policy ``[H,S]``."""
+
+    Q: FloatArray
+    V: FloatArray
+    policy: IndexArray
+
+
+@dataclass(frozen=True, eq=False)
+class MDP:
+    """``(S, A, H, P, r)`` of the paper's Section 3 with an initial distribution.
+
+    Args:
+        kernel: ``P[S,A,S]`` (stationary), ``P[H,S,A,S]``, or a :class:`Kernel` stored by support.
+        rewards: ``r[S,A]`` (stationary) or ``r[H,S,A]``, deterministic, in ``[0,1]``.
+        initial: distribution ``mu[S]`` of the first state, or the first state itself.
+        horizon: ``H``; may be left out where the kernel or the reward depends on the step.
+
+    >>> coin = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], initial=0, horizon=3)
+    >>> coin.solve().V[0]
+    array([1.25, 3.  ])
+    """
+
+    kernel: Kernel
+    rewards: FloatArray
+    initial: FloatArray
+    horizon: int
+
+    def __init__(
+        self,
+        kernel: Kernel | npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        initial: npt.ArrayLike | int,
+        horizon: int | None = None,
+    ) -> None:
+        stored = kernel if isinstance(kernel, Kernel) else Kernel.from_dense(kernel)
+        table = check_rewards(rewards, stored.states, stored.actions)
+        steps = horizon_of(stored.steps, table.shape[0], horizon)
+        object.__setattr__(self, "kernel", stored)
+        object.__setattr__(self, "rewards", table)
+        object.__setattr__(self, "initial", check_initial(initial, stored.states))
+        object.__setattr__(self, "horizon", steps)
+
+    @property
+    def states(self) -> int:
+        """S."""
+        return self.kernel.states
+
+    @property
+    def actions(self) -> int:
+        """A."""
+        return self.kernel.actions
+
+    def solve(self) -> Solution:
+        """Optimal values and policy by backward induction (``eq:optimal_bellman_equations``)."""
+        from fed_ucbvi.problem.dynamic_programming import optimal_values
+
+        return Solution(
+            *optimal_values(self.kernel.successors, self.kernel.probabilities, self.rewards, self.horizon)
+        )
+
+    def evaluate(self, policy: npt.ArrayLike) -> FloatArray:
+        """``V^pi[H+1,S]`` of a deterministic policy ``[H,S]`` (``eq:bellman_equations``)."""
+        from fed_ucbvi.problem.dynamic_programming import policy_values
+
+        kernel = self.kernel
+        return policy_values(kernel.successors, kernel.probabilities, self.rewards, self._checked_policy(policy))
+
+    def occupancy(self, policy: npt.ArrayLike) -> FloatArray:
+        """``d_h(s)``, the probability of state ``s`` at step ``h`` under ``policy``; shape ``(H, S)``."""
+        from fed_ucbvi.problem.dynamic_programming import state_occupancy
+
+        kernel = self.kernel
+        return state_occupancy(kernel.successors, kernel.probabilities, self.initial, self._checked_policy(policy))
+
+    def _checked_policy(self, policy: npt.ArrayLike) -> IndexArray:
+        table = np.ascontiguousarray(policy, dtype=np.int32)
+        if table.shape != (self.horizon, self.states):
+            raise InputError(f"a policy must have shape (H, S) = ({self.horizon}, {self.states}), got {table.shape}.")
+        if table.min() < 0 or table.max() >= self.actions:
+            raise InputError(f"a policy's actions must be 0..{self.actions - 1}.")
+        return table
+
+
+def check_rewards(rewards: npt.ArrayLike, states: int, actions: int) -> FloatArray:
+    """Rewards as a read-only ``(steps, S, A)`` table, or an error."""
+    table = np.asarray(rewards, dtype=np.float64)
+    if table.ndim == 2:
+        table = table[None]
+    if table.ndim != 3 or table.shape[1:] != (states, actions):
+        raise InputError(
+            f"rewards must have shape (S, A) = ({states}, {actions}), or (H, S, A) if they depend on the "
+            f"step; got {np.shape(rewards)}."
+        )
+    if not np.isfinite(table).all():
+        raise InputError("rewards hold a value that is not a finite number.")
+    if table.min() < 0 or table.max() > 1:
+        raise InputError(
+            f"rewards must lie in [0, 1]; these span [{table.min():.6g}, {table.max():.6g}]. "
+            "Rescale them: r -> (r - min) / (max - min)."
+        )
+    return frozen_floats(table)
+
+
+def check_initial(initial: npt.ArrayLike | int, states: int) -> FloatArray:
+    """The initial distribution as a read-only ``(S,)`` array, or an error."""
+    if np.ndim(initial) == 0:
+        start = check_integer("the initial state", initial, at_most=states - 1)
+        distribution = np.zeros(states)
+        distribution[start] = 1.0
+    else:
+        distribution = np.asarray(initial, dtype=np.float64)
+        if distribution.shape != (states,):
+            raise InputError(
+                f"the initial distribution must have shape (S,) = ({states},), got {distribution.shape}."
+            )
+        if not np.isfinite(distribution).all() or distribution.min() < 0:
+            raise InputError("the initial distribution must hold finite, non-negative numbers.")
+        total = distribution.sum()
+        if abs(total - 1) > TOLERANCE:
+            raise InputError(f"the initial distribution sums to {total:.9g}, not to 1.")
+        distribution = distribution / total
+    return frozen_floats(distribution)
+
+
+def horizon_of(kernel_steps: int, reward_steps: int, horizon: int | None) -> int:
+    """H from what depends on the step and what the caller said, or an error where they disagree."""
+    said = {steps for steps in (kernel_steps, reward_steps) if steps > 1}
+    if horizon is not None:
+        said.add(check_positive_integer("the horizon", horizon))
+    if not said:
+        raise InputError("the horizon is missing: kernel and rewards are stationary, so pass horizon=H.")
+    if len(said) > 1:
+        raise InputError(f"kernel, rewards and horizon disagree on the number of steps: {sorted(said)}.")
+    return said.pop()

@@ -1,0 +1,247 @@
+"""Running an algorithm on a federation in one process: the loop over rounds."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fed_ucbvi.algorithms import parameters_of
+from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Setting
+from fed_ucbvi.communication import Meter
+from fed_ucbvi.drivers import make_driver
+from fed_ucbvi.drivers.base import Fleet
+from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.regret import score_round
+from fed_ucbvi.results.run import COLUMNS, About, Run
+from fed_ucbvi.sampling.distributions import MAX_COUNT
+from fed_ucbvi.sampling.philox import MAX_SEED
+
+SECONDS_BETWEEN_REPORTS = 0.1
+
+
+class Caution(UserWarning):
+    """A plain warning before a run, such as a rule that can never fire."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a run; ``partial`` is the result so far."""
+
+    def __init__(self, partial: Run) -> None:
+        super().__init__(f"interrupted after {partial.episodes_played:,} episodes")
+        self.partial = partial
+
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    episodes: int
+    total: int
+    rounds: int
+    regret: float
+
+
+class Simulation:
+    """A run in progress: one server, one fleet of all M agents, one driver, and the records so far."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any, Any],
+        federation: Federation,
+        episodes: int,
+        seed: int,
+        driver: str,
+    ) -> None:
+        T = check_positive_integer("episodes", episodes, at_most=MAX_COUNT)
+        if T * federation.agents > MAX_COUNT:
+            raise InputError(
+                f"agents x episodes is {federation.agents} x {T} = {T * federation.agents:.3g}; counts are exact "
+                f"up to 2^53 = {MAX_COUNT:.3g} only. Take fewer episodes or agents."
+            )
+        check_integer("seed", seed, at_most=MAX_SEED)
+        self.algorithm, self.federation, self.driver_name = algorithm, federation, driver
+        self.setting = Setting(
+            federation.states,
+            federation.actions,
+            federation.horizon,
+            federation.agents,
+            T,
+            federation.eps_p,
+            seed,
+        )
+        self.driver = make_driver(driver, Fleet.of(federation, seed))
+        self.server = algorithm.new_server(self.setting)
+        self.agents = algorithm.new_agents(
+            self.setting, FleetTables(federation.agents, federation.successors, federation.rewards)
+        )
+        self._meter = Meter(algorithm, self.setting, self.server, self.agents)
+        self._optimum = federation.common.solve()
+        self.rows: list[tuple[float, ...]] = []
+        self.played = 0
+        self.rounds = 0
+        self.regret = 0.0
+        self.seconds = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether all T episodes were played."""
+        return self.played >= self.setting.episodes
+
+    def advance(self) -> None:
+        """Play one round and, if someone asked, synchronise."""
+        algorithm, federation, driver = self.algorithm, self.federation, self.driver
+        common = federation.common
+        broadcast = algorithm.broadcast(self.server)
+        policy = broadcast[0]
+        budgets = algorithm.budgets(self.agents, broadcast)
+        stop = driver.collect(policy, budgets.visits, self.played, self.setting.episodes - self.played)
+        regret, reward = score_round(
+            common.kernel.successors,
+            common.kernel.probabilities,
+            common.rewards,
+            self._optimum.V[0],
+            policy,
+            driver.visits,
+            federation.rewards,
+        )
+        action = rule = -1
+        if stop.askers:
+            action = int(policy[stop.step, stop.state])
+            rule = int(budgets.rule[stop.step, stop.state])
+        start, played = self.played, self.played + stop.length
+        traffic = self._meter.round(stop.askers, last=played >= self.setting.episodes)
+        algorithm.absorb(self.agents, policy, driver.transitions, driver.visits)
+        if stop.askers:
+            algorithm.synchronise(self.server, self.agents)
+            self.rounds += 1
+        self.played = played
+        self.regret += regret
+        self.rows.append((start, stop.length, regret, reward, *stop[1:], action, rule, *traffic))
+
+    def records(self) -> dict[str, Array]:
+        """The records so far, by column."""
+        columns = list(zip(*self.rows, strict=True)) if self.rows else [()] * len(COLUMNS)
+        return {
+            name: np.array(column, dtype=dtype)
+            for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
+        }
+
+    def result(self) -> Run:
+        """The run as it stands."""
+        federation, setting, common = self.federation, self.setting, self.federation.common
+        about = About(
+            algorithm=self.algorithm.name,
+            parameters=parameters_of(self.algorithm),
+            rules=self.algorithm.rules,
+            environment=dict(federation.description),
+            layout=federation.layout,
+            agents=setting.agents,
+            states=setting.states,
+            actions=setting.actions,
+            horizon=setting.horizon,
+            episodes=setting.episodes,
+            eps_p=federation.eps_p,
+            eps_r=federation.eps_r,
+            seed=setting.seed,
+            driver=self.driver_name,
+            facts=self.algorithm.facts(setting),
+            cautions=tuple(self.algorithm.cautions(setting)),
+            optimal_value=float(common.initial @ self._optimum.V[0]),
+        )
+        policy = self.server.policy.copy()
+        return Run(
+            about=about,
+            records=self.records(),
+            policy=policy,
+            V=self.server.V.copy(),
+            value=float(common.initial @ common.evaluate(policy)[0]),
+            wall_seconds=self.seconds,
+            complete=self.done,
+        )
+
+
+def run(
+    algorithm: Algorithm[Any, Any],
+    federation: Federation,
+    episodes: int,
+    *,
+    seed: int = 0,
+    driver: str = "auto",
+    progress: bool | Callable[[Progress], None] = True,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 100,
+) -> Run:
+    """Run ``algorithm`` on ``federation`` for exactly ``episodes`` episodes per agent.
+
+    Args:
+        algorithm: parameters, e.g. ``FedUCBVI(bonus="theory")``.
+        federation: e.g. ``gridworld(agents=20, eps_p=0.1)``.
+        episodes: T.
+        seed: of trajectories, the initial policy and ties; the same seed gives the same result.
+        driver: ``episodes`` (trajectory by trajectory), ``counts`` (exact in law, logarithmic in the length of a
+            round) or ``auto`` (each where it is faster).
+        progress: show a bar on a terminal once the run has taken two seconds; or a function to call instead.
+        checkpoint: folder to keep the state in, for :func:`resume`.
+        checkpoint_every: rounds between two checkpoints.
+
+    Returns:
+        The :class:`~fed_ucbvi.results.run.Run`.
+
+    Raises:
+        InputError: if something cannot be used.
+        Interrupted: on Ctrl-C; carries the partial result.
+
+    >>> from fed_ucbvi import FedUCBVI, run, synthetic
+    >>> result = run(FedUCBVI(nu=100), synthetic(agents=2), episodes=50, seed=1)
+    >>> result.episodes_played
+    50
+    """
+    from fed_ucbvi.checkpoint import Checkpoint
+
+    every = check_positive_integer("checkpoint_every", checkpoint_every)
+    simulation = Simulation(algorithm, federation, episodes, seed, driver)
+    store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
+    for text in algorithm.cautions(simulation.setting):
+        warnings.warn(text, Caution, stacklevel=2)
+    return drive(simulation, progress, store)
+
+
+def drive(
+    simulation: Simulation,
+    progress: bool | Callable[[Progress], None],
+    store: Any = None,
+) -> Run:
+    """Advance a simulation to its end, reporting progress and keeping checkpoints."""
+    from fed_ucbvi.progress import show_progress
+
+    with show_progress(progress) as report:
+        began = now = time.perf_counter()
+        earlier = simulation.seconds
+        due = began + SECONDS_BETWEEN_REPORTS
+        try:
+            while not simulation.done:
+                simulation.advance()
+                now = time.perf_counter()
+                simulation.seconds = earlier + now - began
+                if store is not None and len(simulation.rows) % store.every == 0:
+                    store.write(simulation)
+                if now >= due:
+                    due = now + SECONDS_BETWEEN_REPORTS
+                    report(
+                        Progress(
+                            simulation.played,
+                            simulation.setting.episodes,
+                            simulation.rounds,
+                            simulation.regret,
+                        )
+                    )
+        except KeyboardInterrupt as error:
+            raise Interrupted(simulation.result()) from error
+    if store is not None:
+        store.write(simulation)
+    return simulation.result()
