@@ -15,7 +15,7 @@ from typing import TypeVar
 import numba
 from numba import prange
 
-__all__ = ["compiled", "compiled_parallel", "prange", "serial_and_parallel", "threads"]
+__all__ = ["compiled", "compiled_parallel", "inlined", "prange", "serial_and_parallel", "threads"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -39,6 +39,12 @@ if not numba.config.CACHE_DIR:
 def compiled(function: F) -> F:
     """Compile to machine code, once; later processes load it from the cache."""
     wrapped: F = numba.njit(cache=True, error_model="numpy")(function)
+    return wrapped
+
+
+def inlined(function: F) -> F:
+    """Like :func:`compiled`, written out at every call: for what runs once per table entry."""
+    wrapped: F = numba.njit(cache=True, error_model="numpy", inline="always")(function)
     return wrapped
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled, prange, serial_and_parallel, threads
+from fed_ucbvi._compile import compiled, inlined, prange, serial_and_parallel, threads
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting
 from fed_ucbvi.errors import InputError, check_choice
@@ -26,11 +26,17 @@ SYNCHRONISATIONS = ("mixture", "local", "global")
 CLIPS = ("horizon", "remaining")
 CHOICES = ("first", "random")
 
-WORK_WORTH_A_THREAD = 1 << 17
+WORK_WORTH_A_THREAD = 1 << 18
 """Table entries (agents x states x actions x successors) of one step above which threads pay."""
 
 ROUNDING = 1e-14
 """A variance below this share of the second moment is rounding error and counts as zero."""
+
+
+Entry = tuple[int, float, float, float]
+"""One agent's ``n``, ``P V``, ``P V^2`` and ``Q`` at one (h,s,a)."""
+Moments = tuple[float, float]
+"""First and second moment of ``V`` under the uniform kernel."""
 
 
 class Broadcast(NamedTuple):
@@ -247,8 +253,8 @@ class FedUCBVI:
         H, S, A = setting.horizon, setting.states, setting.actions
         return Agents(
             experience=Experience(
-                visits=np.zeros((m, H, S, A), dtype=np.int64),
-                transitions=np.zeros((m, H, S, A, K), dtype=np.int64),
+                visits=_counters(m, H, S, A),
+                transitions=_counters(m, H, S, A, K),
                 successors=tables.successors,
                 rewards=tables.rewards,
             ),
@@ -294,8 +300,7 @@ class FedUCBVI:
     def report(self, agents: Agents, query: Message, exchange: int) -> Report:
         """Agent side of step ``h = H-1-exchange``; pairs never visited report the uniform kernel and reward 0."""
         h = agents.experience.visits.shape[1] - 1 - exchange
-        report = _report[_pays_threads(agents)]
-        report(h, agents.experience, query[0], True, agents.out)
+        _report(h, agents.experience, query[0], agents.out)
         return agents.out
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
@@ -304,20 +309,18 @@ class FedUCBVI:
         _aggregate(h, Report(*report), server.rule, server.estimates)
 
     def synchronise(self, server: Server, agents: Agents) -> None:
-        """All H exchanges in one compiled piece.
-
-        With weighted aggregation a pair its agent never visited has weight zero, so that row is left unwritten.
-        """
-        fill = not server.rule.weighted
-        _synchronise(_pays_threads(agents), agents.experience, fill, agents.out, server.rule, server.estimates)
-
-
-def _pays_threads(agents: Agents) -> bool:
-    m, _, S, A, K = agents.experience.transitions.shape
-    return m * S * A * K > WORK_WORTH_A_THREAD and threads() > 1
+        """All H exchanges in one compiled piece."""
+        m, _, S, A, K = agents.experience.transitions.shape
+        chunks = min(threads(), S) if m * S * A * K > WORK_WORTH_A_THREAD else 1
+        _synchronise(chunks, agents.experience, server.rule, server.estimates)
 
 
 # ---------------------------------------------------------------------------------------------- agent side
+
+
+def _counters(agents: int, horizon: int, *rest: int) -> CountArray:
+    """Zeros of shape ``(agents, horizon, ...)``, laid out step by step in memory, as an exchange reads them."""
+    return np.zeros((horizon, agents, *rest), dtype=np.int64).swapaxes(0, 1)
 
 
 @compiled
@@ -358,8 +361,8 @@ def _absorb_python(
     visits: CountArray,
 ) -> None:
     m, H, S, K = round_transitions.shape
-    for i in prange(m):
-        for h in range(H):
+    for h in prange(H):
+        for i in range(m):
             for s in range(S):
                 n = round_visits[i, h, s]
                 if n > 0:
@@ -369,47 +372,64 @@ def _absorb_python(
                         transitions[i, h, s, a, k] += round_transitions[i, h, s, k]
 
 
-def _report_python(h: int, experience: Experience, V_next: FloatArray, fill: bool, out: Report) -> None:
-    """``n``, ``P V``, ``P V^2`` and ``Q = r + P V`` of every agent at step h.
+@inlined
+def _report_entry(
+    h: int,
+    i: int,
+    s: int,
+    a: int,
+    visits: CountArray,
+    transitions: CountArray,
+    successors: IndexArray,
+    rewards: FloatArray,
+    V_next: FloatArray,
+    moments: Moments,
+) -> Entry:
+    """``n``, ``P V``, ``P V^2`` and ``Q = r + P V`` of agent i at (h,s,a).
 
-    ``P V = sum_k n(s,a,s'_k) V(s'_k) / n(s,a)``; where ``n = 0`` the uniform kernel and reward 0, if ``fill``.
+    ``P V = sum_k n(s,a,s'_k) V(s'_k) / n(s,a)``; where ``n = 0`` the uniform kernel and reward 0.
     """
-    visits, transitions, successors, rewards = experience
-    n_out, PV, PV2, Q = out
-    m, _, S, A, K = transitions.shape
+    n = visits[i, h, s, a]
+    if n == 0:
+        return n, moments[0], moments[1], moments[0]
     hk = h if successors.shape[0] > 1 else 0
     hr = h if rewards.shape[1] > 1 else 0
+    ir = i if rewards.shape[0] > 1 else 0
+    x, y = 0.0, 0.0
+    for k in range(transitions.shape[4]):
+        v = V_next[successors[hk, s, a, k]]
+        w = transitions[i, h, s, a, k] * v
+        x += w
+        y += w * v
+    return n, x / n, y / n, rewards[ir, hr, s, a] + x / n
+
+
+@compiled
+def _uniform_moments(V: FloatArray) -> Moments:
+    """First and second moment of ``V`` under the uniform kernel."""
     mean, second = 0.0, 0.0
-    for s in range(S):
-        mean += V_next[s]
-        second += V_next[s] * V_next[s]
-    mean /= S
-    second /= S
-    for i in prange(m):
-        ir = i if rewards.shape[0] > 1 else 0
+    for s in range(V.shape[0]):
+        mean += V[s]
+        second += V[s] * V[s]
+    return mean / V.shape[0], second / V.shape[0]
+
+
+@compiled
+def _report(h: int, experience: Experience, V_next: FloatArray, out: Report) -> None:
+    """Write the messages of all agents for step h."""
+    n, PV, PV2, Q = out
+    m, S, A = n.shape
+    visits, transitions, successors, rewards = experience
+    moments = _uniform_moments(V_next)
+    for i in range(m):
         for s in range(S):
             for a in range(A):
-                n = visits[i, h, s, a]
-                n_out[i, s, a] = n
-                if n > 0:
-                    x, y = 0.0, 0.0
-                    for k in range(K):
-                        v = V_next[successors[hk, s, a, k]]
-                        w = transitions[i, h, s, a, k] * v
-                        x += w
-                        y += w * v
-                    PV[i, s, a] = x / n
-                    PV2[i, s, a] = y / n
-                    Q[i, s, a] = rewards[ir, hr, s, a] + x / n
-                elif fill:
-                    PV[i, s, a] = mean
-                    PV2[i, s, a] = second
-                    Q[i, s, a] = mean
+                n[i, s, a], PV[i, s, a], PV2[i, s, a], Q[i, s, a] = _report_entry(
+                    h, i, s, a, visits, transitions, successors, rewards, V_next, moments
+                )
 
 
 _absorb = serial_and_parallel(_absorb_python)
-_report = serial_and_parallel(_report_python)
-_report_serial, _report_parallel = _report
 
 # --------------------------------------------------------------------------------------------- server side
 
@@ -456,58 +476,107 @@ def _random_policy(seed: np.uint64, actions: int, policy: IndexArray) -> None:
             policy[h, s] = _choose(level, True, seed, 0, h * S + s)
 
 
+@inlined
+def _add_entry(s: int, a: int, entry: Entry, weighted: bool, N: CountArray, sums: FloatArray) -> None:
+    """Add one agent's report for (s,a) to the sums over agents: ``N[S,A]`` and those of ``w Q, w P V, w P V^2``."""
+    n, PV, PV2, Q = entry
+    weight = float(n) if weighted else 1.0
+    N[s, a] += n
+    sums[s, a, 0] += weight * Q
+    sums[s, a, 1] += weight * PV
+    sums[s, a, 2] += weight * PV2
+
+
 @compiled
-def _aggregate(h: int, report: Report, rule: UpdateRule, estimates: Estimates) -> None:
-    """``N``, ``Q``, ``V`` and the policy of step h from all agents' reports, summed in agent order.
+def _finish_state(h: int, s: int, m: int, sums: FloatArray, rule: UpdateRule, estimates: Estimates) -> None:
+    """``Q``, ``V`` and the policy at (h,s) from the sums over agents.
 
     ``Q = min(sum_i w^i Q^i + b, cap)`` with ``w^i = n^i/N`` or ``1/M``, ``Q = cap`` where ``N = 0``
     (``eq:update_rule``); ``Var = sum_i w^i P^i V^2 - (sum_i w^i P^i V)^2``.
     """
-    n, PV, PV2, local_Q = report
     N, Q, V, policy, updates = estimates
-    m, S, A = n.shape
-    H = policy.shape[0]
+    H, S = policy.shape
     cap = float(H - h) if rule.clip_remaining else float(H)
-    sums = np.zeros((3, S, A))
-    N[h] = 0
-    for i in range(m):
-        for s in range(S):
-            for a in range(A):
-                count = n[i, s, a]
-                N[h, s, a] += count
-                weight = float(count) if rule.weighted else 1.0
-                if weight > 0.0:
-                    sums[0, s, a] += weight * local_Q[i, s, a]
-                    sums[1, s, a] += weight * PV[i, s, a]
-                    sums[2, s, a] += weight * PV2[i, s, a]
-    if h == H - 1:
-        updates[0] += 1
-    for s in range(S):
-        for a in range(A):
-            total = float(N[h, s, a])
-            if total == 0.0:
-                Q[h, s, a] = cap
-                continue
-            weight = total if rule.weighted else float(m)
-            mean, second = sums[1, s, a] / weight, sums[2, s, a] / weight
-            variance = second - mean * mean
-            if variance < ROUNDING * second:
-                variance = 0.0
-            Q[h, s, a] = min(sums[0, s, a] / weight + _bonus(total, variance, H, rule), cap)
-        best = _choose(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
-        policy[h, s] = best
-        V[h, s] = Q[h, s, best]
+    for a in range(Q.shape[2]):
+        total = float(N[h, s, a])
+        if total == 0.0:
+            Q[h, s, a] = cap
+            continue
+        weight = total if rule.weighted else float(m)
+        mean, second = sums[s, a, 1] / weight, sums[s, a, 2] / weight
+        variance = second - mean * mean
+        if variance < ROUNDING * second:
+            variance = 0.0
+        Q[h, s, a] = min(sums[s, a, 0] / weight + _bonus(total, variance, H, rule), cap)
+    best = _choose(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
+    policy[h, s] = best
+    V[h, s] = Q[h, s, best]
 
 
 @compiled
-def _synchronise(
-    parallel: bool, experience: Experience, fill: bool, out: Report, rule: UpdateRule, estimates: Estimates
-) -> None:
-    """Both sides, step by step: what the messages would do, without the messages."""
-    V = estimates.V
-    for h in range(V.shape[0] - 2, -1, -1):
-        if parallel:
-            _report_parallel(h, experience, V[h + 1], fill, out)
+def _begin_step(h: int, estimates: Estimates) -> None:
+    """Forget the old sums of step h; the first step of a synchronisation begins a new update."""
+    estimates.N[h] = 0
+    if h == estimates.policy.shape[0] - 1:
+        estimates.updates[0] += 1
+
+
+@compiled
+def _aggregate(h: int, report: Report, rule: UpdateRule, estimates: Estimates) -> None:
+    """Server side of step h, from all agents' messages in agent order."""
+    n, PV, PV2, Q = report
+    m, S, A = n.shape
+    sums = np.zeros((S, A, 3))
+    _begin_step(h, estimates)
+    N = estimates.N[h]
+    for i in range(m):
+        for s in range(S):
+            for a in range(A):
+                entry = (n[i, s, a], PV[i, s, a], PV2[i, s, a], Q[i, s, a])
+                _add_entry(s, a, entry, rule.weighted, N, sums)
+    for s in range(S):
+        _finish_state(h, s, m, sums, rule, estimates)
+
+
+# -------------------------------------------------------------------------- both sides, without the messages
+
+
+def _exchange_python(h: int, chunks: int, experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
+    """Reports and aggregation of step h, entry by entry; states are dealt out to threads in chunks.
+
+    Every sum runs over the agents in order, so the result is that of the messages, to the last bit. With weighted
+    aggregation an agent that never visited a pair adds nothing and is skipped.
+    """
+    visits, transitions, successors, rewards = experience
+    m, _, S, A, _ = transitions.shape
+    V_next, N = estimates.V[h + 1], estimates.N[h]
+    weighted = rule.weighted
+    moments = _uniform_moments(V_next)
+    sums = np.zeros((S, A, 3))
+    for chunk in prange(chunks):
+        begin, end = S * chunk // chunks, S * (chunk + 1) // chunks
+        for i in range(m):
+            for s in range(begin, end):
+                for a in range(A):
+                    if weighted and visits[i, h, s, a] == 0:
+                        continue
+                    entry = _report_entry(
+                        h, np.int64(i), s, a, visits, transitions, successors, rewards, V_next, moments
+                    )
+                    _add_entry(s, a, entry, weighted, N, sums)
+        for s in range(begin, end):
+            _finish_state(h, s, m, sums, rule, estimates)
+
+
+_exchange_serial, _exchange_parallel = serial_and_parallel(_exchange_python)
+
+
+@compiled
+def _synchronise(chunks: int, experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
+    """All exchanges of a synchronisation."""
+    for h in range(estimates.policy.shape[0] - 1, -1, -1):
+        _begin_step(h, estimates)
+        if chunks > 1:
+            _exchange_parallel(h, chunks, experience, rule, estimates)
         else:
-            _report_serial(h, experience, V[h + 1], fill, out)
-        _aggregate(h, out, rule, estimates)
+            _exchange_serial(h, 1, experience, rule, estimates)

@@ -16,7 +16,7 @@ from fed_ucbvi.sampling.philox import EPISODES, philox, unit_interval
 
 STEPS_PER_CALL = 1 << 24
 """Compiled calls are cut here, so that Ctrl-C and the progress bar get a turn."""
-STEPS_WORTH_A_THREAD = 1 << 14
+STEPS_WORTH_A_THREAD = 1 << 16
 """An episode of all agents must have at least this many steps before threads pay."""
 
 

@@ -1,0 +1,49 @@
+"""The command line, ``fed-ucbvi``. Commands import what they need when they run, so that help comes at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fed_ucbvi._version import __version__
+from fed_ucbvi.command_line.lists import algorithms, environments
+from fed_ucbvi.command_line.program import Program
+from fed_ucbvi.command_line.reproduce import reproduce
+from fed_ucbvi.command_line.resume import resume
+from fed_ucbvi.command_line.run import run
+from fed_ucbvi.command_line.show import show
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    cls=Program,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (run, resume, show, reproduce, environments, algorithms):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fed-ucbvi {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Federated regret minimisation in tabular Markov decision processes."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """Run the program with the arguments of the process."""
+    app(prog_name="fed-ucbvi")

@@ -1,0 +1,86 @@
+"""``fed-ucbvi environments`` and ``fed-ucbvi algorithms``: what there is, with parameters and defaults."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def environments(as_json: Json = False) -> None:
+    """List the environments and their options."""
+    from fed_ucbvi.environments import ENVIRONMENTS
+
+    _print(ENVIRONMENTS, as_json)
+
+
+def algorithms(as_json: Json = False) -> None:
+    """List the algorithms and their parameters."""
+    from fed_ucbvi.algorithms import ALGORITHMS
+
+    _print(ALGORITHMS, as_json)
+
+
+def describe(thing: Any) -> dict[str, Any]:
+    """One line about a callable and its parameters, from its docstring and signature.
+
+    >>> def drive(speed: float = 1.0) -> None:
+    ...     '''Drive.
+    ...
+    ...     Args:
+    ...         speed: how fast,
+    ...             in knots.
+    ...     '''
+    >>> describe(drive)["parameters"]
+    [{'name': 'speed', 'type': 'float', 'default': 1.0, 'description': 'how fast, in knots.'}]
+    """
+    text = (inspect.getdoc(thing) or "").replace("``", "")
+    about = _arguments(text)
+    return {
+        "description": text.partition("\n\n")[0].replace("\n", " "),
+        "parameters": [
+            {
+                "name": parameter.name,
+                "type": inspect.formatannotation(parameter.annotation).strip("'"),
+                "default": None if parameter.default is inspect.Parameter.empty else parameter.default,
+                "description": about.get(parameter.name, ""),
+            }
+            for parameter in inspect.signature(thing).parameters.values()
+        ],
+    }
+
+
+def _arguments(text: str) -> dict[str, str]:
+    """The ``Args`` section of a docstring, by name."""
+    _, _, section = text.partition("\nArgs:\n")
+    found: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        if line.strip() and not line.startswith("    "):
+            break
+        start = re.match(r" {4}(\w+): (.*)", line)
+        if start:
+            name = start[1]
+            found[name] = start[2].strip()
+        elif name and line.strip():
+            found[name] += f" {line.strip()}"
+    return found
+
+
+def _print(things: Mapping[str, Any], as_json: bool) -> None:
+    from fed_ucbvi.command_line.outputs import print_json, print_rows
+
+    described = {name: describe(thing) for name, thing in sorted(things.items())}
+    if as_json:
+        print_json(described)
+        return
+    for number, (name, content) in enumerate(described.items()):
+        if number:
+            typer.echo()
+        rows = [(item["name"], str(item["default"]), item["description"]) for item in content["parameters"]]
+        print_rows(f"{name}: {content['description']}", rows)

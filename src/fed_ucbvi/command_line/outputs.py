@@ -1,0 +1,158 @@
+"""What commands write and print: folders checked beforehand, a summary for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.files import check_free, read_manifest
+
+if TYPE_CHECKING:
+    from fed_ucbvi.results.run import Run
+
+
+def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
+    """Raise unless ``folder`` can be written once the work is done, and holds nothing but what it may replace."""
+    check_free(folder, overwrite=overwrite)
+    if folder.is_dir() and any(folder.iterdir()):
+        try:
+            read_manifest(folder, kind)
+        except InputError as error:
+            raise InputError(f"{folder} is not overwritten: {error} Choose another name.") from error
+    above = folder.absolute().parent
+    while not above.exists():
+        above = above.parent
+    if not above.is_dir():
+        raise InputError(f"cannot write {folder}: {above} is not a folder.")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write {folder}: {above} does not allow it.")
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Raise unless a new checkpoint can be kept in ``folder``."""
+    try:
+        check_free(folder, overwrite=False)
+    except InputError as error:
+        again = f"go on with it by 'fed-ucbvi resume {shlex.quote(str(folder))}'"
+        raise InputError(f"{folder} exists. If it holds a checkpoint, {again}; or choose another name.") from error
+
+
+def check_apart(out: Path, checkpoint: Path) -> None:
+    """Raise if one of the two folders is, or lies in, the other: the second to be written would be refused."""
+    one, other = out.resolve(), checkpoint.resolve()
+    if one == other or one in other.parents or other in one.parents:
+        raise InputError(f"--out {out} and --checkpoint {checkpoint} must be two folders, neither inside the other.")
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Cautions are printed at once, as ``warning: ...`` on standard error."""
+    from fed_ucbvi.simulation import Caution
+
+    others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *rest: object) -> None:
+        if issubclass(category, Caution):
+            warn(str(message))
+        else:
+            others(message, category, *rest)  # type: ignore[arg-type]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", Caution)
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
+def warn(text: str) -> None:
+    """One warning on standard error."""
+    typer.echo(f"warning: {text}", err=True)
+
+
+def print_json(content: Mapping[str, object]) -> None:
+    """One JSON object on standard output."""
+    typer.echo(json.dumps(content, indent=2, allow_nan=False, default=str))
+
+
+def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
+    """A title and rows with aligned columns on standard output; the last column may wrap."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for row in rows:
+        while len(table.columns) < len(row):
+            table.add_column(no_wrap=len(table.columns) < len(row) - 1, overflow="fold")
+        table.add_row(*(Text(text) for text in row))
+    console = Console(highlight=False)
+    console.print(Text(title, style="bold"))
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
+    """A run in a few lines."""
+    from fed_ucbvi.results.style import byte_count
+
+    about = run.about
+    setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, eps_p = {about.eps_p:g}"
+    share = f" ({run.value / about.optimal_value:.2%})" if about.optimal_value > 0 else ""
+    rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
+    rows = [
+        ("setting", f"{setting}, seed {about.seed}"),
+        ("common regret", f"{run.common_regret:,.2f}"),
+        ("rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"),
+        ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
+        ("learnt policy", f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}"),
+        *((name, f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}") for name, value in about.facts.items()),
+        ("wall time", f"{run.wall_seconds:,.2f} s (driver {about.driver})"),
+    ]
+    if not run.complete:
+        rows.insert(1, ("interrupted", f"after {run.episodes_played:,} episodes; the figures are those so far"))
+    return f"{about.algorithm} on {about.environment.get('name', 'custom')}", rows
+
+
+def finish(
+    run: Run,
+    *,
+    out: Path | None,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
+    checkpoint: Path | None,
+) -> None:
+    """Save a run, print it, and end with 130 if it was interrupted. It is printed even if it cannot be saved."""
+    from fed_ucbvi.command_line.program import INTERRUPTED
+
+    failure = None
+    if out is not None:
+        try:
+            run.save(out, overwrite=overwrite)
+        except OSError as error:
+            failure = error
+    if as_json:
+        print_json(run.summary())
+    elif not quiet:
+        title, rows = summary_rows(run)
+        if out is not None and failure is None:
+            rows.append(("saved to", str(out)))
+        print_rows(title, rows)
+    if not run.complete:
+        kept = f"the result so far is saved in {out}" if out is not None and failure is None else "no result is saved"
+        again = f"; go on with: fed-ucbvi resume {shlex.quote(str(checkpoint))}" if checkpoint is not None else ""
+        typer.echo(
+            f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes; {kept}{again}", err=True
+        )
+    if failure is not None:
+        raise failure
+    if not run.complete:
+        raise typer.Exit(INTERRUPTED)

@@ -1,0 +1,150 @@
+"""From the words of a command line to values."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fed_ucbvi.errors import InputError
+
+if TYPE_CHECKING:
+    from fed_ucbvi.problem.federation import Federation
+
+TRUE = ("true", "yes", "on", "1")
+FALSE = ("false", "no", "off", "0")
+NONE = ("none", "null")
+
+
+def whole_number(text: str | int) -> int:
+    """A whole number, also when written ``1e9`` or ``30_000``.
+
+    >>> whole_number("1e9")
+    1000000000
+    """
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not number.is_integer():
+        raise typer.BadParameter(f"it must be a whole number, got '{text}'.")
+    return int(number)
+
+
+def pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
+    """``KEY=VALUE`` texts as a dictionary; dashes in keys may stand for underscores.
+
+    >>> pairs("--option", ["bonus-scale=2"])
+    {'bonus_scale': '2'}
+    """
+    values: dict[str, str] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        key = key.strip().replace("-", "_")
+        if not sign or not key:
+            raise InputError(f"{flag} takes KEY=VALUE, got '{text}'.")
+        if key in values:
+            raise InputError(f"{flag} gives {key} twice.")
+        values[key] = value.strip()
+    return values
+
+
+def json_or_text(name: str, text: str) -> object:
+    """A value written as JSON, or else the text itself.
+
+    >>> json_or_text("walls", "[[1, 1], [2, 3]]")
+    [[1, 1], [2, 3]]
+    """
+
+    def refuse(constant: str) -> object:
+        raise InputError(f"{name} must be finite, got {constant}.")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError:
+        return text
+
+
+def environment_options(texts: Iterable[str]) -> dict[str, object]:
+    """What ``--env-option`` says; what has a flag of its own is refused."""
+    options = pairs("--env-option", texts)
+    for name, flag in (("agents", "--agents"), ("eps_p", "--eps-p"), ("seed", "--env-seed")):
+        if name in options:
+            raise InputError(f"--env-option {name}: give it as {flag} instead.")
+    return {name: json_or_text(name, text) for name, text in options.items()}
+
+
+def build_environment(name: str, agents: int, eps_p: float, seed: int, texts: Iterable[str]) -> Federation:
+    """The environment ``name`` with what the flags and ``--env-option`` say."""
+    from fed_ucbvi.environments import make_environment
+
+    options = environment_options(texts)
+    try:
+        return make_environment(name, agents=agents, eps_p=eps_p, seed=seed, **options)
+    except InputError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{name}: {error}.") from error
+
+
+def algorithm_options(name: str, flags: Mapping[str, str | bool | None], texts: Iterable[str]) -> dict[str, object]:
+    """Parameters of the algorithm ``name`` from flags that were given and from ``--option``, by the fields' types.
+
+    What the algorithm does not know is passed on, for :func:`~fed_ucbvi.algorithms.make_algorithm` to refuse.
+    """
+    from fed_ucbvi.algorithms import ALGORITHMS
+
+    options: dict[str, str | bool] = {key: value for key, value in flags.items() if value is not None}
+    for key, text in pairs("--option", texts).items():
+        if key in options:
+            raise InputError(f"{key} is given twice, as --{key.replace('_', '-')} and as --option {key}={text}.")
+        options[key] = text
+    kind = ALGORITHMS.get(name)
+    if kind is None:
+        return dict(options)
+    hints = typing.get_type_hints(kind)
+    known = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    return {
+        key: by_type(f"{key} of {name}", value, known[key]) if isinstance(value, str) and key in known else value
+        for key, value in options.items()
+    }
+
+
+def by_type(name: str, text: str, hint: Any) -> object:
+    """A text as a value of an annotated type: bool, int, float, str, None, a union of these, or else JSON.
+
+    >>> by_type("nu", "none", float | None), by_type("nu", "1e3", float | None), by_type("strict", "yes", bool)
+    (None, 1000.0, True)
+    """
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds = typing.get_args(hint) if union else (hint,)
+    word = text.lower()
+    if type(None) in kinds and word in NONE:
+        return None
+    if bool in kinds and word in TRUE + FALSE:
+        return word in TRUE
+    if int in kinds or float in kinds:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if int in kinds and number.is_integer():
+            return whole_number(text)
+        if float in kinds and math.isfinite(number):
+            return number
+    if str in kinds:
+        return text
+    if not {bool, int, float}.isdisjoint(kinds):
+        wanted = {bool: "true or false", int: "a whole number", float: "a finite number", type(None): "none"}
+        raise InputError(f"{name} must be {' or '.join(wanted[kind] for kind in kinds)}, got '{text}'.")
+    return json_or_text(name, text)

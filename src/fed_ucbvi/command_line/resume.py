@@ -1,0 +1,34 @@
+"""``fed-ucbvi resume``: go on with a run from its checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'run --checkpoint DIR' wrote.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to save the run in.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")] = False,
+) -> None:
+    """Go on with an interrupted run; the result equals that of a run that was never interrupted."""
+    from fed_ucbvi.checkpoint import resume as go_on
+    from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.command_line.outputs import check_apart, check_out, finish
+    from fed_ucbvi.results.run import FORMAT
+    from fed_ucbvi.simulation import Interrupted
+
+    if out is not None:
+        check_out(out, overwrite=overwrite, kind=FORMAT)
+        check_apart(out, folder)
+    with interruptible() as interruption:
+        try:
+            result = go_on(folder, progress=not quiet)
+        except Interrupted as stop:
+            result = stop.partial
+        interruption.saving()
+        finish(result, out=out, overwrite=overwrite, as_json=as_json, quiet=quiet, checkpoint=folder)
