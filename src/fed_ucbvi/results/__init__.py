@@ -1,0 +1,1 @@
+"""What a run gives: records, curves, files, pictures."""
