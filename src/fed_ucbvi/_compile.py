@@ -1,7 +1,7 @@
 """Numba with types, and with a cache that notices every edit.
 
 Numba keys a cached function on its own file only, so an edit to a function it calls in another file would
-go unnoticed. Here the cache folder carries a digest of all the package's sources.
+go unnoticed. Here the cache folder carries a digest of all modules that compile something.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ F = TypeVar("F", bound=Callable[..., object])
 _PACKAGE = Path(__file__).parent
 
 
-def _digest_of_sources() -> str:
+def _digest_of_kernels() -> str:
     digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
-        stat = path.stat()
-        digest.update(f"{path.relative_to(_PACKAGE)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+        source = path.read_bytes()
+        if b"fed_ucbvi._compile" in source:
+            digest.update(source)
     return digest.hexdigest()[:16]
 
 
 if not numba.config.CACHE_DIR:
     _writable = os.access(_PACKAGE, os.W_OK)
     _base = _PACKAGE / "__pycache__" if _writable else Path.home() / ".cache" / "fed-ucbvi"
-    numba.config.CACHE_DIR = str(_base / f"compiled-{_digest_of_sources()}")
+    numba.config.CACHE_DIR = str(_base / f"compiled-{_digest_of_kernels()}")
 
 
 def compiled(function: F) -> F:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 
 
@@ -29,6 +30,45 @@ def check_choice(kind: str, given: str, known: Iterable[str]) -> None:
         raise unknown_name(kind, given, names)
 
 
+def check_number(
+    name: str,
+    value: object,
+    *,
+    at_least: float = -math.inf,
+    below: float = math.inf,
+    above: float = -math.inf,
+    at_most: float = math.inf,
+    why: str = "",
+) -> float:
+    """Return ``value`` as a float, or raise unless it is a finite number in the range; ``why`` names the source.
+
+    >>> check_number("delta", 0.05, above=0, below=1)
+    0.05
+    >>> check_number("eps_p", 2, at_least=0, below=1, why="Assumption 1")
+    Traceback (most recent call last):
+    fed_ucbvi.errors.InputError: eps_p must be a number in [0, 1) (Assumption 1), got 2.
+    """
+    number = _as_float(value)
+    if number is None:
+        raise InputError(f"{name} must be a number, got {value!r}.")
+    if at_least <= number <= at_most and above < number < below:
+        return number
+    low = f"({above:g}" if above >= at_least else f"[{at_least:g}"
+    high = f"{below:g})" if below <= at_most else f"{at_most:g}]"
+    raise InputError(f"{name} must be a number in {low}, {high}{f' ({why})' if why else ''}, got {value}.")
+
+
+def _as_float(value: object) -> float | None:
+    """A finite number as a float; None for anything else, truth values, text and arrays among it."""
+    if type(value).__name__ in ("bool", "bool_", "str") or not hasattr(value, "__float__"):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
 def check_positive_integer(name: str, value: object, *, at_most: int | None = None) -> int:
     """Return ``value`` as an int, or raise unless it is a whole number from 1 to ``at_most``."""
     return check_integer(name, value, at_least=1, at_most=at_most)
@@ -39,14 +79,13 @@ def check_integer(name: str, value: object, *, at_least: int = 0, at_most: int |
 
     Accepts NumPy integers and floats without fractional part (``1e9``); refuses booleans.
     """
-    if isinstance(value, bool) or not hasattr(value, "__int__"):
-        raise InputError(f"{name} must be a whole number, got {value!r}.")
-    try:
-        number = int(value)
-    except (ValueError, OverflowError) as error:
-        raise InputError(f"{name} must be a whole number, got {value!r}.") from error
-    if number != value:
-        raise InputError(f"{name} must be a whole number, got {value!r}.")
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    else:
+        real = _as_float(value)
+        if real is None or real != math.floor(real):
+            raise InputError(f"{name} must be a whole number, got {value!r}.")
+        number = int(value) if hasattr(value, "__index__") else int(real)
     if number < at_least:
         raise InputError(f"{name} must be at least {at_least}, got {number}.")
     if at_most is not None and number > at_most:

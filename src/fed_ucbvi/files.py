@@ -15,8 +15,8 @@ from fed_ucbvi.errors import InputError
 MANIFEST = "manifest.json"
 
 
-def check_free(folder: Path, *, overwrite: bool) -> None:
-    """Raise unless ``folder`` may be written: it is absent, empty, or ours and ``overwrite`` was said."""
+def check_free(folder: Path, kind: str, *, overwrite: bool) -> None:
+    """Raise unless ``folder`` may be written: absent, empty, or of the same ``kind`` and ``overwrite`` was said."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not folder.is_dir():
@@ -24,19 +24,18 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
     if not overwrite:
         raise InputError(f"{folder} exists; choose another name, or allow overwriting it (--overwrite).")
     try:
-        read_manifest(folder)
+        read_manifest(folder, kind)
     except InputError as error:
         raise InputError(
-            f"{folder} was not written by fed-ucbvi, so it is not overwritten ({error}); "
-            "choose another name or remove it yourself."
+            f"{folder} is not overwritten: {error} Choose another name or remove it yourself."
         ) from error
 
 
 @contextmanager
-def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def new_folder(folder: Path, kind: str, *, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder that becomes ``folder`` when the block ends well and vanishes when it does not."""
-    check_free(folder, overwrite=overwrite)
-    folder = folder.absolute()
+    check_free(folder, kind, overwrite=overwrite)
+    folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = folder.parent / f".{folder.name}.partial-{os.getpid()}"
     old = folder.parent / f".{folder.name}.old-{os.getpid()}"
@@ -44,6 +43,7 @@ def new_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     draft.mkdir()
     try:
         yield draft
+        check_free(folder, kind, overwrite=overwrite)
         if folder.exists():
             folder.rename(old)
         draft.rename(folder)
@@ -79,7 +79,7 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
         raise InputError(f"{folder} holds no {MANIFEST}: it is not something fed-ucbvi saved.")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged: {error}.") from error
     written = content.get("format") if isinstance(content, dict) else None
     if not isinstance(written, str) or not written.startswith("fed-ucbvi/"):

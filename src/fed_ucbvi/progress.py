@@ -29,14 +29,13 @@ def show_progress(how: bool | Callable[[Progress], None]) -> Iterator[Callable[[
         yield _nothing
         return
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     bar = Bar(
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} episodes"),
-        BarColumn(),
-        TextColumn("{task.fields[rounds]:,} rounds · regret {task.fields[regret]:,.1f} · {task.fields[speed]}"),
-        TimeElapsedColumn(),
+        TextColumn("{task.percentage:>3.0f} % of {task.total:,.0f} episodes"),
+        BarColumn(bar_width=12),
+        TextColumn("{task.fields[rounds]:,} rounds, regret {task.fields[regret]:,.0f}, {task.fields[speed]}"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
@@ -54,7 +53,7 @@ def show_progress(how: bool | Callable[[Progress], None]) -> Iterator[Callable[[
                 return
             bar.start()
             task = bar.add_task("", total=progress.total, rounds=0, regret=0.0, speed="")
-        speed = f"{(progress.episodes - started_at) / max(elapsed, 1e-9):,.0f} episodes/s"
+        speed = f"{(progress.episodes - started_at) / max(elapsed, 1e-9):,.0f}/s"
         bar.update(task, completed=progress.episodes, rounds=progress.rounds, regret=progress.regret, speed=speed)
 
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import check_free, read_manifest
+from fed_ucbvi.files import check_free
 
 if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
     """Raise unless ``folder`` can be written once the work is done, and holds nothing but what it may replace."""
-    check_free(folder, overwrite=overwrite)
-    if folder.is_dir() and any(folder.iterdir()):
-        try:
-            read_manifest(folder, kind)
-        except InputError as error:
-            raise InputError(f"{folder} is not overwritten: {error} Choose another name.") from error
+    check_free(folder, kind, overwrite=overwrite)
     above = folder.absolute().parent
     while not above.exists():
         above = above.parent
@@ -39,8 +34,10 @@ def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
 
 def check_checkpoint(folder: Path) -> None:
     """Raise unless a new checkpoint can be kept in ``folder``."""
+    from fed_ucbvi.checkpoint import FORMAT
+
     try:
-        check_free(folder, overwrite=False)
+        check_free(folder, FORMAT, overwrite=False)
     except InputError as error:
         again = f"go on with it by 'fed-ucbvi resume {shlex.quote(str(folder))}'"
         raise InputError(f"{folder} exists. If it holds a checkpoint, {again}; or choose another name.") from error

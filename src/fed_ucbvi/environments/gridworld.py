@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from fed_ucbvi._types import FloatArray, IndexArray
-from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
-from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.environments.seeds import generator
+from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer
+from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.kernel import Kernel
 
 Cell = tuple[int, int]
@@ -58,9 +59,9 @@ def gridworld(
     M = check_positive_integer("agents", agents)
     R = check_positive_integer("rows", rows)
     C = check_positive_integer("columns", columns)
-    check_integer("seed", seed)
-    if not 0.0 <= success <= 1.0:
-        raise InputError(f"success must be a probability in [0, 1], got {success}.")
+    first_seed = check_integer("seed", seed)
+    H = check_positive_integer("horizon", horizon)
+    check_number("success", success, at_least=0, at_most=1)
     default_walls: list[Cell] = [(1, 1)] if (R, C) == (3, 3) else []
     blocked = _cells("walls", default_walls if walls is None else walls, R, C)
     paying = _cells("goals", [(R - 1, C - 1)] if goals is None else goals, R, C)
@@ -73,20 +74,20 @@ def gridworld(
                 raise InputError(f"{name} {cell} lies in a wall.")
     neighbours = [_neighbours(cell, number) for cell in free]
     common = _common_kernel(neighbours, success)
-    individual = [_individual_kernel(common, neighbours, np.random.default_rng([seed, i])) for i in range(M)]
+    individual = [_individual_kernel(common, neighbours, generator(first_seed, i)) for i in range(M)]
     rewards = np.zeros((len(free), len(MOVES)))
     rewards[[number[cell] for cell in paying]] = 1.0
     parameters = {
         "agents": M,
-        "eps_p": float(eps_p),
-        "seed": int(seed),
+        "eps_p": check_eps_p(eps_p),
+        "seed": first_seed,
         "rows": R,
         "columns": C,
         "walls": [list(cell) for cell in sorted(blocked)],
         "start": list(first),
         "goals": [list(cell) for cell in sorted(paying)],
         "success": float(success),
-        "horizon": int(horizon),
+        "horizon": H,
     }
     return Federation.mixture(
         common,
@@ -94,7 +95,7 @@ def gridworld(
         eps_p,
         rewards=rewards,
         initial=number[first],
-        horizon=horizon,
+        horizon=H,
         description={"name": "gridworld", **parameters},
         layout={
             "rows": R,
@@ -110,9 +111,12 @@ def gridworld(
 def _cells(name: str, cells: Iterable[Cell], rows: int, columns: int) -> set[Cell]:
     checked = set()
     for cell in cells:
-        pair = tuple(cell)
+        try:
+            pair = tuple(cell)
+        except TypeError:
+            pair = ()
         if len(pair) != 2:
-            raise InputError(f"{name}: {cell!r} is not a (row, column) pair.")
+            raise InputError(f"{name}: {cell!r} is not a (row, column) pair; expected a list such as [(1, 1)].")
         r, c = (check_integer(f"{name}: a coordinate", x, at_least=-(10**9)) for x in pair)
         if not (0 <= r < rows and 0 <= c < columns):
             raise InputError(f"{name}: {(r, c)} lies outside the {rows} x {columns} grid.")

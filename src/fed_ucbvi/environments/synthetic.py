@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fed_ucbvi._types import FloatArray
-from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
-from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.environments.seeds import generator
+from fed_ucbvi.errors import check_integer, check_number, check_positive_integer
+from fed_ucbvi.problem.federation import Federation, check_eps_p
 
 _COMMON, _REWARDS, _INDIVIDUAL, _OFFSETS = range(4)
 
@@ -43,21 +44,20 @@ def synthetic(
     S = check_positive_integer("states", states)
     A = check_positive_integer("actions", actions)
     H = check_positive_integer("horizon", horizon)
-    check_integer("seed", seed)
-    if not 0.0 <= eps_r < 1.0:
-        raise InputError(f"eps_r must lie in [0, 1) (Assumption 2), got {eps_r}.")
-    common = _simplex_rows(np.random.default_rng([seed, _COMMON]), (H, S, A, S))
-    base = np.random.default_rng([seed, _REWARDS]).random((H, S, A))
-    individual = [_simplex_rows(np.random.default_rng([seed, _INDIVIDUAL, i]), (H, S, A, S)) for i in range(M)]
+    root = check_integer("seed", seed)
+    check_number("eps_r", eps_r, at_least=0, below=1, why="Assumption 2")
+    common = _simplex_rows(generator(root, _COMMON), (H, S, A, S))
+    base = generator(root, _REWARDS).random((H, S, A))
+    individual = [_simplex_rows(generator(root, _INDIVIDUAL, i), (H, S, A, S)) for i in range(M)]
     if eps_r > 0:
-        offsets = [np.random.default_rng([seed, _OFFSETS, i]).random((H, S, A)) for i in range(M)]
+        offsets = [generator(root, _OFFSETS, i).random((H, S, A)) for i in range(M)]
         rewards = (1.0 - eps_r) * base[None] + eps_r * np.stack(offsets)
     else:
         rewards = base[None]
     parameters = {
         "agents": M,
-        "eps_p": float(eps_p),
-        "seed": int(seed),
+        "eps_p": check_eps_p(eps_p),
+        "seed": root,
         "states": S,
         "actions": A,
         "horizon": H,

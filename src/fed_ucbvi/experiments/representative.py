@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fed_ucbvi.errors import InputError, check_positive_integer
-from fed_ucbvi.files import check_free, new_folder, read_manifest, write_manifest
+from fed_ucbvi.files import new_folder, read_manifest, write_manifest
 from fed_ucbvi.results.run import Run
 
 FORMAT = "fed-ucbvi/reproduction"
@@ -143,11 +143,8 @@ def reproduce(
     from fed_ucbvi.results.plotting import plot_runs
 
     todo = plans(seeds, episodes)
-    check_free(out, overwrite=overwrite)
-    if out.is_dir() and any(out.iterdir()):
-        read_manifest(out, FORMAT)
     runs = []
-    with new_folder(out, overwrite=overwrite) as draft:
+    with new_folder(out, FORMAT, overwrite=overwrite) as draft:
         for done, plan in enumerate(todo):
             if report is not None:
                 report(done, len(todo))

@@ -17,6 +17,24 @@ from fed_ucbvi.errors import InputError
 
 TOLERANCE = 1e-9
 """How far a row of a kernel may be from summing to one."""
+ROUNDING = 1e-14
+"""A row this close to summing to one is left as it is, so that checking a kernel twice changes no bit."""
+
+
+def real_numbers(name: str, table: npt.ArrayLike) -> FloatArray:
+    """``table`` as an array of float64, or an error."""
+    try:
+        return np.asarray(table, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a rectangular table of numbers: {error}.") from error
+
+
+def whole_numbers(name: str, table: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """``table`` as an array of int64, or an error if something in it is not a whole number."""
+    numbers = real_numbers(name, table)
+    if not (np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2**53)).all():
+        raise InputError(f"{name} must hold whole numbers only.")
+    return numbers.astype(np.int64)
 
 
 def frozen_floats(array: npt.ArrayLike) -> FloatArray:
@@ -45,7 +63,8 @@ class Kernel:
     probabilities: FloatArray
 
     def __post_init__(self) -> None:
-        successors, probabilities = np.asarray(self.successors), np.asarray(self.probabilities)
+        successors = whole_numbers("successors", self.successors)
+        probabilities = real_numbers("probabilities", self.probabilities)
         if successors.ndim != 4 or successors.shape != probabilities.shape:
             raise InputError(
                 "successors and probabilities must both have shape (steps, S, A, K); "
@@ -69,7 +88,7 @@ class Kernel:
         >>> Kernel.from_dense([[[0.5, 0.5]], [[0.0, 1.0]]]).states
         2
         """
-        dense = np.asarray(table, dtype=np.float64)
+        dense = real_numbers("a kernel", table)
         if dense.ndim == 3:
             dense = dense[None]
         if dense.ndim != 4 or dense.shape[1] != dense.shape[3]:
@@ -132,7 +151,8 @@ def _checked_rows(rows: npt.NDArray[np.generic]) -> FloatArray:
             f"{_row_name(bad)} of the kernel sums to {totals[index]:.9g}, not to 1; "
             "divide each row P[h,s,a,:] by its sum."
         )
-    return np.asarray(probabilities / totals)
+    exact = np.abs(totals - 1.0) <= ROUNDING
+    return np.asarray(probabilities / np.where(exact, 1.0, totals))
 
 
 def _row_name(bad: npt.NDArray[np.bool_]) -> str:
@@ -159,9 +179,8 @@ def align(kernels: Sequence[Kernel]) -> tuple[IndexArray, FloatArray]:
     if any(kernel.steps not in (1, steps) for kernel in kernels):
         raise InputError(f"step-dependent kernels must share one horizon; got {[k.steps for k in kernels]}.")
     states, actions = kernels[0].states, kernels[0].actions
-    layouts = {kernel.successors.tobytes(): kernel.successors for kernel in kernels}
-    if len(layouts) == 1:
-        successors: IndexArray = kernels[0].successors
+    successors: IndexArray = kernels[0].successors
+    if all(np.array_equal(kernel.successors, successors) for kernel in kernels):
         stacked = np.stack([kernel.probabilities for kernel in kernels])
         return successors, stacked
     present = np.zeros((steps, states, actions, states), dtype=bool)

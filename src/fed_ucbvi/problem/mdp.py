@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import FloatArray, IndexArray
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
-from fed_ucbvi.problem.kernel import TOLERANCE, Kernel, frozen_floats
+from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers, whole_numbers
 
 
 class Solution(NamedTuple):
@@ -89,17 +89,17 @@ class MDP:
         return state_occupancy(kernel.successors, kernel.probabilities, self.initial, self._checked_policy(policy))
 
     def _checked_policy(self, policy: npt.ArrayLike) -> IndexArray:
-        table = np.ascontiguousarray(policy, dtype=np.int32)
+        table = whole_numbers("a policy", policy)
         if table.shape != (self.horizon, self.states):
             raise InputError(f"a policy must have shape (H, S) = ({self.horizon}, {self.states}), got {table.shape}.")
         if table.min() < 0 or table.max() >= self.actions:
             raise InputError(f"a policy's actions must be 0..{self.actions - 1}.")
-        return table
+        return np.ascontiguousarray(table, dtype=np.int32)
 
 
 def check_rewards(rewards: npt.ArrayLike, states: int, actions: int) -> FloatArray:
     """Rewards as a read-only ``(steps, S, A)`` table, or an error."""
-    table = np.asarray(rewards, dtype=np.float64)
+    table = real_numbers("rewards", rewards)
     if table.ndim == 2:
         table = table[None]
     if table.ndim != 3 or table.shape[1:] != (states, actions):
@@ -124,7 +124,7 @@ def check_initial(initial: npt.ArrayLike | int, states: int) -> FloatArray:
         distribution = np.zeros(states)
         distribution[start] = 1.0
     else:
-        distribution = np.asarray(initial, dtype=np.float64)
+        distribution = real_numbers("the initial distribution", initial)
         if distribution.shape != (states,):
             raise InputError(
                 f"the initial distribution must have shape (S,) = ({states},), got {distribution.shape}."
@@ -134,7 +134,8 @@ def check_initial(initial: npt.ArrayLike | int, states: int) -> FloatArray:
         total = distribution.sum()
         if abs(total - 1) > TOLERANCE:
             raise InputError(f"the initial distribution sums to {total:.9g}, not to 1.")
-        distribution = distribution / total
+        if abs(total - 1) > ROUNDING:
+            distribution = distribution / total
     return frozen_floats(distribution)
 
 
