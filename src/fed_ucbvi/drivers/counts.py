@@ -24,7 +24,7 @@ import numpy as np
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray, WordArray
 from fed_ucbvi.drivers.base import Fleet, Stop, stopped
-from fed_ucbvi.sampling.distributions import multinomial, split
+from fed_ucbvi.sampling.distributions import conditional_shares, multinomial, split
 from fed_ucbvi.sampling.philox import BLOCKS, CUTS, new_stream
 
 
@@ -36,6 +36,8 @@ class CountsDriver:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.transitions, self.visits = fleet.transitions, fleet.visits
+        self._shares = conditional_shares(fleet.probabilities)
+        self._initial_shares = conditional_shares(fleet.initial)
 
     def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
         """Draw the counts of the round; see :class:`~fed_ucbvi.drivers.base.Driver`."""
@@ -48,8 +50,8 @@ class CountsDriver:
         fleet = self.fleet
         return _collect(
             fleet.successors,
-            fleet.probabilities,
-            fleet.initial,
+            self._shares,
+            self._initial_shares,
             policy,
             budgets,
             np.uint64(fleet.seed),
@@ -64,8 +66,8 @@ class CountsDriver:
 @compiled
 def _collect(
     successors: IndexArray,
-    probabilities: FloatArray,
-    initial: FloatArray,
+    shares: FloatArray,
+    initial_shares: FloatArray,
     policy: IndexArray,
     budgets: CountArray,
     seed: np.uint64,
@@ -82,14 +84,15 @@ def _collect(
     seen = np.empty((m, H, S), dtype=np.int64)
     drawn = np.empty(m, dtype=np.int64)
     held = np.empty(m, dtype=np.int64)
+    searched = np.zeros(m, dtype=np.bool_)
     for i in range(m):
         drawn[i] = length
         stream = new_stream(BLOCKS, np.uint64(first), seed, np.uint64(first_agent + i))
         asks = _draw_block(
             stream,
             successors,
-            probabilities[i],
-            initial[i],
+            shares[i],
+            initial_shares[i],
             policy,
             length,
             flows[i],
@@ -98,20 +101,21 @@ def _collect(
             budgets[i],
         )
         if asks:
+            searched[i] = True
             length = _search(stream, stream, successors, policy, budgets[i], length, 0, flows[i], seen[i], visits[i])
         held[i] = length
     for i in range(m):
         if held[i] > length:
             cuts = new_stream(CUTS, np.uint64(first), seed, np.uint64(first_agent + i))
-            if held[i] == drawn[i]:
+            if not searched[i]:
                 _keep_first_part(cuts, successors, policy, held[i], length, flows[i], seen[i])
             else:
                 stream = new_stream(BLOCKS, np.uint64(first), seed, np.uint64(first_agent + i))
                 _draw_block(
                     stream,
                     successors,
-                    probabilities[i],
-                    initial[i],
+                    shares[i],
+                    initial_shares[i],
                     policy,
                     drawn[i],
                     flows[i],
@@ -144,8 +148,8 @@ def _collect(
 def _draw_block(
     stream: WordArray,
     successors: IndexArray,
-    probabilities: FloatArray,
-    initial: FloatArray,
+    shares: FloatArray,
+    initial_shares: FloatArray,
     policy: IndexArray,
     length: int,
     flows: CountArray,
@@ -157,7 +161,7 @@ def _draw_block(
     H, S, K = flows.shape
     stationary = successors.shape[0] == 1
     seen[:] = 0
-    multinomial(stream, length, initial, seen[0])
+    multinomial(stream, length, initial_shares, seen[0])
     asks = False
     for h in range(H):
         hk = 0 if stationary else h
@@ -167,7 +171,7 @@ def _draw_block(
                 continue
             asks |= before[h, s] + n >= budgets[h, s]
             a = policy[h, s]
-            multinomial(stream, n, probabilities[hk, s, a], flows[h, s])
+            multinomial(stream, n, shares[hk, s, a], flows[h, s])
             if h + 1 < H:
                 for k in range(K):
                     seen[h + 1, successors[hk, s, a, k]] += flows[h, s, k]

@@ -2,8 +2,9 @@
 
 Small cases by inversion or one draw at a time; large ones by rejection: the transformed rejection of Hörmann
 (1993) for the binomial, the ratio of uniforms of Stadlober (1990) for the hypergeometric. Acceptance compares
-probabilities with those at the mode, by :func:`log_factorial_ratio`, which never subtracts two large
-log-factorials and so keeps its accuracy at any size (differences of ``lgamma`` lose it near 10^10).
+probabilities with the one at the mode. The logarithm of such a ratio is small but made of huge log-factorials
+(differences of ``lgamma`` lose all digits near 10^15), so the terms that nearly cancel are combined before the
+logarithm is taken, by :func:`log_factorial_excess`.
 """
 
 from __future__ import annotations
@@ -33,19 +34,21 @@ def _stirling_correction(n: float) -> float:
 
 @compiled
 def log_factorial_ratio(start: int, end: int) -> float:
-    """``ln(end! / start!)``, accurate also when both are huge and near each other."""
-    if start < _TABLE_SIZE and end < _TABLE_SIZE:
-        return float(_LOG_FACTORIAL[end] - _LOG_FACTORIAL[start])
+    """``ln(end! / start!)`` to the accuracy of a double."""
+    return (end - start) * math.log(max(start, 1)) + log_factorial_excess(start, end)
+
+
+@compiled
+def log_factorial_excess(start: int, end: int) -> float:
+    """``ln(end! / start!) - (end - start) ln max(start, 1)``: what is left once the largest terms are taken out.
+
+    In the ratio of two probabilities those largest terms nearly cancel, so they are better combined first.
+    """
+    shift = end - start
     if start < 16 or end < 16:
-        return math.lgamma(end + 1.0) - math.lgamma(start + 1.0)
+        return math.lgamma(end + 1.0) - math.lgamma(start + 1.0) - shift * math.log(max(start, 1))
     low, high = float(start), float(end)
-    shift = high - low
-    return (
-        (high + 0.5) * math.log1p(shift / low)
-        + shift * (math.log(low) - 1.0)
-        + _stirling_correction(high)
-        - _stirling_correction(low)
-    )
+    return (high + 0.5) * math.log1p(shift / low) - shift + _stirling_correction(high) - _stirling_correction(low)
 
 
 @compiled
@@ -71,8 +74,10 @@ def _binomial_lower(stream: WordArray, n: int, p: float) -> int:
     centre = n * p + 0.5
     alpha = (2.83 + 5.1 / b) * spread
     accept = 0.92 - 4.2 / b
-    log_odds = math.log(p / (1.0 - p))
     mode = int((n + 1.0) * p)
+    small = n < _TABLE_SIZE
+    odds = p / (1.0 - p)
+    tilt = math.log(odds if small else odds * (n - mode) / mode)
     while True:
         u = uniform(stream) - 0.5
         v = uniform(stream)
@@ -86,7 +91,12 @@ def _binomial_lower(stream: WordArray, n: int, p: float) -> int:
         if (edge >= 0.07 and v <= accept) or v <= 0.0:
             return x
         bound = math.log(v * alpha / (a / (edge * edge) + b))
-        ratio = (x - mode) * log_odds - log_factorial_ratio(mode, x) - log_factorial_ratio(n - mode, n - x)
+        ratio = (x - mode) * tilt
+        if small:
+            ratio += _LOG_FACTORIAL[mode] - _LOG_FACTORIAL[x]
+            ratio += _LOG_FACTORIAL[n - mode] - _LOG_FACTORIAL[n - x]
+        else:
+            ratio -= log_factorial_excess(mode, x) + log_factorial_excess(n - mode, n - x)
         if bound <= ratio:
             return x
 
@@ -146,10 +156,14 @@ def _hypergeometric_core(stream: WordArray, few: int, rare: int, total: int) -> 
         return drawn
     share = rare / total
     centre = few * share + 0.5
-    spread = math.sqrt((total - few) * few * share * (1.0 - share) / (total - 1.0) + 0.5)
+    spread = math.sqrt(few * share * (1.0 - share) * ((total - few) / (total - 1.0)) + 0.5)
     width = 1.7155277699214135 * spread + 0.8989161620588988
     mode = int((few + 1.0) * (rare + 1.0) / (total + 2.0))
     rest = total - few - rare
+    small = total < _TABLE_SIZE
+    tilt = 0.0
+    if not small:
+        tilt = math.log((max(rare - mode, 1) / max(mode, 1)) * (max(few - mode, 1) / max(rest + mode, 1)))
     top = min(few + 1.0, math.floor(centre + 16.0 * spread))
     while True:
         u = 1.0 - uniform(stream)
@@ -158,12 +172,20 @@ def _hypergeometric_core(stream: WordArray, few: int, rare: int, total: int) -> 
         if place < 0.0 or place >= top:
             continue
         x = int(place)
-        log_ratio = -(
-            log_factorial_ratio(mode, x)
-            + log_factorial_ratio(rare - mode, rare - x)
-            + log_factorial_ratio(few - mode, few - x)
-            + log_factorial_ratio(rest + mode, rest + x)
-        )
+        if small:
+            log_ratio = (
+                (_LOG_FACTORIAL[mode] - _LOG_FACTORIAL[x])
+                + (_LOG_FACTORIAL[rare - mode] - _LOG_FACTORIAL[rare - x])
+                + (_LOG_FACTORIAL[few - mode] - _LOG_FACTORIAL[few - x])
+                + (_LOG_FACTORIAL[rest + mode] - _LOG_FACTORIAL[rest + x])
+            )
+        else:
+            log_ratio = (x - mode) * tilt - (
+                log_factorial_excess(mode, x)
+                + log_factorial_excess(rare - mode, rare - x)
+                + log_factorial_excess(few - mode, few - x)
+                + log_factorial_excess(rest + mode, rest + x)
+            )
         if u * (4.0 - u) - 3.0 <= log_ratio:
             return x
         if u * (u - log_ratio) >= 1.0:
@@ -172,23 +194,22 @@ def _hypergeometric_core(stream: WordArray, few: int, rare: int, total: int) -> 
             return x
 
 
+def conditional_shares(probabilities: FloatArray) -> FloatArray:
+    """``p_k / sum_{j >= k} p_j`` along the last axis: each outcome's share of what the earlier ones left.
+
+    >>> conditional_shares(np.array([0.5, 0.25, 0.25, 0.0]))
+    array([0.5, 0.5, 1. , 0. ])
+    """
+    tails = np.cumsum(probabilities[..., ::-1], axis=-1)[..., ::-1]
+    return np.ascontiguousarray(probabilities / np.where(tails > 0.0, tails, 1.0))
+
+
 @compiled
-def multinomial(stream: WordArray, n: int, probabilities: FloatArray, out: CountArray) -> None:
-    """Write a draw of Multinomial(n, probabilities) to ``out``; the probabilities sum to one."""
-    left, mass = n, 1.0
-    last = probabilities.shape[0] - 1
-    while last > 0 and probabilities[last] <= 0.0:
-        out[last] = 0
-        last -= 1
-    for k in range(last):
-        p = probabilities[k]
-        if left == 0 or p <= 0.0:
-            out[k] = 0
-        else:
-            out[k] = binomial(stream, left, p / mass)
-            left -= out[k]
-        mass -= p
-    out[last] = left
+def multinomial(stream: WordArray, n: int, shares: FloatArray, out: CountArray) -> None:
+    """Write a draw of n items to ``out``, given the outcomes' :func:`conditional_shares`."""
+    for k in range(shares.shape[0]):
+        out[k] = binomial(stream, n, shares[k])
+        n -= out[k]
 
 
 @compiled
