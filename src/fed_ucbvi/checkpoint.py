@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import new_file, new_folder, read_manifest, write_manifest
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
+from fed_ucbvi.problem.liars import Liars
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.results.run import COLUMNS, Run
 from fed_ucbvi.simulation import Progress, Simulation, drive
@@ -35,7 +36,7 @@ class Checkpoint:
     def create(cls, folder: Path, simulation: Simulation, every: int) -> Checkpoint:
         """Write the problem and the state before the first round."""
         setting = simulation.setting
-        with new_folder(folder) as draft:
+        with new_folder(folder, FORMAT) as draft:
             write_federation(draft / FEDERATION, simulation.federation)
             _write_state(draft / STATE, simulation)
             write_manifest(
@@ -102,7 +103,15 @@ def write_federation(path: Path, federation: Federation) -> None:
             common_initial=common.initial,
             numbers=np.array([federation.eps_p, federation.eps_r]),
             horizon=np.array(federation.horizon),
-            text=np.array(json.dumps({"description": federation.description, "layout": federation.layout})),
+            text=np.array(
+                json.dumps(
+                    {
+                        "description": federation.description,
+                        "layout": federation.layout,
+                        "liars": None if federation.liars is None else asdict(federation.liars),
+                    }
+                )
+            ),
         )
 
 
@@ -120,6 +129,7 @@ def read_federation(path: Path) -> Federation:
             data["common_initial"],
             int(data["horizon"]),
         )
+        liars = text["liars"]
         eps_p, eps_r = (float(x) for x in data["numbers"])
     return Federation(
         **tables,
@@ -128,6 +138,7 @@ def read_federation(path: Path) -> Federation:
         eps_r=eps_r,
         description=text["description"],
         layout=text["layout"],
+        liars=None if liars is None else Liars(tuple(liars["agents"]), liars["attack"], liars["seed"]),
     )
 
 
@@ -136,7 +147,7 @@ def _write_state(path: Path, simulation: Simulation) -> None:
     arrays |= {f"agents.{name}": array for name, array in simulation.agents.arrays().items()}
     arrays |= {f"records.{name}": array for name, array in simulation.records().items()}
     with path.open("wb") as file:
-        np.savez(file, seconds=np.array(simulation.seconds), **arrays)
+        np.savez(file, seconds=np.array(simulation.seconds), clock=simulation.clock, **arrays)
 
 
 def _read_state(path: Path, simulation: Simulation) -> None:
@@ -146,8 +157,8 @@ def _read_state(path: Path, simulation: Simulation) -> None:
                 np.copyto(array, data[f"{side}.{name}"])
         columns = {name: data[f"records.{name}"] for name in COLUMNS}
         simulation.seconds = float(data["seconds"])
+        np.copyto(simulation.clock, data["clock"])
     simulation.rows = [tuple(row) for row in zip(*(column.tolist() for column in columns.values()), strict=True)]
-    simulation.played = int(columns["length"].sum())
     simulation.rounds = int((columns["askers"] > 0).sum())
     simulation.regret = 0.0
     for regret in columns["regret"].tolist():

@@ -2,7 +2,8 @@
 
 A round is: start (down: the broadcast with round and episode number), a request from every agent that asks (up),
 stop (down), then for each exchange a query (down) and a report (up). The last round ends with the end-of-training
-signal instead. Down-messages go to each of the M agents and are counted M times.
+signal instead. Down-messages go to each of the M agents and are counted M times. A query without arrays is no
+message: the stop says all the agents need.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ class Meter:
         self.agents = setting.agents
         self.start = HEADER.nbytes + size(algorithm.broadcast(server))
         self.exchanges = algorithm.exchanges(setting)
-        self.queries = self.reports = 0
+        self.queries = self.reports = self.asked = 0
         for exchange in range(self.exchanges):
             query = algorithm.query(server, exchange)
             report = algorithm.report(agents, query, exchange)
             self.queries += size(query)
+            self.asked += len(query) > 0
             self.reports += size(report) // len(report[0])
 
     def round(self, askers: int, last: bool) -> Traffic:
@@ -55,7 +57,7 @@ class Meter:
         if askers:
             messages_up += askers + M * self.exchanges
             bytes_up += askers * REQUEST.nbytes + M * self.reports
-            messages_down += M + M * self.exchanges
+            messages_down += M + M * self.asked
             bytes_down += M * HEADER.nbytes + M * self.queries
         if last:
             messages_down += M

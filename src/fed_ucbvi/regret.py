@@ -16,16 +16,17 @@ def score_round(
     policy: IndexArray,
     visits: CountArray,
     rewards: FloatArray,
+    counted: CountArray,
 ) -> tuple[float, float]:
-    """``(regret, reward)`` of a round, summed over its episodes and averaged over agents.
+    """``(regret, reward)`` of a round, summed over its episodes and averaged over the agents ``counted``.
 
     Regret is ``1/M sum_i sum_t V*_1(s^i_{t,1}) - V^pi_1(s^i_{t,1})`` in the common MDP (``def:common_regret``) with
     the initial states that occurred; ``best`` is ``V*_1``. Reward is what the agents were paid in their own MDPs.
     """
-    m, H, S = visits.shape
+    _, H, S = visits.shape
     V = policy_values(successors, probabilities, common_rewards, policy)
     regret, reward = 0.0, 0.0
-    for i in range(m):
+    for i in counted:
         ir = i if rewards.shape[0] > 1 else 0
         for s in range(S):
             if visits[i, 0, s] > 0:
@@ -34,4 +35,4 @@ def score_round(
             hr = h if rewards.shape[1] > 1 else 0
             for s in range(S):
                 reward += visits[i, h, s] * rewards[ir, hr, s, policy[h, s]]
-    return regret / m, reward / m
+    return regret / len(counted), reward / len(counted)

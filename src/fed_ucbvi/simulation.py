@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fed_ucbvi._types import CountArray, IndexArray
 from fed_ucbvi.algorithms import parameters_of
 from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Setting
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.drivers import make_driver
-from fed_ucbvi.drivers.base import Fleet
+from fed_ucbvi.drivers.base import Fleet, Stop
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import score_round
@@ -74,15 +75,21 @@ class Simulation:
             federation.eps_p,
             seed,
         )
-        self.driver = make_driver(driver, Fleet.of(federation, seed))
+        fleet = Fleet.of(federation, seed)
+        self.driver = make_driver(driver, fleet)
+        self._alone = (
+            [] if algorithm.together else [make_driver(driver, fleet.agent(i)) for i in range(federation.agents)]
+        )
         self.server = algorithm.new_server(self.setting)
         self.agents = algorithm.new_agents(
             self.setting, FleetTables(federation.agents, federation.successors, federation.rewards)
         )
         self._meter = Meter(algorithm, self.setting, self.server, self.agents)
         self._optimum = federation.common.solve()
+        lying = () if federation.liars is None else federation.liars.agents
+        self._honest = np.setdiff1d(np.arange(federation.agents), np.array(lying, dtype=np.int64))
         self.rows: list[tuple[float, ...]] = []
-        self.played = 0
+        self.clock = np.zeros(federation.agents, dtype=np.int64)
         self.rounds = 0
         self.regret = 0.0
         self.seconds = 0.0
@@ -90,7 +97,12 @@ class Simulation:
     @property
     def done(self) -> bool:
         """Whether all T episodes were played."""
-        return self.played >= self.setting.episodes
+        return int(self.clock.min()) >= self.setting.episodes
+
+    @property
+    def played(self) -> int:
+        """Episodes played by the agent that has played most."""
+        return int(self.clock.max())
 
     def advance(self) -> None:
         """Play one round and, if someone asked, synchronise."""
@@ -99,7 +111,10 @@ class Simulation:
         broadcast = algorithm.broadcast(self.server)
         policy = broadcast[0]
         budgets = algorithm.budgets(self.agents, broadcast)
-        stop = driver.collect(policy, budgets.visits, self.played, self.setting.episodes - self.played)
+        if federation.liars is not None:
+            federation.liars.tamper_budgets(budgets.visits)
+        start, before = self.played, int(self.clock.sum())
+        stop = self._collect(policy, budgets.visits)
         regret, reward = score_round(
             common.kernel.successors,
             common.kernel.probabilities,
@@ -108,20 +123,50 @@ class Simulation:
             policy,
             driver.visits,
             federation.rewards,
+            self._honest,
         )
         action = rule = -1
         if stop.askers:
             action = int(policy[stop.step, stop.state])
             rule = int(budgets.rule[stop.step, stop.state])
-        start, played = self.played, self.played + stop.length
-        traffic = self._meter.round(stop.askers, last=played >= self.setting.episodes)
+        traffic = self._meter.round(stop.askers, last=self.done)
         algorithm.absorb(self.agents, policy, driver.transitions, driver.visits)
         if stop.askers:
-            algorithm.synchronise(self.server, self.agents)
+            self._synchronise()
             self.rounds += 1
-        self.played = played
         self.regret += regret
-        self.rows.append((start, stop.length, regret, reward, *stop[1:], action, rule, *traffic))
+        episodes = int(self.clock.sum()) - before
+        self.rows.append((start, stop.length, episodes, regret, reward, *stop[1:], action, rule, *traffic))
+
+    def _collect(self, policy: IndexArray, budgets: CountArray) -> Stop:
+        """Play the round and move the agents' clocks on."""
+        T = self.setting.episodes
+        if not self._alone:
+            stop = self.driver.collect(policy, budgets, self.played, T - self.played)
+            self.clock += stop.length
+            return stop
+        stops = []
+        for i, driver in enumerate(self._alone):
+            left = T - int(self.clock[i])
+            driver.transitions.fill(0)
+            driver.visits.fill(0)
+            if left:
+                stops.append(driver.collect(policy, budgets[i : i + 1], int(self.clock[i]), left))
+                self.clock[i] += stops[-1].length
+        asked = [stop for stop in stops if stop.askers]
+        longest = max(stop.length for stop in stops)
+        return Stop(longest, len(asked), *(asked[0][2:] if asked else (-1, -1, -1)))
+
+    def _synchronise(self) -> None:
+        """One synchronisation; message by message if some of them are lies."""
+        algorithm, liars = self.algorithm, self.federation.liars
+        if liars is None:
+            algorithm.synchronise(self.server, self.agents)
+            return
+        for exchange in range(algorithm.exchanges(self.setting)):
+            report = algorithm.report(self.agents, algorithm.query(self.server, exchange), exchange)
+            liars.tamper_report(report, self.setting.horizon, self.rounds, exchange)
+            algorithm.aggregate(self.server, report, exchange)
 
     def records(self) -> dict[str, Array]:
         """The records so far, by column."""
@@ -240,8 +285,8 @@ def drive(
                             simulation.regret,
                         )
                     )
+            if store is not None:
+                store.write(simulation)
         except KeyboardInterrupt as error:
             raise Interrupted(simulation.result()) from error
-    if store is not None:
-        store.write(simulation)
     return simulation.result()

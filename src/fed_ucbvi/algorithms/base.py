@@ -61,6 +61,15 @@ class Budgets(NamedTuple):
     rule: npt.NDArray[np.int8]
 
 
+class TableRow(NamedTuple):
+    """The algorithm's row of the paper's Table 1; orders, without constants and logarithms in the regret."""
+
+    kind: str
+    heterogeneity: bool
+    communication: str
+    regret: str
+
+
 class State(Protocol):
     """Everything that changes during a run is in ``arrays``, in place; that is what a checkpoint keeps."""
 
@@ -92,6 +101,12 @@ class Algorithm(Protocol[ServerT, AgentsT]):
 
     name: ClassVar[str]
     rules: ClassVar[tuple[str, ...]]
+    table: ClassVar[TableRow]
+
+    @property
+    def together(self) -> bool:
+        """Whether one agent's ask stops everyone; otherwise each agent plays on until it asks itself."""
+        ...
 
     def facts(self, setting: Setting) -> dict[str, float]:
         """Constants in force, for the record (nu, for instance)."""

@@ -15,16 +15,15 @@ import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled, inlined, prange, serial_and_parallel, threads
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting
-from fed_ucbvi.errors import InputError, check_choice
-from fed_ucbvi.sampling.philox import SERVER, philox, unit_interval
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
+from fed_ucbvi.errors import check_choice, check_number
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
 BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
 SYNCHRONISATIONS = ("mixture", "local", "global")
 CLIPS = ("horizon", "remaining")
-CHOICES = ("first", "random")
 
 WORK_WORTH_A_THREAD = 1 << 18
 """Table entries (agents x states x actions x successors) of one step above which threads pay."""
@@ -159,6 +158,10 @@ class FedUCBVI:
 
     name: ClassVar[str] = "fed-ucbvi"
     rules: ClassVar[tuple[str, ...]] = ("local", "global")
+    together: ClassVar[bool] = True
+    table: ClassVar[TableRow] = TableRow(
+        "model-based", True, "S A H log T + M S A H log log T + M S A H log(1 + eps_p T)", "sqrt(H^3 S A T / M)"
+    )
 
     bonus: str = "practical"
     bonus_scale: float = 1.0
@@ -178,12 +181,10 @@ class FedUCBVI:
         check_choice("clip", self.clip, CLIPS)
         check_choice("initial policy", self.initial_policy, CHOICES)
         check_choice("rule for ties", self.ties, CHOICES)
-        if not (math.isfinite(self.bonus_scale) and self.bonus_scale >= 0):
-            raise InputError(f"bonus_scale must be a finite number of at least 0, got {self.bonus_scale}.")
-        if not 0 < self.delta < 1:
-            raise InputError(f"delta must lie strictly between 0 and 1, got {self.delta}.")
-        if self.nu is not None and not self.nu >= 0:
-            raise InputError(f"nu must be at least 0, got {self.nu}.")
+        check_number("bonus_scale", self.bonus_scale, at_least=0)
+        check_number("delta", self.delta, above=0, below=1)
+        if self.nu is not None:
+            check_number("nu", self.nu, at_least=0)
 
     def threshold(self, setting: Setting) -> float:
         """Nu in force."""
@@ -243,7 +244,7 @@ class FedUCBVI:
         V[H] = 0.0
         policy = np.zeros((H, S), dtype=np.int32)
         if self.initial_policy == "random":
-            _random_policy(np.uint64(setting.seed), A, policy)
+            randomise(np.uint64(setting.seed), A, policy)
         N, Q = np.zeros((H, S, A), dtype=np.int64), np.full((H, S, A), float(H))
         return Server(Estimates(N, Q, V, policy, np.zeros(1, dtype=np.int64)), self.update_rule(setting))
 
@@ -375,7 +376,7 @@ def _absorb_python(
 @inlined
 def _report_entry(
     h: int,
-    i: int,
+    i: int | np.int64,
     s: int,
     a: int,
     visits: CountArray,
@@ -445,37 +446,6 @@ def _bonus(N: float, variance: float, horizon: int, rule: UpdateRule) -> float:
     return per_count / N + math.sqrt(rule.per_variance * variance / N)
 
 
-@compiled
-def _choose(Q: FloatArray, random_ties: bool, seed: np.uint64, rounds: int, place: int) -> int:
-    """A maximiser of ``Q[A]``: the first, or one drawn from (seed, round, step and state)."""
-    A = Q.shape[0]
-    best, equal = 0, 1
-    for a in range(1, A):
-        if Q[a] > Q[best]:
-            best, equal = a, 1
-        elif Q[a] == Q[best]:
-            equal += 1
-    if not random_ties or equal == 1:
-        return best
-    word, _, _, _ = philox(np.uint64(place), np.uint64(rounds), SERVER, np.uint64(0), seed, np.uint64(0))
-    skip = int(unit_interval(word) * equal)
-    for a in range(best, A):
-        if Q[a] == Q[best]:
-            if skip == 0:
-                return a
-            skip -= 1
-    return best
-
-
-@compiled
-def _random_policy(seed: np.uint64, actions: int, policy: IndexArray) -> None:
-    level = np.zeros(actions)
-    H, S = policy.shape
-    for h in range(H):
-        for s in range(S):
-            policy[h, s] = _choose(level, True, seed, 0, h * S + s)
-
-
 @inlined
 def _add_entry(s: int, a: int, entry: Entry, weighted: bool, N: CountArray, sums: FloatArray) -> None:
     """Add one agent's report for (s,a) to the sums over agents: ``N[S,A]`` and those of ``w Q, w P V, w P V^2``."""
@@ -508,7 +478,7 @@ def _finish_state(h: int, s: int, m: int, sums: FloatArray, rule: UpdateRule, es
         if variance < ROUNDING * second:
             variance = 0.0
         Q[h, s, a] = min(sums[s, a, 0] / weight + _bonus(total, variance, H, rule), cap)
-    best = _choose(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
+    best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
     policy[h, s] = best
     V[h, s] = Q[h, s, best]
 

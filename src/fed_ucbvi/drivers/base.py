@@ -66,6 +66,20 @@ class Fleet:
         self.transitions = np.zeros((m, self.horizon, S, K), dtype=np.int64)
         self.visits = np.zeros((m, self.horizon, S), dtype=np.int64)
 
+    def agent(self, i: int) -> Fleet:
+        """The i-th agent as a fleet of its own that writes to the same buffers."""
+        part = slice(i, i + 1)
+        alone = Fleet(
+            self.successors,
+            self.probabilities[part],
+            self.initial[part],
+            self.horizon,
+            self.seed,
+            self.first_agent + i,
+        )
+        alone.transitions, alone.visits = self.transitions[part], self.visits[part]
+        return alone
+
     @classmethod
     def of(cls, federation: Federation, seed: int) -> Fleet:
         """All agents of a federation as one fleet."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._types import FloatArray, IndexArray
-from fed_ucbvi.errors import InputError, check_choice
+from fed_ucbvi.errors import InputError, check_choice, check_number
 from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
-from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, frozen_indices
+from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, frozen_indices, real_numbers
+from fed_ucbvi.problem.liars import Liars, choose_liars
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards, horizon_of
 
 REFERENCES = ("overlap", "mean")
@@ -33,6 +34,7 @@ class Federation:
         eps_r: the eps_r of Assumption 2.
         description: name and parameters of the environment, for the record.
         layout: how to draw the states, for environments that live on a grid.
+        liars: agents that lie, if any.
     """
 
     successors: IndexArray
@@ -44,6 +46,7 @@ class Federation:
     eps_r: float
     description: Mapping[str, object] = field(default_factory=dict)
     layout: Mapping[str, object] | None = None
+    liars: Liars | None = None
 
     @property
     def agents(self) -> int:
@@ -69,6 +72,15 @@ class Federation:
         """The MDP of agent ``i`` (from 0)."""
         reward = self.rewards[i if self.rewards.shape[0] > 1 else 0]
         return MDP(Kernel(self.successors, self.probabilities[i]), reward, self.initial[i], self.horizon)
+
+    def with_liars(self, fraction: float, attack: str, seed: int = 0) -> Federation:
+        """The same federation in which a fraction of the agents, chosen from the seed, lies.
+
+        Attacks are those of :data:`fed_ucbvi.problem.liars.ATTACKS`.
+        """
+        liars = choose_liars(self.agents, fraction, attack, seed)
+        about = {"liars": list(liars.agents), "attack": attack, "liars_seed": seed}
+        return replace(self, liars=liars if liars.agents else None, description={**self.description, **about})
 
     @classmethod
     def mixture(
@@ -179,7 +191,7 @@ class Federation:
         layout: Mapping[str, object] | None,
     ) -> Federation:
         agents, steps, states, actions, _ = probabilities.shape
-        table = np.asarray(rewards, dtype=np.float64)
+        table = real_numbers("rewards", rewards)
         tables = table if table.ndim == 4 else table[None]
         if tables.shape[0] not in (1, agents):
             raise InputError(f"rewards are given for {tables.shape[0]} agents, kernels for {agents}.")
@@ -205,7 +217,4 @@ class Federation:
 
 def check_eps_p(eps_p: float) -> float:
     """Return eps_p as a float, or raise unless it lies in [0, 1)."""
-    value = float(eps_p)
-    if not 0.0 <= value < 1.0:
-        raise InputError(f"eps_p must lie in [0, 1) (Assumption 1), got {eps_p}.")
-    return value
+    return check_number("eps_p", eps_p, at_least=0, below=1, why="Assumption 1")

@@ -1,0 +1,44 @@
+"""Greedy policies: which action is taken where several are equally good, and which before anything is known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fed_ucbvi._compile import compiled
+from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi.sampling.philox import SERVER, philox, unit_interval
+
+CHOICES = ("first", "random")
+"""Initial policies and rules for ties."""
+
+
+@compiled
+def choose_action(Q: FloatArray, random_ties: bool, seed: np.uint64, update: int, place: int) -> int:
+    """A maximiser of ``Q[A]``: the first, or one drawn from (seed, number of the update, step and state)."""
+    A = Q.shape[0]
+    best, equal = 0, 1
+    for a in range(1, A):
+        if Q[a] > Q[best]:
+            best, equal = a, 1
+        elif Q[a] == Q[best]:
+            equal += 1
+    if not random_ties or equal == 1:
+        return best
+    word, _, _, _ = philox(np.uint64(place), np.uint64(update), SERVER, np.uint64(0), seed, np.uint64(0))
+    skip = int(unit_interval(word) * equal)
+    for a in range(best, A):
+        if Q[a] == Q[best]:
+            if skip == 0:
+                return a
+            skip -= 1
+    return best
+
+
+@compiled
+def randomise(seed: np.uint64, actions: int, policy: IndexArray) -> None:
+    """Fill ``policy[H,S]`` with actions drawn uniformly from the seed."""
+    level = np.zeros(actions)
+    H, S = policy.shape
+    for h in range(H):
+        for s in range(S):
+            policy[h, s] = choose_action(level, True, seed, 0, h * S + s)
