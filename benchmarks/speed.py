@@ -1,0 +1,197 @@
+"""How fast, how it grows, and where the time goes: `make benchmark` prints the table and draws docs/scaling.png.
+
+Figures are the best of several runs on one core after compilation; the ratio to the peer is measured side by side
+in the same process. `--large` adds the 50 x 50 grid, which takes a good quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+
+import numpy as np
+
+from fed_ucbvi import Caution, Federation, FedUCBVI, gridworld, run, synthetic
+from fed_ucbvi.simulation import Simulation
+from peer import run_plainly
+
+warnings.simplefilter("ignore", Caution)
+
+PICTURE = Path(__file__).parent.parent / "docs" / "scaling.png"
+
+
+def seconds(federation: Federation, episodes: int, driver: str = "auto", repeats: int = 3) -> float:
+    """The best wall time of several runs."""
+    return min(
+        run(FedUCBVI(), federation, episodes, seed=k, driver=driver, progress=False).wall_seconds
+        for k in range(repeats)
+    )
+
+
+def steps_per_second(federation: Federation, episodes: int) -> float:
+    """Environment steps per second of the episodes driver alone, in rounds nobody ends."""
+    from fed_ucbvi.drivers import make_driver
+    from fed_ucbvi.drivers.base import Fleet
+
+    fleet = Fleet.of(federation, 0)
+    driver = make_driver("episodes", fleet)
+    policy = federation.common.solve().policy
+    never = np.full(fleet.visits.shape, np.iinfo(np.int64).max)
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        driver.collect(policy, never, 0, episodes)
+        best = min(best, time.perf_counter() - began)
+    return federation.agents * federation.horizon * episodes / best
+
+
+def ratio_to_peer(federation: Federation, episodes: int) -> dict[str, float]:
+    """Our time and the plain implementation's, side by side, both with trajectories."""
+    began = time.perf_counter()
+    run_plainly(federation, episodes, 0)
+    plain = time.perf_counter() - began
+    steps = federation.agents * federation.horizon * episodes
+    ours, automatic = (seconds(federation, episodes, driver) for driver in ("episodes", "auto"))
+    return {
+        "plain_seconds": plain,
+        "plain_us_per_step": plain / steps * 1e6,
+        "ours_over_plain_episodes": ours / plain,
+        "ours_over_plain_auto": automatic / plain,
+    }
+
+
+def where_time_goes(federation: Federation, episodes: int) -> dict[str, float]:
+    """Share of a run's time by part of a round."""
+    simulation = Simulation(FedUCBVI(), federation, episodes, 0, "auto")
+    spent: dict[str, float] = {}
+
+    def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*arguments: Any, **keywords: Any) -> Any:
+            began = time.perf_counter()
+            result = call(*arguments, **keywords)
+            spent[name] = spent.get(name, 0.0) + time.perf_counter() - began
+            return result
+
+        return wrapper
+
+    algorithm, driver = simulation.algorithm, simulation.driver
+
+    class Timed:
+        """The algorithm with a clock on each of its parts."""
+
+        def __getattr__(self, name: str) -> Any:
+            part = getattr(algorithm, name)
+            return timed(name, part) if name in ("budgets", "absorb", "synchronise") else part
+
+    simulation.algorithm = Timed()  # type: ignore[assignment]
+    driver.collect = timed("collect", driver.collect)  # type: ignore[method-assign]
+    began = time.perf_counter()
+    while not simulation.done:
+        simulation.advance()
+    whole = time.perf_counter() - began
+    spent["regret and records"] = whole - sum(spent.values())
+    return {name: value / whole for name, value in spent.items()}
+
+
+def growth() -> dict[str, dict[str, list[float]]]:
+    """Seconds against T, M and S."""
+    episodes = [10**k for k in range(3, 10)]
+    agents = [1, 5, 20, 100, 500, 2000]
+    sides = [3, 5, 8, 12, 16]
+    return {
+        "T": {
+            "x": [float(T) for T in episodes],
+            "seconds": [seconds(gridworld(agents=20), T) for T in episodes],
+        },
+        "M": {
+            "x": [float(M) for M in agents],
+            "seconds": [seconds(gridworld(agents=M), 30_000, repeats=1 if M > 500 else 3) for M in agents],
+        },
+        "S": {
+            "x": [float(gridworld(agents=1, rows=n, columns=n).states) for n in sides],
+            "seconds": [
+                seconds(gridworld(agents=20, rows=n, columns=n), 3_000, repeats=1 if n > 8 else 3) for n in sides
+            ],
+        },
+    }
+
+
+def large_grid() -> dict[str, float]:
+    """50 x 50 squares, H = 100, M = 20, T = 10 000: seconds and peak memory."""
+    result = run(FedUCBVI(), gridworld(agents=20, rows=50, columns=50, horizon=100), 10_000)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return {"seconds": result.wall_seconds, "peak_GB": peak, "rounds": float(result.rounds)}
+
+
+def draw(grown: dict[str, dict[str, list[float]]], shares: dict[str, dict[str, float]]) -> None:
+    """One picture: time against T, M and S, and the parts of a round."""
+    from matplotlib.figure import Figure
+
+    from fed_ucbvi.results.style import PALETTE
+
+    figure = Figure(figsize=(13, 3.4), layout="constrained")
+    axes = figure.subplots(1, 4)
+    titles = {
+        "T": ("episodes T", "GridWorld, M = 20"),
+        "M": ("agents M", "GridWorld, T = 30 000"),
+        "S": ("states S", "n x n grid, M = 20, T = 3 000"),
+    }
+    for axis, (name, (label, title)) in zip(axes[:3], titles.items(), strict=True):
+        axis.loglog(grown[name]["x"], grown[name]["seconds"], "o-", color=PALETTE[0])
+        axis.set(xlabel=label, ylabel="seconds", title=title)
+        axis.grid(alpha=0.3)
+    left = np.zeros(len(shares))
+    for k, part in enumerate(next(iter(shares.values()))):
+        width = np.array([100 * share[part] for share in shares.values()])
+        axes[3].barh(list(shares), width, left=left, color=PALETTE[k % len(PALETTE)], label=part)
+        left += width
+    axes[3].set(xlabel="% of the time", title="where the time goes")
+    axes[3].legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False)
+    figure.savefig(PICTURE, dpi=160)
+
+
+def main() -> None:
+    """Measure, print, draw."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", action="store_true", help="only the 50 x 50 grid")
+    arguments = parser.parse_args()
+    if arguments.large:
+        print(json.dumps(large_grid(), indent=1))
+        return
+    paper = gridworld(agents=20)
+    run(FedUCBVI(), paper, 30_000)  # compile
+    run(FedUCBVI(), paper, 300, driver="episodes")
+    run(FedUCBVI(), synthetic(agents=20), 300)
+    grown = growth()
+    shares = {
+        "T = 30 000": where_time_goes(paper, 30_000),
+        "T = 10⁹": where_time_goes(paper, 10**9),
+        "M = 1000": where_time_goes(gridworld(agents=1000), 3_000),
+    }
+    draw(grown, shares)
+    report = {
+        "machine": f"{platform.machine()}, Python {platform.python_version()}, one thread",
+        "gridworld_auto_seconds": seconds(paper, 30_000, repeats=7),
+        "gridworld_episodes_seconds": seconds(paper, 30_000, "episodes", repeats=7),
+        "episodes_driver_million_steps_per_second": steps_per_second(paper, 50_000) / 1e6,
+        "billion_episodes_seconds": seconds(paper, 10**9, repeats=5),
+        "billion_over_million": seconds(paper, 10**9, repeats=5) / seconds(paper, 10**6, repeats=5),
+        "peer": ratio_to_peer(paper, 1_000),
+        "growth": grown,
+        "shares": shares,
+    }
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
