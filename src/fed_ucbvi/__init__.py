@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 from fed_ucbvi._version import __version__
 
 if TYPE_CHECKING:
+    from fed_ucbvi.algorithms.byzan_ucbvi import ByzanUCBVI
     from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
+    from fed_ucbvi.algorithms.fedq import FedQBernstein, FedQHoeffding
+    from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage
+    from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled
+    from fed_ucbvi.algorithms.ucb_advantage import ConcurrentUCBAdvantage, UCBAdvantage
+    from fed_ucbvi.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
     from fed_ucbvi.checkpoint import resume
     from fed_ucbvi.environments import make_environment
     from fed_ucbvi.environments.gridworld import gridworld
@@ -29,13 +35,22 @@ if TYPE_CHECKING:
 
 _HOME = {
     "MDP": "problem.mdp",
+    "UCBVI": "algorithms.ucbvi",
+    "ByzanUCBVI": "algorithms.byzan_ucbvi",
     "Caution": "simulation",
+    "ConcurrentUCBVI": "algorithms.ucbvi",
+    "ConcurrentUCBAdvantage": "algorithms.ucb_advantage",
     "FedUCBVI": "algorithms.fed_ucbvi",
+    "FedQAdvantage": "algorithms.fedq_advantage",
+    "FedQBernstein": "algorithms.fedq",
+    "FedQEarlySettled": "algorithms.fedq_early_settled",
+    "FedQHoeffding": "algorithms.fedq",
     "Federation": "problem.federation",
     "InputError": "errors",
     "Interrupted": "simulation",
     "Kernel": "problem.kernel",
     "Run": "results.run",
+    "UCBAdvantage": "algorithms.ucb_advantage",
     "gridworld": "environments.gridworld",
     "make_environment": "environments",
     "resume": "checkpoint",
@@ -45,13 +60,22 @@ _HOME = {
 
 __all__ = [
     "MDP",
+    "UCBVI",
+    "ByzanUCBVI",
     "Caution",
+    "ConcurrentUCBAdvantage",
+    "ConcurrentUCBVI",
+    "FedQAdvantage",
+    "FedQBernstein",
+    "FedQEarlySettled",
+    "FedQHoeffding",
     "FedUCBVI",
     "Federation",
     "InputError",
     "Interrupted",
     "Kernel",
     "Run",
+    "UCBAdvantage",
     "__version__",
     "gridworld",
     "make_environment",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms import make_algorithm, parameters_of
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import new_file, new_folder, read_manifest, write_manifest
+from fed_ucbvi.files import new_file, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.liars import Liars
@@ -67,7 +66,7 @@ class Checkpoint:
             raise InputError(
                 f"{folder} has format version {manifest.get('format_version')}; this program reads {FORMAT_VERSION}."
             )
-        try:
+        with reading(folder):
             simulation = Simulation(
                 make_algorithm(manifest["algorithm"], manifest["parameters"]),
                 read_federation(folder / FEDERATION),
@@ -77,8 +76,6 @@ class Checkpoint:
             )
             _read_state(folder / STATE, simulation)
             return cls(folder, int(manifest["every"])), simulation
-        except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
-            raise InputError(f"the checkpoint {folder} is damaged: {error}") from error
 
 
 def resume(folder: str | Path, *, progress: bool | Callable[[Progress], None] = True) -> Run:
@@ -117,7 +114,7 @@ def write_federation(path: Path, federation: Federation) -> None:
 
 def read_federation(path: Path) -> Federation:
     """Read back what :func:`write_federation` wrote, to the last bit."""
-    with np.load(path, allow_pickle=False) as data:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
         text = json.loads(str(data["text"]))
         tables = {}
         for name in ("successors", "probabilities", "rewards", "initial"):
@@ -151,13 +148,13 @@ def _write_state(path: Path, simulation: Simulation) -> None:
 
 
 def _read_state(path: Path, simulation: Simulation) -> None:
-    with np.load(path, allow_pickle=False) as data:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
         for side, state in (("server", simulation.server), ("agents", simulation.agents)):
             for name, array in state.arrays().items():
                 np.copyto(array, data[f"{side}.{name}"])
         columns = {name: data[f"records.{name}"] for name in COLUMNS}
         simulation.seconds = float(data["seconds"])
-        np.copyto(simulation.clock, data["clock"])
+        simulation.set_clock(data["clock"])
     simulation.rows = [tuple(row) for row in zip(*(column.tolist() for column in columns.values()), strict=True)]
     simulation.rounds = int((columns["askers"] > 0).sum())
     simulation.regret = 0.0

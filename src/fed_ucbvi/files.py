@@ -66,6 +66,17 @@ def new_file(path: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Whatever damaged files make a reader raise becomes an :class:`InputError` that names the folder."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{folder} is damaged: {error}.") from error
+
+
 def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
     """Write ``manifest.json``."""
     text = json.dumps(content, indent=1, allow_nan=False)

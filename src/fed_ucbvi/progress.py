@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 
 PATIENCE = 2.0
 """Seconds before a bar appears."""
+
+
+def announce_compilation() -> None:
+    """Tell whoever looks why the very first run on a machine takes longer."""
+    import numba
+
+    if sys.stderr.isatty() and not Path(numba.config.CACHE_DIR).exists():
+        sys.stderr.write("compiling for this machine, once: about half a minute\n")
 
 
 def _nothing(progress: Progress) -> None:

@@ -64,7 +64,7 @@ class Simulation:
                 f"agents x episodes is {federation.agents} x {T} = {T * federation.agents:.3g}; counts are exact "
                 f"up to 2^53 = {MAX_COUNT:.3g} only. Take fewer episodes or agents."
             )
-        check_integer("seed", seed, at_most=MAX_SEED)
+        seed = check_integer("seed", seed, at_most=MAX_SEED)
         self.algorithm, self.federation, self.driver_name = algorithm, federation, driver
         self.setting = Setting(
             federation.states,
@@ -89,20 +89,20 @@ class Simulation:
         lying = () if federation.liars is None else federation.liars.agents
         self._honest = np.setdiff1d(np.arange(federation.agents), np.array(lying, dtype=np.int64))
         self.rows: list[tuple[float, ...]] = []
-        self.clock = np.zeros(federation.agents, dtype=np.int64)
+        self.set_clock(np.zeros(federation.agents, dtype=np.int64))
         self.rounds = 0
         self.regret = 0.0
         self.seconds = 0.0
 
-    @property
-    def done(self) -> bool:
-        """Whether all T episodes were played."""
-        return int(self.clock.min()) >= self.setting.episodes
+    def set_clock(self, clock: CountArray) -> None:
+        """Say how many episodes each agent has played."""
+        self.clock = clock
+        self.played, self.least, self.agent_episodes = int(clock.max()), int(clock.min()), int(clock.sum())
 
     @property
-    def played(self) -> int:
-        """Episodes played by the agent that has played most."""
-        return int(self.clock.max())
+    def done(self) -> bool:
+        """Whether all agents have played T episodes."""
+        return self.least >= self.setting.episodes
 
     def advance(self) -> None:
         """Play one round and, if someone asked, synchronise."""
@@ -113,7 +113,7 @@ class Simulation:
         budgets = algorithm.budgets(self.agents, broadcast)
         if federation.liars is not None:
             federation.liars.tamper_budgets(budgets.visits)
-        start, before = self.played, int(self.clock.sum())
+        start, before = self.played, self.agent_episodes
         stop = self._collect(policy, budgets.visits)
         regret, reward = score_round(
             common.kernel.successors,
@@ -135,8 +135,9 @@ class Simulation:
             self._synchronise()
             self.rounds += 1
         self.regret += regret
-        episodes = int(self.clock.sum()) - before
-        self.rows.append((start, stop.length, episodes, regret, reward, *stop[1:], action, rule, *traffic))
+        self.rows.append(
+            (start, stop.length, self.agent_episodes - before, regret, reward, *stop[1:], action, rule, *traffic)
+        )
 
     def _collect(self, policy: IndexArray, budgets: CountArray) -> Stop:
         """Play the round and move the agents' clocks on."""
@@ -144,6 +145,8 @@ class Simulation:
         if not self._alone:
             stop = self.driver.collect(policy, budgets, self.played, T - self.played)
             self.clock += stop.length
+            self.played = self.least = self.played + stop.length
+            self.agent_episodes += len(self.clock) * stop.length
             return stop
         stops = []
         for i, driver in enumerate(self._alone):
@@ -153,6 +156,7 @@ class Simulation:
             if left:
                 stops.append(driver.collect(policy, budgets[i : i + 1], int(self.clock[i]), left))
                 self.clock[i] += stops[-1].length
+        self.set_clock(self.clock)
         asked = [stop for stop in stops if stop.askers]
         longest = max(stop.length for stop in stops)
         return Stop(longest, len(asked), *(asked[0][2:] if asked else (-1, -1, -1)))
@@ -247,7 +251,9 @@ def run(
     50
     """
     from fed_ucbvi.checkpoint import Checkpoint
+    from fed_ucbvi.progress import announce_compilation
 
+    announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
     simulation = Simulation(algorithm, federation, episodes, seed, driver)
     store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)

@@ -6,11 +6,30 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.algorithms.byzan_ucbvi import ByzanUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
+from fed_ucbvi.algorithms.fedq import FedQBernstein, FedQHoeffding
+from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage
+from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled
+from fed_ucbvi.algorithms.ucb_advantage import ConcurrentUCBAdvantage, UCBAdvantage
+from fed_ucbvi.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
 from fed_ucbvi.errors import unknown_name
 
-ALGORITHMS: dict[str, type[Any]] = {FedUCBVI.name: FedUCBVI}
+ALGORITHMS: dict[str, type[Any]] = {
+    FedUCBVI.name: FedUCBVI,
+    UCBVI.name: UCBVI,
+    ConcurrentUCBVI.name: ConcurrentUCBVI,
+    ByzanUCBVI.name: ByzanUCBVI,
+    FedQHoeffding.name: FedQHoeffding,
+    FedQBernstein.name: FedQBernstein,
+    FedQAdvantage.name: FedQAdvantage,
+    FedQEarlySettled.name: FedQEarlySettled,
+    UCBAdvantage.name: UCBAdvantage,
+    ConcurrentUCBAdvantage.name: ConcurrentUCBAdvantage,
+}
 """Classes of parameters; each is a frozen dataclass that satisfies :class:`Algorithm`."""
 
 
@@ -33,4 +52,5 @@ def make_algorithm(name: str, parameters: Mapping[str, object]) -> Algorithm[Any
 
 def parameters_of(algorithm: Algorithm[Any, Any]) -> dict[str, object]:
     """The parameters, for the record."""
-    return dataclasses.asdict(algorithm)  # type: ignore[call-overload, no-any-return]
+    given = dataclasses.asdict(algorithm)  # type: ignore[call-overload]
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}

@@ -102,6 +102,7 @@ class Algorithm(Protocol[ServerT, AgentsT]):
     name: ClassVar[str]
     rules: ClassVar[tuple[str, ...]]
     table: ClassVar[TableRow]
+    single_agent: ClassVar[bool]
 
     @property
     def together(self) -> bool:

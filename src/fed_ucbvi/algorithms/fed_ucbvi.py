@@ -158,6 +158,7 @@ class FedUCBVI:
 
     name: ClassVar[str] = "fed-ucbvi"
     rules: ClassVar[tuple[str, ...]] = ("local", "global")
+    single_agent: ClassVar[bool] = False
     together: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow(
         "model-based", True, "S A H log T + M S A H log log T + M S A H log(1 + eps_p T)", "sqrt(H^3 S A T / M)"

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fed_ucbvi._version import __version__
+from fed_ucbvi.command_line.compare import compare
 from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.program import Program
 from fed_ucbvi.command_line.reproduce import reproduce
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, show, reproduce, environments, algorithms):
+for command in (run, resume, show, reproduce, compare, environments, algorithms):
     app.command()(command)
 
 

@@ -2,7 +2,12 @@
 
 A liar plays like everyone else but may ask, or not ask, for synchronisation as it pleases, and replaces its row of
 every report. It knows the honest agents' reports before it sends its own (the strongest adversary). Attacks act on
-what every report is made of: real numbers (values) and 64-bit integers (counts).
+what every report is made of: real numbers (values, ``float64``) and counts (``int64``); arrays of other kinds (states
+visited, requests made) are left as they are.
+
+``collude`` and ``mimic`` aim at the wrong ranking: along the last axis of a report (the actions, where an algorithm
+reports on all of them; the states otherwise) what the honest agents find better than average is made worse, and the
+other way round.
 """
 
 from __future__ import annotations
@@ -14,22 +19,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import CountArray
+from fed_ucbvi._types import CountArray, FloatArray
 from fed_ucbvi.errors import InputError, check_choice, check_integer, check_number
 
 ATTACKS: dict[str, str] = {
-    "random": "values uniform on [0, H]",
+    "random": "values uniform on [0, H], drawn anew for every report",
     "flip": "values with the sign changed",
     "inflate": "values replaced by H",
-    "collude": "all report the honest mean plus a shift just inside an honest confidence interval",
-    "counts": "counts a thousand times too large",
+    "collude": "all report the honest mean, moved by just less than a confidence interval to the wrong ranking",
+    "mimic": "all repeat the honest report that misleads most, entry by entry; no test can tell them apart",
+    "counts": "counts a thousand times too large, visits claimed where there were none",
     "silent": "never asks for synchronisation and reports no visits",
-    "spam": "asks for synchronisation after every episode",
+    "spam": "asks for synchronisation after every episode, until the server stops listening",
 }
 """What liars may do."""
 
 NEVER = np.iinfo(np.int64).max
+"""A budget no visits reach; an agent that has no other is one the server no longer listens to."""
 FALSE_COUNT_FACTOR = 1000
+MOST_FALSE = 2**53
+"""The sum of all false counts for one entry stays below this, so that sums are exact."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +53,16 @@ class Liars:
         check_choice("attack", self.attack, ATTACKS)
 
     def tamper_budgets(self, budgets: CountArray) -> None:
-        """Change when liars ask, in place; ``budgets`` is ``(M, H, S)``."""
+        """Change when liars ask, in place; ``budgets`` is ``(M, H, S)``.
+
+        An agent whose budgets are all unreachable is one the server ignores: asking does not help it.
+        """
         if self.attack == "silent":
             budgets[list(self.agents)] = NEVER
         elif self.attack == "spam":
-            budgets[list(self.agents)] = 1
+            for i in self.agents:
+                if budgets[i].min() < NEVER:
+                    budgets[i] = 1
 
     def tamper_report(
         self, report: tuple[npt.NDArray[Any], ...], horizon: int, round_number: int, exchange: int
@@ -68,26 +82,47 @@ class Liars:
             for array in values:
                 array[rows] = float(horizon)
         elif self.attack == "counts":
+            most = MOST_FALSE // max(1, len(rows))
             for array in counts:
-                array[rows] = (array[rows] + 1) * FALSE_COUNT_FACTOR
+                array[rows] = np.minimum(array[rows] + 1, most // FALSE_COUNT_FACTOR) * FALSE_COUNT_FACTOR
         elif self.attack == "silent":
             for array in counts:
                 array[rows] = 0
-        elif self.attack == "collude" and counts:
-            self._collude(values, counts[0], horizon)
+        elif self.attack in ("collude", "mimic") and values:
+            self._mislead(values, counts, horizon)
 
-    def _collude(self, values: list[npt.NDArray[Any]], counts: npt.NDArray[Any], horizon: int) -> None:
-        """The honest mean plus ``0.99 H sqrt(2 ln(2 M) / n)``, with n, the largest honest count, as one's own."""
-        M = len(counts)
-        liars = np.isin(np.arange(M), self.agents)
-        honest: CountArray = counts[~liars].astype(np.int64)
-        most, total = honest.max(axis=0), honest.sum(axis=0)
-        shift = 0.99 * horizon * math.sqrt(2.0 * math.log(2.0 * M)) / np.sqrt(np.maximum(most, 1))
-        for array in values:
-            if array.shape == counts.shape:
-                mean = (honest * array[~liars]).sum(axis=0) / np.maximum(total, 1)
-                array[liars] = mean + shift
-        counts[liars] = most
+    def _mislead(self, values: list[FloatArray], counts: list[CountArray], horizon: int) -> None:
+        """``collude`` and ``mimic``, for the arrays of the same shape as the last one of values.
+
+        With n the honest counts (1 where a report has none) and mu the honest mean of a value, weighted by n:
+        ``collude`` reports ``mu -+ 0.99 H sqrt(2 ln(2 M) / max n)`` and ``max n`` as its count; ``mimic`` the row
+        of the honest agent with the largest ``-+ n (x - mu)``. The sign is that of the module's text.
+        """
+        shape = values[-1].shape
+        values = [array for array in values if array.shape == shape]
+        counts = [array for array in counts if array.shape == shape]
+        liars = np.isin(np.arange(shape[0]), self.agents)
+        n: CountArray = counts[0][~liars] if counts else np.ones(values[-1][~liars].shape, dtype=np.int64)
+        most = n.max(axis=0)
+        if self.attack == "collude":
+            width = 0.99 * horizon * math.sqrt(2.0 * math.log(2.0 * shape[0]))
+            for array in values:
+                mean, sign = _honest_mean(array[~liars], n)
+                array[liars] = mean + sign * width / np.sqrt(np.maximum(most, 1))
+            for claimed in counts:
+                claimed[liars] = claimed[~liars].max(axis=0)
+            return
+        mean, sign = _honest_mean(values[-1][~liars], n)
+        worst = np.argmax(sign * n * (values[-1][~liars] - mean), axis=0)[None]
+        for copied in (*values, *counts):
+            copied[liars] = np.take_along_axis(copied[~liars], worst, axis=0)
+
+
+def _honest_mean(x: FloatArray, n: CountArray) -> tuple[FloatArray, FloatArray]:
+    """The mean over agents, weighted by n, and the sign of a misleading shift: down where it is above average."""
+    mean = (n * x).sum(axis=0) / np.maximum(n.sum(axis=0), 1)
+    centre = mean.mean(axis=-1, keepdims=True) if mean.ndim else mean
+    return mean, np.where(mean > centre, -1.0, 1.0)
 
 
 def choose_liars(agents: int, fraction: float, attack: str, seed: int) -> Liars:

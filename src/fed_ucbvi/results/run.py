@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import new_folder, read_manifest, write_manifest
+from fed_ucbvi.files import new_folder, read_manifest, reading, write_manifest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -252,11 +252,11 @@ class Run:
             raise InputError(f"{folder} is damaged: {ROUNDS} is missing.")
         if hashlib.sha256(table.read_bytes()).hexdigest() != manifest.get("rounds_sha256"):
             raise InputError(f"{table} is damaged: it is not the file the manifest describes.")
-        try:
+        with reading(folder):
             frame = pl.read_parquet(table)
             about = dict(manifest["about"])
             about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
-            return cls(
+            run = cls(
                 about=About(**about),
                 records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
                 policy=np.array(manifest["policy"], dtype=np.int32),
@@ -265,8 +265,12 @@ class Run:
                 wall_seconds=float(manifest["wall_seconds"]),
                 complete=bool(manifest["complete"]),
             )
-        except (KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
-            raise InputError(f"{folder} is damaged: {error}.") from error
+            sizes = (run.about.horizon, run.about.states)
+            if run.policy.shape != sizes or run.V.shape != (sizes[0] + 1, sizes[1]):
+                raise InputError(f"{folder} is damaged: its policy and values are not those of {sizes[1]} states.")
+            if run.policy.min() < 0 or run.policy.max() >= run.about.actions:
+                raise InputError(f"{folder} is damaged: its policy takes actions that do not exist.")
+        return run
 
     def same_outcome(self, other: Run) -> bool:
         """Whether two runs agree in everything but the time they took and what they were made with."""

@@ -23,22 +23,44 @@ PURPLE = "#CC79A7"
 PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY_BLUE, YELLOW, BLACK)
 """The palette of Okabe and Ito, safe for every common kind of colour blindness; in the order in which to use it."""
 
+WINE = "#882255"
+"""One more, from Paul Tol's muted palette, for what is seldom drawn."""
+
+WINE = "#882255"
+"""From the muted palette of Tol, for one algorithm more."""
+
+OLIVE = "#999933"
+INDIGO = "#332288"
+"""From the same palette, for two more."""
+
 GREY = "#767676"
 LIGHT_GREY = "#D9D9D9"
 DARK_GREY = "#404040"
 
 COLOURS: dict[str, str] = {
     "fed-ucbvi": BLUE,
+    "ucbvi": OLIVE,
+    "concurrent-ucbvi": GREEN,
+    "byzan-ucbvi": INDIGO,
+    "fedq-hoeffding": ORANGE,
+    "fedq-bernstein": VERMILLION,
+    "fedq-early-settled-lowcost": WINE,
     "fedq-advantage": PURPLE,
     "concurrent-ucb-advantage": SKY_BLUE,
-    "ucb-advantage": SKY_BLUE,
+    "ucb-advantage": WINE,
 }
 """The colour of each algorithm, by its name; one that is not here is drawn in black."""
 
 LABELS: dict[str, str] = {
     "fed-ucbvi": "Fed-UCBVI",
+    "ucbvi": "UCBVI",
+    "concurrent-ucbvi": "Concurrent UCBVI",
+    "byzan-ucbvi": "Byzan-UCBVI",
     "gridworld": "GridWorld",
     "synthetic": "synthetic MDP",
+    "fedq-hoeffding": "FedQ-Hoeffding",
+    "fedq-bernstein": "FedQ-Bernstein",
+    "fedq-early-settled-lowcost": "FedQ-EarlySettled-LowCost",
     "fedq-advantage": "FedQ-Advantage",
     "concurrent-ucb-advantage": "Concurrent UCB-Advantage",
     "ucb-advantage": "UCB-Advantage",

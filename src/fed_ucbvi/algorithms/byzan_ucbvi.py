@@ -1,0 +1,411 @@
+"""Byzan-UCBVI (Chen et al., AISTATS 2023): optimistic value iteration on robust means of the agents' reports.
+
+Steps h run from 0 to H-1 here and from 1 to H in the paper. Exchange number e of a synchronisation handles step
+``h = H-1-e``: down goes ``V_{h+1}``; up come, for every (s,a), the mean ``x`` of ``r + V_{h+1}(s')`` over the agent's
+own data and their number ``n``. The server takes, with ``sigma = H-h`` the remaining steps::
+
+    (B, G) = PERT-COW(x, n, sigma, alpha, epsilon, delta'),    G = min(sigma, G + epsilon)
+    Q = max(0, min(B + G, sigma)),  V = max_a Q,  policy = argmax_a Q
+    delta' = delta / (S A H T M)^(3 S),    epsilon = 1 / (S A H T M)
+
+An agent asks once some count has doubled since the last synchronisation (from 0: at the first visit; the paper
+leaves this case open). The server serves each agent's asking about ``S A H log2 T`` times and ignores it from then
+on, so that liars cannot buy a synchronisation every episode for long.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi._compile import compiled
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
+from fed_ucbvi.algorithms.robust_mean import liars_at_most, pert_cow, workspace
+from fed_ucbvi.errors import InputError, check_choice, check_number
+
+FlagArray = npt.NDArray[np.int8]
+
+NEVER = np.iinfo(np.int64).max
+"""The budget of an agent whose asking the server ignores."""
+
+ABSURD = 1e100
+"""A reported mean beyond this, or one that is not a number, is taken for no report."""
+
+
+class Broadcast(NamedTuple):
+    """Down, at the start of a round: ``policy[H,S]`` and how often each agent's asking was served, ``(M,)``."""
+
+    policy: IndexArray
+    served: CountArray
+
+
+class Query(NamedTuple):
+    """Down, for step h: ``V_{h+1}[S]``."""
+
+    V_next: FloatArray
+
+
+class Report(NamedTuple):
+    """Up, for step h, one row an agent: ``x`` and ``n``, each ``(m, S, A)``.
+
+    ``asked`` is ``(m, 1)`` in the first exchange and ``(m, 0)`` after: did this agent ask for the synchronisation?
+    The server has that from the request itself, which an agent that lies cannot take back.
+    """
+
+    x: FloatArray
+    n: CountArray
+    asked: FlagArray
+
+
+class UpdateRule(NamedTuple):
+    """How the server turns reports into Q, as numbers; the logarithms are those of :mod:`.robust_mean`."""
+
+    alpha: float
+    epsilon: float
+    log_each: float
+    log_all: float
+    cap: float
+    random_ties: bool
+    seed: np.uint64
+
+
+class Estimates(NamedTuple):
+    """What the server knows: ``Q[H,S,A]``, ``V[H+1,S]``, ``policy[H,S]``, ``served[M]`` and the number of updates."""
+
+    Q: FloatArray
+    V: FloatArray
+    policy: IndexArray
+    served: CountArray
+    updates: CountArray
+
+
+@dataclass
+class Server:
+    """The central server: it believes the agents only as far as they agree."""
+
+    estimates: Estimates
+    rule: UpdateRule
+
+    @property
+    def policy(self) -> IndexArray:
+        """What everyone plays, ``(H, S)``."""
+        return self.estimates.policy
+
+    @property
+    def V(self) -> FloatArray:
+        """Optimistic ``V[H+1,S]``."""
+        return self.estimates.V
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        return self.estimates._asdict()
+
+
+class Experience(NamedTuple):
+    """What m agents know: their counts, by which supports they count, and the rewards where they have been."""
+
+    visits: CountArray
+    transitions: CountArray
+    successors: IndexArray
+    rewards: FloatArray
+
+
+@dataclass
+class Agents:
+    """A fleet: each agent's own experience, whether it asked last, and the buffers of its messages."""
+
+    experience: Experience
+    out: Report
+    asks: Budgets
+    cap: float
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        return {
+            "visits": self.experience.visits,
+            "transitions": self.experience.transitions,
+            "asked": self.out.asked,
+        }
+
+
+@dataclass(frozen=True)
+class ByzanUCBVI:
+    """Parameters of Byzan-UCBVI.
+
+    Args:
+        alpha: the fraction of liars to withstand, at least 0 and below 1/2; the theorem covers ``(1 - 1/M)/3``.
+        delta: failure probability.
+        log_term: used in place of both logarithms of the robust mean, ``ln(2 M/delta')`` (in the agents' intervals
+            and in the part of the error that liars cause) and ``ln(2/delta')`` (in the part that chance causes). By
+            default the theory's, which hold ``3 S ln(S A H T M)``: some hundreds, where 0.01 to 0.05 works in
+            practice (sigma = H-h is itself far above the real deviation).
+        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
+        ties: among actions of equal Q take the ``first`` or a ``random`` one, drawn from the run's seed.
+
+    >>> ByzanUCBVI(alpha=0.2, log_term=0.1).delta
+    0.05
+    """
+
+    name: ClassVar[str] = "byzan-ucbvi"
+    rules: ClassVar[tuple[str, ...]] = ("local",)
+    together: ClassVar[bool] = True
+    single_agent: ClassVar[bool] = False
+    table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log T", "sqrt(H^4 S^2 A T / M)")
+
+    alpha: float = 0.1
+    delta: float = 0.05
+    log_term: float | None = None
+    initial_policy: str = "random"
+    ties: str = "first"
+
+    def __post_init__(self) -> None:
+        check_number("alpha", self.alpha, at_least=0, below=0.5)
+        check_number("delta", self.delta, above=0, below=1)
+        if self.log_term is not None:
+            check_number("log_term", self.log_term, at_least=0)
+        check_choice("initial policy", self.initial_policy, CHOICES)
+        check_choice("rule for ties", self.ties, CHOICES)
+
+    def update_rule(self, setting: Setting) -> UpdateRule:
+        """The server's rule in numbers."""
+        S, A, H, M, T = setting.states, setting.actions, setting.horizon, setting.agents, setting.episodes
+        size = float(S * A * H) * T * M
+        log_each = log_all = self.log_term
+        if log_each is None or log_all is None:
+            log_delta = math.log(self.delta) - 3.0 * S * math.log(size)
+            log_each, log_all = math.log(2.0 * M) - log_delta, math.log(2.0) - log_delta
+        return UpdateRule(
+            float(self.alpha),
+            1.0 / size,
+            float(log_each),
+            float(log_all),
+            served_at_most(setting),
+            self.ties == "random",
+            np.uint64(setting.seed),
+        )
+
+    def facts(self, setting: Setting) -> dict[str, float]:
+        """The logarithms in force, epsilon, and after how many served requests an agent is ignored."""
+        rule = self.update_rule(setting)
+        return {
+            "log_each": rule.log_each,
+            "log_all": rule.log_all,
+            "epsilon": rule.epsilon,
+            "served_at_most": math.floor(rule.cap) + 1,
+        }
+
+    def cautions(self, setting: Setting) -> list[str]:
+        """Warnings where the server cannot learn anything, or not by the end, or where no theorem covers alpha."""
+        M, T = setting.agents, setting.episodes
+        f = liars_at_most(self.alpha, M)
+        if 2 * f >= M:
+            return [
+                f"alpha = {self.alpha:g} means up to {f} liars among {M} agents, and no mean withstands half of "
+                "them: the server will never learn. Take a smaller alpha or more agents."
+            ]
+        found = []
+        rule = self.update_rule(setting)
+        _, error = pert_cow(
+            np.zeros(M),
+            np.full(M, T, dtype=np.int64),
+            1.0,
+            rule.alpha,
+            rule.epsilon,
+            rule.log_each,
+            rule.log_all,
+            workspace(M),
+        )
+        if error >= 1.0:
+            found.append(
+                f"nothing can be learnt: even after T = {T:,} visits by every agent the robust mean's error is "
+                f"{error:.3g} times the remaining steps. Pass log_term (now {rule.log_each:.3g}) or more episodes."
+            )
+        if self.alpha > (1.0 - 1.0 / M) / 3.0:
+            found.append(f"no theorem covers alpha = {self.alpha:g}; it asks for at most (1 - 1/M)/3.")
+        return found
+
+    def exchanges(self, setting: Setting) -> int:
+        """H, one for each step."""
+        return setting.horizon
+
+    def new_server(self, setting: Setting) -> Server:
+        """``Q = V = H - h`` (what a synchronisation without data gives) and the initial policy."""
+        H, S, A = setting.horizon, setting.states, setting.actions
+        remaining = np.arange(H, -1, -1, dtype=np.float64)
+        V = np.repeat(remaining[:, None], S, axis=1)
+        Q = np.repeat(V[:H, :, None], A, axis=2)
+        policy = np.zeros((H, S), dtype=np.int32)
+        if self.initial_policy == "random":
+            randomise(np.uint64(setting.seed), A, policy)
+        served, updates = np.zeros(setting.agents, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        return Server(Estimates(Q, V, policy, served, updates), self.update_rule(setting))
+
+    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
+        """No visits yet."""
+        m, K = tables.agents, tables.successors.shape[3]
+        H, S, A = setting.horizon, setting.states, setting.actions
+        if m != setting.agents:
+            raise InputError(
+                f"byzan-ucbvi needs all {setting.agents} agents in one fleet, got a fleet of {m}: the broadcast says "
+                "which agents the server still listens to, and a part of the federation does not know its numbers."
+            )
+        return Agents(
+            Experience(
+                np.zeros((H, m, S, A), dtype=np.int64).swapaxes(0, 1),
+                np.zeros((H, m, S, A, K), dtype=np.int64).swapaxes(0, 1),
+                tables.successors,
+                tables.rewards,
+            ),
+            Report(np.zeros((m, S, A)), np.zeros((m, S, A), dtype=np.int64), np.zeros((m, 1), dtype=np.int8)),
+            Budgets(np.zeros((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
+            served_at_most(setting),
+        )
+
+    def broadcast(self, server: Server) -> Broadcast:
+        """The policy, and which agents have had their share of synchronisations."""
+        return Broadcast(server.estimates.policy, server.estimates.served)
+
+    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
+        """``max(1, n)`` with n the visits at the last synchronisation; unreachable for an agent that is ignored."""
+        policy, served = broadcast
+        _budgets(agents.experience.visits, policy, served, agents.cap, agents.asks.visits)
+        return agents.asks
+
+    def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
+        """Add the round's counts; who asked is read off the budgets in force during the round."""
+        e = agents.experience
+        _absorb(policy, transitions, visits, agents.asks.visits, e.transitions, e.visits, agents.out.asked)
+
+    def query(self, server: Server, exchange: int) -> Query:
+        """``V_{h+1}`` for ``h = H-1-exchange``."""
+        return Query(server.V[server.policy.shape[0] - exchange])
+
+    def report(self, agents: Agents, query: Message, exchange: int) -> Report:
+        """Agent side of step ``h = H-1-exchange``; ``x = 0`` where ``n = 0``."""
+        x, n, asked = agents.out
+        _report(agents.experience.visits.shape[1] - 1 - exchange, agents.experience, query[0], x, n)
+        return Report(x, n, asked if exchange == 0 else asked[:, :0])
+
+    def aggregate(self, server: Server, report: Message, exchange: int) -> None:
+        """Server side of step ``h = H-1-exchange``."""
+        x, n, asked = report
+        if exchange == 0:
+            _begin(asked, server.rule.cap, server.estimates)
+        _aggregate(server.policy.shape[0] - 1 - exchange, x, n, server.rule, server.estimates)
+
+    def synchronise(self, server: Server, agents: Agents) -> None:
+        """All H exchanges in one compiled piece."""
+        _synchronise(agents.experience, agents.out, server.rule, server.estimates)
+
+
+def served_at_most(setting: Setting) -> float:
+    """``S A H log2 T``: an agent whose requests were served more often than that is ignored."""
+    return setting.states * setting.actions * setting.horizon * math.log2(setting.episodes)
+
+
+# ---------------------------------------------------------------------------------------------- agent side
+
+
+@compiled
+def _budgets(visits: CountArray, policy: IndexArray, served: CountArray, cap: float, out: CountArray) -> None:
+    m, H, S, _ = visits.shape
+    for i in range(m):
+        ignored = served[i] > cap
+        for h in range(H):
+            for s in range(S):
+                out[i, h, s] = NEVER if ignored else max(1, visits[i, h, s, policy[h, s]])
+
+
+@compiled
+def _absorb(
+    policy: IndexArray,
+    round_transitions: CountArray,
+    round_visits: CountArray,
+    budgets: CountArray,
+    transitions: CountArray,
+    visits: CountArray,
+    asked: FlagArray,
+) -> None:
+    m, H, S, K = round_transitions.shape
+    asked[:] = 0
+    for h in range(H):
+        for i in range(m):
+            for s in range(S):
+                n = round_visits[i, h, s]
+                if n > 0:
+                    a = policy[h, s]
+                    if n >= budgets[i, h, s]:
+                        asked[i, 0] = 1
+                    visits[i, h, s, a] += n
+                    for k in range(K):
+                        transitions[i, h, s, a, k] += round_transitions[i, h, s, k]
+
+
+@compiled
+def _report(h: int, experience: Experience, V_next: FloatArray, x: FloatArray, n: CountArray) -> None:
+    """``x = r + sum_k n(s,a,s'_k) V(s'_k) / n(s,a)`` and ``n`` of all agents for step h."""
+    visits, transitions, successors, rewards = experience
+    m, S, A = n.shape
+    hk = h if successors.shape[0] > 1 else 0
+    hr = h if rewards.shape[1] > 1 else 0
+    for i in range(m):
+        ir = i if rewards.shape[0] > 1 else 0
+        for s in range(S):
+            for a in range(A):
+                count = visits[i, h, s, a]
+                n[i, s, a] = count
+                x[i, s, a] = 0.0
+                if count > 0:
+                    total = 0.0
+                    for k in range(transitions.shape[4]):
+                        total += transitions[i, h, s, a, k] * V_next[successors[hk, s, a, k]]
+                    x[i, s, a] = rewards[ir, hr, s, a] + total / count
+
+
+# --------------------------------------------------------------------------------------------- server side
+
+
+@compiled
+def _begin(asked: FlagArray, cap: float, estimates: Estimates) -> None:
+    """A synchronisation begins: charge it to the agents that asked."""
+    estimates.updates[0] += 1
+    for i in range(len(asked)):
+        if asked[i, 0] != 0 and estimates.served[i] <= cap:
+            estimates.served[i] += 1
+
+
+@compiled
+def _aggregate(h: int, x: FloatArray, n: CountArray, rule: UpdateRule, estimates: Estimates) -> None:
+    """``Q``, ``V`` and the policy of step h; an absurd report counts as none."""
+    Q, V, policy, _, updates = estimates
+    m, S, A = n.shape
+    work = workspace(m)
+    means, counts = np.zeros(m), np.zeros(m, dtype=np.int64)
+    sigma = float(policy.shape[0] - h)
+    for s in range(S):
+        for a in range(A):
+            for i in range(m):
+                usable = n[i, s, a] > 0 and abs(x[i, s, a]) <= ABSURD
+                means[i] = x[i, s, a] if usable else 0.0
+                counts[i] = n[i, s, a] if usable else 0
+            mean, error = pert_cow(means, counts, sigma, rule.alpha, rule.epsilon, rule.log_each, rule.log_all, work)
+            Q[h, s, a] = max(0.0, min(mean + min(sigma, error + rule.epsilon), sigma))
+        best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
+        policy[h, s] = best
+        V[h, s] = Q[h, s, best]
+
+
+@compiled
+def _synchronise(experience: Experience, out: Report, rule: UpdateRule, estimates: Estimates) -> None:
+    """All exchanges, with the same functions as message by message."""
+    x, n, asked = out
+    _begin(asked, rule.cap, estimates)
+    for h in range(estimates.policy.shape[0] - 1, -1, -1):
+        _report(h, experience, estimates.V[h + 1], x, n)
+        _aggregate(h, x, n, rule, estimates)

@@ -1,0 +1,412 @@
+"""FedQ-EarlySettled-LowCost, EXPERIMENTAL: a reconstruction, not the published pseudocode.
+
+The paper (Zhang, Zheng and Xue, NeurIPS 2025, arXiv 2506.04626) claims regret of the best order, a burn-in linear
+in S A and logarithmic communication; its pseudocode was not at hand. What is here federates the algorithm it builds
+on, Q-EarlySettled-Advantage (Li, Shi, Chen, Gu and Chi, 2021, written down from memory), with the trigger and the
+round-wise updates of :mod:`~fed_ucbvi.algorithms.fedq`. Only the list of what the server broadcasts is known.
+
+For one visit to (h,s,a), the n-th, with ``eta = (H+1)/(H+n)``, next state s' and ``l = ln(S A H M T / delta)``:
+
+- upper bound: ``Q^U <- (1-eta) Q^U + eta (r + V(s') + c sqrt(H^3 l / n))``;
+- lower bound: ``Q^L <- (1-eta) Q^L + eta (r + V^L(s') - c sqrt(H^3 l / n))``;
+- ``mu_r, sigma_r``: plain means of ``V^R(s')`` and its square; ``mu_a, sigma_a``: means of ``(V-V^R)(s')`` and its
+  square with the weights ``theta_n`` of the step sizes;
+- ``B_n = c sqrt(l/n) (sqrt(sigma_r - mu_r^2) + sqrt(H) sqrt(sigma_a - mu_a^2))`` and
+  ``b = B_n + (1-eta)/eta (B_n - B_{n-1}) + c H^2 l / n^(3/4)``;
+- with the reference: ``Q^R <- (1-eta) Q^R + eta (r + V(s') - V^R(s') + mu_r + b)``.
+
+Then ``Q = min(Q^R, Q^U, Q)``, ``V = max_a Q``, ``V^L = max(V^L, max_a Q^L)``, and the reference ``V^R <- V`` while
+``V - V^L > 1`` and once more after that; then it is settled.
+
+Bonuses add up to functions of N and of the means, ``B_N + c H^2 l sum_t theta_N^t t^(-3/4)`` in ``Q^R``, for
+instance, so the bonus-free Qs are kept here. In a round V, V^L and V^R are those of the broadcast. While
+``N < i_0`` each agent that visited counts as one visit, in agent order: for one agent this is the algorithm above,
+exactly. From ``i_0`` on the n visits of all agents make one step, with the means over them as targets and the new
+``mu_r``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi._compile import compiled
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.fedq_trigger import (
+    ROUNDING,
+    RULES,
+    fill_budgets,
+    first_policy,
+    initial_values,
+    second_case,
+    trigger_cautions,
+)
+from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
+from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
+from fed_ucbvi.errors import check_choice, check_number
+
+
+class Broadcast(NamedTuple):
+    """Down: ``policy[H,S]``, ``N_h(s, pi_h(s))`` as ``N[H,S]``, and V, its lower bound and the reference."""
+
+    policy: IndexArray
+    N: CountArray
+    V: FloatArray
+    V_lower: FloatArray
+    V_reference: FloatArray
+
+
+class Report(NamedTuple):
+    """Up, one row an agent, each ``(m, H, S)`` at ``(s, pi_h(s))``.
+
+    Visits, reward, and means over the visits of ``V``, ``V^L``, ``V^R``, ``(V^R)^2`` and ``(V-V^R)^2`` at s'.
+    """
+
+    n: CountArray
+    r: FloatArray
+    v: FloatArray
+    lower: FloatArray
+    reference: FloatArray
+    reference_square: FloatArray
+    advantage_square: FloatArray
+
+
+class UpdateRule(NamedTuple):
+    """The server's constants: ``c sqrt(H^3 l)``, ``c sqrt(l)``, ``c H^2 l``, ``i_0``, and how ties are broken."""
+
+    per_root: float
+    per_deviation: float
+    per_quarter: float
+    i_0: int
+    random_ties: bool
+    seed: np.uint64
+
+
+class Means(NamedTuple):
+    """Of values at next states, ``[H,S,A]``: plain for the reference, weighted by theta for the advantage."""
+
+    reference: FloatArray
+    reference_square: FloatArray
+    advantage: FloatArray
+    advantage_square: FloatArray
+
+
+class Estimates(NamedTuple):
+    """What the server knows, ``[H,S,A]`` where not said otherwise.
+
+    ``upper``, ``lower`` and ``referenced`` are ``Q^U``, ``Q^L`` and ``Q^R`` without bonuses, ``roots`` and
+    ``quarters`` the sums of ``theta_N^t`` over ``t^(1/2)`` and ``t^(3/4)``, ``settling[H,S]`` is 1 until the
+    reference is settled.
+    """
+
+    N: CountArray
+    Q: FloatArray
+    upper: FloatArray
+    lower: FloatArray
+    Q_lower: FloatArray
+    referenced: FloatArray
+    roots: FloatArray
+    quarters: FloatArray
+    V: FloatArray
+    V_lower: FloatArray
+    V_reference: FloatArray
+    settling: npt.NDArray[np.int8]
+    policy: IndexArray
+    N_policy: CountArray
+    updates: CountArray
+
+
+@dataclass
+class Server:
+    """The central server: it knows averages over agents, never a transition."""
+
+    estimates: Estimates
+    means: Means
+    rule: UpdateRule
+
+    @property
+    def policy(self) -> IndexArray:
+        """What everyone plays, ``(H, S)``."""
+        return self.estimates.policy
+
+    @property
+    def V(self) -> FloatArray:
+        """Optimistic ``V[H+1,S]``."""
+        return self.estimates.V
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        return {**self.estimates._asdict(), **{f"mean_{name}": array for name, array in self.means._asdict().items()}}
+
+
+@dataclass
+class Agents:
+    """A fleet. An agent remembers nothing beyond a round: what it was sent, and what it will report."""
+
+    tables: FleetTables
+    values: FloatArray
+    out: Report
+    asks: Budgets
+    federation_size: int
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        return {"values": self.values, **self.out._asdict()}
+
+
+@dataclass(frozen=True)
+class FedQEarlySettled:
+    """Parameters of FedQ-EarlySettled-LowCost (experimental; see the module's text).
+
+    Args:
+        c_b: the factor on every bonus; a universal constant in the papers.
+        iota: the logarithm; by default ``ln(S A H M T / delta)``. Experiments of this family often take 1.
+        delta: failure probability, in ``iota``.
+        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
+        ties: among actions of equal Q take the ``first`` or a ``random`` one, drawn from the run's seed.
+
+    >>> FedQEarlySettled(iota=1).c_b
+    1.0
+    """
+
+    name: ClassVar[str] = "fedq-early-settled-lowcost"
+    rules: ClassVar[tuple[str, ...]] = RULES
+    together: ClassVar[bool] = True
+    single_agent: ClassVar[bool] = False
+    table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^3 S A T / M)")
+
+    c_b: float = 1.0
+    iota: float | None = None
+    delta: float = 0.05
+    initial_policy: str = "random"
+    ties: str = "first"
+
+    def __post_init__(self) -> None:
+        check_choice("initial policy", self.initial_policy, CHOICES)
+        check_choice("rule for ties", self.ties, CHOICES)
+        check_number("c_b", self.c_b, at_least=0)
+        check_number("delta", self.delta, above=0, below=1)
+        if self.iota is not None:
+            check_number("iota", self.iota, at_least=0)
+
+    def logarithm(self, setting: Setting) -> float:
+        """``iota`` in force."""
+        if self.iota is not None:
+            return float(self.iota)
+        steps = float(setting.horizon * setting.agents) * setting.episodes
+        return math.log(setting.states * setting.actions * steps / self.delta)
+
+    def facts(self, setting: Setting) -> dict[str, float]:
+        """``i_0``, where the update changes, and the logarithm in the bonuses."""
+        return {"i_0": float(second_case(setting)), "iota": self.logarithm(setting)}
+
+    def cautions(self, setting: Setting) -> list[str]:
+        """That this is a reconstruction, and what FedQ's trigger gives cause for."""
+        return [
+            f"{self.name} is experimental: a reconstruction of the published algorithm from the one it builds on, "
+            "with constants of our choice; do not take its figures for the authors'.",
+            *trigger_cautions(setting),
+        ]
+
+    def exchanges(self, setting: Setting) -> int:
+        """One: reports go up without being asked for."""
+        return 1
+
+    def new_server(self, setting: Setting) -> Server:
+        """``Q = Q^U = Q^R = V = V^R = H`` and ``Q^L = V^L = 0``."""
+        H, S, A = setting.horizon, setting.states, setting.actions
+        iota = self.logarithm(setting)
+
+        def table(value: float) -> FloatArray:
+            return np.full((H, S, A), value, dtype=np.float64)
+
+        estimates = Estimates(
+            N=np.zeros((H, S, A), dtype=np.int64),
+            Q=table(H),
+            upper=table(H),
+            lower=table(0.0),
+            Q_lower=table(0.0),
+            referenced=table(H),
+            roots=table(0.0),
+            quarters=table(0.0),
+            V=initial_values(setting),
+            V_lower=np.zeros((H + 1, S)),
+            V_reference=initial_values(setting),
+            settling=np.ones((H, S), dtype=np.int8),
+            policy=first_policy(setting, self.initial_policy),
+            N_policy=np.zeros((H, S), dtype=np.int64),
+            updates=np.zeros(1, dtype=np.int64),
+        )
+        rule = UpdateRule(
+            self.c_b * math.sqrt(float(H) ** 3 * iota),
+            self.c_b * math.sqrt(iota),
+            self.c_b * float(H) ** 2 * iota,
+            second_case(setting),
+            self.ties == "random",
+            np.uint64(setting.seed),
+        )
+        return Server(estimates, Means(*(table(0.0) for _ in range(4))), rule)
+
+    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
+        """No visits yet."""
+        shape = (tables.agents, setting.horizon, setting.states)
+        V = initial_values(setting)
+        return Agents(
+            tables=tables,
+            values=np.stack([V, np.zeros_like(V), V]),
+            out=Report(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(6))),
+            asks=Budgets(np.zeros(shape, dtype=np.int64), np.zeros(shape[1:], dtype=np.int8)),
+            federation_size=setting.agents,
+        )
+
+    def broadcast(self, server: Server) -> Broadcast:
+        """``pi``, ``N_h(s, pi_h(s))``, ``V``, ``V^L`` and ``V^R``."""
+        known = server.estimates
+        return Broadcast(known.policy, known.N_policy, known.V, known.V_lower, known.V_reference)
+
+    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
+        """``max(1, floor(N/(M H (H+1))))`` visits make an agent ask; the values are kept for the round."""
+        for own, sent in zip(agents.values, broadcast[2:], strict=True):
+            np.copyto(own, sent)
+        fill_budgets(broadcast[1], agents.federation_size, agents.asks.visits, agents.asks.rule)
+        return agents.asks
+
+    def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
+        """The round's counts and means; those of the round before are forgotten."""
+        _, successors, rewards = agents.tables
+        _absorb(policy, transitions, visits, successors, rewards, agents.values, agents.out)
+
+    def query(self, server: Server, exchange: int) -> Message:
+        """Nothing: the end of the round says it all."""
+        return ()
+
+    def report(self, agents: Agents, query: Message, exchange: int) -> Report:
+        """What the round's counts came to."""
+        return agents.out
+
+    def aggregate(self, server: Server, report: Message, exchange: int) -> None:
+        """One update where someone has been."""
+        _aggregate(Report(*report), server.rule, server.estimates, server.means)
+
+    def synchronise(self, server: Server, agents: Agents) -> None:
+        """The one exchange."""
+        self.aggregate(server, agents.out, 0)
+
+
+# ---------------------------------------------------------------------------------------------- agent side
+
+
+@compiled
+def _absorb(
+    policy: IndexArray,
+    transitions: CountArray,
+    visits: CountArray,
+    successors: IndexArray,
+    rewards: FloatArray,
+    values: FloatArray,
+    out: Report,
+) -> None:
+    """Means over the round's visits; 0 where there were none."""
+    n, r, v, lower, reference, reference_square, advantage_square = out
+    m, H, S, K = transitions.shape
+    V, V_lower, V_reference = values[0], values[1], values[2]
+    for i in range(m):
+        ir = i if rewards.shape[0] > 1 else 0
+        for h in range(H):
+            hk = h if successors.shape[0] > 1 else 0
+            hr = h if rewards.shape[1] > 1 else 0
+            for s in range(S):
+                count = visits[i, h, s]
+                n[i, h, s] = count
+                a = policy[h, s]
+                x0, x1, x2, x3, x4 = 0.0, 0.0, 0.0, 0.0, 0.0
+                if count > 0:
+                    for k in range(K):
+                        w = transitions[i, h, s, k] / count
+                        y = successors[hk, s, a, k]
+                        gap = V[h + 1, y] - V_reference[h + 1, y]
+                        x0 += w * V[h + 1, y]
+                        x1 += w * V_lower[h + 1, y]
+                        x2 += w * V_reference[h + 1, y]
+                        x3 += w * V_reference[h + 1, y] ** 2
+                        x4 += w * gap * gap
+                r[i, h, s] = rewards[ir, hr, s, a] if count > 0 else 0.0
+                v[i, h, s], lower[i, h, s], reference[i, h, s] = x0, x1, x2
+                reference_square[i, h, s], advantage_square[i, h, s] = x3, x4
+
+
+# --------------------------------------------------------------------------------------------- server side
+
+
+@compiled
+def _deviation(mean: float, square: float) -> float:
+    """The root of ``square - mean^2``, 0 where that is rounding error."""
+    variance = square - mean * mean
+    return math.sqrt(variance) if variance > ROUNDING * abs(square) else 0.0
+
+
+@compiled
+def _aggregate(report: Report, rule: UpdateRule, estimates: Estimates, means: Means) -> None:
+    """Server side, from all agents' messages in agent order; unvisited states keep everything, action included."""
+    n, r, v, low, ref, ref2, adv2 = report
+    N, Q, upper, lower, Q_lower, referenced, roots, quarters = estimates[:8]
+    V, V_lower, V_reference, settling, policy, N_policy, updates = estimates[8:]
+    mu_r, sigma_r, mu_a, sigma_a = means
+    m, H, S = n.shape
+    updates[0] += 1
+    for h in range(H):
+        for s in range(S):
+            a = policy[h, s]
+            before = N[h, s, a]
+            pooled = before >= rule.i_0
+            after = before
+            for block in range(1 if pooled else m):
+                count = 0
+                x0, x1, x2, x3, x4, x5 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+                for i in range(0 if pooled else block, m if pooled else block + 1):
+                    w = n[i, h, s]
+                    if w > 0:
+                        count += w
+                        x0 += w * r[i, h, s]
+                        x1 += w * v[i, h, s]
+                        x2 += w * low[i, h, s]
+                        x3 += w * ref[i, h, s]
+                        x4 += w * ref2[i, h, s]
+                        x5 += w * adv2[i, h, s]
+                if count == 0:
+                    continue
+                reward, value, reference = x0 / count, x1 / count, x3 / count
+                keep, step = step_size(after, after + count, H)
+                after += count
+                mu_r[h, s, a] += (x3 - count * mu_r[h, s, a]) / after
+                sigma_r[h, s, a] += (x4 - count * sigma_r[h, s, a]) / after
+                mu_a[h, s, a] = keep * mu_a[h, s, a] + step * (value - reference)
+                sigma_a[h, s, a] = keep * sigma_a[h, s, a] + step * (x5 / count)
+                upper[h, s, a] = keep * upper[h, s, a] + step * (reward + value)
+                lower[h, s, a] = keep * lower[h, s, a] + step * (reward + x2 / count)
+                target = reward + value - reference + mu_r[h, s, a]
+                referenced[h, s, a] = keep * referenced[h, s, a] + step * target
+            if after == before:
+                continue
+            N[h, s, a] = after
+            roots[h, s, a] = advance_sum(roots[h, s, a], before, after, H, 1, 0.5)
+            quarters[h, s, a] = advance_sum(quarters[h, s, a], before, after, H, 1, 0.75)
+            coarse = rule.per_root * roots[h, s, a]
+            fine = _deviation(mu_r[h, s, a], sigma_r[h, s, a])
+            fine += math.sqrt(float(H)) * _deviation(mu_a[h, s, a], sigma_a[h, s, a])
+            fine = rule.per_deviation * fine / math.sqrt(after) + rule.per_quarter * quarters[h, s, a]
+            Q[h, s, a] = min(Q[h, s, a], upper[h, s, a] + coarse, referenced[h, s, a] + fine)
+            Q_lower[h, s, a] = lower[h, s, a] - coarse
+            best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
+            policy[h, s] = best
+            N_policy[h, s] = N[h, s, best]
+            V[h, s] = Q[h, s, best]
+            V_lower[h, s] = max(V_lower[h, s], Q_lower[h, s].max())
+            if settling[h, s] == 1:
+                V_reference[h, s] = V[h, s]
+                settling[h, s] = 1 if V[h, s] - V_lower[h, s] > 1.0 else 0
