@@ -192,7 +192,7 @@ def test_environments_and_algorithms_are_listed_with_parameters_and_defaults() -
     [
         (["--eps-p", "1"], "eps_p must be a number in [0, 1)"),
         (["--eps-p", "-0.1"], "eps_p must be a number in [0, 1)"),
-        (["--eps-p", "nan"], "eps_p must be a number in [0, 1)"),
+        (["--eps-p", "nan"], "eps_p must be a number"),
         (["--eps-p", "x"], "'--eps-p'"),
         (["--agents", "0"], "agents must be at least 1"),
         (["--agents", "-2"], "agents must be at least 1"),

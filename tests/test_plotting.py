@@ -28,7 +28,7 @@ from fed_ucbvi.results.style import BLACK, BLUE, COLOURS, DPI, colour_of, label_
 
 @pytest.fixture(scope="module")
 def grid_run() -> Run:
-    return run(FedUCBVI(nu=300), gridworld(agents=4, eps_p=0.1), 2000, seed=1)
+    return run(FedUCBVI(nu=60), gridworld(agents=4, eps_p=0.1), 2000, seed=1)
 
 
 @pytest.fixture(scope="module")

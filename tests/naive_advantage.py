@@ -1,0 +1,210 @@
+"""FedQ-Advantage and UCB-Advantage once more, straight from the pseudocode: one visit at a time, lists and fractions.
+
+Slow and plain on purpose, and sharing no code with the package, which is checked against it. Every visit is
+kept with the values it saw, so that means and variances are exact, in two passes, over just the visits concerned.
+Steps h run from 0 to H-1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+Triplet = tuple[int, int, int]
+"""(h, s, a)."""
+
+
+class Sizes(NamedTuple):
+    """What everyone knows, and the constants in force."""
+
+    states: int
+    actions: int
+    horizon: int
+    agents: int
+    iota: float
+    reference_after: float
+    lower_order: bool
+
+
+class Visit(NamedTuple):
+    """One visit: the reward paid, and ``V`` and ``V^R`` of the next state at that time."""
+
+    reward: Fraction
+    value: Fraction
+    reference: Fraction
+
+
+class Step(NamedTuple):
+    """One step of an episode, told by an agent."""
+
+    h: int
+    s: int
+    a: int
+    reward: float
+    successor: int
+
+
+def mean(numbers: list[Fraction]) -> Fraction:
+    return sum(numbers, Fraction(0)) / len(numbers)
+
+
+def variance(numbers: list[Fraction]) -> Fraction:
+    middle = mean(numbers)
+    return mean([(x - middle) ** 2 for x in numbers])
+
+
+@dataclass
+class Learner:
+    """The tables both algorithms keep."""
+
+    sizes: Sizes
+    Q: dict[Triplet, float] = field(default_factory=dict)
+    V: dict[tuple[int, int], float] = field(default_factory=dict)
+    V_ref: dict[tuple[int, int], float] = field(default_factory=dict)
+    stage: defaultdict[Triplet, list[Visit]] = field(default_factory=lambda: defaultdict(list))
+    earlier: defaultdict[Triplet, list[Visit]] = field(default_factory=lambda: defaultdict(list))
+    lengths: defaultdict[Triplet, list[int]] = field(default_factory=lambda: defaultdict(list))
+    settled: set[tuple[int, int]] = field(default_factory=set)
+    second_bound_won: int = 0
+
+    def start(self, Q: list[float], V_ref: list[float]) -> None:
+        """Initial values by step."""
+        S, A, H = self.sizes.states, self.sizes.actions, self.sizes.horizon
+        for s in range(S):
+            self.V[H, s] = self.V_ref[H, s] = 0.0
+            for h in range(H):
+                self.V[h, s], self.V_ref[h, s] = Q[h], V_ref[h]
+                for a in range(A):
+                    self.Q[h, s, a] = Q[h]
+
+    def note(self, step: Step) -> None:
+        """Take in a visit with the values in force."""
+        there = (step.h + 1, step.successor)
+        visit = Visit(Fraction(step.reward), Fraction(self.V[there]), Fraction(self.V_ref[there]))
+        self.stage[step.h, step.s, step.a].append(visit)
+
+    def visits(self, triplet: Triplet) -> int:
+        """N: visits in completed stages."""
+        return len(self.earlier[triplet])
+
+    def end_stage(self, triplet: Triplet, plain: float, factor: float) -> None:
+        """``Q = min(Q1, Q2, Q)``; ``plain`` is the bonus in Q1, and ``factor H`` stands before the brackets in Q2."""
+        now = self.stage[triplet]
+        past = self.earlier[triplet]
+        past.extend(now)
+        N, y, iota = len(past), len(now), self.sizes.iota
+        reward = mean([v.reward for v in now])
+        Q1 = float(reward + mean([v.value for v in now])) + plain
+        references = [v.reference for v in past]
+        advantages = [v.value - v.reference for v in now]
+        bonus = 2 * math.sqrt(variance(references) * Fraction(iota) / N)
+        bonus += 2 * math.sqrt(variance(advantages) * Fraction(iota) / y)
+        if self.sizes.lower_order:
+            brackets = (iota / N) ** 0.75 + (iota / y) ** 0.75 + iota / N + iota / y
+            bonus += factor * self.sizes.horizon * brackets
+        Q2 = float(reward + mean(references) + mean(advantages)) + bonus
+        old = self.Q[triplet]
+        self.second_bound_won += int(Q2 not in (Q1, old) and min(Q1, Q2, old) == Q2)
+        self.Q[triplet] = min(Q1, Q2, old)
+        self.lengths[triplet].append(y)
+        self.stage[triplet] = []
+        h, s, _ = triplet
+        self.V[h, s] = max(self.Q[h, s, a] for a in range(self.sizes.actions))
+
+    def settle(self, h: int, s: int) -> None:
+        """``V^R_h(s) = V_h(s)``, once."""
+        if (h, s) not in self.settled:
+            self.settled.add((h, s))
+            self.V_ref[h, s] = self.V[h, s]
+
+
+# --------------------------------------------------------------------------------------------- FedQ-Advantage
+
+
+@dataclass
+class NaiveFedQ:
+    """Server and agents of FedQ-Advantage."""
+
+    learner: Learner
+    reached: set[str] = field(default_factory=set)
+
+    def visits_until_ask(self, triplet: Triplet) -> int:
+        """c(s,a,h)."""
+        H, M = self.learner.sizes.horizon, self.learner.sizes.agents
+        y = len(self.learner.stage[triplet])
+        lengths = self.learner.lengths[triplet]
+        if not lengths:
+            return 1
+        before = lengths[-1]
+        if y <= (1 - Fraction(1, H)) * before:
+            self.reached.add("early")
+            return math.ceil(Fraction(before - y, M))
+        self.reached.add("late")
+        return math.floor(Fraction(before, M * H))
+
+    def synchronise(self, reports: list[list[Step]]) -> None:
+        """One round's steps of every agent, all with the values broadcast at its start."""
+        learner = self.learner
+        H, M, A = learner.sizes.horizon, learner.sizes.agents, learner.sizes.actions
+        visited = set()
+        for steps in reports:
+            for step in steps:
+                learner.note(step)
+                visited.add((step.h, step.s, step.a))
+        ended = []
+        for triplet in sorted(visited):
+            y, lengths = len(learner.stage[triplet]), learner.lengths[triplet]
+            if y >= (Fraction(H + 1, H) * lengths[-1] if lengths else M * H):
+                learner.end_stage(triplet, math.sqrt(2 * H * H * learner.sizes.iota / y), 10)
+                ended.append(triplet)
+        for h, s, _ in ended:
+            if sum(learner.visits((h, s, a)) for a in range(A)) >= learner.sizes.reference_after:
+                learner.settle(h, s)
+
+
+# ---------------------------------------------------------------------------------------------- UCB-Advantage
+
+
+def stage_ends(horizon: int, most: int) -> set[int]:
+    """The set L of visits at which stages end, up to ``most``: partial sums of e_1 = H, floor((1 + 1/H) e_i), ..."""
+    ends, length, total = set(), horizon, 0
+    while total <= most:
+        total += length
+        ends.add(total)
+        length = math.floor((1 + Fraction(1, horizon)) * length)
+    return ends
+
+
+@dataclass
+class NaiveUCB:
+    """The algorithm for one agent, fed with episodes."""
+
+    learner: Learner
+    ends: set[int]
+
+    def feed(self, episode: list[Step]) -> bool:
+        """One episode, step by step; whether it changed Q."""
+        learner = self.learner
+        H, A, iota = learner.sizes.horizon, learner.sizes.actions, learner.sizes.iota
+        changed = False
+        for step in episode:
+            triplet = (step.h, step.s, step.a)
+            learner.note(step)
+            y = len(learner.stage[triplet])
+            if learner.visits(triplet) + y in self.ends:
+                learner.end_stage(triplet, 2 * math.sqrt(H * H * iota / y), 5)
+                changed = True
+            total = sum(learner.visits((step.h, step.s, a)) + len(learner.stage[step.h, step.s, a]) for a in range(A))
+            if total >= learner.sizes.reference_after:
+                learner.settle(step.h, step.s)
+        return changed
+
+    def synchronise(self, episodes: list[list[Step]], discard: bool) -> int:
+        """A round's episodes in agent order; how many were used."""
+        for number, episode in enumerate(episodes, start=1):
+            if self.feed(episode) and discard:
+                return number
+        return len(episodes)

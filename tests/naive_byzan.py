@@ -1,0 +1,152 @@
+"""COW, PERT-COW and Byzan-UCBVI once more, straight from the pseudocode: all subsets of agents, loops, dictionaries.
+
+Nothing here uses the package. Among cliques of equal size the paper takes any; here the one whose common points begin
+lowest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Interval = tuple[float, float]
+
+
+def all_largest_cliques(intervals: Sequence[Interval]) -> list[tuple[int, ...]]:
+    """Every largest set of closed intervals that have a point in common, by trying all sets."""
+    everyone = range(len(intervals))
+    for size in range(len(intervals), 0, -1):
+        found = [
+            clique
+            for clique in itertools.combinations(everyone, size)
+            if max(intervals[j][0] for j in clique) <= min(intervals[j][1] for j in clique)
+        ]
+        if found:
+            return found
+    return []
+
+
+def naive_cow(
+    means: Sequence[float],
+    counts: Sequence[int],
+    sigma: float,
+    alpha: float,
+    log_each: float,
+    log_all: float,
+    *,
+    epsilon: float | None = None,
+) -> tuple[float, float]:
+    """COW, or PERT-COW where epsilon is given."""
+    m = len(means)
+    f = next(k for k in range(m + 1) if k >= alpha * m - 1e-9)
+    ranked = sorted(counts, reverse=True)
+    n_cut = ranked[2 * f] if 2 * f < m else 0
+    if n_cut <= 0:
+        return 0.0, math.inf
+    trimmed = [min(n, n_cut) for n in counts]
+    heard = [j for j in range(m) if trimmed[j] > 0]
+    intervals = []
+    for j in heard:
+        if epsilon is None:
+            w = sigma / math.sqrt(counts[j]) * math.sqrt(2 * log_each)
+        else:
+            w = sigma / math.sqrt(trimmed[j]) * math.sqrt(2 * log_each) + epsilon
+        intervals.append((means[j] - w, means[j] + w))
+    cliques = all_largest_cliques(intervals)
+    clique = min(cliques, key=lambda c: max(intervals[k][0] for k in c))
+    weight = sum(trimmed[heard[k]] for k in clique)
+    mean = sum(trimmed[heard[k]] * means[heard[k]] for k in clique) / weight
+    total = sum(trimmed)
+    error = 2 * sigma * math.sqrt(2 * log_all) / math.sqrt(total)
+    error += 8 * alpha * m * math.sqrt(n_cut) * sigma * math.sqrt(2 * log_each) / total
+    return mean, error + (0.0 if epsilon is None else 5 * epsilon)
+
+
+class Sizes(NamedTuple):
+    """What everyone knows."""
+
+    states: int
+    actions: int
+    horizon: int
+    agents: int
+    episodes: int
+
+
+@dataclass
+class NaiveByzan:
+    """Server and agents together; ``steps[i][h,s,a]`` lists the (reward, successor) agent i has seen."""
+
+    sizes: Sizes
+    alpha: float
+    delta: float
+    log_term: float | None
+    steps: list[defaultdict[tuple[int, int, int], list[tuple[float, int]]]] = field(default_factory=list)
+    old: list[dict[tuple[int, int, int], int]] = field(default_factory=list)
+    sync_count: list[int] = field(default_factory=list)
+    Q: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    V: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for _ in range(self.sizes.agents):
+            self.steps.append(defaultdict(list))
+            self.old.append({})
+            self.sync_count.append(-1)
+        self.consider([True] * self.sizes.agents)
+
+    def observe(self, i: int, h: int, s: int, a: int, reward: float, successor: int) -> None:
+        """One step of agent i."""
+        self.steps[i][h, s, a].append((reward, successor))
+
+    def wants(self, i: int) -> bool:
+        """``max N/Nold >= 2``, where a first visit counts as infinitely many times more."""
+        for at, data in self.steps[i].items():
+            n, old = len(data), self.old[i].get(at, 0)
+            if n > 0 and (old == 0 or n / old >= 2):
+                return True
+        return False
+
+    def listens(self, i: int) -> bool:
+        """``SyncCount <= S A H log2 K``."""
+        S, A, H, _, K = self.sizes
+        return self.sync_count[i] <= S * A * H * math.log2(K)
+
+    def consider(self, asking: list[bool]) -> bool:
+        """The beginning of the next episode: synchronise if the server listens to someone who asks."""
+        sync = False
+        for i, asks in enumerate(asking):
+            if asks and self.listens(i):
+                self.sync_count[i] += 1
+                sync = True
+        if sync:
+            self.synchronise()
+        return sync
+
+    def synchronise(self) -> None:
+        """The H exchanges."""
+        S, A, H, m, K = self.sizes
+        size = S * A * H * K * m
+        log_delta = math.log(self.delta) - 3 * S * math.log(size)
+        log_each = math.log(2 * m) - log_delta if self.log_term is None else self.log_term
+        log_all = math.log(2) - log_delta if self.log_term is None else self.log_term
+        epsilon = 1 / size
+        for i in range(m):
+            self.old[i] = {at: len(data) for at, data in self.steps[i].items()}
+        for s in range(S):
+            self.V[H, s] = 0.0
+        for h in reversed(range(H)):
+            sigma = H - h
+            for s in range(S):
+                for a in range(A):
+                    counts = [len(self.steps[i][h, s, a]) for i in range(m)]
+                    means = [
+                        sum(r + self.V[h + 1, y] for r, y in self.steps[i][h, s, a]) / max(1, counts[i])
+                        for i in range(m)
+                    ]
+                    mean, error = naive_cow(means, counts, sigma, self.alpha, log_each, log_all, epsilon=epsilon)
+                    bonus = min(sigma, error + epsilon)
+                    self.Q[h, s, a] = max(0.0, min(mean + bonus, sigma))
+                self.V[h, s] = max(self.Q[h, s, a] for a in range(A))

@@ -1,0 +1,95 @@
+"""UCBVI once more, straight from the pseudocode: loops and dictionaries, no code of the package.
+
+Steps h run from 0 to H-1; M trajectories are pooled after every episode (M = 1 is the original, by stage).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """One step of one agent."""
+
+    h: int
+    s: int
+    a: int
+    reward: float
+    successor: int
+
+
+class Options(NamedTuple):
+    """Sizes and variants."""
+
+    states: int
+    actions: int
+    horizon: int
+    agents: int
+    episodes: int
+    bonus: str
+    scale: float
+    third_term: str
+    delta: float
+    monotone: bool
+    clip: str
+
+
+@dataclass
+class NaiveUCBVI:
+    """What the server knows after the episodes so far."""
+
+    options: Options
+    seen: defaultdict[tuple[int, int, int], list[Step]] = field(default_factory=lambda: defaultdict(list))
+    arrivals: defaultdict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
+    Q: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    V: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def observe(self, step: Step) -> None:
+        """Add one step."""
+        self.seen[step.h, step.s, step.a].append(step)
+        self.arrivals[step.h + 1, step.successor] += 1
+
+    def bonus(self, h: int, s: int, a: int) -> float:
+        """``b_h(s,a)`` of a pair that was visited."""
+        o = self.options
+        H, N = o.horizon, len(self.seen[h, s, a])
+        L = math.log(5 * o.states * o.actions * H * o.agents * o.episodes * H / o.delta)
+        if o.bonus == "simplified":
+            return min(o.scale * math.sqrt(1 / N) + (H - h) / N, H - h)
+        if o.bonus == "chernoff-hoeffding":
+            return o.scale * 7 * H * L / math.sqrt(N)
+        nexts = [step.successor for step in self.seen[h, s, a]]
+        mean = sum(self.V[h + 1, y] for y in nexts) / N
+        variance = sum((self.V[h + 1, y] - mean) ** 2 for y in nexts) / N
+        third = 0.0
+        if o.third_term == "paper":
+            for y in nexts:
+                doubt = 100**2 * H**3 * o.states**2 * o.actions * L**2 / self.arrivals[h + 1, y]
+                third += min(doubt, H**2) / N
+        plain = math.sqrt(8 * L * variance / N) + 14 * H * L / (3 * N) + math.sqrt(8 / N * third)
+        return o.scale * plain
+
+    def plan(self) -> None:
+        """Backward induction."""
+        o = self.options
+        H = o.horizon
+        for s in range(o.states):
+            self.V[H, s] = 0.0
+        for h in reversed(range(H)):
+            cap = {"horizon": H, "remaining": H - h, "values": math.inf}[o.clip]
+            for s in range(o.states):
+                for a in range(o.actions):
+                    steps = self.seen[h, s, a]
+                    if steps:
+                        target = sum(step.reward + self.V[h + 1, step.successor] for step in steps) / len(steps)
+                        q = min(target + self.bonus(h, s, a), cap)
+                    elif o.clip == "values":
+                        q = sum(self.V[h + 1, y] for y in range(o.states)) / o.states + H - h
+                    else:
+                        q = cap
+                    before = self.Q.get((h, s, a), math.inf)
+                    self.Q[h, s, a] = min(q, before) if o.monotone else q
+                self.V[h, s] = min(max(self.Q[h, s, a] for a in range(o.actions)), H)
