@@ -208,7 +208,8 @@ class FedUCBVI:
     def cautions(self, setting: Setting) -> list[str]:
         """A warning where the global rule can never fire, because ``N <= M T < nu``."""
         nu, most = self.threshold(setting), setting.agents * setting.episodes
-        if self.synchronisation != "mixture" or most >= nu:
+        reachable = most > nu if self.strict else most >= nu
+        if self.synchronisation != "mixture" or reachable:
             return []
         return [
             f"the global synchronisation rule can never fire: it needs N >= nu = {nu:,.0f}, but N is at most "
