@@ -588,7 +588,7 @@ def same_round(one: EpisodesDriver, other: EpisodesDriver) -> bool:
 
 @pytest.mark.parametrize("cores", [2, 3, 16])
 def test_threads_do_not_change_the_episodes(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(episodes, "STEPS_WORTH_A_THREAD", 0)
+    monkeypatch.setattr(episodes, "STEPS_BEFORE_THREADS", 0)
     for setup in setups():
         alone, threaded = EpisodesDriver(setup.fleet(), cores=1), EpisodesDriver(setup.fleet(), cores=cores)
         assert setup.collect(alone) == setup.collect(threaded)

@@ -12,7 +12,6 @@ from scipy import stats
 
 from fed_ucbvi import FedUCBVI, InputError
 from fed_ucbvi._types import CountArray, IndexArray
-from fed_ucbvi.algorithms import fed_ucbvi as module
 from fed_ucbvi.algorithms import make_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import Budgets, FleetTables, Setting, exchange_messages
 from fed_ucbvi.algorithms.fed_ucbvi import Agents, Broadcast, Report, Server
@@ -245,25 +244,6 @@ def test_grouping_the_agents_into_fleets_changes_no_bit(aggregation: str) -> Non
             joined = Report(*(np.concatenate(parts) for parts in zip(*reports, strict=True)))
             algorithm.aggregate(grouped, joined, exchange)
         assert same_bits(whole, grouped)
-
-
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_threads_change_no_bit(aggregation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(6)
-    algorithm = algorithm_with(Options("practical", 0.7, aggregation, "horizon"))
-    for _ in range(10):
-        problem = random_problem(rng)
-        alone, threaded = (algorithm.new_server(problem.setting) for _ in range(2))
-        agents = problem.fleet(algorithm)
-        algorithm.synchronise(alone, agents)
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "WORK_WORTH_A_THREAD", 0)
-            patch.setattr(module, "threads", lambda: 2)
-            agents_again = problem.fleet(algorithm)
-            algorithm.synchronise(threaded, agents_again)
-        assert same_bits(alone, threaded)
-        for name, array in agents.arrays().items():
-            assert np.array_equal(array, agents_again.arrays()[name])
 
 
 def test_a_pair_nobody_visited_gets_the_cap_and_one_visited_once_the_bonus_h() -> None:

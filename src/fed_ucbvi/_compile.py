@@ -15,7 +15,7 @@ from typing import TypeVar
 import numba
 from numba import prange
 
-__all__ = ["compiled", "compiled_parallel", "inlined", "prange", "serial_and_parallel", "threads"]
+__all__ = ["compiled", "compiled_parallel", "inlined", "prange", "threads"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -53,11 +53,6 @@ def compiled_parallel(function: F) -> F:
     """Like :func:`compiled`, with ``prange`` loops spread over the cores."""
     wrapped: F = numba.njit(cache=True, error_model="numpy", parallel=True)(function)
     return wrapped
-
-
-def serial_and_parallel(function: F) -> tuple[F, F]:
-    """The same function compiled twice: ``prange`` as a plain loop, and spread over the cores."""
-    return compiled(function), compiled_parallel(function)
 
 
 def threads() -> int:

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled, inlined, prange, serial_and_parallel, threads
+from fed_ucbvi._compile import compiled, inlined
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
@@ -25,13 +25,12 @@ AGGREGATIONS = ("weighted", "uniform")
 SYNCHRONISATIONS = ("mixture", "local", "global")
 CLIPS = ("horizon", "remaining")
 
-WORK_WORTH_A_THREAD = 1 << 18
-"""Table entries (agents x states x actions x successors) of one step above which threads pay."""
-
 ROUNDING = 1e-14
 """A variance below this share of the second moment is rounding error and counts as zero."""
 
 
+Counters = npt.NDArray[np.int32 | np.int64]
+"""An agent's own counters."""
 Entry = tuple[int, float, float, float]
 """One agent's ``n``, ``P V``, ``P V^2`` and ``Q`` at one (h,s,a)."""
 Moments = tuple[float, float]
@@ -112,8 +111,8 @@ class Server:
 class Experience(NamedTuple):
     """What m agents know: their counts, by which supports they count, and the rewards where they have been."""
 
-    visits: CountArray
-    transitions: CountArray
+    visits: Counters
+    transitions: Counters
     successors: IndexArray
     rewards: FloatArray
 
@@ -256,8 +255,8 @@ class FedUCBVI:
         H, S, A = setting.horizon, setting.states, setting.actions
         return Agents(
             experience=Experience(
-                visits=_counters(m, H, S, A),
-                transitions=_counters(m, H, S, A, K),
+                visits=_counters(setting, m, S, A),
+                transitions=_counters(setting, m, S, A, K),
                 successors=tables.successors,
                 rewards=tables.rewards,
             ),
@@ -293,8 +292,7 @@ class FedUCBVI:
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """``n^i_(r+1) = n^i_(r) +`` the round's counts."""
-        absorb = _absorb[transitions.size > WORK_WORTH_A_THREAD and threads() > 1]
-        absorb(policy, transitions, visits, agents.experience.transitions, agents.experience.visits)
+        _absorb(policy, transitions, visits, agents.experience.transitions, agents.experience.visits)
 
     def query(self, server: Server, exchange: int) -> Query:
         """``V_{h+1}`` for ``h = H-1-exchange``."""
@@ -313,22 +311,24 @@ class FedUCBVI:
 
     def synchronise(self, server: Server, agents: Agents) -> None:
         """All H exchanges in one compiled piece."""
-        m, _, S, A, K = agents.experience.transitions.shape
-        chunks = min(threads(), S) if m * S * A * K > WORK_WORTH_A_THREAD else 1
-        _synchronise(chunks, agents.experience, server.rule, server.estimates)
+        _synchronise(agents.experience, server.rule, server.estimates)
 
 
 # ---------------------------------------------------------------------------------------------- agent side
 
 
-def _counters(agents: int, horizon: int, *rest: int) -> CountArray:
-    """Zeros of shape ``(agents, horizon, ...)``, laid out step by step in memory, as an exchange reads them."""
-    return np.zeros((horizon, agents, *rest), dtype=np.int64).swapaxes(0, 1)
+def _counters(setting: Setting, agents: int, *rest: int) -> Counters:
+    """Zeros of shape ``(agents, H, ...)``, laid out step by step in memory, as an exchange reads them.
+
+    No counter of one agent exceeds T; half the memory, where that fits, is half the time.
+    """
+    dtype = np.int32 if setting.episodes <= np.iinfo(np.int32).max else np.int64
+    return np.zeros((setting.horizon, agents, *rest), dtype=dtype).swapaxes(0, 1)
 
 
 @compiled
 def _budgets(
-    visits: CountArray,
+    visits: Counters,
     N: CountArray,
     policy: IndexArray,
     nu: float,
@@ -356,33 +356,41 @@ def _budgets(
                     out[i, h, s] = total // M + 1 if strict else max(1, (total + M - 1) // M)
 
 
-def _absorb_python(
+@compiled
+def _absorb(
     policy: IndexArray,
     round_transitions: CountArray,
     round_visits: CountArray,
-    transitions: CountArray,
-    visits: CountArray,
+    transitions: Counters,
+    visits: Counters,
 ) -> None:
+    """Add the round's counts; first find what was visited, then touch only that, so that memory is read ahead."""
     m, H, S, K = round_transitions.shape
-    for h in prange(H):
+    agents, states = np.empty(m * S + 1, dtype=np.int64), np.empty(m * S + 1, dtype=np.int64)
+    for h in range(H):
+        found = 0
         for i in range(m):
             for s in range(S):
-                n = round_visits[i, h, s]
-                if n > 0:
-                    a = policy[h, s]
-                    visits[i, h, s, a] += n
-                    for k in range(K):
-                        transitions[i, h, s, a, k] += round_transitions[i, h, s, k]
+                agents[found], states[found] = i, s
+                found += round_visits[i, h, s] > 0
+        for j in range(found):
+            i, s = agents[j], states[j]
+            visits[i, h, s, policy[h, s]] += round_visits[i, h, s]
+        for j in range(found):
+            i, s = agents[j], states[j]
+            a = policy[h, s]
+            for k in range(K):
+                transitions[i, h, s, a, k] += round_transitions[i, h, s, k]
 
 
 @inlined
 def _report_entry(
     h: int,
-    i: int | np.int64,
+    i: int,
     s: int,
     a: int,
-    visits: CountArray,
-    transitions: CountArray,
+    visits: Counters,
+    transitions: Counters,
     successors: IndexArray,
     rewards: FloatArray,
     V_next: FloatArray,
@@ -431,8 +439,6 @@ def _report(h: int, experience: Experience, V_next: FloatArray, out: Report) -> 
                     h, i, s, a, visits, transitions, successors, rewards, V_next, moments
                 )
 
-
-_absorb = serial_and_parallel(_absorb_python)
 
 # --------------------------------------------------------------------------------------------- server side
 
@@ -513,8 +519,9 @@ def _aggregate(h: int, report: Report, rule: UpdateRule, estimates: Estimates) -
 # -------------------------------------------------------------------------- both sides, without the messages
 
 
-def _exchange_python(h: int, chunks: int, experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
-    """Reports and aggregation of step h, entry by entry; states are dealt out to threads in chunks.
+@compiled
+def _exchange(h: int, experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
+    """Reports and aggregation of step h, entry by entry.
 
     Every sum runs over the agents in order, so the result is that of the messages, to the last bit. With weighted
     aggregation an agent that never visited a pair adds nothing and is skipped.
@@ -525,30 +532,20 @@ def _exchange_python(h: int, chunks: int, experience: Experience, rule: UpdateRu
     weighted = rule.weighted
     moments = _uniform_moments(V_next)
     sums = np.zeros((S, A, 3))
-    for chunk in prange(chunks):
-        begin, end = S * chunk // chunks, S * (chunk + 1) // chunks
-        for i in range(m):
-            for s in range(begin, end):
-                for a in range(A):
-                    if weighted and visits[i, h, s, a] == 0:
-                        continue
-                    entry = _report_entry(
-                        h, np.int64(i), s, a, visits, transitions, successors, rewards, V_next, moments
-                    )
-                    _add_entry(s, a, entry, weighted, N, sums)
-        for s in range(begin, end):
-            _finish_state(h, s, m, sums, rule, estimates)
-
-
-_exchange_serial, _exchange_parallel = serial_and_parallel(_exchange_python)
+    for i in range(m):
+        for s in range(S):
+            for a in range(A):
+                if weighted and visits[i, h, s, a] == 0:
+                    continue
+                entry = _report_entry(h, i, s, a, visits, transitions, successors, rewards, V_next, moments)
+                _add_entry(s, a, entry, weighted, N, sums)
+    for s in range(S):
+        _finish_state(h, s, m, sums, rule, estimates)
 
 
 @compiled
-def _synchronise(chunks: int, experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
+def _synchronise(experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
     """All exchanges of a synchronisation."""
     for h in range(estimates.policy.shape[0] - 1, -1, -1):
         _begin_step(h, estimates)
-        if chunks > 1:
-            _exchange_parallel(h, chunks, experience, rule, estimates)
-        else:
-            _exchange_serial(h, 1, experience, rule, estimates)
+        _exchange(h, experience, rule, estimates)

@@ -3,6 +3,10 @@
 The random number of step h in episode t of agent i is word ``(h + 1) mod 4`` of Philox block
 ``(h + 1) // 4`` for key (seed, i) and episode t (word 0 of block 0 draws the initial state). A result therefore never
 depends on how the work was cut up, and an agent that ran ahead is rolled back by replaying.
+
+A round begins on one core, with all agents in step. If it lasts, threads take over: each plays its agents ahead, all
+until they ask or a chunk of episodes ends, and agents that went past the earliest ask take back what they played
+after it. Chunks double, so little is played in vain.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ from fed_ucbvi.sampling.philox import EPISODES, philox, unit_interval
 
 STEPS_PER_CALL = 1 << 24
 """Compiled calls are cut here, so that Ctrl-C and the progress bar get a turn."""
-STEPS_WORTH_A_THREAD = 1 << 16
-"""An episode of all agents must have at least this many steps before threads pay."""
+STEPS_BEFORE_THREADS = 1 << 18
+"""A round with more steps than this (about five milliseconds) is worth waking the other cores for."""
 
 
 class EpisodesDriver:
@@ -36,9 +40,7 @@ class EpisodesDriver:
             cumulative(fleet.initial).reshape(-1),
         )
         self._counts = (fleet.transitions.reshape(-1), fleet.visits.reshape(-1))
-        available = threads() if cores is None else cores
-        self._parallel = available > 1 and len(fleet.visits) * fleet.horizon >= STEPS_WORTH_A_THREAD
-        self._blocks = available
+        self._cores = min(threads() if cores is None else cores, len(fleet.visits))
 
     def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
         """Play until someone asks; see :class:`~fed_ucbvi.drivers.base.Driver`."""
@@ -48,19 +50,21 @@ class EpisodesDriver:
 
     def extend(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
         """Go on with the round whose counts are in the buffers; the number of episodes played."""
-        fleet = self.fleet
-        per_episode = len(fleet.visits) * fleet.horizon
-        chunk = max(1, STEPS_PER_CALL // per_episode)
-        played = 0
+        per_episode = len(self.fleet.visits) * self.fleet.horizon
+        alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // per_episode)
+        largest = max(1, STEPS_PER_CALL // per_episode)
+        played, chunk = 0, alone
         while played < most:
-            n = min(chunk, most - played)
-            done, asked = self._play(policy, budgets, first + played, n)
+            ahead = self._cores > 1 and played >= alone
+            done, asked = self._play(policy, budgets, first + played, min(chunk, most - played), ahead)
             played += done
             if asked:
                 break
+            if ahead:
+                chunk = min(2 * chunk, largest)
         return played
 
-    def _play(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> tuple[int, bool]:
+    def _play(self, policy: IndexArray, budgets: CountArray, first: int, most: int, ahead: bool) -> tuple[int, bool]:
         fleet = self.fleet
         arguments = (
             *self._tables,
@@ -74,9 +78,7 @@ class EpisodesDriver:
             most,
             *self._counts,
         )
-        if self._parallel:
-            return _play_in_blocks(*arguments, self._blocks)
-        return _play_together(*arguments)
+        return _play_ahead(*arguments, self._cores) if ahead else _play_together(*arguments)
 
 
 def cumulative(probabilities: FloatArray) -> FloatArray:
@@ -117,10 +119,11 @@ def _play_episode(
     i: int,
     agent: int,
     episode: int,
+    sign: int,
     transitions: CountArray,
     visits: CountArray,
 ) -> bool:
-    """Add one episode of the fleet's i-th agent to its counts; did it reach a budget?
+    """Add one episode of the fleet's i-th agent to its counts (``sign`` -1: take it back); did it reach a budget?
 
     All arrays are flat and all indices unsigned, which spares the checks for negative ones.
     """
@@ -150,8 +153,8 @@ def _play_episode(
         row = table + (s * ua + np.uint64(policy[place_of_step + s])) * uk
         slot = _pick(cumulative_kernel, own + row, K, unit_interval(word))
         place = base + place_of_step + s
-        transitions[place * uk + slot] += 1
-        seen = visits[place] + 1
+        transitions[place * uk + slot] += sign
+        seen = visits[place] + sign
         visits[place] = seen
         asked |= seen >= budgets[place]
         s = np.uint64(successors[row + slot])
@@ -191,6 +194,7 @@ def _play_together(
                 i,
                 first_agent + i,
                 first + played,
+                1,
                 transitions,
                 visits,
             )
@@ -200,7 +204,7 @@ def _play_together(
 
 
 @compiled_parallel
-def _play_in_blocks(
+def _play_ahead(
     successors: IndexArray,
     cumulative_kernel: FloatArray,
     cumulative_initial: FloatArray,
@@ -214,15 +218,15 @@ def _play_in_blocks(
     most: int,
     transitions: CountArray,
     visits: CountArray,
-    blocks: int,
+    cores: int,
 ) -> tuple[int, bool]:
-    """Like :func:`_play_together`, with the agents dealt out to threads one episode at a time."""
-    asked_in = np.zeros((blocks, 64), dtype=np.int64)  # a cache line each
-    for played in range(most):
-        for block in prange(blocks):
-            asked = False
-            for i in range(agents * block // blocks, agents * (block + 1) // blocks):
-                asked |= _play_episode(
+    """Like :func:`_play_together`, with the agents dealt out to threads, each playing ahead of the others."""
+    reached = np.full(agents, most, dtype=np.int64)
+    asked = np.zeros(agents, dtype=np.bool_)
+    for core in prange(cores):
+        for i in range(agents * core // cores, agents * (core + 1) // cores):
+            for played in range(most):
+                if _play_episode(
                     successors,
                     cumulative_kernel,
                     cumulative_initial,
@@ -233,10 +237,30 @@ def _play_in_blocks(
                     i,
                     first_agent + i,
                     first + played,
+                    1,
+                    transitions,
+                    visits,
+                ):
+                    asked[i] = True
+                    reached[i] = played + 1
+                    break
+    length = reached.min()
+    for core in prange(cores):
+        for i in range(agents * core // cores, agents * (core + 1) // cores):
+            for played in range(length, reached[i]):
+                _play_episode(
+                    successors,
+                    cumulative_kernel,
+                    cumulative_initial,
+                    policy,
+                    budgets,
+                    sizes,
+                    seed,
+                    i,
+                    first_agent + i,
+                    first + played,
+                    -1,
                     transitions,
                     visits,
                 )
-            asked_in[block, 0] = asked
-        if asked_in[:, 0].any():
-            return played + 1, True
-    return most, False
+    return int(length), bool(asked.any())
