@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,8 @@ ROUNDING = 1e-14
 """A variance below this share of the second moment is rounding error and counts as zero."""
 
 
-Counters = npt.NDArray[np.int32 | np.int64]
-"""An agent's own counters."""
+Counters = npt.NDArray[Any]
+"""An agent's own counters: int32 where T fits, otherwise int64."""
 Entry = tuple[int, float, float, float]
 """One agent's ``n``, ``P V``, ``P V^2`` and ``Q`` at one (h,s,a)."""
 Moments = tuple[float, float]

@@ -20,10 +20,10 @@ def environments(as_json: Json = False) -> None:
 
 
 def algorithms(as_json: Json = False) -> None:
-    """List the algorithms and their parameters."""
+    """List the algorithms, their rows of the paper's Table 1 and their parameters."""
     from fed_ucbvi.algorithms import ALGORITHMS
 
-    _print(ALGORITHMS, as_json)
+    _print(ALGORITHMS, as_json, {name: kind.table._asdict() for name, kind in ALGORITHMS.items()})
 
 
 def describe(thing: Any) -> dict[str, Any]:
@@ -72,10 +72,12 @@ def _arguments(text: str) -> dict[str, str]:
     return found
 
 
-def _print(things: Mapping[str, Any], as_json: bool) -> None:
+def _print(things: Mapping[str, Any], as_json: bool, tables: Mapping[str, Mapping[str, Any]] | None = None) -> None:
     from fed_ucbvi.command_line.outputs import print_json, print_rows
 
-    described = {name: describe(thing) for name, thing in sorted(things.items())}
+    described = {name: describe(thing) for name, thing in things.items()}
+    for name, row in (tables or {}).items():
+        described[name]["table_1"] = dict(row)
     if as_json:
         print_json(described)
         return
@@ -84,3 +86,9 @@ def _print(things: Mapping[str, Any], as_json: bool) -> None:
             typer.echo()
         rows = [(item["name"], str(item["default"]), item["description"]) for item in content["parameters"]]
         print_rows(f"{name}: {content['description']}", rows)
+        if "table_1" in content:
+            row = content["table_1"]
+            heterogeneous = "for different agents" if row["heterogeneity"] else "for agents all alike"
+            typer.echo(
+                f"  Table 1: {row['kind']}, {heterogeneous}; rounds {row['communication']}; regret {row['regret']}"
+            )

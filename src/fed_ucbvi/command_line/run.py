@@ -41,6 +41,17 @@ def run(
             show_default=False,
         ),
     ] = None,
+    liars: Annotated[
+        float, typer.Option(metavar="X", help="Fraction of the agents that lie.", rich_help_panel=PROBLEM)
+    ] = 0.0,
+    attack: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What liars do: random, flip, inflate, collude, mimic, counts, silent or spam.",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = "random",
     algorithm: Annotated[
         str, typer.Option(metavar="NAME", help="See 'fed-ucbvi algorithms'.", rich_help_panel=ALGORITHM)
     ] = "fed-ucbvi",
@@ -145,6 +156,8 @@ def run(
     if out is not None and checkpoint is not None:
         check_apart(out, checkpoint)
     federation = build_environment(env, agents, eps_p, env_seed, env_option or ())
+    if liars:
+        federation = federation.with_liars(liars, attack, env_seed)
     with interruptible() as interruption, plain_warnings():
         try:
             result = simulate(

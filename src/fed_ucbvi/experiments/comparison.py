@@ -127,7 +127,13 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 def markdown(summary: dict[str, Any]) -> str:
     """The tables and verdicts as Markdown."""
-    lines: list[str] = []
+    lines = [
+        "# Every algorithm side by side",
+        "",
+        "Written by `fed-ucbvi compare --out FILE.md`. Default parameters, nothing tuned; mean ± standard deviation",
+        "over seeds. Orders are those of the papers, for agents all alike, without constants and logarithms.",
+        "",
+    ]
     for env, rows in summary["tables"].items():
         if not rows:
             raise InputError(f"no runs for {env}.")
@@ -146,8 +152,8 @@ def markdown(summary: dict[str, Any]) -> str:
                 "yes" if row["heterogeneity"] else "no",
                 _cell(row["common_regret"]),
                 _cell(row["rounds"]),
-                f"{row['megabytes_up']['mean']:,.3g}",
-                f"{row['megabytes_down']['mean']:,.3g}",
+                f"{row['megabytes_up']['mean']:,.1f}",
+                f"{row['megabytes_down']['mean']:,.1f}",
                 row["communication_order"],
                 row["regret_order"],
             ]

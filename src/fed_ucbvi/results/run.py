@@ -187,6 +187,7 @@ class Run:
             "messages_down": int(self.records["messages_down"].sum()),
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
+            "nu": None,
             **about.facts,
             "warnings": list(about.cautions),
             "wall_seconds": self.wall_seconds,
