@@ -212,11 +212,16 @@ def test_what_nobody_could_have_measured_counts_as_no_report() -> None:
     assert server.estimates.Q[0, 0, 0] == pytest.approx(min(1.0, mean + error + 1 / 500))
 
 
-def test_a_part_of_the_federation_is_refused() -> None:
+def test_a_fleet_finds_its_own_agents_among_those_the_server_ignores() -> None:
     f = random_federation(np.random.default_rng(10), agents=4)
     setting = Setting(f.states, f.actions, f.horizon, 4, 10, 0.0, 0)
-    with pytest.raises(InputError, match="all 4 agents in one fleet, got a fleet of 2"):
-        ByzanUCBVI().new_agents(setting, FleetTables(2, f.successors, f.rewards))
+    algorithm = ByzanUCBVI()
+    fleet = algorithm.new_agents(setting, FleetTables(2, f.successors, f.rewards, first_agent=2))
+    server = algorithm.new_server(setting)
+    server.estimates.served[3] = 10**9
+    budgets = algorithm.budgets(fleet, algorithm.broadcast(server)).visits
+    assert (budgets[0] == 1).all()
+    assert (budgets[1] > 10**9).all()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ their mean over the stage.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Setting
+from fed_ucbvi.algorithms.base import Setting, TableServer
 from fed_ucbvi.algorithms.greedy import choose_action, randomise
 
 CONSTANTS = ("practical", "published")
@@ -82,26 +81,8 @@ class Estimates(NamedTuple):
     updates: CountArray
 
 
-@dataclass
-class Server:
+class Server(TableServer[Estimates, Rule]):
     """The central server."""
-
-    estimates: Estimates
-    rule: Rule
-
-    @property
-    def policy(self) -> IndexArray:
-        """What everyone plays, ``(H, S)``."""
-        return self.estimates.policy
-
-    @property
-    def V(self) -> FloatArray:
-        """Optimistic ``V[H+1,S]``."""
-        return self.estimates.V
-
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return self.estimates._asdict()
 
 
 def new_server(setting: Setting, rule: Rule, initial_policy: str, start: FloatArray, reference: FloatArray) -> Server:

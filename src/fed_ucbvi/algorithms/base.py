@@ -16,7 +16,7 @@ same order, so that the result is the same to the last bit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,11 +47,13 @@ class FleetTables(NamedTuple):
         agents: m.
         successors: ``(steps, S, A, K)``, by which slot of which support transitions are counted.
         rewards: ``(m or 1, steps, S, A)``; an agent reads its reward only where it has been.
+        first_agent: the number of the fleet's first agent in the federation.
     """
 
     agents: int
     successors: IndexArray
     rewards: FloatArray
+    first_agent: int = 0
 
 
 class Budgets(NamedTuple):
@@ -90,6 +92,48 @@ class ServerState(State, Protocol):
     def V(self) -> FloatArray:
         """The current estimate of the values, ``(H+1, S)``."""
         ...
+
+
+class Tables(Protocol):
+    """Named arrays, the policy and the values among them; a NamedTuple does."""
+
+    @property
+    def policy(self) -> IndexArray:
+        """``(H, S)``."""
+        ...
+
+    @property
+    def V(self) -> FloatArray:
+        """``(H+1, S)``."""
+        ...
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+EstimatesT = TypeVar("EstimatesT", bound=Tables)
+RuleT = TypeVar("RuleT")
+
+
+@dataclass
+class TableServer(Generic[EstimatesT, RuleT]):
+    """A server made of tables that change (``estimates``) and numbers that do not (``rule``)."""
+
+    estimates: EstimatesT
+    rule: RuleT
+
+    @property
+    def policy(self) -> IndexArray:
+        """What everyone plays, ``(H, S)``."""
+        return self.estimates.policy
+
+    @property
+    def V(self) -> FloatArray:
+        """The current estimate of the values, ``(H+1, S)``."""
+        return self.estimates.V
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        return self.estimates._asdict()
 
 
 ServerT = TypeVar("ServerT", bound=ServerState)

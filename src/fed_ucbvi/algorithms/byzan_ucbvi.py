@@ -24,10 +24,11 @@ import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
 from fed_ucbvi.algorithms.robust_mean import liars_at_most, pert_cow, workspace
-from fed_ucbvi.errors import InputError, check_choice, check_number
+from fed_ucbvi.errors import check_choice, check_number
 
 FlagArray = npt.NDArray[np.int8]
 
@@ -85,35 +86,8 @@ class Estimates(NamedTuple):
     updates: CountArray
 
 
-@dataclass
-class Server:
+class Server(TableServer[Estimates, UpdateRule]):
     """The central server: it believes the agents only as far as they agree."""
-
-    estimates: Estimates
-    rule: UpdateRule
-
-    @property
-    def policy(self) -> IndexArray:
-        """What everyone plays, ``(H, S)``."""
-        return self.estimates.policy
-
-    @property
-    def V(self) -> FloatArray:
-        """Optimistic ``V[H+1,S]``."""
-        return self.estimates.V
-
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return self.estimates._asdict()
-
-
-class Experience(NamedTuple):
-    """What m agents know: their counts, by which supports they count, and the rewards where they have been."""
-
-    visits: CountArray
-    transitions: CountArray
-    successors: IndexArray
-    rewards: FloatArray
 
 
 @dataclass
@@ -124,6 +98,7 @@ class Agents:
     out: Report
     asks: Budgets
     cap: float
+    first_agent: int
 
     def arrays(self) -> dict[str, Array]:
         """What changes during a run."""
@@ -248,23 +223,13 @@ class ByzanUCBVI:
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
-        m, K = tables.agents, tables.successors.shape[3]
-        H, S, A = setting.horizon, setting.states, setting.actions
-        if m != setting.agents:
-            raise InputError(
-                f"byzan-ucbvi needs all {setting.agents} agents in one fleet, got a fleet of {m}: the broadcast says "
-                "which agents the server still listens to, and a part of the federation does not know its numbers."
-            )
+        m, H, S, A = tables.agents, setting.horizon, setting.states, setting.actions
         return Agents(
-            Experience(
-                np.zeros((H, m, S, A), dtype=np.int64).swapaxes(0, 1),
-                np.zeros((H, m, S, A, K), dtype=np.int64).swapaxes(0, 1),
-                tables.successors,
-                tables.rewards,
-            ),
+            no_experience(setting, tables),
             Report(np.zeros((m, S, A)), np.zeros((m, S, A), dtype=np.int64), np.zeros((m, 1), dtype=np.int8)),
             Budgets(np.zeros((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
             served_at_most(setting),
+            tables.first_agent,
         )
 
     def broadcast(self, server: Server) -> Broadcast:
@@ -273,14 +238,15 @@ class ByzanUCBVI:
 
     def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
         """``max(1, n)`` with n the visits at the last synchronisation; unreachable for an agent that is ignored."""
-        policy, served = broadcast
+        policy, all_served = broadcast
+        served = all_served[agents.first_agent : agents.first_agent + len(agents.asks.visits)]
         _budgets(agents.experience.visits, policy, served, agents.cap, agents.asks.visits)
         return agents.asks
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts; who asked is read off the budgets in force during the round."""
-        e = agents.experience
-        _absorb(policy, transitions, visits, agents.asks.visits, e.transitions, e.visits, agents.out.asked)
+        absorb_round(policy, transitions, visits, agents.experience.transitions, agents.experience.visits)
+        _note_askers(visits, agents.asks.visits, agents.out.asked)
 
     def query(self, server: Server, exchange: int) -> Query:
         """``V_{h+1}`` for ``h = H-1-exchange``."""
@@ -313,7 +279,7 @@ def served_at_most(setting: Setting) -> float:
 
 
 @compiled
-def _budgets(visits: CountArray, policy: IndexArray, served: CountArray, cap: float, out: CountArray) -> None:
+def _budgets(visits: Counters, policy: IndexArray, served: CountArray, cap: float, out: CountArray) -> None:
     m, H, S, _ = visits.shape
     for i in range(m):
         ignored = served[i] > cap
@@ -323,28 +289,15 @@ def _budgets(visits: CountArray, policy: IndexArray, served: CountArray, cap: fl
 
 
 @compiled
-def _absorb(
-    policy: IndexArray,
-    round_transitions: CountArray,
-    round_visits: CountArray,
-    budgets: CountArray,
-    transitions: CountArray,
-    visits: CountArray,
-    asked: FlagArray,
-) -> None:
-    m, H, S, K = round_transitions.shape
-    asked[:] = 0
-    for h in range(H):
-        for i in range(m):
+def _note_askers(visits: CountArray, budgets: CountArray, asked: FlagArray) -> None:
+    """Who reached a budget in the round."""
+    m, H, S = visits.shape
+    for i in range(m):
+        asked[i, 0] = 0
+        for h in range(H):
             for s in range(S):
-                n = round_visits[i, h, s]
-                if n > 0:
-                    a = policy[h, s]
-                    if n >= budgets[i, h, s]:
-                        asked[i, 0] = 1
-                    visits[i, h, s, a] += n
-                    for k in range(K):
-                        transitions[i, h, s, a, k] += round_transitions[i, h, s, k]
+                if visits[i, h, s] > 0 and visits[i, h, s] >= budgets[i, h, s]:
+                    asked[i, 0] = 1
 
 
 @compiled

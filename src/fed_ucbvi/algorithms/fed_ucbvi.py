@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled, inlined
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
 from fed_ucbvi.errors import check_choice, check_number
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
@@ -29,8 +30,6 @@ ROUNDING = 1e-14
 """A variance below this share of the second moment is rounding error and counts as zero."""
 
 
-Counters = npt.NDArray[Any]
-"""An agent's own counters: int32 where T fits, otherwise int64."""
 Entry = tuple[int, float, float, float]
 """One agent's ``n``, ``P V``, ``P V^2`` and ``Q`` at one (h,s,a)."""
 Moments = tuple[float, float]
@@ -86,35 +85,8 @@ class Estimates(NamedTuple):
     updates: CountArray
 
 
-@dataclass
-class Server:
+class Server(TableServer[Estimates, UpdateRule]):
     """The central server: it knows sums over agents, never a transition."""
-
-    estimates: Estimates
-    rule: UpdateRule
-
-    @property
-    def policy(self) -> IndexArray:
-        """What everyone plays, ``(H, S)``."""
-        return self.estimates.policy
-
-    @property
-    def V(self) -> FloatArray:
-        """Optimistic ``V[H+1,S]``."""
-        return self.estimates.V
-
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return self.estimates._asdict()
-
-
-class Experience(NamedTuple):
-    """What m agents know: their counts, by which supports they count, and the rewards where they have been."""
-
-    visits: Counters
-    transitions: Counters
-    successors: IndexArray
-    rewards: FloatArray
 
 
 @dataclass
@@ -251,15 +223,9 @@ class FedUCBVI:
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
-        m, K = tables.agents, tables.successors.shape[3]
-        H, S, A = setting.horizon, setting.states, setting.actions
+        m, H, S, A = tables.agents, setting.horizon, setting.states, setting.actions
         return Agents(
-            experience=Experience(
-                visits=_counters(setting, m, S, A),
-                transitions=_counters(setting, m, S, A, K),
-                successors=tables.successors,
-                rewards=tables.rewards,
-            ),
+            experience=no_experience(setting, tables),
             out=Report(np.zeros((m, S, A), dtype=np.int64), *(np.zeros((m, S, A)) for _ in range(3))),
             asks=Budgets(np.zeros((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
             nu=self.threshold(setting),
@@ -292,7 +258,7 @@ class FedUCBVI:
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """``n^i_(r+1) = n^i_(r) +`` the round's counts."""
-        _absorb(policy, transitions, visits, agents.experience.transitions, agents.experience.visits)
+        absorb_round(policy, transitions, visits, agents.experience.transitions, agents.experience.visits)
 
     def query(self, server: Server, exchange: int) -> Query:
         """``V_{h+1}`` for ``h = H-1-exchange``."""
@@ -315,15 +281,6 @@ class FedUCBVI:
 
 
 # ---------------------------------------------------------------------------------------------- agent side
-
-
-def _counters(setting: Setting, agents: int, *rest: int) -> Counters:
-    """Zeros of shape ``(agents, H, ...)``, laid out step by step in memory, as an exchange reads them.
-
-    No counter of one agent exceeds T; half the memory, where that fits, is half the time.
-    """
-    dtype = np.int32 if setting.episodes <= np.iinfo(np.int32).max else np.int64
-    return np.zeros((setting.horizon, agents, *rest), dtype=dtype).swapaxes(0, 1)
 
 
 @compiled
@@ -354,33 +311,6 @@ def _budgets(
                 else:
                     total = N[h, s, a]
                     out[i, h, s] = total // M + 1 if strict else max(1, (total + M - 1) // M)
-
-
-@compiled
-def _absorb(
-    policy: IndexArray,
-    round_transitions: CountArray,
-    round_visits: CountArray,
-    transitions: Counters,
-    visits: Counters,
-) -> None:
-    """Add the round's counts; first find what was visited, then touch only that, so that memory is read ahead."""
-    m, H, S, K = round_transitions.shape
-    agents, states = np.empty(m * S + 1, dtype=np.int64), np.empty(m * S + 1, dtype=np.int64)
-    for h in range(H):
-        found = 0
-        for i in range(m):
-            for s in range(S):
-                agents[found], states[found] = i, s
-                found += round_visits[i, h, s] > 0
-        for j in range(found):
-            i, s = agents[j], states[j]
-            visits[i, h, s, policy[h, s]] += round_visits[i, h, s]
-        for j in range(found):
-            i, s = agents[j], states[j]
-            a = policy[h, s]
-            for k in range(K):
-                transitions[i, h, s, a, k] += round_transitions[i, h, s, k]
 
 
 @inlined

@@ -27,7 +27,7 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.fedq_trigger import (
     ROUNDING,
     RULES,
@@ -105,26 +105,8 @@ class Estimates(NamedTuple):
     updates: CountArray
 
 
-@dataclass
-class Server:
+class Server(TableServer[Estimates, UpdateRule]):
     """The central server: it knows averages over agents, never a transition."""
-
-    estimates: Estimates
-    rule: UpdateRule
-
-    @property
-    def policy(self) -> IndexArray:
-        """What everyone plays, ``(H, S)``."""
-        return self.estimates.policy
-
-    @property
-    def V(self) -> FloatArray:
-        """Optimistic ``V[H+1,S]``."""
-        return self.estimates.V
-
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return self.estimates._asdict()
 
 
 @dataclass
@@ -258,7 +240,7 @@ class FedQHoeffding:
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """The round's n, r, v and mu; those of the round before are forgotten."""
-        _, successors, rewards = agents.tables
+        _, successors, rewards, _ = agents.tables
         _absorb(policy, transitions, visits, successors, rewards, agents.V, agents.out)
 
     def query(self, server: Server, exchange: int) -> Message:

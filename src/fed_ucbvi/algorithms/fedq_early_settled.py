@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.fedq_trigger import (
     ROUNDING,
     RULES,
@@ -122,26 +122,14 @@ class Estimates(NamedTuple):
 
 
 @dataclass
-class Server:
+class Server(TableServer[Estimates, UpdateRule]):
     """The central server: it knows averages over agents, never a transition."""
 
-    estimates: Estimates
     means: Means
-    rule: UpdateRule
-
-    @property
-    def policy(self) -> IndexArray:
-        """What everyone plays, ``(H, S)``."""
-        return self.estimates.policy
-
-    @property
-    def V(self) -> FloatArray:
-        """Optimistic ``V[H+1,S]``."""
-        return self.estimates.V
 
     def arrays(self) -> dict[str, Array]:
         """What changes during a run."""
-        return {**self.estimates._asdict(), **{f"mean_{name}": array for name, array in self.means._asdict().items()}}
+        return {**super().arrays(), **{f"mean_{name}": array for name, array in self.means._asdict().items()}}
 
 
 @dataclass
@@ -250,7 +238,7 @@ class FedQEarlySettled:
             self.ties == "random",
             np.uint64(setting.seed),
         )
-        return Server(estimates, Means(*(table(0.0) for _ in range(4))), rule)
+        return Server(estimates, rule, Means(*(table(0.0) for _ in range(4))))
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
@@ -278,7 +266,7 @@ class FedQEarlySettled:
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """The round's counts and means; those of the round before are forgotten."""
-        _, successors, rewards = agents.tables
+        _, successors, rewards, _ = agents.tables
         _absorb(policy, transitions, visits, successors, rewards, agents.values, agents.out)
 
     def query(self, server: Server, exchange: int) -> Message:

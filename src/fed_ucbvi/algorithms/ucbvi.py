@@ -28,7 +28,7 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
 from fed_ucbvi.errors import InputError, check_choice, check_number
 
@@ -88,26 +88,8 @@ class Estimates(NamedTuple):
     updates: CountArray
 
 
-@dataclass
-class Server:
+class Server(TableServer[Estimates, UpdateRule]):
     """The central server, which sees whole trajectories."""
-
-    estimates: Estimates
-    rule: UpdateRule
-
-    @property
-    def policy(self) -> IndexArray:
-        """What everyone plays, ``(H, S)``."""
-        return self.estimates.policy
-
-    @property
-    def V(self) -> FloatArray:
-        """Optimistic ``V[H+1,S]``."""
-        return self.estimates.V
-
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return self.estimates._asdict()
 
 
 @dataclass

@@ -1,0 +1,67 @@
+"""What model-based agents know: their own counts, kept by agent and step."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi._compile import compiled
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.base import FleetTables, Setting
+
+Counters = npt.NDArray[Any]
+"""An agent's own counters: int32 where T fits, otherwise int64."""
+
+
+class Experience(NamedTuple):
+    """What m agents know: their counts, by which supports they count, and the rewards where they have been."""
+
+    visits: Counters
+    transitions: Counters
+    successors: IndexArray
+    rewards: FloatArray
+
+
+def no_experience(setting: Setting, tables: FleetTables) -> Experience:
+    """No visits yet."""
+    S, A, K = setting.states, setting.actions, tables.successors.shape[3]
+    visits, transitions = (_counters(setting, tables.agents, *rest) for rest in ((S, A), (S, A, K)))
+    return Experience(visits, transitions, tables.successors, tables.rewards)
+
+
+def _counters(setting: Setting, agents: int, *rest: int) -> Counters:
+    """Zeros of shape ``(agents, H, ...)``, laid out step by step in memory, as an exchange reads them.
+
+    No counter of one agent exceeds T; half the memory, where that fits, is half the time.
+    """
+    dtype = np.int32 if setting.episodes <= np.iinfo(np.int32).max else np.int64
+    return np.zeros((setting.horizon, agents, *rest), dtype=dtype).swapaxes(0, 1)
+
+
+@compiled
+def absorb_round(
+    policy: IndexArray,
+    round_transitions: CountArray,
+    round_visits: CountArray,
+    transitions: Counters,
+    visits: Counters,
+) -> None:
+    """Add the round's counts; first find what was visited, then touch only that, so that memory is read ahead."""
+    m, H, S, K = round_transitions.shape
+    agents, states = np.empty(m * S + 1, dtype=np.int64), np.empty(m * S + 1, dtype=np.int64)
+    for h in range(H):
+        found = 0
+        for i in range(m):
+            for s in range(S):
+                agents[found], states[found] = i, s
+                found += round_visits[i, h, s] > 0
+        for j in range(found):
+            i, s = agents[j], states[j]
+            visits[i, h, s, policy[h, s]] += round_visits[i, h, s]
+        for j in range(found):
+            i, s = agents[j], states[j]
+            a = policy[h, s]
+            for k in range(K):
+                transitions[i, h, s, a, k] += round_transitions[i, h, s, k]
