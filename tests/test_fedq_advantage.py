@@ -12,9 +12,10 @@ import pytest
 
 from fed_ucbvi import FedQAdvantage, InputError, gridworld, synthetic
 from fed_ucbvi._types import CountArray
-from fed_ucbvi.algorithms.advantage import Server, variance_of
+from fed_ucbvi.algorithms.advantage import Server
 from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
 from fed_ucbvi.algorithms.fedq_advantage import Agents
+from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.checkpoint import Checkpoint
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.liars import ATTACKS

@@ -30,14 +30,12 @@ from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Setting, TableServer
 from fed_ucbvi.algorithms.greedy import choose_action, randomise
+from fed_ucbvi.algorithms.variance import variance_of
 
 CONSTANTS = ("practical", "published")
 PRACTICAL_IOTA = 1.0
 PRACTICAL_REFERENCE_AFTER = 200.0
 """What the experiments with FedQ-Advantage are reported to have used for iota and ``N_0``."""
-
-ROUNDING = 1e-14
-"""A variance below this share of the second moment is rounding error and counts as zero."""
 
 
 class Rule(NamedTuple):
@@ -121,13 +119,6 @@ def never_settles(setting: Setting, reference_after: float) -> list[str]:
         f"step, but there are at most M T = {most:,}; the advantage decomposition will bring nothing. "
         "(Pass reference_after, or constants='practical'.)"
     ]
-
-
-@compiled
-def variance_of(mean: float, second: float) -> float:
-    """``second - mean^2``, and zero where that is rounding error or, from false reports, negative."""
-    variance = second - mean * mean
-    return 0.0 if variance < ROUNDING * second or variance < 0.0 else variance
 
 
 @compiled

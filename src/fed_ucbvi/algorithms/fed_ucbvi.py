@@ -18,6 +18,7 @@ from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
+from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.errors import check_choice, check_number
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
@@ -25,9 +26,6 @@ BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
 SYNCHRONISATIONS = ("mixture", "local", "global")
 CLIPS = ("horizon", "remaining")
-
-ROUNDING = 1e-14
-"""A variance below this share of the second moment is rounding error and counts as zero."""
 
 
 Entry = tuple[int, float, float, float]
@@ -412,10 +410,8 @@ def _finish_state(h: int, s: int, m: int, sums: FloatArray, rule: UpdateRule, es
             continue
         weight = total if rule.weighted else float(m)
         mean, second = sums[s, a, 1] / weight, sums[s, a, 2] / weight
-        variance = second - mean * mean
-        if variance < ROUNDING * second:
-            variance = 0.0
-        Q[h, s, a] = min(sums[s, a, 0] / weight + _bonus(total, variance, H, rule), cap)
+        bonus = _bonus(total, variance_of(mean, second), H, rule)
+        Q[h, s, a] = min(sums[s, a, 0] / weight + bonus, cap)
     best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
     policy[h, s] = best
     V[h, s] = Q[h, s, best]

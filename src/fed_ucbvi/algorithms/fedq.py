@@ -29,7 +29,6 @@ from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.fedq_trigger import (
-    ROUNDING,
     RULES,
     fill_budgets,
     first_policy,
@@ -39,6 +38,7 @@ from fed_ucbvi.algorithms.fedq_trigger import (
 )
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
+from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.errors import check_choice, check_integer, check_number
 
 BONUSES = ("practical", "published")
@@ -358,10 +358,7 @@ def _bonus(rule: UpdateRule, H: int, h: int, N: int, weights: float, samples: in
     """What is added to the bonus-free Q; see the classes' texts."""
     variance = 0.0
     if rule.bernstein and samples > 0:
-        mean, second = W2 / samples, W1 / samples
-        variance = second - mean * mean
-        if variance < ROUNDING * second or variance < 0.0:
-            variance = 0.0
+        variance = variance_of(W2 / samples, W1 / samples)
     if not rule.published:
         if rule.bernstein and samples > 0 and samples >= rule.bernstein_after:
             return rule.c_bernstein * math.sqrt(weights * variance)

@@ -38,7 +38,6 @@ from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.fedq_trigger import (
-    ROUNDING,
     RULES,
     fill_budgets,
     first_policy,
@@ -48,6 +47,7 @@ from fed_ucbvi.algorithms.fedq_trigger import (
 )
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
+from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.errors import check_choice, check_number
 
 
@@ -334,8 +334,7 @@ def _absorb(
 @compiled
 def _deviation(mean: float, square: float) -> float:
     """The root of ``square - mean^2``, 0 where that is rounding error."""
-    variance = square - mean * mean
-    return math.sqrt(variance) if variance > ROUNDING * abs(square) else 0.0
+    return math.sqrt(variance_of(mean, square))
 
 
 @compiled

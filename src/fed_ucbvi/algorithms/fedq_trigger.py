@@ -13,9 +13,6 @@ from fed_ucbvi.algorithms.greedy import randomise
 RULES = ("first-visit", "growth")
 """Of the one rule for synchronisation, the two regimes: budget 1 (``N < i_0``), and a share of N."""
 
-ROUNDING = 1e-14
-"""A variance below this share of the second moment is rounding error and counts as zero."""
-
 
 def second_case(setting: Setting) -> int:
     """``i_0 = 2 M H (H+1)``: from so many visits on, budgets exceed one and the update takes plain means."""

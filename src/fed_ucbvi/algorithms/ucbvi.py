@@ -30,6 +30,7 @@ from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
+from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.errors import InputError, check_choice, check_number
 
 BONUSES = ("simplified", "chernoff-hoeffding", "bernstein-freedman")
@@ -40,9 +41,6 @@ ONLY_VALUES = 2
 
 MEMORY_LIMIT = 1 << 30
 """Bytes that the server's table of transition counts ``(H, S, A, S)`` may take: 1 GiB."""
-
-ROUNDING = 1e-14
-"""A variance below this share of the second moment is rounding error and counts as zero."""
 
 
 class Broadcast(NamedTuple):
@@ -390,10 +388,7 @@ def _plan(rule: UpdateRule, estimates: Estimates) -> None:
                                 second += w * V[h + 1, y]
                                 third += count * min(doubt / arrivals[h + 1, y], float(H * H))
                     mean, second = first / n, second / n
-                    variance = second - mean * mean
-                    if variance < ROUNDING * second:
-                        variance = 0.0
-                    bonus = _bonus(h, H, n, variance, third / n if rule.third_term else 0.0, rule)
+                    bonus = _bonus(h, H, n, variance_of(mean, second), third / n if rule.third_term else 0.0, rule)
                     value = min(reward_sums[h, s, a] / n + mean + bonus, cap)
                 else:
                     value = cap if rule.clip != ONLY_VALUES else uniform + (H - h)
