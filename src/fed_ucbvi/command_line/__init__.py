@@ -8,6 +8,7 @@ import typer
 
 from fed_ucbvi._version import __version__
 from fed_ucbvi.command_line.compare import compare
+from fed_ucbvi.command_line.interruption import own_process
 from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.program import Program
 from fed_ucbvi.command_line.reproduce import reproduce
@@ -47,4 +48,5 @@ def start(
 
 def main() -> None:
     """Run the program with the arguments of the process."""
+    own_process()
     app(prog_name="fed-ucbvi")

@@ -13,12 +13,26 @@ PATIENCE = 5.0
 """Seconds after the first signal in which further ones are ignored, for the partial result to be put together."""
 
 
+_whole_process = False
+
+
+def own_process() -> None:
+    """Say that the process ends with the command: once it has been told to stop, further signals are ignored."""
+    global _whole_process
+    _whole_process = True
+
+
 class Interruption:
     """Turns signals into ``KeyboardInterrupt`` until told that results are being saved."""
 
     def __init__(self) -> None:
         self._stopped_at: float | None = None
         self._saving = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal has come."""
+        return self._stopped_at is not None
 
     def saving(self) -> None:
         """From now on signals are ignored: what is left is short and must not be lost."""
@@ -46,4 +60,4 @@ def interruptible() -> Iterator[Interruption]:
         yield interruption
     finally:
         for number, handler in earlier.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if _whole_process and interruption.stopped else handler)
