@@ -12,7 +12,7 @@ import numpy as np
 
 from fed_ucbvi._types import CountArray, IndexArray
 from fed_ucbvi.algorithms import parameters_of
-from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Message, Setting, exchange_messages
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.drivers import make_driver
 from fed_ucbvi.drivers.base import Fleet, Stop
@@ -167,10 +167,11 @@ class Simulation:
         if liars is None:
             algorithm.synchronise(self.server, self.agents)
             return
-        for exchange in range(algorithm.exchanges(self.setting)):
-            report = algorithm.report(self.agents, algorithm.query(self.server, exchange), exchange)
+
+        def tamper(report: Message, exchange: int) -> None:
             liars.tamper_report(report, self.setting.horizon, self.rounds, exchange)
-            algorithm.aggregate(self.server, report, exchange)
+
+        exchange_messages(algorithm, self.server, self.agents, self.setting, tamper)
 
     def records(self) -> dict[str, Array]:
         """The records so far, by column."""

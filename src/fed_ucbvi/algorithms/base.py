@@ -15,6 +15,7 @@ same order, so that the result is the same to the last bit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
@@ -203,9 +204,18 @@ class Algorithm(Protocol[ServerT, AgentsT]):
 
 
 def exchange_messages(
-    algorithm: Algorithm[ServerT, AgentsT], server: ServerT, agents: AgentsT, setting: Setting
+    algorithm: Algorithm[ServerT, AgentsT],
+    server: ServerT,
+    agents: AgentsT,
+    setting: Setting,
+    tamper: Callable[[Message, int], None] | None = None,
 ) -> None:
-    """One synchronisation, message by message: what :meth:`Algorithm.synchronise` must equal bit for bit."""
+    """One synchronisation, message by message: what :meth:`Algorithm.synchronise` must equal bit for bit.
+
+    ``tamper`` may change the reports of an exchange, in place, before the server sees them.
+    """
     for exchange in range(algorithm.exchanges(setting)):
-        query = algorithm.query(server, exchange)
-        algorithm.aggregate(server, algorithm.report(agents, query, exchange), exchange)
+        report = algorithm.report(agents, algorithm.query(server, exchange), exchange)
+        if tamper is not None:
+            tamper(report, exchange)
+        algorithm.aggregate(server, report, exchange)

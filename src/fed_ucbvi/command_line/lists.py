@@ -39,8 +39,11 @@ def describe(thing: Any) -> dict[str, Any]:
     >>> describe(drive)["parameters"]
     [{'name': 'speed', 'type': 'float', 'default': 1.0, 'description': 'how fast, in knots.'}]
     """
-    text = (inspect.getdoc(thing) or "").replace("``", "")
-    about = _arguments(text)
+    texts = [_plain_text(layer) for layer in reversed(inspect.getmro(thing))] if inspect.isclass(thing) else []
+    text = _plain_text(thing)
+    about: dict[str, str] = {}
+    for layer in (*texts, text):
+        about |= _arguments(layer)
     return {
         "description": text.partition("\n\n")[0].replace("\n", " "),
         "parameters": [
@@ -53,6 +56,11 @@ def describe(thing: Any) -> dict[str, Any]:
             for parameter in inspect.signature(thing).parameters.values()
         ],
     }
+
+
+def _plain_text(thing: Any) -> str:
+    """A docstring without its marks."""
+    return re.sub(r":\w+:`~?([^`]+)`", r"\1", inspect.cleandoc(thing.__doc__ or "").replace("``", ""))
 
 
 def _arguments(text: str) -> dict[str, str]:

@@ -33,7 +33,6 @@ OLIVE = "#999933"
 INDIGO = "#332288"
 """From the same palette, for two more."""
 
-GREY = "#767676"
 LIGHT_GREY = "#D9D9D9"
 DARK_GREY = "#404040"
 
