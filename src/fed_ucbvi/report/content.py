@@ -1,0 +1,143 @@
+"""What a report is made of, as values: drawn by matplotlib, by the page's own plots and written as data alike.
+
+Whoever analyses runs makes these; whoever writes files reads them. Neither knows the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Dash = Literal["solid", "dashed", "dotted", "dashdot"]
+Marker = Literal["cross", "circle", "square", "diamond", "triangle", "none"]
+Outcome = Literal["holds", "holds partly", "does not hold"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve, or one set of points, with an optional band from ``low`` to ``high``.
+
+    Attributes:
+        name: in the legend and beside the curve; the same name in two panels is toggled together.
+        colour: ``#RRGGBB``; of the algorithm, see :func:`fed_ucbvi.results.style.colour_of`.
+        x: along the horizontal axis; texts for a panel with categories.
+        y: along the vertical axis.
+        low: lower end of the interval at each x.
+        high: upper end of the interval at each x.
+        dash: how the line is drawn.
+        marker: at each point.
+        line: whether points are joined.
+        label: written beside the last point; none if empty.
+    """
+
+    name: str
+    colour: str
+    x: Sequence[float] | Sequence[str]
+    y: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    dash: Dash = "solid"
+    marker: Marker = "none"
+    line: bool = True
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: Sequence[Series]
+    x_log: bool = False
+    y_log: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels side by side.
+
+    Attributes:
+        id: name of its files.
+        title: the point, in one sentence.
+        caption: setting, what bands mean, where in the paper.
+        panels: from left to right.
+    """
+
+    id: str
+    title: str
+    caption: str
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its uncertainty, as a cell of a table; ``low`` and ``high`` are ends, not distances."""
+
+    mean: float
+    low: float
+    high: float
+
+
+Cell = str | int | float | Interval | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns."""
+
+    id: str
+    title: str
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, what was measured, and whether it holds by a rule stated beforehand.
+
+    Attributes:
+        claim: as the paper makes it.
+        place: where.
+        measured: the figures.
+        rule: when it would hold, partly hold or not hold.
+        outcome: what follows.
+    """
+
+    claim: str
+    place: str
+    measured: str
+    rule: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report."""
+
+    id: str
+    title: str
+    text: Sequence[str] = ()
+    verdicts: Sequence[Verdict] = ()
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole.
+
+    Attributes:
+        title: of the page.
+        text: paragraphs before the first section.
+        sections: in order; verdicts of all sections are gathered at the top of the page.
+        provenance: exact parameters and versions, ready for JSON.
+    """
+
+    title: str
+    text: Sequence[str]
+    sections: Sequence[Section]
+    provenance: Mapping[str, object] = field(default_factory=dict)
