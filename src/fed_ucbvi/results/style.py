@@ -24,9 +24,6 @@ PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY_BLUE, YELLOW, BLACK)
 """The palette of Okabe and Ito, safe for every common kind of colour blindness; in the order in which to use it."""
 
 WINE = "#882255"
-"""One more, from Paul Tol's muted palette, for what is seldom drawn."""
-
-WINE = "#882255"
 """From the muted palette of Tol, for one algorithm more."""
 
 OLIVE = "#999933"
