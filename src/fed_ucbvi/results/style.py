@@ -30,6 +30,8 @@ OLIVE = "#999933"
 INDIGO = "#332288"
 """From the same palette, for two more."""
 
+GREY = "#7F7F7F"
+
 LIGHT_GREY = "#D9D9D9"
 DARK_GREY = "#404040"
 
@@ -43,7 +45,7 @@ COLOURS: dict[str, str] = {
     "fedq-early-settled-lowcost": WINE,
     "fedq-advantage": PURPLE,
     "concurrent-ucb-advantage": SKY_BLUE,
-    "ucb-advantage": WINE,
+    "ucb-advantage": GREY,
 }
 """The colour of each algorithm, by its name; one that is not here is drawn in black."""
 
