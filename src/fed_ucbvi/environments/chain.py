@@ -64,19 +64,14 @@ def chain(
         wrong = p if both_fail else 0.0
         return kernel_of([[{left: 1.0 - wrong, right: wrong}, {left: p, right: 1.0 - p}] for left, right in ends])
 
-    return family(
-        Environment(
-            name="chain",
-            options={"length": L, "fail": q, "horizon": H, "variant": variant},
-            kernel=kernel,
-            varies="the probability of failing",
-            rewards=rewards,
-            initial=0,
-            horizon=H,
-            layout=line_layout(L),
-        ),
-        agents,
-        eps_p,
-        seed,
-        spread,
+    environment = Environment(
+        name="chain",
+        options={"length": L, "fail": q, "horizon": H, "variant": variant},
+        kernel=kernel,
+        varies="the probability of failing",
+        rewards=rewards,
+        initial=0,
+        horizon=H,
+        layout=line_layout(L),
     )
+    return family(environment, agents, eps_p, seed, spread)

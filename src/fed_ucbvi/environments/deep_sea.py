@@ -73,28 +73,23 @@ def deep_sea(
         rightward = {right: 1.0} if p == 0 or right == below else {right: 1.0 - p, below: p}
         return [{left: 1.0}, rightward] if right_action[row, column] == 1 else [rightward, {left: 1.0}]
 
-    return family(
-        Environment(
-            name="deepsea",
-            options={"size": N, "stochastic": bool(stochastic), "action_map": mapped},
-            kernel=kernel,
-            varies="the probability of slipping",
-            rewards=rewards,
-            initial=0,
-            horizon=N,
-            layout={
-                "rows": N,
-                "columns": N,
-                "cells": [list(cell) for cell in cells],
-                "start": [0, 0],
-                "goals": [[N - 1, N - 1]],
-                "moves": [[1, -1], [1, 1]],
-                "moves_by_state": moves,
-            },
-            reward_offset=-MOVE_COST / N,
-        ),
-        agents,
-        eps_p,
-        seed,
-        spread,
+    environment = Environment(
+        name="deepsea",
+        options={"size": N, "stochastic": bool(stochastic), "action_map": mapped},
+        kernel=kernel,
+        varies="the probability of slipping",
+        rewards=rewards,
+        initial=0,
+        horizon=N,
+        layout={
+            "rows": N,
+            "columns": N,
+            "cells": [list(cell) for cell in cells],
+            "start": [0, 0],
+            "goals": [[N - 1, N - 1]],
+            "moves": [[1, -1], [1, 1]],
+            "moves_by_state": moves,
+        },
+        reward_offset=-MOVE_COST / N,
     )
+    return family(environment, agents, eps_p, seed, spread)

@@ -126,7 +126,9 @@ def shifted(probability: float, x: npt.ArrayLike) -> float:
     >>> shifted(0.5, 0.0), round(shifted(0.5, np.log(3.0)), 12), shifted(1.0, 2.0)
     (0.5, 0.75, 1.0)
     """
-    return float(probability * np.exp(x) / (1.0 + probability * np.expm1(x)))
+    if probability == 1.0:
+        return 1.0
+    return min(1.0, float(probability * np.exp(x) / (1.0 + probability * np.expm1(x))))
 
 
 def kernel_of(*steps: Rows) -> Kernel:

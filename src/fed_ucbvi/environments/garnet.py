@@ -57,19 +57,14 @@ def garnet(
         weights = rows * np.exp(x)
         return Kernel(successors, weights / weights.sum(axis=-1, keepdims=True))
 
-    return family(
-        Environment(
-            name="garnet",
-            options={"states": S, "actions": A, "branching": b, "horizon": H},
-            kernel=kernel,
-            varies="every probability",
-            rewards=generator(root, Part.REWARDS).random((S, A)),
-            initial=np.full(S, 1.0 / S),
-            horizon=H,
-            shape=rows.shape,
-        ),
-        agents,
-        eps_p,
-        seed,
-        spread,
+    environment = Environment(
+        name="garnet",
+        options={"states": S, "actions": A, "branching": b, "horizon": H},
+        kernel=kernel,
+        varies="every probability",
+        rewards=generator(root, Part.REWARDS).random((S, A)),
+        initial=np.full(S, 1.0 / S),
+        horizon=H,
+        shape=rows.shape,
     )
+    return family(environment, agents, eps_p, seed, spread)

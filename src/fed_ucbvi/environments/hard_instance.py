@@ -83,28 +83,23 @@ def hard_instance(
         edge = shifted(2.0 * eps, x) / 2.0
         return kernel_of(*(table(h, edge) for h in range(H)))
 
-    return family(
-        Environment(
-            name="hard-instance",
-            options={
-                "actions": A,
-                "depth": d,
-                "horizon": H,
-                "waiting": last,
-                "gap": eps,
-                "best": [step, leaf, action],
-            },
-            kernel=kernel,
-            varies="twice the gap",
-            rewards=rewards,
-            initial=0,
-            horizon=H,
-        ),
-        agents,
-        eps_p,
-        seed,
-        spread,
+    environment = Environment(
+        name="hard-instance",
+        options={
+            "actions": A,
+            "depth": d,
+            "horizon": H,
+            "waiting": last,
+            "gap": eps,
+            "best": [step, leaf, action],
+        },
+        kernel=kernel,
+        varies="twice the gap",
+        rewards=rewards,
+        initial=0,
+        horizon=H,
     )
+    return family(environment, agents, eps_p, seed, spread)
 
 
 def _outcome(good: int, bad: int, edge: float) -> dict[int, float]:

@@ -75,30 +75,25 @@ def n_room(
     def kernel(x: FloatArray) -> Kernel:
         return moving_kernel(neighbours, shifted(p, x))
 
-    return family(
-        Environment(
-            name="nroom",
-            options={"rooms": n, "room_size": size, "success": p, "horizon": H},
-            kernel=kernel,
-            varies="the probability of success",
-            rewards=rewards,
-            initial=number[start],
-            horizon=H,
-            individual=lambda common, _, rng: random_moving_kernel(common, neighbours, rng),
-            layout={
-                "rows": max(row for row, _ in free) + 1,
-                "columns": max(column for _, column in free) + 1,
-                "cells": [list(cell) for cell in free],
-                "start": list(start),
-                "goals": [list(first), list(goal)],
-                "moves": [list(move) for move in MOVES],
-            },
-        ),
-        agents,
-        eps_p,
-        seed,
-        spread,
+    environment = Environment(
+        name="nroom",
+        options={"rooms": n, "room_size": size, "success": p, "horizon": H},
+        kernel=kernel,
+        varies="the probability of success",
+        rewards=rewards,
+        initial=number[start],
+        horizon=H,
+        individual=lambda common, _, rng: random_moving_kernel(common, neighbours, rng),
+        layout={
+            "rows": max(row for row, _ in free) + 1,
+            "columns": max(column for _, column in free) + 1,
+            "cells": [list(cell) for cell in free],
+            "start": list(start),
+            "goals": [list(first), list(goal)],
+            "moves": [list(move) for move in MOVES],
+        },
     )
+    return family(environment, agents, eps_p, seed, spread)
 
 
 def _floor_plan(rooms: int, size: int) -> tuple[list[Cell], list[Cell]]:

@@ -61,23 +61,18 @@ def riverswim(
         places = ["first", *["between"] * (S - 2), "last"]
         return kernel_of([[{max(s - 1, 0): 1.0}, _swim(s, variant, place, x)] for s, place in enumerate(places)])
 
-    return family(
-        Environment(
-            name="riverswim",
-            options={"states": S, "horizon": H, "variant": variant},
-            kernel=kernel,
-            varies="the chance of moving",
-            rewards=rewards,
-            initial=start,
-            horizon=H,
-            layout=None if original else line_layout(S),
-            reward_scale=10000.0 if original else 1.0,
-        ),
-        agents,
-        eps_p,
-        seed,
-        spread,
+    environment = Environment(
+        name="riverswim",
+        options={"states": S, "horizon": H, "variant": variant},
+        kernel=kernel,
+        varies="the chance of moving",
+        rewards=rewards,
+        initial=start,
+        horizon=H,
+        layout=None if original else line_layout(S),
+        reward_scale=10000.0 if original else 1.0,
     )
+    return family(environment, agents, eps_p, seed, spread)
 
 
 def _swim(s: int, variant: str, place: str, x: FloatArray) -> dict[int, float]:

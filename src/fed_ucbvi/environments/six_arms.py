@@ -54,20 +54,15 @@ def six_arms(
         ]
         return kernel_of([hall, *rooms])
 
-    return family(
-        Environment(
-            name="sixarms",
-            options={"horizon": H},
-            kernel=kernel,
-            varies="the probability that a door opens",
-            rewards=rewards,
-            initial=0,
-            horizon=H,
-            shape=(ARMS,),
-            reward_scale=PAYS[-1],
-        ),
-        agents,
-        eps_p,
-        seed,
-        spread,
+    environment = Environment(
+        name="sixarms",
+        options={"horizon": H},
+        kernel=kernel,
+        varies="the probability that a door opens",
+        rewards=rewards,
+        initial=0,
+        horizon=H,
+        shape=(ARMS,),
+        reward_scale=PAYS[-1],
     )
+    return family(environment, agents, eps_p, seed, spread)

@@ -49,19 +49,14 @@ def two_state_chain(
     def kernel(x: FloatArray) -> Kernel:
         return leaving(shifted(q, x))
 
-    return family(
-        Environment(
-            name="two-state-chain",
-            options={"leave": q, "horizon": H},
-            kernel=kernel,
-            varies="the probability of leaving",
-            rewards=np.array([[1.0], [0.0]]),
-            initial=0,
-            horizon=H,
-            individual=lambda _, i, __: leaving(float(i % 2)),
-        ),
-        agents,
-        eps_p,
-        seed,
-        spread,
+    environment = Environment(
+        name="two-state-chain",
+        options={"leave": q, "horizon": H},
+        kernel=kernel,
+        varies="the probability of leaving",
+        rewards=np.array([[1.0], [0.0]]),
+        initial=0,
+        horizon=H,
+        individual=lambda _, i, __: leaving(float(i % 2)),
     )
+    return family(environment, agents, eps_p, seed, spread)
