@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
+import fed_ucbvi
 from fed_ucbvi import chain, deep_sea, garnet, hard_instance, n_room, riverswim, six_arms, two_state_chain
 from fed_ucbvi._types import FloatArray
+from fed_ucbvi.environments import ENVIRONMENTS, make_environment
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
 
@@ -406,3 +409,33 @@ def test_a_garnet_of_any_size(S: int, A: int, b: int) -> None:
     problem = garnet(agents=2, eps_p=0.3, states=S, actions=A, branching=b, horizon=3)
     assert problem.probabilities.shape == (2, 1, S, A, b)
     np.testing.assert_allclose(problem.initial, 1 / S)
+
+
+# The documentation -----------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parent.parent / "docs" / "environments.md").read_text(encoding="utf-8")
+
+
+def rows_of(table: str) -> list[list[str]]:
+    """The cells of the rows of the first table after ``table``, without its heading."""
+    lines = PAGE[PAGE.index(table) :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_documented_sizes_and_optima_are_what_the_documented_command_prints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    exec(compile(PAGE.partition("```python\n")[2].partition("```")[0], "environments.md", "exec"), {})
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    documented = [[name, S, A, H, best] for name, _, S, A, H, _, _, best in rows_of("| name | function")]
+    assert documented == printed
+    assert [getattr(fed_ucbvi, row[1]) for row in rows_of("| name | function")] == list(ENVIRONMENTS.values())
+
+
+def test_the_documented_eps_p_of_each_spread_is_what_is_computed() -> None:
+    options: dict[str, dict[str, object]] = {"deepsea": {"stochastic": True}, "two-state-chain": {"leave": 0.1}}
+    names = list(ENVIRONMENTS)[2:]
+    for spread, *documented in rows_of("| spread | riverswim"):
+        for name, eps_p in zip(names, documented, strict=True):
+            made = make_environment(name, agents=20, spread=float(spread), **options.get(name, {}))
+            assert f"{made.eps_p:.4f}" == eps_p

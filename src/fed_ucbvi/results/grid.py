@@ -1,4 +1,9 @@
-"""The learnt policy, drawn on the grid that the states live on."""
+"""The learnt policy, drawn on the grid that the states live on.
+
+A layout has the grid's ``rows`` and ``columns``; ``cells``, the square of each state in turn (states after the last
+have none); the squares ``start`` and ``goals``; ``moves``, by how many rows and columns each action moves; and, where
+that is not the same everywhere, ``moves_by_state``.
+"""
 
 from __future__ import annotations
 
