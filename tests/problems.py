@@ -18,6 +18,20 @@ from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP
 
+SMALL_ENVIRONMENTS: dict[str, dict[str, object]] = {
+    "gridworld": {},
+    "synthetic": {"states": 4, "actions": 3, "horizon": 4},
+    "riverswim": {"states": 4, "horizon": 6},
+    "chain": {"length": 4, "horizon": 6},
+    "deepsea": {"size": 4, "stochastic": True},
+    "sixarms": {"horizon": 5},
+    "nroom": {"rooms": 3, "room_size": 2, "horizon": 6},
+    "hard-instance": {"horizon": 7},
+    "two-state-chain": {"leave": 0.2, "horizon": 5},
+    "garnet": {"states": 6, "actions": 2, "horizon": 5},
+}
+"""For every registered environment options that make it small, and in which ``spread`` has something to vary."""
+
 
 class Path(NamedTuple):
     """One way an episode can go: its probability and the states at steps ``0, 1, ...``."""

@@ -335,7 +335,11 @@ def test_the_kernel_of_an_agent_depends_neither_on_their_number_nor_on_eps_p(nam
     np.testing.assert_array_equal(other.rewards, few.rewards)
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+DRAWN = sorted(set(ENVIRONMENTS) - {"two-state-chain"})
+"""Environments whose individual kernels are drawn; those of the two-state chain alternate."""
+
+
+@pytest.mark.parametrize("name", DRAWN)
 def test_agents_differ_from_each_other_and_from_the_common_kernel(name: str) -> None:
     federation = make_environment(name, agents=4, eps_p=0.5)
     kernels = [federation.common.kernel.dense(), *dense_agents(federation)]
@@ -344,7 +348,7 @@ def test_agents_differ_from_each_other_and_from_the_common_kernel(name: str) -> 
             assert np.abs(kernels[i] - kernels[j]).max() > 0.01
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("name", DRAWN)
 def test_the_seed_alone_decides_what_is_drawn(name: str) -> None:
     first, again, other = (make_environment(name, agents=2, eps_p=0.2, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.probabilities, again.probabilities)
@@ -371,7 +375,9 @@ def test_a_description_written_to_json_makes_the_same_environment_again(given: d
 
 
 def test_an_unknown_environment_suggests_the_nearest_and_lists_all() -> None:
-    with pytest.raises(InputError, match=r"'grid-world'; did you mean 'gridworld'\? Known: gridworld, synthetic"):
+    with pytest.raises(
+        InputError, match=r"'grid-world'; did you mean 'gridworld'\? Known: chain, .*gridworld, .*synthetic"
+    ):
         make_environment("grid-world")
 
 
@@ -397,7 +403,6 @@ def test_an_unknown_option_suggests_the_nearest(name: str, option: str, nearest:
         ("eps_p", float("nan"), "must be a number, got nan"),
         ("eps_p", -0.5, r"must be a number in \[0, 1\) \(Assumption 1\), got -0.5"),
         ("eps_p", None, "must be a number, got None"),
-        ("horizon", -3, "horizon must be at least 1, got -3"),
     ],
 )
 def test_a_bad_option_of_any_environment_is_refused_with_the_reason(
@@ -405,6 +410,18 @@ def test_a_bad_option_of_any_environment_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(InputError, match=message):
         make_environment(name, **{option: value})
+
+
+@pytest.mark.parametrize("name", sorted(set(ENVIRONMENTS) - {"deepsea"}))
+def test_a_horizon_below_one_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="horizon must be at least 1, got -3"):
+        make_environment(name, horizon=-3)
+
+
+def test_the_horizon_of_deep_sea_is_its_size() -> None:
+    with pytest.raises(InputError, match="unknown option of deepsea 'horizon'"):
+        make_environment("deepsea", horizon=10)
+    assert make_environment("deepsea", size=6).horizon == 6
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))

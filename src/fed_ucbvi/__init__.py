@@ -24,8 +24,16 @@ if TYPE_CHECKING:
     from fed_ucbvi.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
     from fed_ucbvi.checkpoint import resume
     from fed_ucbvi.environments import make_environment
+    from fed_ucbvi.environments.chain import chain
+    from fed_ucbvi.environments.deep_sea import deep_sea
+    from fed_ucbvi.environments.garnet import garnet
     from fed_ucbvi.environments.gridworld import gridworld
+    from fed_ucbvi.environments.hard_instance import hard_instance
+    from fed_ucbvi.environments.n_room import n_room
+    from fed_ucbvi.environments.riverswim import riverswim
+    from fed_ucbvi.environments.six_arms import six_arms
     from fed_ucbvi.environments.synthetic import synthetic
+    from fed_ucbvi.environments.two_state_chain import two_state_chain
     from fed_ucbvi.errors import InputError
     from fed_ucbvi.problem.federation import Federation
     from fed_ucbvi.problem.kernel import Kernel
@@ -52,6 +60,14 @@ _HOME = {
     "Run": "results.run",
     "UCBAdvantage": "algorithms.ucb_advantage",
     "gridworld": "environments.gridworld",
+    "two_state_chain": "environments.two_state_chain",
+    "six_arms": "environments.six_arms",
+    "riverswim": "environments.riverswim",
+    "n_room": "environments.n_room",
+    "hard_instance": "environments.hard_instance",
+    "garnet": "environments.garnet",
+    "deep_sea": "environments.deep_sea",
+    "chain": "environments.chain",
     "make_environment": "environments",
     "resume": "checkpoint",
     "run": "simulation",
@@ -77,11 +93,19 @@ __all__ = [
     "Run",
     "UCBAdvantage",
     "__version__",
+    "chain",
+    "deep_sea",
+    "garnet",
     "gridworld",
+    "hard_instance",
     "make_environment",
+    "n_room",
     "resume",
+    "riverswim",
     "run",
+    "six_arms",
     "synthetic",
+    "two_state_chain",
 ]
 
 

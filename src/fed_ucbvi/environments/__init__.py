@@ -5,14 +5,30 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
+from fed_ucbvi.environments.chain import chain
+from fed_ucbvi.environments.deep_sea import deep_sea
+from fed_ucbvi.environments.garnet import garnet
 from fed_ucbvi.environments.gridworld import gridworld
+from fed_ucbvi.environments.hard_instance import hard_instance
+from fed_ucbvi.environments.n_room import n_room
+from fed_ucbvi.environments.riverswim import riverswim
+from fed_ucbvi.environments.six_arms import six_arms
 from fed_ucbvi.environments.synthetic import synthetic
+from fed_ucbvi.environments.two_state_chain import two_state_chain
 from fed_ucbvi.errors import InputError, unknown_name
 from fed_ucbvi.problem.federation import Federation
 
 ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
     "gridworld": gridworld,
     "synthetic": synthetic,
+    "riverswim": riverswim,
+    "chain": chain,
+    "deepsea": deep_sea,
+    "sixarms": six_arms,
+    "nroom": n_room,
+    "hard-instance": hard_instance,
+    "two-state-chain": two_state_chain,
+    "garnet": garnet,
 }
 """Every builder takes ``agents``, ``eps_p``, ``seed`` and options of its own, and gives a federation."""
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi._types import IndexArray
+from fed_ucbvi.environments.families import random_kernel
 from fed_ucbvi.environments.seeds import generator
 from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation, check_eps_p
@@ -72,9 +73,9 @@ def gridworld(
         for cell in cells:
             if cell in blocked:
                 raise InputError(f"{name} {cell} lies in a wall.")
-    neighbours = [_neighbours(cell, number) for cell in free]
-    common = _common_kernel(neighbours, success)
-    individual = [_individual_kernel(common, neighbours, generator(first_seed, i)) for i in range(M)]
+    neighbours = [neighbours_of(cell, number) for cell in free]
+    common = moving_kernel(neighbours, success)
+    individual = [random_moving_kernel(common, neighbours, generator(first_seed, i)) for i in range(M)]
     rewards = np.zeros((len(free), len(MOVES)))
     rewards[[number[cell] for cell in paying]] = 1.0
     parameters = {
@@ -124,7 +125,7 @@ def _cells(name: str, cells: Iterable[Cell], rows: int, columns: int) -> set[Cel
     return checked
 
 
-def _neighbours(cell: Cell, number: dict[Cell, int]) -> list[int | None]:
+def neighbours_of(cell: Cell, number: dict[Cell, int]) -> list[int | None]:
     """The state each action aims at, or None where that square is a wall or outside."""
     return [number.get((cell[0] + dr, cell[1] + dc)) for dr, dc in MOVES]
 
@@ -137,7 +138,8 @@ def _support(neighbours: list[list[int | None]]) -> IndexArray:
     return np.repeat(table[None, :, None, :], len(MOVES), axis=2)
 
 
-def _common_kernel(neighbours: list[list[int | None]], success: float) -> Kernel:
+def moving_kernel(neighbours: list[list[int | None]], success: float) -> Kernel:
+    """A move succeeds with probability ``success`` and otherwise goes to another free neighbour, evenly."""
     support = _support(neighbours)
     probabilities = np.zeros(support.shape)
     for s, aims in enumerate(neighbours):
@@ -157,7 +159,8 @@ def _common_kernel(neighbours: list[list[int | None]], success: float) -> Kernel
     return Kernel(support, probabilities)
 
 
-def _individual_kernel(common: Kernel, neighbours: list[list[int | None]], rng: np.random.Generator) -> Kernel:
+def random_moving_kernel(common: Kernel, neighbours: list[list[int | None]], rng: np.random.Generator) -> Kernel:
+    """An individual kernel: free neighbours with weights uniform on (0,1), normalised."""
     support = common.successors
     allowed = np.zeros(support.shape, dtype=bool)
     for s, aims in enumerate(neighbours):
@@ -166,5 +169,4 @@ def _individual_kernel(common: Kernel, neighbours: list[list[int | None]], rng: 
         for k, successor in enumerate(support[0, s, 0].tolist()):
             allowed[0, s, :, k] = successor in reachable and successor not in seen
             seen.add(successor)
-    weights: FloatArray = np.where(allowed, 1.0 - rng.random(support.shape), 0.0)
-    return Kernel(support, weights / weights.sum(axis=-1, keepdims=True))
+    return random_kernel(common, rng, allowed)

@@ -1,4 +1,9 @@
-"""The learnt policy, drawn on the grid that the states live on."""
+"""The learnt policy, drawn on the grid that the states live on.
+
+A layout has the grid's ``rows`` and ``columns``; ``cells``, the square of each state in turn (states after the last
+have none); the squares ``start`` and ``goals``; ``moves``, by how many rows and columns each action moves; and, where
+that is not the same everywhere, ``moves_by_state``.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +28,12 @@ FINE_GRID = 16
 """Grids from this many rows or columns on have no lines, and arrows that fill the squares."""
 
 
+def moves_from(layout: Mapping[str, Any], state: int) -> Sequence[Sequence[int]]:
+    """For each action the (row, column) by which it moves on from ``state``."""
+    by_state = layout.get("moves_by_state")
+    return layout["moves"] if by_state is None else by_state[state]  # type: ignore[no-any-return]
+
+
 def first_steps(layout: Mapping[str, Any]) -> list[int | None]:
     """For each state the first step (from 0) at which its square can be reached from the start, or None."""
     number = {tuple(cell): state for state, cell in enumerate(layout["cells"])}
@@ -33,7 +44,7 @@ def first_steps(layout: Mapping[str, Any]) -> list[int | None]:
     while queue:
         state, step = queue.popleft()
         row, column = layout["cells"][state]
-        for down, right in layout["moves"]:
+        for down, right in moves_from(layout, state):
             following = number.get((row + down, column + right))
             if following is not None and steps[following] is None:
                 steps[following] = step + 1
@@ -52,10 +63,10 @@ def draw_policy(axes: Axes, run: Run, layout: Mapping[str, Any], step: int | Non
         raise InputError(f"step must lie in 0..{horizon - 1}, got {step}.")
     _draw_squares(axes, layout)
     arrows = []
-    for (row, column), first, actions in zip(layout["cells"], first_steps(layout), run.policy.T, strict=True):
+    for state, ((row, column), first) in enumerate(zip(layout["cells"], first_steps(layout), strict=True)):
         at = first if step is None else step
         if first is not None and at is not None and first <= at < horizon:
-            down, right = layout["moves"][int(actions[at])]
+            down, right = moves_from(layout, state)[int(run.policy[at, state])]
             arrows.append((column, row, right, down))
     fine = max(layout["rows"], layout["columns"]) >= FINE_GRID
     x, y, u, v = np.array(arrows, dtype=np.float64).reshape(-1, 4).T
