@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     from fed_ucbvi.environments.gridworld import gridworld
     from fed_ucbvi.environments.synthetic import synthetic
     from fed_ucbvi.errors import InputError
+    from fed_ucbvi.problem.estimation import EpsEstimate, estimate_eps_p
     from fed_ucbvi.problem.federation import Federation
+    from fed_ucbvi.problem.inspection import Inspection, inspect_federation
     from fed_ucbvi.problem.kernel import Kernel
     from fed_ucbvi.problem.mdp import MDP
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.simulation import Caution, Interrupted, run
+    from fed_ucbvi.theory.bounds import regret_bound, regret_bound_terms, regret_lower_bound, rounds_bound
+    from fed_ucbvi.theory.planning import Plan, plan
 
 _HOME = {
     "MDP": "problem.mdp",
@@ -40,6 +44,7 @@ _HOME = {
     "Caution": "simulation",
     "ConcurrentUCBVI": "algorithms.ucbvi",
     "ConcurrentUCBAdvantage": "algorithms.ucb_advantage",
+    "EpsEstimate": "problem.estimation",
     "FedUCBVI": "algorithms.fed_ucbvi",
     "FedQAdvantage": "algorithms.fedq_advantage",
     "FedQBernstein": "algorithms.fedq",
@@ -47,13 +52,22 @@ _HOME = {
     "FedQHoeffding": "algorithms.fedq",
     "Federation": "problem.federation",
     "InputError": "errors",
+    "Inspection": "problem.inspection",
     "Interrupted": "simulation",
     "Kernel": "problem.kernel",
+    "Plan": "theory.planning",
     "Run": "results.run",
     "UCBAdvantage": "algorithms.ucb_advantage",
+    "estimate_eps_p": "problem.estimation",
     "gridworld": "environments.gridworld",
+    "inspect_federation": "problem.inspection",
     "make_environment": "environments",
+    "plan": "theory.planning",
+    "regret_bound": "theory.bounds",
+    "regret_bound_terms": "theory.bounds",
+    "regret_lower_bound": "theory.bounds",
     "resume": "checkpoint",
+    "rounds_bound": "theory.bounds",
     "run": "simulation",
     "synthetic": "environments.synthetic",
 }
@@ -65,6 +79,7 @@ __all__ = [
     "Caution",
     "ConcurrentUCBAdvantage",
     "ConcurrentUCBVI",
+    "EpsEstimate",
     "FedQAdvantage",
     "FedQBernstein",
     "FedQEarlySettled",
@@ -72,14 +87,23 @@ __all__ = [
     "FedUCBVI",
     "Federation",
     "InputError",
+    "Inspection",
     "Interrupted",
     "Kernel",
+    "Plan",
     "Run",
     "UCBAdvantage",
     "__version__",
+    "estimate_eps_p",
     "gridworld",
+    "inspect_federation",
     "make_environment",
+    "plan",
+    "regret_bound",
+    "regret_bound_terms",
+    "regret_lower_bound",
     "resume",
+    "rounds_bound",
     "run",
     "synthetic",
 ]
