@@ -47,17 +47,12 @@ def inspect(
         ("eps_p", f"{found.eps_p:.4g} by construction; {found.eps_p_least:.4g} is the least that would do"),
         ("found at", f"step {where['step']}, state {where['state']}, action {where['action']} (from 0)"),
         ("eps_r", f"{found.eps_r:.4g}"),
-        (
-            "between agents",
-            f"L1 at most {gaps['worst']:.4g}, on average {gaps['largest_mean']:.4g} for the worst pair",
-        ),
+        ("between agents", f"L1 at most {gaps['worst']:.4g}, on average at most {gaps['largest_mean']:.4g}"),
         ("to the common kernel", f"L1 at most {figures['l1_to_common']:.4g}, total variation half of that"),
         ("own optimum", f"{found.own.mean():.4f}, mean over agents of their own policies' values"),
         ("one shared policy", f"{found.shared.mean():.4f}, mean over agents with the common MDP's optimal policy"),
         ("price of sharing", f"between {price['at_least']:.4g} and {price['at_most']:.4g}"),
         *([("picture", str(plot))] if plot is not None else []),
     ]
-    title = (
-        f"{figures['env']}: {found.federation.agents:,} agents, S = {figures['states']:,}, A = {figures['actions']:,}"
-    )
-    print_rows(f"{title}, H = {figures['horizon']:,}", rows)
+    sizes = f"S = {figures['states']:,}, A = {figures['actions']:,}, H = {figures['horizon']:,}"
+    print_rows(f"{figures['env']}: {figures['agents']:,} agents, {sizes}", rows)

@@ -42,11 +42,11 @@ class EpsEstimate(NamedTuple):
 
 
 def estimate_eps_p(counts: npt.ArrayLike, delta: float = 0.05, *, least_visits: int = 1) -> EpsEstimate:
-    """A confidence interval for eps_p from transition counts ``[M,steps,S,A,K]``, K next states or slots of a support.
+    """A confidence interval for eps_p from transition counts ``[M,steps,S,A,K]``, with K next states or slots.
 
-    Counts may come from any run: the intervals hold for all numbers of visits at once (``lem:kl_deviation_inequality``
-    is anytime), so it does not matter what decided how often a pair was visited. Two are used, each with ``delta/2``
-    shared out evenly by a union bound, and the narrower end is taken:
+    Counts may come from any run: ``lem:kl_deviation_inequality`` holds for all numbers of visits at once, so it does
+    not matter what decided how often a pair was visited. It is used twice, each time with ``delta/2`` shared out
+    evenly by a union bound, and the narrower end is taken:
 
     - *entries*: ``n kl(p_hat, p) <= log(1/delta') + log(e (1 + n))`` for each of the M.steps.S.A.K probabilities
       bounds ``min_i P^i(s')`` from both sides;

@@ -27,9 +27,9 @@ MOST_LABELS = 12
 def plot_inspection(found: Inspection, path: Path | None = None) -> Figure:
     """Where kernels differ, which agents differ, and what sharing one policy costs each of them.
 
-    The first panel shows ``1 - sum_s' min_i P^i(s')``, whose largest value is the least eps_p: on the grid, if there is
-    one, with the largest over steps and actions in each square; otherwise by step and (state, action), or by state and
-    action where kernels do not depend on the step.
+    The first panel shows ``1 - sum_s' min_i P^i(s')``, whose largest value is the least eps_p: on the grid, if there
+    is one, with the largest over steps and actions in each square; otherwise by step and (state, action), or by state
+    and action where kernels do not depend on the step.
     """
     import matplotlib
 

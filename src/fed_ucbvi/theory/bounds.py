@@ -127,7 +127,7 @@ class LowerBound(NamedTuple):
 
 
 def regret_lower_bound(S: int, A: int, H: int, M: int, T: int) -> LowerBound:
-    """``sqrt(H^3 S A T / M) / (48 sqrt(6))`` (Domingues et al., 2021, Theorem 9, for M T episodes shared by M agents).
+    """``sqrt(H^3 S A T / M) / (48 sqrt(6))`` (Domingues et al., 2021, Theorem 9, with M T episodes shared out).
 
     The theorem asks for ``S >= 6, A >= 2``, a full A-ary tree among the states, ``S = 3 + (A^d - 1)/(A - 1)``,
     ``H >= 3 d``, and here ``M T >= H S A``. What is not met is named; orders stay as they are without the tree.
@@ -155,11 +155,11 @@ def regret_lower_bound(S: int, A: int, H: int, M: int, T: int) -> LowerBound:
 def rounds_bound(S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: float) -> float:
     """The most synchronisations on the event ``E^count``, counted as in ``lem:communication`` but more closely.
 
-    For one (h,s,a): an agent's k-th request by the local rule finds its counter at ``2^(k-2)`` or more, the first at
-    0. Until N reaches nu the counters of all agents add up to less than ``L = min(nu, M T)``, so by concavity they ask
-    at most ``M (1 + log2(L / M)) + 1`` times. Above nu a request makes N grow by 9/7 or more (``N_hat >= 2 N`` and
-    ``|N - N_hat| <= 2/7 N_hat + nu/7``; the paper has 8/7), so there are at most ``log(M T / nu) / log(9/7)``.
-    With three agents or more this is below ``R_max``; with one or two, the first visits are what ``R_max`` leaves out.
+    For one (h,s,a): an agent's first request by the local rule finds its counter at 0, its k-th at ``2^(k-2)`` or
+    more. Until N reaches nu the counters of all agents add up to less than ``L = min(nu, M T)``, so by concavity they
+    ask at most ``M (1 + log2(L / M)) + 1`` times. Above nu a request makes N grow by 9/7 at least (``N_hat >= 2 N``,
+    ``|N - N_hat| <= 2/7 N_hat + nu/7``; the paper has 8/7), so there are at most ``log(M T / nu) / log(9/7)``. With
+    three agents or more this is below ``R_max``; with one or two, the first visits are what ``R_max`` leaves out.
     There are never more rounds than episodes.
     """
     _check(S, A, H, M, T, eps_p, 0.0, delta)

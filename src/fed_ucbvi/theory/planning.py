@@ -44,7 +44,7 @@ class Plan:
         nontrivial_from: the smallest T at which the bound is below ``H T``; None if never.
         lower: what no algorithm can beat.
         alone: the bound for one agent that learns by itself, in its own MDP.
-        federation_wins_below: the eps_p below which M agents' bound is lower than that and than ``H T``; None if none.
+        federation_wins_below: the eps_p below which M agents' bound is lower than that and ``H T``; None if none.
         alone_wins_from: the T from which the bound of one agent alone is lower, and below ``H T``; None if never.
         alone_wins_in_order: the same without constants and logarithms, where ``T H (H eps_p + eps_r)`` makes up for
             ``sqrt(H^3 S A T) - sqrt(H^3 S A T / M)``; None if never.
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def verdict(self) -> str:
-        """Whether the theory is for federating: ``yes``, ``no``, or ``undecided`` where both bounds exceed ``H T``."""
+        """Whether the theory is for federating: ``yes``, ``no``, or ``undecided`` if both bounds exceed ``H T``."""
         together = self.bound.federated
         if min(together, self.alone) >= self.trivial:
             return "undecided"
