@@ -27,12 +27,15 @@ def inspect(
     """Measure the heterogeneity of an environment's agents and what sharing one policy costs them."""
     from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.command_line.parameters import build_environment
+    from fed_ucbvi.command_line.reproduce import progress_bar
     from fed_ucbvi.problem.inspection import inspect_federation
     from fed_ucbvi.results.style import check_picture
 
     if plot is not None:
         check_picture(plot)
-    found = inspect_federation(build_environment(env, agents, eps_p, env_seed, env_option or ()))
+    federation = build_environment(env, agents, eps_p, env_seed, env_option or ())
+    with progress_bar("agents") as report:
+        found = inspect_federation(federation, report=report)
     figures = found.summary()
     if plot is not None:
         from fed_ucbvi.results.heterogeneity import plot_inspection

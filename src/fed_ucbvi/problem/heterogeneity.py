@@ -78,9 +78,8 @@ def distances(probabilities: FloatArray, common: FloatArray) -> Distances:
     pairwise, to_common = np.zeros(common.shape[:-1]), np.zeros(common.shape[:-1])
     for i in range(M):
         np.maximum(to_common, np.abs(probabilities[i] - common).sum(axis=-1), out=to_common)
-        for j in range(i + 1, M):
-            gap = np.abs(probabilities[i] - probabilities[j]).sum(axis=-1)
-            worst[i, j] = worst[j, i] = gap.max()
-            mean[i, j] = mean[j, i] = gap.mean()
-            np.maximum(pairwise, gap, out=pairwise)
+        gaps = np.abs(probabilities[i:] - probabilities[i]).sum(axis=-1)
+        worst[i, i:] = worst[i:, i] = gaps.max(axis=(1, 2, 3))
+        mean[i, i:] = mean[i:, i] = gaps.mean(axis=(1, 2, 3))
+        np.maximum(pairwise, gaps.max(axis=0), out=pairwise)
     return Distances(worst, mean, pairwise, to_common)
