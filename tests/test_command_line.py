@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from fed_ucbvi import FedUCBVI, Run, __version__, gridworld, resume, run, synthetic
+from fed_ucbvi import FedUCBVI, Run, __version__, gridworld, inspect_federation, plan, resume, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS
 
 with warnings.catch_warnings():
@@ -471,6 +471,56 @@ def test_signals_after_the_first_are_ignored_for_a_while_and_while_saving() -> N
     fresh = Interruption()
     fresh.saving()
     fresh.handle(signal.SIGTERM, None)
+
+
+# ---------------------------------------------------------------------------------------- plan and inspect
+
+
+def test_plan_answers_in_plain_words_and_in_json() -> None:
+    sizes = ("plan", "--states", "8", "--actions", "4", "--horizon", "10", "--episodes", "1e12", "--eps-p", "1e-4")
+    text = " ".join(call(*sizes).stdout.split())
+    assert "can fire: it needs N >= nu = 2.8e+11" in text
+    assert "no, the bound of one agent alone is lower" in text
+    assert "at this T federation wins below eps_p = 7.39e-05" in text
+    summary = json.loads(call(*sizes, "--json").stdout)
+    assert summary == json.loads(json.dumps(plan(8, 4, 10, 20, 10**12, 1e-4).summary()))
+
+
+def test_plan_takes_an_environment_for_its_sizes() -> None:
+    text = call("plan", "--env", "gridworld", "--eps-p", "0.1", "--env-option", "rows=4", "--json").stdout
+    assert json.loads(text) == json.loads(json.dumps(plan(12, 4, 10, 20, 30_000, 0.1).summary()))
+    by_hand = " ".join(call("plan", "--env", "gridworld", "--eps-p", "0.1").stdout.split())
+    assert "can never fire, whatever T" in by_hand
+    assert "the bounds cannot tell at this T" in by_hand
+    assert "there is one agent only" in call("plan", "--env", "synthetic", "--agents", "1").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("plan", "--states", "5"), "plan needs the sizes"),
+        (("plan", "--env", "gridworld", "--states", "5"), "--env brings --states"),
+        (("plan", "--states", "1", "--actions", "1", "--horizon", "1", "--env-option", "x=1"), "needs --env"),
+        (("plan", "--states", "0", "--actions", "1", "--horizon", "1"), "states must be at least 1"),
+        (("plan", "--env", "gridwrld"), "did you mean 'gridworld'?"),
+        (("inspect", "gridwrld"), "did you mean 'gridworld'?"),
+        (("inspect", "gridworld", "--plot", "x.txt"), "its name must end in .png or .pdf"),
+        (("inspect", "gridworld", "--eps-p", "1"), "eps_p must be a number in [0, 1)"),
+    ],
+)
+def test_plan_and_inspect_refuse_bad_input(arguments: tuple[str, ...], words: str) -> None:
+    assert words in refusal(*arguments)
+
+
+def test_inspect_prints_and_draws_the_heterogeneity_of_an_environment(tmp_path: Path) -> None:
+    picture = tmp_path / "agents.png"
+    arguments = ("inspect", "gridworld", "--agents", "5", "--env-seed", "2", "--plot", picture)
+    found = inspect_federation(gridworld(agents=5, eps_p=0.1, seed=2))
+    text = " ".join(call(*arguments).stdout.split())
+    assert f"0.1 by construction; {found.eps_p_least:.4g} is the least that would do" in text
+    assert f"price of sharing between 0 and {found.price[1]:.4g}" in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert json.loads(call(*arguments, "--json").stdout) == {**found.summary(), "picture": str(picture)}
 
 
 # --------------------------------------------------------------------------------------------- being quick

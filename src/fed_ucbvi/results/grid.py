@@ -61,7 +61,7 @@ def draw_policy(axes: Axes, run: Run, layout: Mapping[str, Any], step: int | Non
     horizon = run.about.horizon
     if step is not None and not 0 <= step < horizon:
         raise InputError(f"step must lie in 0..{horizon - 1}, got {step}.")
-    _draw_squares(axes, layout)
+    draw_squares(axes, layout)
     arrows = []
     for state, ((row, column), first) in enumerate(zip(layout["cells"], first_steps(layout), strict=True)):
         at = first if step is None else step
@@ -82,15 +82,19 @@ def draw_policy(axes: Axes, run: Run, layout: Mapping[str, Any], step: int | Non
     )
 
 
-def _draw_squares(axes: Axes, layout: Mapping[str, Any]) -> None:
-    """Walls, start and goals by colour and by name, or by colour and shape where squares are too small for names."""
+def draw_squares(axes: Axes, layout: Mapping[str, Any], *, fill: bool = True) -> None:
+    """Walls, start and goals by colour and by name, or by colour and shape where squares are too small for names.
+
+    Without ``fill`` start and goals are told by name and shape alone, so that squares can have colours of their own.
+    """
     rows, columns = int(layout["rows"]), int(layout["columns"])
     free = {tuple(cell) for cell in layout["cells"]}
     start, goals = tuple(layout["start"]), [tuple(cell) for cell in layout["goals"]]
     walls = [(r, c) for r in range(rows) for c in range(columns) if (r, c) not in free]
     _fill(axes, walls, DARK_GREY)
-    _fill(axes, goals, GREEN, 0.35)
-    _fill(axes, [start], ORANGE, 0.35)
+    if fill:
+        _fill(axes, goals, GREEN, 0.35)
+        _fill(axes, [start], ORANGE, 0.35)
     fine = max(rows, columns) >= FINE_GRID
     across = [-0.5, rows - 0.5] if fine else np.arange(rows + 1) - 0.5
     along = [-0.5, columns - 0.5] if fine else np.arange(columns + 1) - 0.5
@@ -99,7 +103,8 @@ def _draw_squares(axes: Axes, layout: Mapping[str, Any]) -> None:
     if max(rows, columns) <= SMALL_GRID:
         names = [("start", start), *(("goal", goal) for goal in goals)]
         for name, (row, column) in names:
-            axes.text(column, row - 0.45, name, ha="center", va="top", fontsize=6.5, color=DARK_GREY)
+            box = None if fill else {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+            axes.text(column, row - 0.43, name, ha="center", va="top", fontsize=6.5, color=DARK_GREY, bbox=box)
         for row, column in walls:
             axes.text(column, row, "wall", ha="center", va="center", fontsize=6.5, color="white")
     else:

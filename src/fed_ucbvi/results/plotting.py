@@ -37,10 +37,10 @@ def plot_run(run: Run, path: Path | None = None, *, step: int | None = None) -> 
     layout = run.about.layout
     with matplotlib.rc_context(SETTINGS):
         if layout is None:
-            figure = _new_figure(10.0, 3.2)
+            figure = new_figure(10.0, 3.2)
             panels = figure.subplot_mosaic([["regret", "rounds", "lengths"]])
         else:
-            figure = _new_figure(7.4, 5.6)
+            figure = new_figure(7.4, 5.6)
             panels = figure.subplot_mosaic([["regret", "policy"], ["rounds", "lengths"]])
             draw_policy(panels["policy"], run, layout, step)
         draw_regret(panels["regret"], run)
@@ -70,7 +70,7 @@ def plot_runs(runs: Sequence[Run], path: Path | None = None) -> Figure:
     everywhere = set(all_facts[0]).intersection(*all_facts[1:])
     names = [", ".join(facts[key] for key in facts if key in everywhere and key not in shared) for facts in all_facts]
     with matplotlib.rc_context(SETTINGS):
-        figure = _new_figure(7.4, 3.1)
+        figure = new_figure(7.4, 3.1)
         left, right = figure.subplots(1, 2)
         left.set_title("Regret")
         left.set_ylabel("Common regret (units of reward)")
@@ -90,7 +90,8 @@ def plot_runs(runs: Sequence[Run], path: Path | None = None) -> Figure:
     return figure
 
 
-def _new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """A figure of so many inches that belongs to no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

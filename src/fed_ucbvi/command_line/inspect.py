@@ -1,0 +1,61 @@
+"""``fed-ucbvi inspect``: how different the agents of an environment are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fed_ucbvi.command_line.parameters import whole_number
+
+
+def inspect(
+    env: Annotated[str, typer.Argument(metavar="ENV", help="See 'fed-ucbvi environments'.")],
+    agents: Annotated[int, typer.Option(parser=whole_number, metavar="M", help="Number of agents.")] = 20,
+    eps_p: Annotated[float, typer.Option(metavar="X", help="Heterogeneity, from 0 to below 1.")] = 0.1,
+    env_seed: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Seed of the agents' kernels.")] = 0,
+    env_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=JSON", help="An option of the environment; may be repeated.", show_default=False),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it, as .png or .pdf; replaced if it exists.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure the heterogeneity of an environment's agents and what sharing one policy costs them."""
+    from fed_ucbvi.command_line.outputs import print_json, print_rows
+    from fed_ucbvi.command_line.parameters import build_environment
+    from fed_ucbvi.command_line.reproduce import progress_bar
+    from fed_ucbvi.problem.inspection import inspect_federation
+    from fed_ucbvi.results.style import check_picture
+
+    if plot is not None:
+        check_picture(plot)
+    federation = build_environment(env, agents, eps_p, env_seed, env_option or ())
+    with progress_bar("agents") as report:
+        found = inspect_federation(federation, report=report)
+    figures = found.summary()
+    if plot is not None:
+        from fed_ucbvi.results.heterogeneity import plot_inspection
+
+        plot_inspection(found, plot)
+        figures["picture"] = str(plot)
+    if as_json:
+        print_json(figures)
+        return
+    gaps, price, where = figures["l1_between_agents"], figures["price_of_sharing"], figures["eps_p_least_at"]
+    rows = [
+        ("eps_p", f"{found.eps_p:.4g} by construction; {found.eps_p_least:.4g} is the least that would do"),
+        ("found at", f"step {where['step']}, state {where['state']}, action {where['action']} (from 0)"),
+        ("eps_r", f"{found.eps_r:.4g}"),
+        ("between agents", f"L1 at most {gaps['worst']:.4g}, on average at most {gaps['largest_mean']:.4g}"),
+        ("to the common kernel", f"L1 at most {figures['l1_to_common']:.4g}, total variation half of that"),
+        ("own optimum", f"{found.own.mean():.4f}, mean over agents of their own policies' values"),
+        ("one shared policy", f"{found.shared.mean():.4f}, mean over agents with the common MDP's optimal policy"),
+        ("price of sharing", f"between {price['at_least']:.4g} and {price['at_most']:.4g}"),
+        *([("picture", str(plot))] if plot is not None else []),
+    ]
+    sizes = f"S = {figures['states']:,}, A = {figures['actions']:,}, H = {figures['horizon']:,}"
+    print_rows(f"{figures['env']}: {figures['agents']:,} agents, {sizes}", rows)

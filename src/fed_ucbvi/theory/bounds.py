@@ -1,0 +1,226 @@
+"""What the paper promises: regret (``thm:regret``), rounds (``lem:communication``) and what nobody can beat.
+
+Symbols are those of :mod:`~fed_ucbvi.theory.constants`. The regret bound comes in two forms, both for
+:class:`~fed_ucbvi.algorithms.fed_ucbvi.FedUCBVI` with ``bonus="corrected"`` and on the event ``G(delta)``:
+``printed``, with the constants of the paper's last display, and ``mended``, with those that the same proof gives once
+its slips are put right (``docs/theory.md``). Every mended term is below the printed one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fed_ucbvi.errors import InputError, check_choice, check_number, check_positive_integer
+from fed_ucbvi.theory.constants import beta_max, threshold_nu
+
+PROOFS = ("mended", "printed")
+MOST_EPISODES = 2.0**200
+"""Where searches over T give up."""
+
+
+class RegretBound(NamedTuple):
+    """An upper bound on regret, term by term; averaged over agents, in units of reward.
+
+    Attributes:
+        exploration: of order ``sqrt(H^3 S A T / M)``: what M agents learning together must pay.
+        burn_in: of order ``H^3 S^2 A``, whatever T.
+        kernels: linear in T, from learning in kernels that differ by eps_p.
+        rewards: linear in T, from rewards that differ by eps_r.
+        reduction_kernels: ``2 T eps_p H^2``, from comparing in the agents' MDPs, not in the common one.
+        reduction_rewards: ``2 T eps_r H``, the same for rewards.
+    """
+
+    exploration: float
+    burn_in: float
+    kernels: float
+    rewards: float
+    reduction_kernels: float
+    reduction_rewards: float
+
+    @property
+    def common(self) -> float:
+        """The bound on the common regret (``def:common_regret``), which runs report."""
+        return self.exploration + self.burn_in + self.kernels + self.rewards
+
+    @property
+    def federated(self) -> float:
+        """The bound on the federated regret (``def:regret``), which ``thm:regret`` is about."""
+        return self.common + self.reduction_kernels + self.reduction_rewards
+
+    @property
+    def heterogeneity(self) -> float:
+        """All that eps_p and eps_r cost the federated regret."""
+        return self.kernels + self.rewards + self.reduction_kernels + self.reduction_rewards
+
+
+def regret_bound_terms(
+    S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, delta: float, *, proof: str = "mended"
+) -> RegretBound:
+    """``thm:regret`` with its constants.
+
+    Printed: ``138 e b sqrt(H^3 S A T / M) + 6020 e^2 H^3 S^2 A b^2 + e b T H (595 H eps_p + 148 H eps_r)`` with
+    ``b = beta^max``. Mended: see :func:`_mended`.
+
+    >>> terms = regret_bound_terms(S=8, A=4, H=10, M=20, T=10**12, eps_p=0, eps_r=0, delta=0.05)
+    >>> terms.federated == terms.common == terms.exploration + terms.burn_in
+    True
+    """
+    check_choice("proof", proof, PROOFS)
+    _check(S, A, H, M, T, eps_p, eps_r, delta)
+    b = beta_max(S, A, H, M, T, delta)
+    to_agents = (2 * T * eps_p * H**2, 2 * T * eps_r * H)
+    if proof == "mended":
+        return RegretBound(*_mended(S, A, H, M, T, eps_p, eps_r, b), *to_agents)
+    return RegretBound(
+        138 * math.e * b * math.sqrt(H**3 * S * A * T / M),
+        6020 * math.e**2 * H**3 * S**2 * A * b**2,
+        595 * math.e * b * T * H**2 * eps_p - to_agents[0],
+        148 * math.e * b * T * H**2 * eps_r - to_agents[1],
+        *to_agents,
+    )
+
+
+def _mended(
+    S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, b: float
+) -> tuple[float, float, float, float]:
+    """Exploration, burn-in, kernels and rewards; the letters are those of ``docs/theory.md``."""
+    e, root = math.e, math.sqrt
+    per_count = 72  # of H^2 S b / N in one step: 11 + 28 + 11 + 14/3 + 9/2 + sqrt(88) + 10/3
+    variance_rest = 8 * root(2)  # of H^3 S b sqrt(A T / M) in the sum of variances: 2 sqrt(8) + sqrt(32)
+    both = 1 + root(2)  # the sums A and B, the second being sqrt(2) times the first
+    leading = both * (4 * root(2) + 2) + root(8)
+    quadratic = both * 4 * root(2)  # of e b sqrt(H^3 S A U / M)
+    first_visits = root(1 / 2) + 1 + per_count / 2 + 6
+    lower = both * (2 * variance_rest + 4 * root(6.5)) + first_visits + (4 + 8 + 4 * per_count) / M
+    steps_p, steps_r = 9.125 + 9 + 15, 3 + 6 + 10
+    return (
+        2 * leading * e * b * root(H**3 * S * A * T / M),
+        2 * lower * e * H**3 * S**2 * A * b**2 + (quadratic * e * b) ** 2 * H**3 * S * A / M,
+        (2 * steps_p * e + 3) * T * H**2 * eps_p,
+        (2 * steps_r * e + 2) * T * H * eps_r,
+    )
+
+
+def regret_bound(
+    S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, delta: float, *, proof: str = "mended"
+) -> float:
+    """The bound on the *federated* regret of ``thm:regret``; :attr:`RegretBound.common` has the common one.
+
+    >>> regret_bound(S=8, A=4, H=10, M=20, T=10**12, eps_p=0, eps_r=0, delta=0.05) < trivial_bound(10, 10**12)
+    True
+    """
+    return regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta, proof=proof).federated
+
+
+def trivial_bound(H: int, T: int) -> float:
+    """``H T``: no policy loses more, since rewards lie in [0, 1]."""
+    return float(H) * T
+
+
+class LowerBound(NamedTuple):
+    """What every algorithm pays on some MDP, and the conditions of the theorem that these sizes do not meet."""
+
+    value: float
+    unmet: tuple[str, ...]
+
+
+def regret_lower_bound(S: int, A: int, H: int, M: int, T: int) -> LowerBound:
+    """``sqrt(H^3 S A T / M) / (48 sqrt(6))`` (Domingues et al., 2021, with M T episodes shared out).
+
+    The theorem asks for ``S >= 6, A >= 2``, a full A-ary tree among the states, ``S = 3 + (A^d - 1)/(A - 1)``,
+    ``H >= 3 d``, and here ``M T >= H S A``. What is not met is named; orders stay as they are without the tree.
+
+    >>> regret_lower_bound(S=10, A=2, H=9, M=4, T=10_000).unmet
+    ()
+    """
+    _check(S, A, H, M, T, 0.0, 0.0, 0.5)
+    unmet = []
+    if S < 6 or A < 2:
+        unmet.append("S >= 6 and A >= 2")
+    else:
+        d = 1
+        while 3 + (A**d - 1) // (A - 1) < S:
+            d += 1
+        if 3 + (A**d - 1) // (A - 1) != S:
+            unmet.append("S = 3 + (A^d - 1)/(A - 1) for some d")
+        if 3 * d > H:
+            unmet.append(f"H >= 3 d = {3 * d}")
+    if M * T < H * S * A:
+        unmet.append("M T >= H S A")
+    return LowerBound(math.sqrt(H**3 * S * A * T / M) / (48 * math.sqrt(6)), tuple(unmet))
+
+
+def rounds_bound(S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: float) -> float:
+    """The most synchronisations on the event ``E^count``, counted as in ``lem:communication`` but more closely.
+
+    For one (h,s,a): an agent's first request by the local rule finds its counter at 0, its k-th at ``2^(k-2)`` or
+    more. Until N reaches nu the counters of all agents add up to less than ``L = min(nu, M T)``, so by concavity they
+    ask at most ``M (1 + log2(L / M)) + 1`` times. Above nu a request makes N grow by 9/7 at least (``N_hat >= 2 N``,
+    ``|N - N_hat| <= 2/7 N_hat + nu/7``; the paper has 8/7), so there are at most ``log(M T / nu) / log(9/7)``. With
+    three agents or more this is below ``R_max``; with one or two, the first visits are what ``R_max`` leaves out.
+    There are never more rounds than episodes.
+    """
+    _check(S, A, H, M, T, eps_p, 0.0, delta)
+    nu = threshold_nu(S, A, H, M, T, eps_p, delta)
+    local = M * (1 + math.log2(min(nu / M, T))) + 1
+    growth = max(0.0, math.log(T * M / nu)) / math.log(9 / 7)
+    return min(float(T), S * A * H * (local + growth))
+
+
+def first_episode(holds: Callable[[int], bool], start: int = 1) -> int | None:
+    """The smallest T from ``start`` at which ``holds``, by doubling and then bisection; None if it never does.
+
+    Exact where ``holds`` stays true once it is; otherwise the first of the powers of two decides.
+
+    >>> first_episode(lambda T: T * T >= 1000)
+    32
+    """
+    if holds(start):
+        return start
+    low, high = start, 2 * start
+    while not holds(high):
+        low, high = high, 2 * high
+        if high > MOST_EPISODES:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def nontrivial_from(
+    S: int, A: int, H: int, M: int, eps_p: float, eps_r: float, delta: float, *, proof: str = "mended"
+) -> int | None:
+    """The smallest T at which the bound says more than ``H T``; None if heterogeneity keeps it above for ever.
+
+    >>> nontrivial_from(S=8, A=4, H=10, M=20, eps_p=0.1, eps_r=0, delta=0.05) is None
+    True
+    """
+    _check(S, A, H, M, 1, eps_p, eps_r, delta)
+    return first_episode(
+        lambda T: regret_bound(S, A, H, M, T, eps_p, eps_r, delta, proof=proof) < trivial_bound(H, T)
+    )
+
+
+def global_rule_from(S: int, A: int, H: int, M: int, eps_p: float, delta: float) -> int | None:
+    """The smallest T with ``M T >= nu``, so that the global rule can fire at all; None where ``14 eps_p H >= 1``.
+
+    >>> global_rule_from(S=8, A=4, H=10, M=20, eps_p=0.1, delta=0.05) is None
+    True
+    """
+    _check(S, A, H, M, 1, eps_p, 0.0, delta)
+    if 14 * eps_p * H >= 1:
+        return None
+    return first_episode(lambda T: threshold_nu(S, A, H, M, T, eps_p, delta) <= M * T)
+
+
+def _check(S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, delta: float) -> None:
+    for name, size in (("states", S), ("actions", A), ("horizon", H), ("agents", M), ("episodes", T)):
+        check_positive_integer(name, size)
+    check_number("eps_p", eps_p, at_least=0, at_most=1, why="Assumption 1")
+    check_number("eps_r", eps_r, at_least=0, at_most=1, why="Assumption 2")
+    check_number("delta", delta, above=0, below=1)
+    if T > MOST_EPISODES * 2:
+        raise InputError(f"episodes must be at most 2^201, got {T:.3g}.")

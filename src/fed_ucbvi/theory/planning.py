@@ -1,0 +1,166 @@
+"""What the theory says before any run: rounds, bytes, regret, and whether to federate at all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
+from fed_ucbvi.communication import Meter, Traffic
+from fed_ucbvi.theory.bounds import (
+    LowerBound,
+    RegretBound,
+    first_episode,
+    global_rule_from,
+    nontrivial_from,
+    regret_bound,
+    regret_bound_terms,
+    regret_lower_bound,
+    rounds_bound,
+    trivial_bound,
+)
+from fed_ucbvi.theory.constants import most_rounds, threshold_nu
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The theory's answers for Fed-UCBVI at one setting. Regret is federated and averaged over agents.
+
+    Attributes:
+        states: S, and so on for actions, horizon, agents, episodes, eps_p, eps_r and delta.
+        nu: the threshold between the two synchronisation rules.
+        global_rule_from: the smallest T at which the global rule can fire; None if it never can.
+        rounds: synchronisations at most.
+        rounds_paper: the paper's ``R_max``.
+        one_synchronisation: messages and bytes of a round at whose end one agent asks.
+        all_rounds: messages and bytes of the whole run at most (every agent asks every time).
+        bound: the regret bound, term by term.
+        bound_paper: its sum with the constants printed in the paper.
+        trivial: ``H T``.
+        nontrivial_from: the smallest T at which the bound is below ``H T``; None if never.
+        lower: what no algorithm can beat.
+        alone: the bound for one agent that learns by itself, in its own MDP.
+        federation_wins_below: the eps_p below which M agents' bound is lower than that and ``H T``; None if none.
+        alone_wins_from: the T from which the bound of one agent alone is lower, and below ``H T``; None if never.
+        alone_wins_in_order: the same without constants and logarithms, where ``T H (H eps_p + eps_r)`` makes up for
+            ``sqrt(H^3 S A T) - sqrt(H^3 S A T / M)``; None if never.
+    """
+
+    states: int
+    actions: int
+    horizon: int
+    agents: int
+    episodes: int
+    eps_p: float
+    eps_r: float
+    delta: float
+    nu: float
+    global_rule_from: int | None
+    rounds: int
+    rounds_paper: float
+    one_synchronisation: Traffic
+    all_rounds: Traffic
+    bound: RegretBound
+    bound_paper: float
+    trivial: float
+    nontrivial_from: int | None
+    lower: LowerBound
+    alone: float
+    federation_wins_below: float | None
+    alone_wins_from: int | None
+    alone_wins_in_order: float | None
+
+    @property
+    def global_rule_reachable(self) -> bool:
+        """Whether N, at most M T, can reach nu."""
+        return self.agents * self.episodes >= self.nu
+
+    @property
+    def verdict(self) -> str:
+        """Whether the theory is for federating: ``yes``, ``no``, or ``undecided`` if both bounds exceed ``H T``."""
+        together = self.bound.federated
+        if min(together, self.alone) >= self.trivial:
+            return "undecided"
+        return "yes" if together < self.alone else "no"
+
+    def summary(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        plain = {key: value for key, value in vars(self).items() if not isinstance(value, tuple)}
+        return {
+            **plain,
+            "global_rule_reachable": self.global_rule_reachable,
+            "one_synchronisation": self.one_synchronisation._asdict(),
+            "all_rounds": self.all_rounds._asdict(),
+            "bound": {
+                **self.bound._asdict(),
+                "common": self.bound.common,
+                "federated": self.bound.federated,
+            },
+            "lower_bound": {"value": self.lower.value, "unmet": list(self.lower.unmet)},
+            "federate": self.verdict,
+        }
+
+
+def plan(
+    states: int,
+    actions: int,
+    horizon: int,
+    agents: int,
+    episodes: int,
+    eps_p: float = 0.0,
+    eps_r: float = 0.0,
+    delta: float = 0.05,
+) -> Plan:
+    """Compute a :class:`Plan`.
+
+    >>> plan(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1).global_rule_reachable
+    False
+    """
+    S, A, H, M, T = states, actions, horizon, agents, episodes
+    bound = regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta)
+    rounds = math.floor(rounds_bound(S, A, H, M, T, eps_p, delta))
+    one, every = _traffic(Setting(S, A, H, M, T, eps_p, 0), rounds)
+    alone = regret_bound(S, A, H, 1, T, 0.0, 0.0, delta)
+    per_eps_p = regret_bound_terms(S, A, H, M, T, 1.0, 0.0, delta).heterogeneity
+    room = min(alone, trivial_bound(H, T)) - regret_bound(S, A, H, M, T, 0.0, eps_r, delta)
+    apart = H * eps_p + eps_r
+
+    def alone_wins(t: int) -> bool:
+        together = regret_bound(S, A, H, M, t, eps_p, eps_r, delta)
+        return regret_bound(S, A, H, 1, t, 0.0, 0.0, delta) < min(together, trivial_bound(H, t))
+
+    return Plan(
+        *(S, A, H, M, T, eps_p, eps_r, delta),
+        nu=threshold_nu(S, A, H, M, T, eps_p, delta),
+        global_rule_from=global_rule_from(S, A, H, M, eps_p, delta),
+        rounds=rounds,
+        rounds_paper=most_rounds(S, A, H, M, T, eps_p, delta),
+        one_synchronisation=one,
+        all_rounds=every,
+        bound=bound,
+        bound_paper=regret_bound(S, A, H, M, T, eps_p, eps_r, delta, proof="printed"),
+        trivial=trivial_bound(H, T),
+        nontrivial_from=nontrivial_from(S, A, H, M, eps_p, eps_r, delta),
+        lower=regret_lower_bound(S, A, H, M, T),
+        alone=alone,
+        federation_wins_below=room / per_eps_p if room > 0 else None,
+        alone_wins_from=first_episode(alone_wins),
+        alone_wins_in_order=H * S * A * ((1 - M**-0.5) / apart) ** 2 if apart > 0 else None,
+    )
+
+
+def _traffic(setting: Setting, rounds: int) -> tuple[Traffic, Traffic]:
+    """Of one synchronisation with one request, and of ``rounds`` with M requests each and the end of training.
+
+    A fleet of one agent whose transitions have one slot each sends messages of the same size as any other.
+    """
+    S, A = setting.states, setting.actions
+    tables = FleetTables(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
+    algorithm = FedUCBVI()
+    meter = Meter(algorithm, setting, algorithm.new_server(setting), algorithm.new_agents(setting, tables))
+    busy, last = meter.round(setting.agents, last=False), meter.round(0, last=True)
+    return meter.round(1, last=False), Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True)))
