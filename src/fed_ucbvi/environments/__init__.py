@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fed_ucbvi.environments.gridworld import gridworld
+from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.errors import InputError, unknown_name
 from fed_ucbvi.problem.federation import Federation
 
 ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
     "gridworld": gridworld,
+    "gymnasium": from_gymnasium,
     "synthetic": synthetic,
 }
 """Every builder takes ``agents``, ``eps_p``, ``seed`` and options of its own, and gives a federation."""
@@ -34,3 +36,20 @@ def make_environment(name: str, **parameters: object) -> Federation:
         return builder(**parameters)
     except TypeError as error:
         raise InputError(f"{name}: {error}") from error
+
+
+def remake_environment(description: Mapping[str, object]) -> Federation:
+    """The federation that a description, as runs keep it, speaks of; liars are left out.
+
+    >>> world = make_environment("gridworld", agents=3, eps_p=0.1)
+    >>> remake_environment(world.description).description == world.description
+    True
+    """
+    name = str(description.get("name", "custom"))
+    if name not in ENVIRONMENTS:
+        raise InputError(
+            f"the environment '{name}' cannot be made again from its description; only named ones can: "
+            f"{', '.join(sorted(ENVIRONMENTS))}."
+        )
+    accepted = inspect.signature(ENVIRONMENTS[name]).parameters
+    return make_environment(name, **{key: value for key, value in description.items() if key in accepted})
