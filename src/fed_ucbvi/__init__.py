@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from fed_ucbvi.checkpoint import resume
     from fed_ucbvi.environments import make_environment
     from fed_ucbvi.environments.gridworld import gridworld
+    from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
     from fed_ucbvi.environments.synthetic import synthetic
     from fed_ucbvi.errors import InputError
+    from fed_ucbvi.live import LiveFederation, run_live
     from fed_ucbvi.problem.federation import Federation
     from fed_ucbvi.problem.kernel import Kernel
     from fed_ucbvi.problem.mdp import MDP
+    from fed_ucbvi.results.policy import load_policy
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.simulation import Caution, Interrupted, run
 
@@ -49,12 +52,16 @@ _HOME = {
     "InputError": "errors",
     "Interrupted": "simulation",
     "Kernel": "problem.kernel",
+    "LiveFederation": "live",
     "Run": "results.run",
     "UCBAdvantage": "algorithms.ucb_advantage",
+    "from_gymnasium": "environments.gymnasium_tables",
     "gridworld": "environments.gridworld",
+    "load_policy": "results.policy",
     "make_environment": "environments",
     "resume": "checkpoint",
     "run": "simulation",
+    "run_live": "live",
     "synthetic": "environments.synthetic",
 }
 
@@ -74,13 +81,17 @@ __all__ = [
     "InputError",
     "Interrupted",
     "Kernel",
+    "LiveFederation",
     "Run",
     "UCBAdvantage",
     "__version__",
+    "from_gymnasium",
     "gridworld",
+    "load_policy",
     "make_environment",
     "resume",
     "run",
+    "run_live",
     "synthetic",
 ]
 

@@ -83,7 +83,9 @@ class LiveFederation:
                 if hasattr(env, "close"):
                     env.close()
             if len(sizes) > 1:
-                raise InputError(f"the agents' spaces differ: (states, actions) are {sorted(sizes)} for agents 0..{i}.")
+                raise InputError(
+                    f"the agents' spaces differ: agents 0..{i} have (states, actions) in {sorted(sizes)}."
+                )
         ((states, actions),) = sizes
         units = Units.spanning(*bounds)
         told = {"horizon": horizon, "agents": M, "reward_offset": units.offset, "reward_scale": units.scale}
@@ -230,8 +232,8 @@ def _scored(live: LiveFederation, table: Federation | None) -> Federation:
         sizes = (table.agents, table.states, table.actions, table.horizon)
         if sizes != (M, S, A, H):
             raise InputError(
-                f"score_with is not the same problem: (M, S, A, H) is {sizes}, that of the environments {(M, S, A, H)} "
-                "(one state more than they have, for what terminates)."
+                f"score_with is not the same problem: (M, S, A, H) is {sizes}, that of the environments "
+                f"{(M, S, A, H)} (one state more than they have, for what terminates)."
             )
         if Units.of(table.description) != live.units:
             raise InputError(

@@ -10,6 +10,7 @@ from fed_ucbvi._version import __version__
 from fed_ucbvi.command_line.compare import compare
 from fed_ucbvi.command_line.interruption import own_process
 from fed_ucbvi.command_line.lists import algorithms, environments
+from fed_ucbvi.command_line.play import play
 from fed_ucbvi.command_line.program import Program
 from fed_ucbvi.command_line.reproduce import reproduce
 from fed_ucbvi.command_line.resume import resume
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, show, reproduce, compare, environments, algorithms):
+for command in (run, resume, show, play, reproduce, compare, environments, algorithms):
     app.command()(command)
 
 

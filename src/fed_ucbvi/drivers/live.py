@@ -49,7 +49,7 @@ class LiveTables:
     @property
     def width(self) -> int:
         """K, the number of slots."""
-        return self.successors.shape[3]
+        return int(self.successors.shape[3])
 
     @property
     def remember(self) -> bool:
@@ -146,7 +146,7 @@ class LiveDriver:
 
             self._vector = vector_of(self._makers, self._vectorisation)
             seeds = [environment_seed(self._seed, self._first + i) for i in range(len(states))]
-            now, _ = self._vector.reset(seed=seeds)
+            now, _ = self._vector.reset(seed=seeds)  # type: ignore[arg-type]
         else:
             now, _ = self._vector.reset()
         self._check_states(now, end - 1)

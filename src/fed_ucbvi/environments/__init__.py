@@ -38,11 +38,12 @@ def make_environment(name: str, **parameters: object) -> Federation:
         raise InputError(f"{name}: {error}") from error
 
 
-def remake_environment(description: Mapping[str, object]) -> Federation:
-    """The federation that a description, as runs keep it, speaks of; liars are left out.
+def recorded_options(description: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    """Name and options of the environment that a description, as runs keep it, speaks of; liars are left out.
 
     >>> world = make_environment("gridworld", agents=3, eps_p=0.1)
-    >>> remake_environment(world.description).description == world.description
+    >>> name, options = recorded_options({**world.description, "liars": [2]})
+    >>> make_environment(name, **options).description == world.description
     True
     """
     name = str(description.get("name", "custom"))
@@ -52,4 +53,4 @@ def remake_environment(description: Mapping[str, object]) -> Federation:
             f"{', '.join(sorted(ENVIRONMENTS))}."
         )
     accepted = inspect.signature(ENVIRONMENTS[name]).parameters
-    return make_environment(name, **{key: value for key, value in description.items() if key in accepted})
+    return name, {key: value for key, value in description.items() if key in accepted}

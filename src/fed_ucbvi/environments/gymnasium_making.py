@@ -78,7 +78,7 @@ def kwargs_of_agents(
         raise InputError(f"kwargs are given for {len(given)} agents, but there are {M}.")
     if not all(isinstance(one, Mapping) for one in given):
         raise InputError('kwargs must be keyword arguments by name, as {"map_name": "8x8"}, or a list of such.')
-    ranges = {name: _range(name, values) for name, values in sorted(_mapping(vary).items())}
+    ranges = {name: check_range(f"vary: {name}", values) for name, values in sorted(_mapping(vary).items())}
     each = []
     for i, one in enumerate(given):
         rng = generator(root, i)
@@ -96,21 +96,17 @@ def _mapping(vary: Mapping[str, Sequence[float]] | None) -> Mapping[str, Sequenc
     return vary or {}
 
 
-def _range(name: str, values: Sequence[float]) -> tuple[float, float]:
-    if isinstance(values, str) or not isinstance(values, Sequence) or len(values) != 2:
-        raise InputError(f"vary: {name} must be a range [low, high], got {values!r}.")
-    low = check_number(f"vary: {name}", values[0])
-    return low, check_number(f"vary: {name}", values[1], at_least=low)
+def check_range(name: str, values: object) -> tuple[float, float]:
+    """``(low, high)``, or an error."""
+    if not isinstance(values, (list, tuple)) or len(values) != 2:
+        raise InputError(f"{name} must be a range (low, high), got {values!r}.")
+    low = check_number(f"{name}: low", values[0])
+    return low, check_number(f"{name}: high", values[1], at_least=low)
 
 
 def reward_bounds(reward_range: Sequence[float] | None) -> tuple[float, float] | None:
     """``(low, high)`` of rewards as given, checked; None if not given."""
-    if reward_range is None:
-        return None
-    if isinstance(reward_range, str) or not isinstance(reward_range, Sequence) or len(reward_range) != 2:
-        raise InputError(f"reward_range must be (low, high), got {reward_range!r}.")
-    low = check_number("reward_range: low", reward_range[0])
-    return low, check_number("reward_range: high", reward_range[1], at_least=low)
+    return None if reward_range is None else check_range("reward_range", reward_range)
 
 
 def horizon_of_spec(env: gymnasium.Env[Any, Any], name: str, horizon: int | None) -> int:

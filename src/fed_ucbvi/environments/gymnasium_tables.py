@@ -38,7 +38,7 @@ Entry = tuple[float, int, float, bool]
 
 
 class Table(NamedTuple):
-    """What ``P`` says, with the absorbing state: kernel, expected rewards ``[S+1,A]`` and the span of rewards paid."""
+    """What ``P`` says, with the absorbing state: kernel, expected rewards ``[S+1,A]``, and the span of rewards."""
 
     kernel: Kernel
     rewards: FloatArray
@@ -147,7 +147,7 @@ def read_table(env: gymnasium.Env[Any, Any], name: str) -> Table:
         paid.append(0.0)
     supports = {pair: _support(row, S) for pair, row in rows.items()}
     width = max(len(support) for support in supports.values())
-    successors = np.full((1, S + 1, A, width), S, dtype=np.int64)
+    successors = np.full((1, S + 1, A, width), S, dtype=np.int32)
     probabilities = np.zeros((1, S + 1, A, width))
     probabilities[0, S, :, 0] = 1.0
     rewards = np.zeros((S + 1, A))
@@ -174,7 +174,7 @@ def _row(P: Any, s: int, a: int, states: int, name: str) -> list[Entry]:
             raise InputError(
                 f"{name}: P[{s}][{a}] holds {entry!r}, not (probability, next state, reward, terminated)."
             ) from error
-        if not (0.0 <= p and math.isfinite(p) and math.isfinite(reward) and 0 <= following < states):
+        if not (p >= 0.0 and math.isfinite(p) and math.isfinite(reward) and 0 <= following < states):
             raise InputError(
                 f"{name}: P[{s}][{a}] holds {entry!r}; probabilities must not be negative, rewards must be finite "
                 f"and next states 0..{states - 1}."

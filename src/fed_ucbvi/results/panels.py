@@ -68,7 +68,8 @@ def amounts_axis(axes: Axes) -> None:
 
 def draw_regret(axes: Axes, run: Run) -> None:
     """The common regret against episodes."""
-    axes.set_title(f"Regret: {number(run.common_regret)} in all")
+    known = not np.isnan(run.common_regret)
+    axes.set_title(f"Regret: {number(run.common_regret)} in all" if known else "Regret: unknown")
     axes.set_ylabel("Common regret (units of reward)")
     _draw_curve(axes, run, lambda run, points: run.regret_at(points))
 
