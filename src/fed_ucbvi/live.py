@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,13 +146,13 @@ class LiveSimulation(Simulation):
         """Live drivers on common tables."""
         live, setting = self.live, self.setting
         self.tables = LiveTables(setting.agents, setting.horizon, setting.states, setting.actions)
-        makers = [partial(live.make, i) for i in range(setting.agents)]
 
-        def driver(first: int, last: int) -> LiveDriver:
-            return LiveDriver(self.tables, first, makers[first:last], live.vectorisation, live.units, setting.seed)
+        def driver(agents: range) -> LiveDriver:
+            return LiveDriver(self.tables, agents, live.make, live.vectorisation, live.units, setting.seed)
 
-        together = driver(0, setting.agents)
-        apart = [] if self.algorithm.together else [driver(i, i + 1) for i in range(setting.agents)]
+        everyone = range(setting.agents)
+        together = driver(everyone)
+        apart = [] if self.algorithm.together else [driver(range(i, i + 1)) for i in everyone]
         self._drivers = [together, *apart]
         return together, apart, self.tables.for_agents()
 

@@ -110,8 +110,8 @@ def _rows(played: Played) -> list[tuple[str, str]]:
     kinds = [("mean return", "original")] if same else [("its own units", "original"), ("in [0, 1]", "rescaled")]
     for name, kind in kinds:
         one = figures[kind]
-        error = "" if one["standard_error"] is None else f" \u00b1 {one['standard_error']:.2g} (standard error)"
-        values = [(one["value_of_the_run"], "in the common MDP"), (one["value_for_the_agent"], "for this agent")]
-        known = ", ".join(f"{value:.4g} {where}" for value, where in values if value is not None)
+        error = "" if one["standard_error"] is None else f" \u00b1 {one['standard_error']:.2g} (s.e.)"
+        values = [("", one["value_of_the_run"]), ("for this agent ", one["value_for_the_agent"])]
+        known = ", ".join(f"{where}{value:.4g}" for where, value in values if value is not None)
         rows.append((name, f"{one['mean_return']:.4g}{error}; value {known or 'unknown'}"))
     return rows

@@ -12,7 +12,7 @@ replaced by means, and no bonus accounts for their spread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,17 +81,17 @@ class LiveDriver:
     def __init__(
         self,
         tables: LiveTables,
-        first_agent: int,
-        makers: Sequence[Callable[[], Any]],
+        agents: range,
+        make: Callable[[int], Any],
         vectorisation: str,
         units: Units,
         seed: int,
     ) -> None:
         self.tables, self.units = tables, units
-        self._first, self._makers, self._vectorisation, self._seed = first_agent, makers, vectorisation, seed
-        self._part = slice(first_agent, first_agent + len(makers))
+        self._agents, self._make, self._vectorisation, self._seed = agents, make, vectorisation, seed
+        self._first, self._part = agents.start, slice(agents.start, agents.stop)
         self._vector: VectorEnv[Any, Any, Any] | None = None
-        m, H = len(makers), tables.visits.shape[1]
+        m, H = len(agents), tables.visits.shape[1]
         self._states: IndexArray = np.zeros((m, H + 1), dtype=np.int32)
         self._pays: FloatArray = np.zeros((m, H))
 
@@ -144,12 +144,11 @@ class LiveDriver:
         if self._vector is None:
             from fed_ucbvi.drivers.live_environments import vector_of
 
-            self._vector = vector_of(self._makers, self._vectorisation)
-            seeds = [environment_seed(self._seed, self._first + i) for i in range(len(states))]
+            self._vector = vector_of(self._make, self._agents, self._vectorisation)
+            seeds = [environment_seed(self._seed, i) for i in self._agents]
             now, _ = self._vector.reset(seed=seeds)  # type: ignore[arg-type]
         else:
             now, _ = self._vector.reset()
-        self._check_states(now, end - 1)
         states[:, 0] = now
         for h in range(H):
             if (now == end).all():
@@ -162,7 +161,6 @@ class LiveDriver:
                     f"{h + 1} steps, before the horizon {H}: make it with max_episode_steps={H}, or take a horizon "
                     f"of at most {h + 1}."
                 )
-            self._check_states(now, end)
             states[:, h + 1] = now
         np.subtract(pays, self.units.offset, out=pays)
         np.divide(pays, self.units.scale, out=pays)
@@ -173,14 +171,6 @@ class LiveDriver:
                 f"agent {self._first + i} was paid {low + pays[i, h] * self.units.scale:g} at step {h}, outside "
                 f"reward_range ({low:g}, {high:g}). Give a range that holds all rewards, and 0 if episodes can "
                 "terminate, for nothing is paid after that."
-            )
-
-    def _check_states(self, states: Any, last: int) -> None:
-        if states.min() < 0 or states.max() > last:
-            i = int(np.argmax((states < 0) | (states > last)))
-            raise InputError(
-                f"the environment of agent {self._first + i} is in state {states[i]}, but its observation space says "
-                f"0..{self.visits.shape[2] - 2}."
             )
 
 
