@@ -22,6 +22,8 @@ from fed_ucbvi.problem.mdp import MDP
 REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
 LEFT, RIGHT, DOWN, UP = range(4)
 FALSE_ALARM = 1e-3
+MIXTURES = sorted(set(ENVIRONMENTS) - {"gymnasium"})
+"""Environments whose agents are made by Assumption 1; tables from elsewhere are not."""
 
 
 def dense_agents(federation: Federation) -> FloatArray:
@@ -324,7 +326,7 @@ def test_eps_r_outside_the_unit_interval_is_refused(eps_r: float) -> None:
 # Every environment -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("name", MIXTURES)
 def test_the_kernel_of_an_agent_depends_neither_on_their_number_nor_on_eps_p(name: str) -> None:
     few = make_environment(name, agents=2, eps_p=0.5, seed=8)
     many = make_environment(name, agents=6, eps_p=0.5, seed=8)
@@ -335,7 +337,7 @@ def test_the_kernel_of_an_agent_depends_neither_on_their_number_nor_on_eps_p(nam
     np.testing.assert_array_equal(other.rewards, few.rewards)
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("name", MIXTURES)
 def test_agents_differ_from_each_other_and_from_the_common_kernel(name: str) -> None:
     federation = make_environment(name, agents=4, eps_p=0.5)
     kernels = [federation.common.kernel.dense(), *dense_agents(federation)]
@@ -344,7 +346,7 @@ def test_agents_differ_from_each_other_and_from_the_common_kernel(name: str) -> 
             assert np.abs(kernels[i] - kernels[j]).max() > 0.01
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("name", MIXTURES)
 def test_the_seed_alone_decides_what_is_drawn(name: str) -> None:
     first, again, other = (make_environment(name, agents=2, eps_p=0.2, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.probabilities, again.probabilities)
@@ -371,7 +373,7 @@ def test_a_description_written_to_json_makes_the_same_environment_again(given: d
 
 
 def test_an_unknown_environment_suggests_the_nearest_and_lists_all() -> None:
-    with pytest.raises(InputError, match=r"'grid-world'; did you mean 'gridworld'\? Known: gridworld, synthetic"):
+    with pytest.raises(InputError, match=r"'grid-world'; did you mean 'gridworld'\? Known: .*gridworld, .*synthetic"):
         make_environment("grid-world")
 
 
@@ -384,7 +386,7 @@ def test_an_unknown_option_suggests_the_nearest(name: str, option: str, nearest:
         make_environment(name, **{option: 1})
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("name", MIXTURES)
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
@@ -407,7 +409,7 @@ def test_a_bad_option_of_any_environment_is_refused_with_the_reason(
         make_environment(name, **{option: value})
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("name", MIXTURES)
 def test_a_seed_that_is_a_whole_number_as_a_float_is_accepted(name: str) -> None:
     first, second = (ENVIRONMENTS[name](agents=1, eps_p=0.5, seed=seed) for seed in (7, 7.0))
     np.testing.assert_array_equal(first.probabilities, second.probabilities)
