@@ -33,7 +33,7 @@ class Task(NamedTuple):
 
 
 TASKS = {
-    "FrozenLake 4x4": Task("FrozenLake-v1", {}, 50, 5_000, 0.05),
+    "FrozenLake 4x4": Task("FrozenLake-v1", {}, 50, 8_000, 0.1),
     "FrozenLake 8x8": Task("FrozenLake-v1", {"map_name": "8x8"}, 100, 15_000, 0.02, live=False),
     "Taxi": Task("Taxi-v4", {}, 20, 3_000, 0.001),
     "CliffWalking": Task("CliffWalking-v1", {}, 20, 1_000, 0.01),
