@@ -16,7 +16,7 @@ from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, exchange_messages
 from fed_ucbvi.communication import HEADER, REQUEST
 from fed_ucbvi.drivers import DRIVERS
-from fed_ucbvi.environments import ENVIRONMENTS, make_environment
+from fed_ucbvi.environments import make_environment
 from fed_ucbvi.simulation import Caution, Interrupted, Progress, Simulation
 from problems import SMALL_ENVIRONMENTS
 
@@ -53,7 +53,7 @@ def problem(variant: str, environment: str, agents: int = 3) -> tuple[Algorithm[
 PAIRS = [
     (variant, environment)
     for variant in VARIANTS
-    for environment in ENVIRONMENTS
+    for environment in SMALL_ENVIRONMENTS
     if environment in PAPER or variant == "fed-ucbvi"
 ]
 every = pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from fed_ucbvi.simulation import Caution
 from problems import SMALL_ENVIRONMENTS
 
 FALSE_ALARM = 1e-3
-KNOWN = sorted(set(ENVIRONMENTS) - {"gridworld", "synthetic"})
+KNOWN = sorted(set(SMALL_ENVIRONMENTS) - {"gridworld", "synthetic"})
 every_one = pytest.mark.parametrize("name", KNOWN)
 
 

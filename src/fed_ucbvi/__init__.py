@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fed_ucbvi.environments.deep_sea import deep_sea
     from fed_ucbvi.environments.garnet import garnet
     from fed_ucbvi.environments.gridworld import gridworld
+    from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
     from fed_ucbvi.environments.hard_instance import hard_instance
     from fed_ucbvi.environments.n_room import n_room
     from fed_ucbvi.environments.riverswim import riverswim
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     from fed_ucbvi.environments.synthetic import synthetic
     from fed_ucbvi.environments.two_state_chain import two_state_chain
     from fed_ucbvi.errors import InputError
+    from fed_ucbvi.live import LiveFederation, run_live
     from fed_ucbvi.problem.estimation import EpsEstimate, estimate_eps_p
     from fed_ucbvi.problem.federation import Federation
     from fed_ucbvi.problem.inspection import Inspection, inspect_federation
     from fed_ucbvi.problem.kernel import Kernel
     from fed_ucbvi.problem.mdp import MDP
+    from fed_ucbvi.results.policy import load_policy
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.simulation import Caution, Interrupted, run
     from fed_ucbvi.theory.bounds import regret_bound, regret_bound_terms, regret_lower_bound, rounds_bound
@@ -61,6 +64,7 @@ _HOME = {
     "Inspection": "problem.inspection",
     "Interrupted": "simulation",
     "Kernel": "problem.kernel",
+    "LiveFederation": "live",
     "MDP": "problem.mdp",
     "Plan": "theory.planning",
     "Run": "results.run",
@@ -69,10 +73,12 @@ _HOME = {
     "chain": "environments.chain",
     "deep_sea": "environments.deep_sea",
     "estimate_eps_p": "problem.estimation",
+    "from_gymnasium": "environments.gymnasium_tables",
     "garnet": "environments.garnet",
     "gridworld": "environments.gridworld",
     "hard_instance": "environments.hard_instance",
     "inspect_federation": "problem.inspection",
+    "load_policy": "results.policy",
     "make_environment": "environments",
     "n_room": "environments.n_room",
     "plan": "theory.planning",
@@ -83,6 +89,7 @@ _HOME = {
     "riverswim": "environments.riverswim",
     "rounds_bound": "theory.bounds",
     "run": "simulation",
+    "run_live": "live",
     "six_arms": "environments.six_arms",
     "synthetic": "environments.synthetic",
     "two_state_chain": "environments.two_state_chain",
@@ -106,6 +113,7 @@ __all__ = [
     "Inspection",
     "Interrupted",
     "Kernel",
+    "LiveFederation",
     "Plan",
     "Run",
     "UCBAdvantage",
@@ -113,10 +121,12 @@ __all__ = [
     "chain",
     "deep_sea",
     "estimate_eps_p",
+    "from_gymnasium",
     "garnet",
     "gridworld",
     "hard_instance",
     "inspect_federation",
+    "load_policy",
     "make_environment",
     "n_room",
     "plan",
@@ -127,6 +137,7 @@ __all__ = [
     "riverswim",
     "rounds_bound",
     "run",
+    "run_live",
     "six_arms",
     "synthetic",
     "two_state_chain",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from fed_ucbvi.algorithms import parameters_of
 from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Message, Setting, exchange_messages
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.drivers import make_driver
-from fed_ucbvi.drivers.base import Fleet, Stop
+from fed_ucbvi.drivers.base import Driver, Fleet, Stop
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import score_round
@@ -75,15 +75,9 @@ class Simulation:
             federation.eps_p,
             seed,
         )
-        fleet = Fleet.of(federation, seed)
-        self.driver = make_driver(driver, fleet)
-        self._alone = (
-            [] if algorithm.together else [make_driver(driver, fleet.agent(i)) for i in range(federation.agents)]
-        )
+        self.driver, self._alone, tables = self._equip()
         self.server = algorithm.new_server(self.setting)
-        self.agents = algorithm.new_agents(
-            self.setting, FleetTables(federation.agents, federation.successors, federation.rewards)
-        )
+        self.agents = algorithm.new_agents(self.setting, tables)
         self._meter = Meter(algorithm, self.setting, self.server, self.agents)
         self._optimum = federation.common.solve()
         lying = () if federation.liars is None else federation.liars.agents
@@ -93,6 +87,14 @@ class Simulation:
         self.rounds = 0
         self.regret = 0.0
         self.seconds = 0.0
+
+    def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
+        """The fleet's driver, one for each agent where they stop apart, and what the agents bring along."""
+        federation, name = self.federation, self.driver_name
+        fleet = Fleet.of(federation, self.setting.seed)
+        apart = [] if self.algorithm.together else [fleet.agent(i) for i in range(federation.agents)]
+        tables = FleetTables(federation.agents, federation.successors, federation.rewards)
+        return make_driver(name, fleet), [make_driver(name, one) for one in apart], tables
 
     def set_clock(self, clock: CountArray) -> None:
         """Say how many episodes each agent has played."""

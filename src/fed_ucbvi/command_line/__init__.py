@@ -12,6 +12,7 @@ from fed_ucbvi.command_line.inspect import inspect
 from fed_ucbvi.command_line.interruption import own_process
 from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.plan import plan
+from fed_ucbvi.command_line.play import play
 from fed_ucbvi.command_line.program import Program
 from fed_ucbvi.command_line.reproduce import reproduce
 from fed_ucbvi.command_line.resume import resume
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, show, reproduce, compare, plan, inspect, environments, algorithms):
+for command in (run, resume, show, play, reproduce, compare, plan, inspect, environments, algorithms):
     app.command()(command)
 
 

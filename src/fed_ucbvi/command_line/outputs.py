@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import warnings
@@ -103,19 +104,30 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     about = run.about
     setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, eps_p = {about.eps_p:g}"
     share = f" ({run.value / about.optimal_value:.2%})" if about.optimal_value > 0 else ""
+    learnt = f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}"
     rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
     rows = [
         ("setting", f"{setting}, seed {about.seed}"),
-        ("common regret", f"{run.common_regret:,.2f}"),
+        ("common regret", "unknown" if math.isnan(run.common_regret) else f"{run.common_regret:,.2f}"),
         ("rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"),
         ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
-        ("learnt policy", f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}"),
+        ("learnt policy", "value unknown" if math.isnan(run.value) else learnt),
+        *(("in its own units", own) for own in _own_units(run)),
         *((name, f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}") for name, value in about.facts.items()),
         ("wall time", f"{run.wall_seconds:,.2f} s (driver {about.driver})"),
     ]
     if not run.complete:
         rows.insert(1, ("interrupted", f"after {run.episodes_played:,} episodes; the figures are those so far"))
     return f"{about.algorithm} on {about.environment.get('name', 'custom')}", rows
+
+
+def _own_units(run: Run) -> list[str]:
+    """The same figures in the environment's own units, if those are others."""
+    if run.original_units["average_reward"] == run.average_reward:
+        return []
+    figures = run.original_units.items()
+    names = {"value": "value", "optimal_value": "optimum", "average_reward": "paid per episode"}
+    return [", ".join(f"{names[name]} {figure:,.4g}" for name, figure in figures if not math.isnan(figure))]
 
 
 def finish(

@@ -34,10 +34,15 @@ class Stop(NamedTuple):
 class Driver(Protocol):
     """Collects the data of a round for the agents of one fleet."""
 
-    transitions: CountArray
-    """``(m, H, S, K)``: this round's transitions from ``(h, s, pi_h(s))``, by slot of the support."""
-    visits: CountArray
-    """``(m, H, S)``: this round's visits."""
+    @property
+    def transitions(self) -> CountArray:
+        """``(m, H, S, K)``: this round's transitions from ``(h, s, pi_h(s))``, by slot of the support."""
+        ...
+
+    @property
+    def visits(self) -> CountArray:
+        """``(m, H, S)``: this round's visits."""
+        ...
 
     def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
         """Play ``policy`` from episode number ``first`` on, at most ``most`` episodes, until someone asks."""

@@ -56,6 +56,14 @@ class MDP:
         object.__setattr__(self, "initial", check_initial(initial, stored.states))
         object.__setattr__(self, "horizon", steps)
 
+    @classmethod
+    def unknown(cls, states: int, actions: int, horizon: int) -> MDP:
+        """An MDP of which only the sizes are known: its rewards, and so all its values, are NaN."""
+        stay = np.broadcast_to(np.arange(states, dtype=np.int32)[None, :, None, None], (1, states, actions, 1))
+        mdp = cls(Kernel(stay, np.ones(stay.shape)), np.zeros((states, actions)), 0, horizon)
+        object.__setattr__(mdp, "rewards", frozen_floats(np.full(mdp.rewards.shape, np.nan)))
+        return mdp
+
     @property
     def states(self) -> int:
         """S."""

@@ -67,10 +67,22 @@ def amounts_axis(axes: Axes) -> None:
 
 
 def draw_regret(axes: Axes, run: Run) -> None:
-    """The common regret against episodes."""
+    """The common regret against episodes; where it is unknown, the reward."""
+    if np.isnan(run.common_regret):
+        axes.set_title(f"Reward: {number(run.average_reward)} an episode (regret unknown)")
+        axes.set_ylabel("Mean reward an episode so far")
+        _draw_curve(axes, run, _mean_reward)
+        return
     axes.set_title(f"Regret: {number(run.common_regret)} in all")
     axes.set_ylabel("Common regret (units of reward)")
     _draw_curve(axes, run, lambda run, points: run.regret_at(points))
+
+
+def _mean_reward(run: Run, points: CountArray) -> FloatArray:
+    """What an agent was paid an episode, on average over the first so many; even within a round."""
+    ends = np.concatenate([[0], np.cumsum(run.records["agent_episodes"]) / run.about.agents])
+    totals = np.concatenate([[0.0], np.cumsum(run.records["reward"])])
+    return np.asarray(np.interp(points, ends, totals) / points)
 
 
 def draw_rounds(axes: Axes, run: Run) -> None:

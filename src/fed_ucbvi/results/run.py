@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
     import polars as pl
@@ -158,10 +160,20 @@ class Run:
         asked = self._ends[self.records["askers"] > 0]
         return np.asarray(np.searchsorted(asked, np.asarray(episodes), side="right"))
 
-    def summary(self) -> dict[str, Any]:
-        """The figures of the run, ready for JSON."""
-        about = self.about
+    @property
+    def original_units(self) -> dict[str, float]:
+        """Values per episode in the environment's own units; see :class:`~fed_ucbvi.problem.units.Units`."""
+        units, H = Units.of(self.about.environment), self.about.horizon
         return {
+            "value": units.original_return(self.value, H),
+            "optimal_value": units.original_return(self.about.optimal_value, H),
+            "average_reward": units.original_return(self.average_reward, H),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of the run, ready for JSON; what is unknown is None."""
+        about = self.about
+        content = {
             "algorithm": about.algorithm,
             "parameters": dict(about.parameters),
             "env": about.environment.get("name", "custom"),
@@ -181,6 +193,7 @@ class Run:
             "average_reward": self.average_reward,
             "value": self.value,
             "optimal_value": about.optimal_value,
+            "original_units": self.original_units,
             "rounds": self.rounds,
             "rules_fired": self.rules_fired,
             "messages_up": int(self.records["messages_up"].sum()),
@@ -193,6 +206,7 @@ class Run:
             "wall_seconds": self.wall_seconds,
             "versions": dict(about.versions),
         }
+        return {key: _none_for_nan(entry) for key, entry in content.items()}
 
     def to_frame(self) -> pl.DataFrame:
         """The records as a Polars frame, one row a round, with the rule by name and running totals."""
@@ -213,6 +227,12 @@ class Run:
 
         return plot_run(self, None if path is None else Path(path))
 
+    def export_policy(self, path: str | Path) -> None:
+        """Write the learnt policy to one file, ``.json`` or ``.npz``, for :func:`~fed_ucbvi.load_policy`."""
+        from fed_ucbvi.results.policy import LearntPolicy
+
+        LearntPolicy.of(self).save(Path(path))
+
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the folder ``path``: ``rounds.parquet`` and ``manifest.json``."""
         import polars as pl
@@ -224,11 +244,11 @@ class Run:
                 {
                     "format": FORMAT,
                     "format_version": FORMAT_VERSION,
-                    "about": asdict(self.about),
+                    "about": _none_for_nan(asdict(self.about)),
                     "summary": self.summary(),
                     "complete": self.complete,
                     "wall_seconds": self.wall_seconds,
-                    "value": self.value,
+                    "value": _none_for_nan(self.value),
                     "policy": self.policy.tolist(),
                     "V": self.V.tolist(),
                     "rounds_sha256": hashlib.sha256((draft / ROUNDS).read_bytes()).hexdigest(),
@@ -257,33 +277,36 @@ class Run:
             frame = pl.read_parquet(table)
             about = dict(manifest["about"])
             about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
+            about |= {name: _nan_for_none(about[name]) for name in ("optimal_value", "eps_r")}
             run = cls(
                 about=About(**about),
                 records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
                 policy=np.array(manifest["policy"], dtype=np.int32),
                 V=np.array(manifest["V"], dtype=np.float64),
-                value=float(manifest["value"]),
+                value=_nan_for_none(manifest["value"]),
                 wall_seconds=float(manifest["wall_seconds"]),
                 complete=bool(manifest["complete"]),
             )
             sizes = (run.about.horizon, run.about.states)
             if run.policy.shape != sizes or run.V.shape != (sizes[0] + 1, sizes[1]):
                 raise InputError(f"{folder} is damaged: its policy and values are not those of {sizes[1]} states.")
+            if math.isnan(run.value) != math.isnan(run.about.optimal_value):
+                raise InputError(f"{folder} is damaged: of value and optimal value one is known and the other not.")
             if run.policy.min() < 0 or run.policy.max() >= run.about.actions:
                 raise InputError(f"{folder} is damaged: its policy takes actions that do not exist.")
         return run
 
     def same_outcome(self, other: Run) -> bool:
         """Whether two runs agree in everything but the time they took and what they were made with."""
-        mine, theirs = ({**asdict(run.about), "versions": None} for run in (self, other))
+        mine, theirs = (_none_for_nan({**asdict(run.about), "versions": None}) for run in (self, other))
         return (
             mine == theirs
             and self.complete == other.complete
-            and self.value == other.value
+            and _none_for_nan(self.value) == _none_for_nan(other.value)
             and np.array_equal(self.policy, other.policy)
             and np.array_equal(self.V, other.V)
             and self.records.keys() == other.records.keys()
-            and all(np.array_equal(self.records[name], other.records[name]) for name in self.records)
+            and all(np.array_equal(self.records[name], other.records[name], equal_nan=True) for name in self.records)
         )
 
     def __eq__(self, other: object) -> bool:
@@ -305,3 +328,14 @@ class Run:
             f"{about.episodes:,} episodes{state}; common regret {self.common_regret:,.1f}, {self.rounds:,} rounds, "
             f"{(self.bytes_up + self.bytes_down) / 1e6:,.1f} MB>"
         )
+
+
+def _none_for_nan(content: Any) -> Any:
+    """The same with None where there is NaN, which JSON cannot write: what is unknown, as regret in a live run."""
+    if isinstance(content, Mapping):
+        return {key: _none_for_nan(entry) for key, entry in content.items()}
+    return None if isinstance(content, float) and math.isnan(content) else content
+
+
+def _nan_for_none(entry: float | None) -> float:
+    return math.nan if entry is None else float(entry)

@@ -55,6 +55,7 @@ LABELS: dict[str, str] = {
     "concurrent-ucbvi": "Concurrent UCBVI",
     "byzan-ucbvi": "Byzan-UCBVI",
     "gridworld": "GridWorld",
+    "gymnasium": "Gymnasium",
     "synthetic": "synthetic MDP",
     "riverswim": "RiverSwim",
     "chain": "chain",

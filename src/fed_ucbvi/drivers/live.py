@@ -1,0 +1,244 @@
+"""The live driver: agents that call ``env.step`` on environments whose kernels nobody knows.
+
+Counts are kept by slot of a support, as everywhere, but here supports are *discovered*: the first next state seen
+after (s,a), by any agent at any step, takes the first slot, and so on; when some pair needs more slots than there
+are, their number doubles. So memory grows with what the environment does, not with S^2.
+
+Rewards are observed, rescaled to [0, 1] and averaged for each agent and (h,s,a): over all visits for agents that keep
+their experience, over the round's visits for those that report a round and forget it. Either way what an
+agent reports is the mean of exactly the rewards its report is about; rewards that depend on chance are thereby
+replaced by means, and no bonus accounts for their spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fed_ucbvi._compile import compiled
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.base import FleetTables
+from fed_ucbvi.drivers.base import Stop, find_asker
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.problem.units import Units
+
+if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
+
+FIRST_WIDTH = 2
+"""Slots for next states to begin with."""
+
+
+class LiveTables:
+    """What all agents of a run have seen: the supports, the means of rewards, and the buffers of the round."""
+
+    def __init__(self, agents: int, horizon: int, states: int, actions: int) -> None:
+        self.known = np.zeros((states, actions), dtype=np.int32)
+        """How many next states of (s,a) have been seen."""
+        self.successors: IndexArray = np.zeros((1, states, actions, FIRST_WIDTH), dtype=np.int32)
+        self.rewards: FloatArray = np.zeros((agents, horizon, states, actions))
+        self.times: CountArray = np.zeros((0, 0, 0, 0), dtype=np.int64)
+        """Visits behind each mean, where they go beyond the round."""
+        self.visits: CountArray = np.zeros((agents, horizon, states), dtype=np.int64)
+        self.transitions: CountArray = np.zeros((agents, horizon, states, FIRST_WIDTH), dtype=np.int64)
+        self.paid = 0.0
+        """The rewards of the round, added up over agents."""
+
+    @property
+    def width(self) -> int:
+        """K, the number of slots."""
+        return int(self.successors.shape[3])
+
+    @property
+    def remember(self) -> bool:
+        """Whether rewards are averaged over all visits, or over those of the round."""
+        return self.times.size > 0
+
+    def remember_all(self) -> None:
+        """From now on average rewards over all visits."""
+        self.times = np.zeros(self.rewards.shape, dtype=np.int64)
+
+    def for_agents(self) -> FleetTables:
+        """What the agents are told, to read and not to write; rewards change in place, supports until they widen."""
+        successors, rewards = self.successors.view(), self.rewards.view()
+        successors.flags.writeable = rewards.flags.writeable = False
+        return FleetTables(len(rewards), successors, rewards)
+
+    def discover(self, policy: IndexArray, states: IndexArray) -> None:
+        """Give a slot to every next state in ``states[m,H+1]`` that has none."""
+        while not _discover(policy, states, self.successors, self.known):
+            self.successors = np.concatenate([self.successors, np.zeros_like(self.successors)], axis=3)
+            self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)], axis=3)
+
+
+class LiveDriver:
+    """Plays some of a run's agents, in step, episode by episode; see :class:`~fed_ucbvi.drivers.base.Driver`."""
+
+    name = "live"
+
+    def __init__(
+        self,
+        tables: LiveTables,
+        agents: range,
+        make: Callable[[int], Any],
+        vectorisation: str,
+        units: Units,
+        seed: int,
+    ) -> None:
+        self.tables, self.units = tables, units
+        self._agents, self._make, self._vectorisation, self._seed = agents, make, vectorisation, seed
+        self._first, self._part = agents.start, slice(agents.start, agents.stop)
+        self._vector: VectorEnv[Any, Any, Any] | None = None
+        m, H = len(agents), tables.visits.shape[1]
+        self._states: IndexArray = np.zeros((m, H + 1), dtype=np.int32)
+        self._pays: FloatArray = np.zeros((m, H))
+
+    @property
+    def transitions(self) -> CountArray:
+        """``(m, H, S, K)``; K may have grown during the round."""
+        return self.tables.transitions[self._part]
+
+    @property
+    def visits(self) -> CountArray:
+        """``(m, H, S)``."""
+        return self.tables.visits[self._part]
+
+    def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
+        """Play until someone asks. The environments' randomness goes on from where it was."""
+        tables, part = self.tables, self._part
+        self.visits.fill(0)
+        self.transitions.fill(0)
+        length, asked = 0, False
+        while length < most and not asked:
+            self._play(policy)
+            tables.discover(policy, self._states)
+            asked, paid = _count(
+                policy,
+                self._states,
+                self._pays,
+                tables.successors,
+                tables.known,
+                budgets,
+                tables.visits[part],
+                tables.transitions[part],
+                tables.rewards[part],
+                tables.times[part],
+                tables.remember,
+            )
+            tables.paid += paid
+            length += 1
+        askers, agent, step, state = find_asker(self.visits, budgets)
+        return Stop(length, askers, agent + self._first if askers else -1, step, state)
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._vector is not None:
+            self._vector.close()
+
+    def _play(self, policy: IndexArray) -> None:
+        """One episode of every agent: its states and its rewards in our units."""
+        states, pays = self._states, self._pays
+        H, end = pays.shape[1], policy.shape[1] - 1
+        if self._vector is None:
+            from fed_ucbvi.drivers.live_environments import vector_of
+
+            self._vector = vector_of(self._make, self._agents, self._vectorisation)
+            seeds = [environment_seed(self._seed, i) for i in self._agents]
+            now, _ = self._vector.reset(seed=seeds)  # type: ignore[arg-type]
+        else:
+            now, _ = self._vector.reset()
+        states[:, 0] = now
+        for h in range(H):
+            if (now == end).all():
+                states[:, h + 1 :], pays[:, h:] = end, 0.0
+                break
+            now, pays[:, h], _, truncated, _ = self._vector.step(policy[h, now])
+            if h + 1 < H and truncated.any():
+                raise InputError(
+                    f"the environment of agent {self._first + int(np.argmax(truncated))} cut an episode off after "
+                    f"{h + 1} steps, before the horizon {H}: make it with max_episode_steps={H}, or take a horizon "
+                    f"of at most {h + 1}."
+                )
+            states[:, h + 1] = now
+        np.subtract(pays, self.units.offset, out=pays)
+        np.divide(pays, self.units.scale, out=pays)
+        if not (pays.min() >= 0.0 and pays.max() <= 1.0):
+            i, h = (int(x) for x in np.argwhere(~((pays >= 0.0) & (pays <= 1.0)))[0])
+            low, high = self.units.offset, self.units.offset + self.units.scale
+            raise InputError(
+                f"agent {self._first + i} was paid {low + pays[i, h] * self.units.scale:g} at step {h}, outside "
+                f"reward_range ({low:g}, {high:g}). Give a range that holds all rewards, and 0 if episodes can "
+                "terminate, for nothing is paid after that."
+            )
+
+
+def environment_seed(seed: int, agent: int) -> int:
+    """The seed of an agent's environment: a function of the run's seed and the agent's number alone."""
+    return int(np.random.SeedSequence(seed, spawn_key=(agent,)).generate_state(1)[0])
+
+
+@compiled
+def _slot(successors: IndexArray, known: int, state: int) -> int:
+    """Where ``state`` is among the first ``known`` successors; ``known`` if nowhere."""
+    for k in range(known):
+        if successors[k] == state:
+            return k
+    return known
+
+
+@compiled
+def _discover(policy: IndexArray, states: IndexArray, successors: IndexArray, known: IndexArray) -> bool:
+    """Add the next states of some trajectories to the supports; False if there are too few slots."""
+    m, H = states.shape[0], states.shape[1] - 1
+    for i in range(m):
+        for h in range(H):
+            s, y = states[i, h], states[i, h + 1]
+            a = policy[h, s]
+            k = _slot(successors[0, s, a], known[s, a], y)
+            if k == known[s, a]:
+                if k == successors.shape[3]:
+                    return False
+                successors[0, s, a, k] = y
+                known[s, a] += 1
+    return True
+
+
+@compiled
+def _count(
+    policy: IndexArray,
+    states: IndexArray,
+    pays: FloatArray,
+    successors: IndexArray,
+    known: IndexArray,
+    budgets: CountArray,
+    visits: CountArray,
+    transitions: CountArray,
+    means: FloatArray,
+    times: CountArray,
+    remember: bool,
+) -> tuple[bool, float]:
+    """Add one episode of every agent to its counts and means; ``(did anyone ask, rewards in all)``.
+
+    Means are updated as ``mean += (x - mean)/n``, which leaves the mean of equal rewards what they are, exactly.
+    """
+    m, H = pays.shape
+    asked, paid = False, 0.0
+    for i in range(m):
+        for h in range(H):
+            s = states[i, h]
+            a = policy[h, s]
+            visits[i, h, s] += 1
+            n = visits[i, h, s]
+            asked |= n >= budgets[i, h, s]
+            transitions[i, h, s, _slot(successors[0, s, a], known[s, a], states[i, h + 1])] += 1
+            if remember:
+                times[i, h, s, a] += 1
+                n = times[i, h, s, a]
+            paid += pays[i, h]
+            if n == 1:
+                means[i, h, s, a] = pays[i, h]
+            else:
+                means[i, h, s, a] += (pays[i, h] - means[i, h, s, a]) / n
+    return asked, paid

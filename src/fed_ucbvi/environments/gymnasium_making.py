@@ -1,0 +1,119 @@
+"""Making Gymnasium's environments, and checking that they are of the kind this package can use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fed_ucbvi.environments.seeds import generator
+from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import gymnasium
+
+Kwargs = Mapping[str, Any]
+
+
+def gymnasium_package() -> ModuleType:
+    """The package, or an error that says how to get it."""
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise InputError(
+            "this needs the package gymnasium, which is not installed: pip install 'fed-ucbvi[gymnasium]'."
+        ) from error
+    return gymnasium
+
+
+def make_gymnasium(id: str, kwargs: Kwargs, **more: Any) -> gymnasium.Env[Any, Any]:
+    """``gymnasium.make(id, **kwargs, **more)``; whatever goes wrong becomes an :class:`InputError`."""
+    package = gymnasium_package()
+    if not isinstance(id, str):
+        raise InputError(f"a Gymnasium environment is named by its id, such as 'FrozenLake-v1'; got {id!r}.")
+    try:
+        return package.make(id, **kwargs, **more)  # type: ignore[no-any-return]
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise InputError(f"Gymnasium cannot make {id!r} with {dict(kwargs)}: {text.rstrip('.')}.") from error
+
+
+def discrete_sizes(env: gymnasium.Env[Any, Any], name: str) -> tuple[int, int]:
+    """``(S, A)`` of an environment whose two spaces are ``Discrete`` and begin with 0, or an error."""
+    package = gymnasium_package()
+    if isinstance(env, package.vector.VectorEnv):
+        raise InputError(f"{name} is a vector environment; give one environment for each agent instead.")
+    if not isinstance(env, package.Env):
+        raise InputError(f"{name} is not a Gymnasium environment but {type(env).__name__}.")
+    sizes = []
+    for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
+        if not isinstance(space, package.spaces.Discrete):
+            raise InputError(
+                f"the {what} of {name} are {space}; only Discrete spaces can be tabulated. Number its "
+                f"{what} 0, 1, ... in a wrapper, or take an environment with finitely many."
+            )
+        if int(space.start) != 0:
+            raise InputError(
+                f"the {what} of {name} are numbered from {space.start}, but must be from 0; shift them in a wrapper."
+            )
+        sizes.append(int(space.n))
+    return sizes[0], sizes[1]
+
+
+def kwargs_of_agents(
+    agents: int, kwargs: Kwargs | Sequence[Kwargs] | None, vary: Mapping[str, Sequence[float]] | None, seed: int
+) -> list[dict[str, Any]]:
+    """Each agent's keyword arguments: those given, and those of ``vary`` drawn for it alone.
+
+    Agent i's values depend on ``(seed, i)`` and the names in ``vary``, not on the number of agents.
+
+    >>> kwargs_of_agents(2, {"map_name": "4x4"}, {"success_rate": (0.5, 0.5)}, 0)
+    [{'map_name': '4x4', 'success_rate': 0.5}, {'map_name': '4x4', 'success_rate': 0.5}]
+    """
+    M, root = check_positive_integer("agents", agents), check_integer("seed", seed)
+    given = [kwargs or {}] * M if kwargs is None or isinstance(kwargs, Mapping) else list(kwargs)
+    if len(given) != M:
+        raise InputError(f"kwargs are given for {len(given)} agents, but there are {M}.")
+    if not all(isinstance(one, Mapping) for one in given):
+        raise InputError('kwargs must be keyword arguments by name, as {"map_name": "8x8"}, or a list of such.')
+    ranges = {name: check_range(f"vary: {name}", values) for name, values in sorted(_mapping(vary).items())}
+    each = []
+    for i, one in enumerate(given):
+        rng = generator(root, i)
+        each.append({**one, **{name: float(rng.uniform(low, high)) for name, (low, high) in ranges.items()}})
+    try:
+        json.dumps(each, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"kwargs must be what JSON can write, so that results can be saved: {error}.") from error
+    return each
+
+
+def _mapping(vary: Mapping[str, Sequence[float]] | None) -> Mapping[str, Sequence[float]]:
+    if vary is not None and not isinstance(vary, Mapping):
+        raise InputError(f'vary must be ranges by name, as {{"success_rate": [0.6, 0.9]}}, got {vary!r}.')
+    return vary or {}
+
+
+def check_range(name: str, values: object) -> tuple[float, float]:
+    """``(low, high)``, or an error."""
+    if not isinstance(values, (list, tuple)) or len(values) != 2:
+        raise InputError(f"{name} must be a range (low, high), got {values!r}.")
+    low = check_number(f"{name}: low", values[0])
+    return low, check_number(f"{name}: high", values[1], at_least=low)
+
+
+def reward_bounds(reward_range: Sequence[float] | None) -> tuple[float, float] | None:
+    """``(low, high)`` of rewards as given, checked; None if not given."""
+    return None if reward_range is None else check_range("reward_range", reward_range)
+
+
+def horizon_of_spec(env: gymnasium.Env[Any, Any], name: str, horizon: int | None) -> int:
+    """H as given, or where the environment's own specification cuts episodes off."""
+    if horizon is not None:
+        return check_positive_integer("horizon", horizon)
+    limit = None if env.spec is None else env.spec.max_episode_steps
+    if limit is None:
+        raise InputError(f"the horizon is missing: {name} has no max_episode_steps of its own, so pass horizon=H.")
+    return check_positive_integer("horizon", limit)

@@ -1,0 +1,196 @@
+"""Gymnasium's environments with a table ``P`` as federations (FrozenLake, Taxi, CliffWalking and their like).
+
+The table ``P[s][a]`` lists ``(probability, next state, reward, terminated)``. One state is added, number S: whatever
+terminates goes there, and it is never left. So an episode has H steps always, as everywhere in this package.
+Rewards belong to transitions; agents are paid their expectation, ``r(s,a) = sum_s' P(s'|s,a) r(s,a,s')``, rescaled to
+[0, 1] (:class:`~fed_ucbvi.problem.units.Units`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fed_ucbvi._types import FloatArray
+from fed_ucbvi.environments.gymnasium_making import (
+    Kwargs,
+    discrete_sizes,
+    horizon_of_spec,
+    kwargs_of_agents,
+    make_gymnasium,
+    reward_bounds,
+)
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.problem.federation import Federation, check_eps_p
+from fed_ucbvi.problem.kernel import TOLERANCE, Kernel
+from fed_ucbvi.problem.mdp import MDP, check_initial
+from fed_ucbvi.problem.units import Units
+
+if TYPE_CHECKING:
+    import gymnasium
+
+Entry = tuple[float, int, float, bool]
+"""Probability, next state, reward, terminated."""
+
+
+class Table(NamedTuple):
+    """What ``P`` says, with the absorbing state: kernel, expected rewards ``[S+1,A]``, and the span of rewards."""
+
+    kernel: Kernel
+    rewards: FloatArray
+    initial: FloatArray
+    low: float
+    high: float
+
+
+def from_gymnasium(
+    id: str = "FrozenLake-v1",
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    horizon: int | None = None,
+    kwargs: Kwargs | Sequence[Kwargs] | None = None,
+    vary: Mapping[str, Sequence[float]] | None = None,
+    reward_range: Sequence[float] | None = None,
+    reference: str = "overlap",
+) -> Federation:
+    """A registered Gymnasium environment that has a table P, as a federation.
+
+    Agents are all alike unless ``kwargs`` or ``vary`` says otherwise; the smallest eps_p of Assumption 1 is computed.
+
+    Args:
+        id: the name it is registered under, as FrozenLake-v1.
+        agents: M.
+        eps_p: must be 0: a table has no individual kernels to mix in; see ``vary``.
+        seed: of what ``vary`` draws.
+        horizon: H; by default the environment's max_episode_steps, if it has one.
+        kwargs: keyword arguments of the environment, the same for all agents or a list, one for each.
+        vary: keyword arguments that differ, as {"success_rate": [0.6, 0.9]}; each agent's are uniform on the range.
+        reward_range: (low, high), what becomes 0 and 1; by default the span of the rewards in the tables.
+        reference: the common kernel, ``overlap`` or ``mean``; see Federation.from_mdps.
+
+    >>> lake = from_gymnasium("FrozenLake-v1", agents=4, horizon=30)
+    >>> lake.states, lake.actions, lake.eps_p
+    (17, 4, 0.0)
+    """
+    if check_eps_p(eps_p) > 0:
+        raise InputError(
+            f"eps_p must be 0 for a Gymnasium table, got {eps_p:g}: there is no individual kernel to mix in. Let the "
+            'agents differ by keyword arguments, as vary={"success_rate": [0.6, 0.9]}; eps_p is then computed.'
+        )
+    each = kwargs_of_agents(agents, kwargs, vary, seed)
+    tables: dict[str, Table] = {}
+    keys = [json.dumps(one, sort_keys=True) for one in each]
+    H: int | None = horizon
+    for key, one in zip(keys, each, strict=True):
+        if key not in tables:
+            env = make_gymnasium(id, one)
+            try:
+                H = horizon_of_spec(env, id, H)
+                tables[key] = read_table(env, id)
+            finally:
+                env.close()
+    spans = tables.values()
+    low, high = min(table.low for table in spans), max(table.high for table in spans)
+    bounds = reward_bounds(reward_range)
+    if bounds is not None and not bounds[0] <= low <= high <= bounds[1]:
+        raise InputError(f"reward_range {bounds} does not cover the rewards of {id}, which span {(low, high)}.")
+    low, high = bounds or (low, high)
+    units = Units.spanning(low, high)
+    mdps = {
+        key: MDP(table.kernel, np.clip((table.rewards - low) / units.scale, 0.0, 1.0), table.initial, H)
+        for key, table in tables.items()
+    }
+    description = {
+        "name": "gymnasium",
+        "id": id,
+        "agents": len(each),
+        "eps_p": 0.0,
+        "seed": int(seed),
+        "horizon": H,
+        "kwargs": dict(kwargs or {}) if kwargs is None or isinstance(kwargs, Mapping) else [dict(k) for k in kwargs],
+        "vary": {name: [float(x) for x in values] for name, values in (vary or {}).items()},
+        "reward_range": [low, high],
+        "reference": reference,
+        "reward_offset": units.offset,
+        "reward_scale": units.scale,
+    }
+    return Federation.from_mdps([mdps[key] for key in keys], reference=reference, description=description)
+
+
+def read_table(env: gymnasium.Env[Any, Any], name: str) -> Table:
+    """The table of one environment, checked row by row."""
+    S, A = discrete_sizes(env, name)
+    plain = env.unwrapped
+    P = getattr(plain, "P", None)
+    if P is None:
+        raise InputError(
+            f"{name} has no table P, so its kernel is not known. Let agents learn it from env.step instead: see "
+            "LiveFederation and run_live."
+        )
+    start = getattr(plain, "initial_state_distrib", None)
+    if start is None:
+        raise InputError(f"{name} has a table P but no initial_state_distrib, so nobody knows where episodes begin.")
+    initial = check_initial(np.asarray(start, dtype=np.float64), S)
+    rows = {(s, a): _row(P, s, a, S, name) for s in range(S) for a in range(A)}
+    entered = {entry[1] for row in rows.values() for entry in row if not entry[3]}
+    for (s, a), row in rows.items():
+        if not row and (s in entered or initial[s] > 0):
+            raise InputError(f"{name}: P[{s}][{a}] is missing or empty, but episodes can go on from state {s}.")
+    paid = [entry[2] for row in rows.values() for entry in row]
+    if any(entry[3] for row in rows.values() for entry in row) or not paid:
+        paid.append(0.0)
+    supports = {pair: _support(row, S) for pair, row in rows.items()}
+    width = max(len(support) for support in supports.values())
+    successors = np.full((1, S + 1, A, width), S, dtype=np.int32)
+    probabilities = np.zeros((1, S + 1, A, width))
+    probabilities[0, S, :, 0] = 1.0
+    rewards = np.zeros((S + 1, A))
+    for (s, a), support in supports.items():
+        states = sorted(support)
+        successors[0, s, a] = states + states[-1:] * (width - len(states))
+        probabilities[0, s, a, : len(states)] = [support[state] for state in states]
+        rewards[s, a] = sum(p * reward for p, _, reward, _ in rows[s, a])
+    return Table(Kernel(successors, probabilities), rewards, np.append(initial, 0.0), min(paid), max(paid))
+
+
+def _row(P: Any, s: int, a: int, states: int, name: str) -> list[Entry]:
+    """The entries of ``P[s][a]`` that can happen; none where there is no such row."""
+    try:
+        entries = list(P[s][a])
+    except (KeyError, IndexError, TypeError):
+        return []
+    row = []
+    for entry in entries:
+        try:
+            p, following, reward, terminated = entry
+            p, following, reward = float(p), int(following), float(reward)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"{name}: P[{s}][{a}] holds {entry!r}, not (probability, next state, reward, terminated)."
+            ) from error
+        if not (p >= 0.0 and math.isfinite(p) and math.isfinite(reward) and 0 <= following < states):
+            raise InputError(
+                f"{name}: P[{s}][{a}] holds {entry!r}; probabilities must not be negative, rewards must be finite "
+                f"and next states 0..{states - 1}."
+            )
+        if p > 0.0:
+            row.append((p, following, reward, bool(terminated)))
+    total = sum(entry[0] for entry in row)
+    if entries and abs(total - 1.0) > TOLERANCE:
+        raise InputError(f"{name}: the probabilities of P[{s}][{a}] sum to {total:.9g}, not to 1.")
+    return row
+
+
+def _support(row: Sequence[Entry], absorbing: int) -> dict[int, float]:
+    """Next states and their probabilities; what terminates, and a state from which nothing is listed, is absorbed."""
+    support: dict[int, float] = {}
+    for p, following, _, terminated in row:
+        target = absorbing if terminated else following
+        support[target] = support.get(target, 0.0) + p
+    return support or {absorbing: 1.0}

@@ -1,0 +1,134 @@
+"""This package's environments for Gymnasium: importing this module registers them as ``fed_ucbvi/NAME-v0``.
+
+>>> import gymnasium
+>>> import fed_ucbvi.gymnasium_environments
+>>> env = gymnasium.make("fed_ucbvi/gridworld-v0", agent=3, agents=20, eps_p=0.1)
+>>> env.reset(seed=0)
+(0, {})
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi.environments import ENVIRONMENTS, make_environment
+from fed_ucbvi.environments.gymnasium_making import gymnasium_package
+from fed_ucbvi.errors import InputError, check_choice, check_integer
+from fed_ucbvi.results.frames import Frame, draw_picture, draw_text, layout_of
+
+gymnasium_package()
+
+import gymnasium  # noqa: E402
+
+NAMESPACE = "fed_ucbvi"
+
+Rows = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
+"""``P[s][a]``: a list of (probability, next state, reward, terminated), as Gymnasium's toy environments have it."""
+
+
+class TabularEnv(gymnasium.Env[Any, Any]):
+    """One agent's MDP as a Gymnasium environment; an episode is truncated after H steps and never terminates.
+
+    Args:
+        environment: its name in this package, as ``gridworld``.
+        agent: which agent's MDP (from 0), or None for the common MDP.
+        render_mode: None, ``ansi`` (text) or ``rgb_array`` (a picture).
+        options: the environment's own, as agents=20, eps_p=0.1.
+
+    Attributes:
+        mdp: the MDP.
+        P: the table of its kernel and rewards, where neither depends on the step; see :meth:`table`.
+        initial_state_distrib: the distribution of the first state.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 (Gymnasium's own declaration)
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 4,
+    }
+
+    def __init__(
+        self, environment: str, agent: int | None = 0, render_mode: str | None = None, **options: Any
+    ) -> None:
+        federation = make_environment(environment, **options)
+        if agent is None:
+            self.mdp = federation.common
+        else:
+            self.mdp = federation.agent(check_integer("agent", agent, at_most=federation.agents - 1))
+        if render_mode is not None:
+            check_choice("render mode", render_mode, self.metadata["render_modes"])
+        self.render_mode = render_mode
+        self.observation_space = gymnasium.spaces.Discrete(self.mdp.states)
+        self.action_space = gymnasium.spaces.Discrete(self.mdp.actions)
+        self.initial_state_distrib = self.mdp.initial
+        self.layout = layout_of(federation.layout, self.mdp.states)
+        if self.mdp.kernel.steps == 1 and len(self.mdp.rewards) == 1:
+            self.P = self.table(0)
+        self._distribution = np.cumsum(self.mdp.kernel.probabilities, axis=-1)
+        self._state, self._steps, self._paid = 0, -1, 0.0
+
+    def table(self, step: int) -> Rows:
+        """``P[s][a]`` of a step (from 0)."""
+        kernel, rewards = self.mdp.kernel, self.mdp.rewards
+        h = check_integer("step", step, at_most=self.mdp.horizon - 1)
+        hk, hr = min(h, kernel.steps - 1), min(h, len(rewards) - 1)
+        return {
+            s: {
+                a: [
+                    (float(p), int(y), float(rewards[hr, s, a]), False)
+                    for p, y in zip(kernel.probabilities[hk, s, a], kernel.successors[hk, s, a], strict=True)
+                    if p > 0
+                ]
+                for a in range(self.mdp.actions)
+            }
+            for s in range(self.mdp.states)
+        }
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        self._state = self._pick(np.cumsum(self.mdp.initial))
+        self._steps, self._paid = 0, 0.0
+        return self._state, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """One step; ``truncated`` is True at the last."""
+        if not 0 <= self._steps < self.mdp.horizon:
+            raise InputError("the episode is over, or has not begun: call reset().")
+        if not 0 <= action < self.mdp.actions:
+            raise InputError(f"an action must be 0..{self.mdp.actions - 1}, got {action}.")
+        kernel, rewards, s = self.mdp.kernel, self.mdp.rewards, self._state
+        hk, hr = min(self._steps, kernel.steps - 1), min(self._steps, len(rewards) - 1)
+        self._paid = float(rewards[hr, s, action])
+        slot = self._pick(self._distribution[hk, s, action])
+        self._state = int(kernel.successors[hk, s, action, slot])
+        self._steps += 1
+        return self._state, self._paid, False, self._steps == self.mdp.horizon, {}
+
+    def _pick(self, distribution: Any) -> int:
+        """A draw from a distribution function; never past the last outcome that is possible."""
+        u = self.np_random.random() * distribution[-1]
+        return int(np.searchsorted(distribution, u, side="right"))
+
+    def render(self) -> str | Frame | None:
+        """The state among all states, on the grid where there is one."""
+        if self.render_mode == "ansi":
+            where = draw_text(self.layout, self._state)
+            return f"step {self._steps} of {self.mdp.horizon}, paid {self._paid:g}\n{where}"
+        return draw_picture(self.layout, self._state) if self.render_mode == "rgb_array" else None
+
+
+def register() -> list[str]:
+    """Register every environment of this package that is not registered yet; the ids of all of them.
+
+    Those that are Gymnasium's own already are left out.
+    """
+    ids = {name: f"{NAMESPACE}/{name}-v0" for name in ENVIRONMENTS if name != "gymnasium"}
+    for name, id in ids.items():
+        if id not in gymnasium.registry:
+            gymnasium.register(id, entry_point=f"{__name__}:TabularEnv", kwargs={"environment": name})
+    return list(ids.values())
+
+
+register()

@@ -1,0 +1,253 @@
+"""Running an algorithm on live Gymnasium environments, whose kernels nobody needs to know."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fed_ucbvi._types import CountArray, IndexArray
+from fed_ucbvi.algorithms.base import Algorithm, FleetTables
+from fed_ucbvi.drivers.base import Driver, Stop
+from fed_ucbvi.drivers.live import LiveDriver, LiveTables
+from fed_ucbvi.environments.gymnasium_making import (
+    Kwargs,
+    discrete_sizes,
+    horizon_of_spec,
+    kwargs_of_agents,
+    make_gymnasium,
+    reward_bounds,
+)
+from fed_ucbvi.errors import InputError, check_positive_integer
+from fed_ucbvi.problem.federation import Federation, check_eps_p
+from fed_ucbvi.problem.mdp import MDP
+from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.run import COLUMNS, Run
+from fed_ucbvi.simulation import Caution, Progress, Simulation, drive
+
+if TYPE_CHECKING:
+    import gymnasium
+
+REWARD = list(COLUMNS).index("reward")
+
+
+@dataclass(frozen=True)
+class LiveFederation:
+    """M agents, each with a Gymnasium environment of its own, known by ``reset`` and ``step`` alone.
+
+    Observations and actions must be ``Discrete``. There is one state more than the environment has, the last: an
+    episode that terminates goes there, is paid 0 and stays until the horizon.
+
+    Args:
+        make: agent i's environment is ``make(i)``.
+        agents: M.
+        horizon: H; by default the environment's max_episode_steps, if it has one.
+        reward_range: ``(low, high)``, between which every reward lies; it cannot be found out, so it must be given.
+        eps_p: what the algorithm is told of Assumption 1 (Fed-UCBVI's threshold nu depends on it).
+        vectorisation: ``sync``: all environments in this process; ``async``: a process for each agent, which pays
+            where a step takes long.
+        description: for the record.
+    """
+
+    make: Callable[[int], gymnasium.Env[Any, Any]]
+    agents: int
+    horizon: int | None = None
+    reward_range: Sequence[float] | None = None
+    eps_p: float = 0.0
+    vectorisation: str = "sync"
+    description: Mapping[str, object] = field(default_factory=lambda: {"name": "custom"})
+    states: int = field(init=False)
+    actions: int = field(init=False)
+    units: Units = field(init=False)
+
+    def __post_init__(self) -> None:
+        M = check_positive_integer("agents", self.agents)
+        check_eps_p(self.eps_p)
+        bounds = reward_bounds(self.reward_range)
+        if bounds is None:
+            raise InputError(
+                "reward_range is missing: rewards are rescaled to [0, 1], and how large they can be cannot be seen "
+                "from steps; pass reward_range=(low, high)."
+            )
+        sizes, horizon = set(), self.horizon
+        for i in range(M):
+            env = self.make(i)
+            try:
+                sizes.add(discrete_sizes(env, f"the environment of agent {i}"))
+                horizon = horizon_of_spec(env, "the environment", horizon)
+            finally:
+                if hasattr(env, "close"):
+                    env.close()
+            if len(sizes) > 1:
+                raise InputError(
+                    f"the agents' spaces differ: agents 0..{i} have (states, actions) in {sorted(sizes)}."
+                )
+        ((states, actions),) = sizes
+        units = Units.spanning(*bounds)
+        told = {"horizon": horizon, "agents": M, "reward_offset": units.offset, "reward_scale": units.scale}
+        computed = {"horizon": horizon, "states": states + 1, "actions": actions, "units": units}
+        for name, value in {**computed, "description": {**self.description, **told}}.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_gymnasium(
+        cls,
+        id: str,
+        agents: int = 20,
+        *,
+        horizon: int | None = None,
+        reward_range: Sequence[float] | None = None,
+        kwargs: Kwargs | Sequence[Kwargs] | None = None,
+        vary: Mapping[str, Sequence[float]] | None = None,
+        seed: int = 0,
+        eps_p: float = 0.0,
+        vectorisation: str = "sync",
+    ) -> LiveFederation:
+        """Agents with the environment registered as ``id``; ``kwargs``, ``vary`` and ``seed`` as for tables.
+
+        (:func:`fed_ucbvi.environments.gymnasium_tables.from_gymnasium`.)
+        """
+        each = kwargs_of_agents(agents, kwargs, vary, seed)
+        limit = {} if horizon is None else {"max_episode_steps": check_positive_integer("horizon", horizon)}
+        about = {"name": "gymnasium", "id": id, "kwargs": kwargs or {}, "vary": vary or {}, "seed": seed}
+        bounds = reward_bounds(reward_range)
+        return cls(
+            lambda i: make_gymnasium(id, each[i], **limit),
+            agents,
+            horizon,
+            bounds,
+            eps_p,
+            vectorisation,
+            {**about, "reward_range": bounds and list(bounds)},
+        )
+
+
+class LiveSimulation(Simulation):
+    """A run on live environments. What cannot be computed without their kernels is NaN."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any, Any],
+        live: LiveFederation,
+        episodes: int,
+        seed: int,
+        score_with: Federation | None,
+    ) -> None:
+        self.live = live
+        super().__init__(algorithm, _scored(live, score_with), episodes, seed, LiveDriver.name)
+        if hasattr(self.agents, "experience"):
+            self.tables.remember_all()
+        self._width = self.tables.width
+
+    def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
+        """Live drivers on common tables."""
+        live, setting = self.live, self.setting
+        self.tables = LiveTables(setting.agents, setting.horizon, setting.states, setting.actions)
+
+        def driver(agents: range) -> LiveDriver:
+            return LiveDriver(self.tables, agents, live.make, live.vectorisation, live.units, setting.seed)
+
+        everyone = range(setting.agents)
+        together = driver(everyone)
+        apart = [] if self.algorithm.together else [driver(range(i, i + 1)) for i in everyone]
+        self._drivers = [together, *apart]
+        return together, apart, self.tables.for_agents()
+
+    def advance(self) -> None:
+        """One round; the reward on record is the one that was paid."""
+        self.tables.paid = 0.0
+        super().advance()
+        row = self.rows[-1]
+        self.rows[-1] = (*row[:REWARD], self.tables.paid / self.setting.agents, *row[REWARD + 1 :])
+
+    def _collect(self, policy: IndexArray, budgets: CountArray) -> Stop:
+        stop = super()._collect(policy, budgets)
+        if self.tables.width > self._width:
+            self._widen()
+        return stop
+
+    def _widen(self) -> None:
+        """Move the agents to wider supports. All that changes in them is in ``arrays``, so that is all to move."""
+        self._width = self.tables.width
+        old = self.agents.arrays()
+        self.agents = self.algorithm.new_agents(self.setting, self.tables.for_agents())
+        for name, array in self.agents.arrays().items():
+            array[..., : old[name].shape[-1]] = old[name]
+        self.algorithm.budgets(self.agents, self.algorithm.broadcast(self.server))
+
+    def close(self) -> None:
+        """Close all environments."""
+        for driver in self._drivers:
+            driver.close()
+
+
+def run_live(
+    algorithm: Algorithm[Any, Any],
+    live: LiveFederation,
+    episodes: int,
+    *,
+    seed: int = 0,
+    score_with: Federation | None = None,
+    progress: bool | Callable[[Progress], None] = True,
+) -> Run:
+    """Run ``algorithm`` on live environments for exactly ``episodes`` episodes per agent.
+
+    All agents stop after the same number of episodes, as in simulation. Regret and values are unknown (NaN, ``null``
+    in JSON) unless ``score_with`` gives the federation that the environments are, which the agents never see.
+
+    Args:
+        algorithm: parameters, e.g. ``FedUCBVI()``.
+        live: the environments.
+        episodes: T.
+        seed: of the environments (each agent's from ``(seed, agent)``, once, at its first reset), the initial
+            policy and ties.
+        score_with: the same problem as a table, as :func:`from_gymnasium` makes it, to compute regret with.
+        progress: as for :func:`fed_ucbvi.run`.
+
+    Raises:
+        InputError: if something cannot be used.
+        Interrupted: on Ctrl-C; carries the partial result.
+    """
+    from fed_ucbvi.progress import announce_compilation
+
+    announce_compilation()
+    simulation = LiveSimulation(algorithm, live, episodes, seed, score_with)
+    for text in algorithm.cautions(simulation.setting):
+        warnings.warn(text, Caution, stacklevel=2)
+    try:
+        return drive(simulation, progress)
+    finally:
+        simulation.close()
+
+
+def _scored(live: LiveFederation, table: Federation | None) -> Federation:
+    """The federation that a live run is measured on: the one given, or one of which nothing is known."""
+    M, S, A, H = live.agents, live.states, live.actions, int(live.horizon or 0)
+    description = dict(live.description)
+    if table is not None:
+        sizes = (table.agents, table.states, table.actions, table.horizon)
+        if sizes != (M, S, A, H):
+            raise InputError(
+                f"score_with is not the same problem: (M, S, A, H) is {sizes}, that of the environments "
+                f"{(M, S, A, H)} (one state more than they have, for what terminates)."
+            )
+        if Units.of(table.description) != live.units:
+            raise InputError(
+                f"score_with counts rewards in {Units.of(table.description)}, the live run in {live.units}; pass the "
+                "same reward_range to both."
+            )
+        return replace(table, eps_p=float(live.eps_p), description=description, liars=None)
+    common = MDP.unknown(S, A, H)
+    return Federation(
+        successors=common.kernel.successors,
+        probabilities=np.broadcast_to(common.kernel.probabilities, (M, 1, S, A, 1)),
+        rewards=common.rewards[None],
+        initial=np.full((M, S), np.nan),
+        common=common,
+        eps_p=float(live.eps_p),
+        eps_r=float("nan"),
+        description=description,
+    )

@@ -1,0 +1,72 @@
+"""Small Gymnasium environments with known faults and virtues, for the tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+Rows = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
+
+
+def corridor() -> Rows:
+    """States 0, 1, 2; action 1 goes right, and out of state 1 it ends the episode in state 2 and pays 3."""
+    return {
+        0: {0: [(1.0, 0, -1.0, False)], 1: [(0.25, 0, -1.0, False), (0.75, 1, -1.0, False)]},
+        1: {0: [(1.0, 0, -1.0, False)], 1: [(0.5, 2, 3.0, True), (0.5, 1, -1.0, False)]},
+        2: {0: [(1.0, 0, -1.0, False)], 1: [(1.0, 0, -1.0, False)]},
+    }
+
+
+class TableEnv(gymnasium.Env[Any, Any]):
+    """An environment made of a table, with spaces and rewards to spoil."""
+
+    def __init__(
+        self,
+        P: Any = None,
+        initial: Any = (1.0, 0.0, 0.0),
+        observations: spaces.Space[Any] | None = None,
+        actions: spaces.Space[Any] | None = None,
+        noise: float = 0.0,
+        cut_after: int | None = None,
+        stray: int | None = None,
+    ) -> None:
+        if P is not False:
+            self.P = corridor() if P is None else P
+        if initial is not None:
+            self.initial_state_distrib = np.array(initial)
+        self.observation_space = observations or spaces.Discrete(3)
+        self.action_space = actions or spaces.Discrete(2)
+        self.noise, self.cut_after, self.stray = noise, cut_after, stray
+        self.log: list[list[tuple[int, int, float, int, bool]]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.s = int(self.np_random.choice(3, p=self.initial_state_distrib))
+        self.log.append([])
+        return self.s, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        row = self.P[self.s][int(action)]
+        _, y, reward, over = row[int(self.np_random.choice(len(row), p=[entry[0] for entry in row]))]
+        reward += self.noise * (2.0 * self.np_random.random() - 1.0)
+        self.log[-1].append((self.s, int(action), reward, y, over))
+        self.s = y
+        cut = self.cut_after is not None and len(self.log[-1]) >= self.cut_after
+        return (y if self.stray is None else self.stray), reward, over, cut, {}
+
+
+class ExpectedReward(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Pays the expectation of the table's reward, so that only transitions depend on chance."""
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        self.state, info = self.env.reset(**how)
+        return self.state, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        table: Any = self.unwrapped
+        reward = sum(p * paid for p, _, paid, _ in table.P[int(self.state)][int(action)])
+        self.state, _, terminated, truncated, info = self.env.step(action)
+        return self.state, reward, terminated, truncated, info
