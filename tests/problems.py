@@ -30,7 +30,7 @@ SMALL_ENVIRONMENTS: dict[str, dict[str, object]] = {
     "two-state-chain": {"leave": 0.2, "horizon": 5},
     "garnet": {"states": 6, "actions": 2, "horizon": 5},
 }
-"""For every registered environment of our own options that make it small, and in which ``spread`` has something to vary."""
+"""For every environment of our own, options that make it small and in which ``spread`` has something to vary."""
 
 
 class Path(NamedTuple):

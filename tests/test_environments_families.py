@@ -14,7 +14,7 @@ from scipy import stats
 
 from fed_ucbvi import FedUCBVI, run
 from fed_ucbvi._types import FloatArray
-from fed_ucbvi.environments import ENVIRONMENTS, make_environment
+from fed_ucbvi.environments import make_environment
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.grid import first_steps, moves_from
