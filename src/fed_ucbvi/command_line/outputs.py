@@ -107,6 +107,7 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     rows = [
         ("setting", f"{setting}, seed {about.seed}"),
         ("common regret", f"{run.common_regret:,.2f}"),
+        ("federated regret", str(run.federated_regret)),
         ("rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"),
         ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
         ("learnt policy", f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}"),
