@@ -75,7 +75,7 @@ def test_one_json_object_states_the_figures_of_the_run() -> None:
             assert summary[key] == expected[key]
     wanted = {
         "algorithm", "env", "agents", "episodes", "eps_p", "seed", "driver", "common_regret", "rounds",
-        "bytes_up", "bytes_down", "wall_seconds", "nu", "rules_fired",
+        "federated_regret", "bytes_up", "bytes_down", "wall_seconds", "nu", "rules_fired",
     }  # fmt: skip
     assert wanted <= set(summary)
 
@@ -92,7 +92,17 @@ def test_people_get_an_aligned_summary() -> None:
     result = call(*SMALL)
     assert result.exit_code == 0
     assert result.stderr == ""
-    for part in ("fed-ucbvi on synthetic", "common regret", "rounds", "local", "communication", "optimum", "wall"):
+    for part in (
+        "fed-ucbvi on synthetic",
+        "common regret",
+        "federated regret",
+        "(exact)",
+        "rounds",
+        "local",
+        "communication",
+        "optimum",
+        "wall",
+    ):
         assert part in result.stdout
 
 
@@ -309,6 +319,7 @@ def test_show_draws_a_saved_run_and_prints_its_summary(tmp_path: Path) -> None:
     result = call("show", out)
     assert result.exit_code == 0
     assert "common regret" in result.stdout
+    assert f"federated regret  {Run.load(out).federated_regret}" in result.stdout
     assert (out / "run.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     summary = json.loads(call("show", out, "--out", tmp_path / "new" / "x.pdf", "--json").stdout)
     assert summary["common_regret"] == Run.load(out).common_regret

@@ -32,6 +32,8 @@ from fed_ucbvi.theory.sharing_bounds import AllowedArray, own_optima, tighten
 
 WORK = 5 * 10**8
 """Table entries (agent, step, state, action, next state) read, at most; about a second's worth."""
+SMALLEST_PASS = 1 << 15
+"""A pass over smaller tables than this counts as one over so many entries: it takes no less time."""
 FEWEST_PASSES = 8
 """Passes over all tables that are made however large they are."""
 TOLERANCE = 1e-12
@@ -117,7 +119,7 @@ class _Search:
         self.shape = (H, S, A)
         self.agents = m
         self.tolerance = TOLERANCE * H
-        entries = self.tables.probabilities[0].size * H
+        entries = max(SMALLEST_PASS, self.tables.probabilities[0].size * H)
         self.passes = max(FEWEST_PASSES, work // entries)
         self.spent = self.nodes = 0
         self.lower, self.upper = -1.0, np.inf
