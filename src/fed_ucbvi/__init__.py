@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fed_ucbvi.problem.mdp import MDP
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.simulation import Caution, Interrupted, run
+    from fed_ucbvi.theory.common_policy import best_common_policy, price_of_sharing
 
 _HOME = {
     "MDP": "problem.mdp",
@@ -51,8 +52,10 @@ _HOME = {
     "Kernel": "problem.kernel",
     "Run": "results.run",
     "UCBAdvantage": "algorithms.ucb_advantage",
+    "best_common_policy": "theory.common_policy",
     "gridworld": "environments.gridworld",
     "make_environment": "environments",
+    "price_of_sharing": "theory.common_policy",
     "resume": "checkpoint",
     "run": "simulation",
     "synthetic": "environments.synthetic",
@@ -77,8 +80,10 @@ __all__ = [
     "Run",
     "UCBAdvantage",
     "__version__",
+    "best_common_policy",
     "gridworld",
     "make_environment",
+    "price_of_sharing",
     "resume",
     "run",
     "synthetic",
