@@ -318,21 +318,39 @@ def test_with_one_action_everywhere_the_flow_floor_is_the_loss() -> None:
 
 def test_values_brought_up_to_date_are_those_computed_anew_to_the_last_bit() -> None:
     rng = np.random.default_rng(7)
-    for federation in (gridworld(4, 0.3, horizon=6), synthetic(3, 0.2, eps_r=0.5), next(small_federations(1))):
+    for federation in (gridworld(4, 0.3, horizon=6), synthetic(3, 0.2, eps_r=0.5), parity_federation()):
         H, S, M = federation.horizon, federation.states, federation.agents
         tables = federation.agent_tables
         V, last = np.zeros((H + 1, S, M)), np.full((H, S), -1, dtype=np.int32)
         policy = rng.integers(federation.actions, size=(H, S), dtype=np.int32)
         for _ in range(30):
-            update_values(*tables[:3], policy, last, V)
-            assert np.array_equal(last, policy)
+            update_values(*tables[:3], tables.reachable, policy, last, V)
+            assert np.array_equal(last[tables.reachable], policy[tables.reachable])
             for i in range(M):
-                assert np.array_equal(V[:, :, i], federation.agent(i).evaluate(policy))
+                fresh = federation.agent(i).evaluate(policy)
+                assert np.array_equal(V[:H, :, i][tables.reachable], fresh[:H][tables.reachable])
                 d = federation.agent(i).occupancy(policy)
+                assert (d[~tables.reachable] == 0.0).all()
                 assert occupancies(tables, policy)[:, :, i] == pytest.approx(d, abs=1e-15)
             assert mean_value(tables.initial, V) == pytest.approx(values_of(federation, policy[None]).mean())
             policy = policy.copy()
             policy[rng.integers(H), rng.integers(S)] = rng.integers(federation.actions)
+
+
+def test_reachable_is_where_some_policy_takes_some_agent() -> None:
+    for federation in (*small_federations(60, states=3), parity_federation()):
+        H, S, A = federation.horizon, federation.states, federation.actions
+        P, _ = dense_tables(federation)
+        seen = np.zeros((H, S), dtype=bool)
+        for policy in every_policy(H, S, A):
+            d = federation.initial
+            for h in range(H):
+                seen[h] |= (d > 0).any(axis=0)
+                d = np.einsum("ms,mst->mt", d, P[:, h, np.arange(S), policy[h]])
+        assert np.array_equal(federation.agent_tables.reachable, seen)
+    world = gridworld(agents=2, eps_p=0.1).agent_tables.reachable
+    assert world[0].sum() == 1
+    assert world[1].sum() == 3
 
 
 # --------------------------------------------------------------------------------------------- regret of a run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
@@ -59,6 +60,7 @@ def score_round(
     probabilities: FloatArray,
     agents_rewards: FloatArray,
     initial: FloatArray,
+    reachable: npt.NDArray[np.bool_],
     rewards: FloatArray,
     honest: CountArray,
     last: IndexArray,
@@ -90,5 +92,5 @@ def score_round(
         if not shared or j == len(honest) - 1:
             reward += _paid(totals, rewards[0 if shared else i], policy)
             totals[:] = 0
-    update_values(successors, probabilities, agents_rewards, policy, last, V)
+    update_values(successors, probabilities, agents_rewards, reachable, policy, last, V)
     return regret / len(honest), reward / len(honest), mean_value(initial, V)

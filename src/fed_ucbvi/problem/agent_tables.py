@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
@@ -15,25 +16,40 @@ class AgentTables(NamedTuple):
     """The MDPs of m agents; unlike everywhere else the agent is the last axis.
 
     ``successors (steps, S, A, K)``, ``probabilities (steps, S, A, K, m)``, ``rewards (steps, S, A, m)``,
-    ``initial (S, m)``; step axes have length one where a table is stationary.
+    ``initial (S, m)``; step axes have length one where a table is stationary. ``reachable (H, S)`` says where some
+    agent can be under some policy.
     """
 
     successors: IndexArray
     probabilities: FloatArray
     rewards: FloatArray
     initial: FloatArray
+    reachable: npt.NDArray[np.bool_]
 
 
 def agent_tables(
-    successors: IndexArray, probabilities: FloatArray, rewards: FloatArray, initial: FloatArray, chosen: CountArray
+    successors: IndexArray,
+    probabilities: FloatArray,
+    rewards: FloatArray,
+    initial: FloatArray,
+    horizon: int,
+    chosen: CountArray,
 ) -> AgentTables:
     """The tables of the agents ``chosen``, from arrays with a leading agent axis (rewards may have one for all)."""
+    own, starts = probabilities[chosen], initial[chosen]
+    reachable = np.zeros((horizon, initial.shape[1]), dtype=np.bool_)
+    reachable[0] = (starts > 0).any(axis=0)
+    possible = np.asarray((own > 0).any(axis=0))
+    for h in range(horizon - 1):
+        step = h if len(possible) > 1 else 0
+        reachable[h + 1, successors[step][possible[step] & reachable[h, :, None, None]]] = True
     table = rewards[chosen] if len(rewards) > 1 else np.broadcast_to(rewards, (len(chosen), *rewards.shape[1:]))
     return AgentTables(
         successors,
-        frozen_floats(np.moveaxis(probabilities[chosen], 0, -1)),
+        frozen_floats(np.moveaxis(own, 0, -1)),
         frozen_floats(np.moveaxis(table, 0, -1)),
-        frozen_floats(initial[chosen].T),
+        frozen_floats(starts.T),
+        reachable,
     )
 
 
@@ -67,6 +83,7 @@ def update_values(
     successors: IndexArray,
     probabilities: FloatArray,
     rewards: FloatArray,
+    reachable: npt.NDArray[np.bool_],
     policy: IndexArray,
     last: IndexArray,
     V: FloatArray,
@@ -74,7 +91,8 @@ def update_values(
     """Turn ``V[H+1,S,m]``, the values of the policy ``last`` for every agent, into those of ``policy``.
 
     Only what may have changed is computed anew (``eq:bellman_equations``), so the result does not depend on
-    ``last``, to the last bit. ``last`` becomes ``policy``; where it is -1 nothing is taken for known.
+    ``last``, to the last bit. ``last`` becomes ``policy``; where it is -1 nothing is taken for known. Both stay as
+    they are where nobody can be.
     """
     H, S = policy.shape
     K = successors.shape[3]
@@ -86,8 +104,8 @@ def update_values(
         any_here = False
         for s in range(S):
             a = policy[h, s]
-            changed = a != last[h, s]
-            if any_after:
+            changed = reachable[h, s] and a != last[h, s]
+            if any_after and reachable[h, s]:
                 for k in range(K):
                     changed |= stale_after[successors[hk, s, a, k]]
             stale[s] = changed
@@ -113,7 +131,7 @@ def mean_value(initial: FloatArray, V: FloatArray) -> float:
 @compiled
 def occupancies(tables: AgentTables, policy: IndexArray) -> FloatArray:
     """``d^i_h(s)`` of every agent under ``policy``; shape ``(H, S, m)``."""
-    successors, probabilities, _, initial = tables
+    successors, probabilities, _, initial, _ = tables
     steps, S, _, K, m = probabilities.shape
     H = policy.shape[0]
     d = np.zeros((H, S, m))

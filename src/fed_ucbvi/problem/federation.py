@@ -85,7 +85,9 @@ class Federation:
         """The honest agents' tables with the agent axis last."""
         from fed_ucbvi.problem.agent_tables import agent_tables
 
-        return agent_tables(self.successors, self.probabilities, self.rewards, self.initial, self.honest)
+        return agent_tables(
+            self.successors, self.probabilities, self.rewards, self.initial, self.horizon, self.honest
+        )
 
     @cached_property
     def common_optimum(self) -> CommonOptimum:

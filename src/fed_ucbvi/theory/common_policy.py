@@ -189,5 +189,5 @@ def evaluate(tables: AgentTables, policy: IndexArray) -> float:
     """``1/m sum_i V^{i,pi}_1(mu^i)``."""
     H, S = policy.shape
     V, last = np.zeros((H + 1, S, tables.initial.shape[1])), np.full((H, S), -1, dtype=np.int32)
-    update_values(*tables[:3], policy, last, V)
+    update_values(*tables[:3], tables.reachable, policy, last, V)
     return float(mean_value(tables.initial, V))

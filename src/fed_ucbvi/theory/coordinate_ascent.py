@@ -31,7 +31,7 @@ ROUNDING = 1e-13
 @compiled
 def sweep(tables: AgentTables, weights: FloatArray, policy: IndexArray) -> float:
     """One sweep, in place; ``weights[H,S,m]`` are the ``d^i_h(s)``. The sum over agents of the policy's values."""
-    successors, probabilities, rewards, initial = tables
+    successors, probabilities, rewards, initial, _ = tables
     _, S, A, _, m = probabilities.shape
     H = policy.shape[0]
     margin = ROUNDING * H * m
