@@ -75,7 +75,7 @@ def test_one_json_object_states_the_figures_of_the_run() -> None:
             assert summary[key] == expected[key]
     wanted = {
         "algorithm", "env", "agents", "episodes", "eps_p", "seed", "driver", "common_regret", "rounds",
-        "bytes_up", "bytes_down", "wall_seconds", "nu", "rules_fired",
+        "federated_regret", "bytes_up", "bytes_down", "wall_seconds", "nu", "rules_fired",
     }  # fmt: skip
     assert wanted <= set(summary)
 
@@ -92,7 +92,17 @@ def test_people_get_an_aligned_summary() -> None:
     result = call(*SMALL)
     assert result.exit_code == 0
     assert result.stderr == ""
-    for part in ("fed-ucbvi on synthetic", "common regret", "rounds", "local", "communication", "optimum", "wall"):
+    for part in (
+        "fed-ucbvi on synthetic",
+        "common regret",
+        "federated regret",
+        "(exact)",
+        "rounds",
+        "local",
+        "communication",
+        "optimum",
+        "wall",
+    ):
         assert part in result.stdout
 
 
@@ -309,6 +319,7 @@ def test_show_draws_a_saved_run_and_prints_its_summary(tmp_path: Path) -> None:
     result = call("show", out)
     assert result.exit_code == 0
     assert "common regret" in result.stdout
+    assert f"federated regret  {Run.load(out).federated_regret}" in result.stdout
     assert (out / "run.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     summary = json.loads(call("show", out, "--out", tmp_path / "new" / "x.pdf", "--json").stdout)
     assert summary["common_regret"] == Run.load(out).common_regret
@@ -518,7 +529,7 @@ def test_inspect_prints_and_draws_the_heterogeneity_of_an_environment(tmp_path: 
     found = inspect_federation(gridworld(agents=5, eps_p=0.1, seed=2))
     text = " ".join(call(*arguments).stdout.split())
     assert f"0.1 by construction; {found.eps_p_least:.4g} is the least that would do" in text
-    assert f"price of sharing between 0 and {found.price[1]:.4g}" in text
+    assert f"price of sharing {found.price.lower:.4g} (exact)" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert json.loads(call(*arguments, "--json").stdout) == {**found.summary(), "picture": str(picture)}
 

@@ -18,6 +18,7 @@ from fed_ucbvi import Federation, FedUCBVI, InputError, Interrupted, Run, gridwo
 from fed_ucbvi import simulation as simulation_module
 from fed_ucbvi.results.run import COLUMNS
 from fed_ucbvi.simulation import Progress
+from fed_ucbvi.theory.bracket import Bracket
 
 ALGORITHM = FedUCBVI(nu=9.0, bonus_scale=0.3)
 """Both rules fire."""
@@ -80,6 +81,7 @@ def test_equality_sees_every_part(result: Run) -> None:
         replace(result, value=math.nextafter(result.value, 9)),
         replace(result, complete=False),
         replace(result, about=replace(result.about, seed=1)),
+        replace(result, about=replace(result.about, best_common_value=Bracket(3.0, 4.0))),
         replace(result, about=replace(result.about, parameters={**result.about.parameters, "bonus": "theory"})),
         *(replace(result, records={**result.records, name: result.records[name] + 1}) for name in COLUMNS),
     ]
@@ -194,7 +196,7 @@ def test_folders_that_hold_no_run_are_refused(result: Run, tmp_path: Path) -> No
         refused(folder, "damaged|another program")
     (folder / "manifest.json").write_bytes(b"\xff\xfe\x00")
     refused(folder, "damaged")
-    (folder / "manifest.json").write_text('{"format": "fed-ucbvi/checkpoint", "format_version": 1}')
+    (folder / "manifest.json").write_text('{"format": "fed-ucbvi/checkpoint", "format_version": 2}')
     refused(folder, "holds a fed-ucbvi/checkpoint")
 
 
@@ -230,8 +232,8 @@ def test_every_flipped_bit_of_the_table_is_noticed(result: Run, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("format_version", 2),
-        ("format_version", "1"),
+        ("format_version", 1),
+        ("format_version", "2"),
         ("rounds_sha256", "0" * 64),
         ("rounds_sha256", None),
         ("about", None),
@@ -344,6 +346,8 @@ def test_the_summary_is_the_run_in_figures(result: Run) -> None:
     summary = result.summary()
     assert json.loads(json.dumps(summary)) == summary
     assert summary["common_regret"] == result.common_regret
+    regret = summary["federated_regret"]
+    assert regret == {"lower": result.federated_regret.lower, "upper": result.federated_regret.upper, "exact": True}
     assert summary["rounds"] == result.rounds == sum(result.rules_fired.values())
     assert summary["rules_fired"] == result.rules_fired
     assert min(result.rules_fired.values()) > 0

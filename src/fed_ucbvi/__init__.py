@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.simulation import Caution, Interrupted, run
     from fed_ucbvi.theory.bounds import regret_bound, regret_bound_terms, regret_lower_bound, rounds_bound
+    from fed_ucbvi.theory.common_policy import best_common_policy, price_of_sharing
     from fed_ucbvi.theory.planning import Plan, plan
 
 _HOME = {
@@ -70,6 +71,7 @@ _HOME = {
     "Run": "results.run",
     "UCBAdvantage": "algorithms.ucb_advantage",
     "UCBVI": "algorithms.ucbvi",
+    "best_common_policy": "theory.common_policy",
     "chain": "environments.chain",
     "deep_sea": "environments.deep_sea",
     "estimate_eps_p": "problem.estimation",
@@ -82,6 +84,7 @@ _HOME = {
     "make_environment": "environments",
     "n_room": "environments.n_room",
     "plan": "theory.planning",
+    "price_of_sharing": "theory.common_policy",
     "regret_bound": "theory.bounds",
     "regret_bound_terms": "theory.bounds",
     "regret_lower_bound": "theory.bounds",
@@ -118,6 +121,7 @@ __all__ = [
     "Run",
     "UCBAdvantage",
     "__version__",
+    "best_common_policy",
     "chain",
     "deep_sea",
     "estimate_eps_p",
@@ -130,6 +134,7 @@ __all__ = [
     "make_environment",
     "n_room",
     "plan",
+    "price_of_sharing",
     "regret_bound",
     "regret_bound_terms",
     "regret_lower_bound",

@@ -18,7 +18,7 @@ from fed_ucbvi.drivers import make_driver
 from fed_ucbvi.drivers.base import Driver, Fleet, Stop
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.regret import score_round
+from fed_ucbvi.regret import Scorer
 from fed_ucbvi.results.run import COLUMNS, About, Run
 from fed_ucbvi.sampling.distributions import MAX_COUNT
 from fed_ucbvi.sampling.philox import MAX_SEED
@@ -79,9 +79,7 @@ class Simulation:
         self.server = algorithm.new_server(self.setting)
         self.agents = algorithm.new_agents(self.setting, tables)
         self._meter = Meter(algorithm, self.setting, self.server, self.agents)
-        self._optimum = federation.common.solve()
-        lying = () if federation.liars is None else federation.liars.agents
-        self._honest = np.setdiff1d(np.arange(federation.agents), np.array(lying, dtype=np.int64))
+        self._scorer = Scorer(federation)
         self.rows: list[tuple[float, ...]] = []
         self.set_clock(np.zeros(federation.agents, dtype=np.int64))
         self.rounds = 0
@@ -109,7 +107,6 @@ class Simulation:
     def advance(self) -> None:
         """Play one round and, if someone asked, synchronise."""
         algorithm, federation, driver = self.algorithm, self.federation, self.driver
-        common = federation.common
         broadcast = algorithm.broadcast(self.server)
         policy = broadcast[0]
         budgets = algorithm.budgets(self.agents, broadcast)
@@ -117,16 +114,7 @@ class Simulation:
             federation.liars.tamper_budgets(budgets.visits)
         start, before = self.played, self.agent_episodes
         stop = self._collect(policy, budgets.visits)
-        regret, reward = score_round(
-            common.kernel.successors,
-            common.kernel.probabilities,
-            common.rewards,
-            self._optimum.V[0],
-            policy,
-            driver.visits,
-            federation.rewards,
-            self._honest,
-        )
+        score = self._scorer.score(policy, driver.visits)
         action = rule = -1
         if stop.askers:
             action = int(policy[stop.step, stop.state])
@@ -136,9 +124,9 @@ class Simulation:
         if stop.askers:
             self._synchronise()
             self.rounds += 1
-        self.regret += regret
+        self.regret += score[0]
         self.rows.append(
-            (start, stop.length, self.agent_episodes - before, regret, reward, *stop[1:], action, rule, *traffic)
+            (start, stop.length, self.agent_episodes - before, *score, *stop[1:], action, rule, *traffic)
         )
 
     def _collect(self, policy: IndexArray, budgets: CountArray) -> Stop:
@@ -203,7 +191,8 @@ class Simulation:
             driver=self.driver_name,
             facts=self.algorithm.facts(setting),
             cautions=tuple(self.algorithm.cautions(setting)),
-            optimal_value=float(common.initial @ self._optimum.V[0]),
+            optimal_value=float(common.initial @ self._scorer.optimum.V[0]),
+            best_common_value=federation.best_common_value,
         )
         policy = self.server.policy.copy()
         return Run(
@@ -274,10 +263,11 @@ def drive(
     from fed_ucbvi.progress import show_progress
 
     with show_progress(progress) as report:
-        began = now = time.perf_counter()
-        earlier = simulation.seconds
-        due = began + SECONDS_BETWEEN_REPORTS
         try:
+            _ = simulation.federation.best_common_value  # now, so that Ctrl-C has nothing left to work out
+            began = now = time.perf_counter()
+            earlier = simulation.seconds
+            due = began + SECONDS_BETWEEN_REPORTS
             while not simulation.done:
                 simulation.advance()
                 now = time.perf_counter()

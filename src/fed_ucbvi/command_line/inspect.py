@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
+
+if TYPE_CHECKING:
+    from fed_ucbvi.theory.bracket import Bracket
 
 
 def inspect(
@@ -45,7 +48,7 @@ def inspect(
     if as_json:
         print_json(figures)
         return
-    gaps, price, where = figures["l1_between_agents"], figures["price_of_sharing"], figures["eps_p_least_at"]
+    gaps, where = figures["l1_between_agents"], figures["eps_p_least_at"]
     rows = [
         ("eps_p", f"{found.eps_p:.4g} by construction; {found.eps_p_least:.4g} is the least that would do"),
         ("found at", f"step {where['step']}, state {where['state']}, action {where['action']} (from 0)"),
@@ -54,8 +57,12 @@ def inspect(
         ("to the common kernel", f"L1 at most {figures['l1_to_common']:.4g}, total variation half of that"),
         ("own optimum", f"{found.own.mean():.4f}, mean over agents of their own policies' values"),
         ("one shared policy", f"{found.shared.mean():.4f}, mean over agents with the common MDP's optimal policy"),
-        ("price of sharing", f"between {price['at_least']:.4g} and {price['at_most']:.4g}"),
+        ("price of sharing", f"{_price(found.price)}: own optima less the best policy that all can share"),
         *([("picture", str(plot))] if plot is not None else []),
     ]
     sizes = f"S = {figures['states']:,}, A = {figures['actions']:,}, H = {figures['horizon']:,}"
     print_rows(f"{figures['env']}: {figures['agents']:,} agents, {sizes}", rows)
+
+
+def _price(price: Bracket) -> str:
+    return f"{price.lower:.4g} (exact)" if price.exact else f"between {price.lower:.4g} and {price.upper:.4g}"

@@ -109,6 +109,7 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     rows = [
         ("setting", f"{setting}, seed {about.seed}"),
         ("common regret", "unknown" if math.isnan(run.common_regret) else f"{run.common_regret:,.2f}"),
+        ("federated regret", str(run.federated_regret)),
         ("rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"),
         ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
         ("learnt policy", "value unknown" if math.isnan(run.value) else learnt),

@@ -29,32 +29,31 @@ class AutoDriver:
         self.fleet = fleet
         self.transitions, self.visits = fleet.transitions, fleet.visits
         self._episodes, self._counts = EpisodesDriver(fleet), CountsDriver(fleet)
+        self._first_agent = (fleet.successors, fleet.probabilities[0], fleet.initial[0])
         self._trial = EPISODES_PER_STATE * fleet.visits.shape[2]
 
     def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
         """Play, or draw, or both; see :class:`~fed_ucbvi.drivers.base.Driver`."""
         trial = min(self._trial, most)
-        fleet = self.fleet
-        if most > trial:
-            expected = _expected_length(fleet.successors, fleet.probabilities[0], fleet.initial[0], policy, budgets)
-            if expected > trial:
-                return self._counts.collect(policy, budgets, first, most)
+        if most > trial and _looks_longer(*self._first_agent, policy, budgets, trial):
+            return self._counts.collect(policy, budgets, first, most)
         stop = self._episodes.collect(policy, budgets, first, trial)
         if stop.askers or trial == most:
             return stop
         rest = self._counts.extend(policy, budgets, first + trial, most - trial)
-        return stopped(fleet, budgets, trial + rest)
+        return stopped(self.fleet, budgets, trial + rest)
 
 
 @compiled
-def _expected_length(
+def _looks_longer(
     successors: IndexArray,
     probabilities: FloatArray,
     initial: FloatArray,
     policy: IndexArray,
     budgets: CountArray,
-) -> float:
-    """A rough length of the round, taking all agents for copies of the first.
+    length: int,
+) -> bool:
+    """Whether the round should last more than ``length`` episodes, taking all agents for copies of the first.
 
     A pair with budget b and occupancy d is due after b/d episodes; the first visits to pairs with budget 1 come as a
     Poisson stream whose rate is the sum of their occupancies.
@@ -70,4 +69,6 @@ def _expected_length(
                         rate += d[h, s]
                     else:
                         due = min(due, budgets[i, h, s] / d[h, s])
-    return min(due, 1.0 / rate) if rate > 0.0 else due
+        if due <= length or (rate > 0.0 and 1.0 / rate <= length):
+            return False  # due and 1/rate only fall
+    return True

@@ -99,14 +99,17 @@ def find_asker(visits: CountArray, budgets: CountArray) -> tuple[int, int, int, 
     for i in range(m):
         asked = False
         for h in range(H):
-            for s in range(S):
-                if not asked and visits[i, h, s] >= budgets[i, h, s]:
-                    asked = True
-                    askers += 1
-                    if agent < 0:
-                        agent, step, state = i, h, s
+            for s in range(S):  # no way out of the loop: so it takes several states at a time
+                asked |= visits[i, h, s] >= budgets[i, h, s]
             if asked:
                 break
+        if asked and agent < 0:
+            agent, step = i, h
+            for s in range(S):
+                if visits[i, h, s] >= budgets[i, h, s]:
+                    state = s
+                    break
+        askers += asked
     return askers, agent, step, state
 
 

@@ -41,6 +41,10 @@ class EpisodesDriver:
         )
         self._counts = (fleet.transitions.reshape(-1), fleet.visits.reshape(-1))
         self._cores = min(threads() if cores is None else cores, len(fleet.visits))
+        self._who = (np.uint64(fleet.seed), len(fleet.visits), fleet.first_agent)
+        per_episode = len(fleet.visits) * fleet.horizon
+        self._alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // per_episode)
+        self._largest = max(1, STEPS_PER_CALL // per_episode)
 
     def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
         """Play until someone asks; see :class:`~fed_ucbvi.drivers.base.Driver`."""
@@ -50,30 +54,24 @@ class EpisodesDriver:
 
     def extend(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
         """Go on with the round whose counts are in the buffers; the number of episodes played."""
-        per_episode = len(self.fleet.visits) * self.fleet.horizon
-        alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // per_episode)
-        largest = max(1, STEPS_PER_CALL // per_episode)
-        played, chunk = 0, alone
+        played, chunk = 0, self._alone
         while played < most:
-            ahead = self._cores > 1 and played >= alone
+            ahead = self._cores > 1 and played >= self._alone
             done, asked = self._play(policy, budgets, first + played, min(chunk, most - played), ahead)
             played += done
             if asked:
                 break
             if ahead:
-                chunk = min(2 * chunk, largest)
+                chunk = min(2 * chunk, self._largest)
         return played
 
     def _play(self, policy: IndexArray, budgets: CountArray, first: int, most: int, ahead: bool) -> tuple[int, bool]:
-        fleet = self.fleet
         arguments = (
             *self._tables,
             policy.reshape(-1),
             budgets.reshape(-1),
             self._sizes,
-            np.uint64(fleet.seed),
-            len(fleet.visits),
-            fleet.first_agent,
+            *self._who,
             first,
             most,
             *self._counts,

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError, check_choice, check_number
 from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
 from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, frozen_indices, real_numbers
 from fed_ucbvi.problem.liars import Liars, choose_liars
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards, horizon_of
+from fed_ucbvi.theory.bracket import Bracket
+
+if TYPE_CHECKING:
+    from fed_ucbvi.problem.agent_tables import AgentTables
+    from fed_ucbvi.theory.common_policy import CommonOptimum
 
 REFERENCES = ("overlap", "mean")
 
@@ -67,6 +74,34 @@ class Federation:
     def horizon(self) -> int:
         """H."""
         return self.common.horizon
+
+    @cached_property
+    def honest(self) -> CountArray:
+        """The agents that do not lie: regret is an average over these."""
+        lying = () if self.liars is None else self.liars.agents
+        return np.setdiff1d(np.arange(self.agents), np.array(lying, dtype=np.int64))
+
+    @cached_property
+    def agent_tables(self) -> AgentTables:
+        """The honest agents' tables with the agent axis last."""
+        from fed_ucbvi.problem.agent_tables import agent_tables
+
+        return agent_tables(
+            self.successors, self.probabilities, self.rewards, self.initial, self.horizon, self.honest
+        )
+
+    @cached_property
+    def common_optimum(self) -> CommonOptimum:
+        """The best policy the honest agents can share, with a certified bracket of its value; found once and kept."""
+        from fed_ucbvi.theory.common_policy import best_common_policy
+
+        return best_common_policy(self)
+
+    @property
+    def best_common_value(self) -> Bracket:
+        """The value of that policy; NaN where the agents' MDPs are unknown."""
+        unknown = bool(np.isnan(self.common.rewards).any())
+        return Bracket(np.nan, np.nan) if unknown else self.common_optimum.value
 
     def agent(self, i: int) -> MDP:
         """The MDP of agent ``i`` (from 0)."""

@@ -11,6 +11,8 @@ import numpy as np
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.heterogeneity import Distances, distances, overlap
+from fed_ucbvi.theory.bracket import Bracket
+from fed_ucbvi.theory.common_policy import price_of_sharing
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +29,7 @@ class Inspection:
         own: ``(M,)``, the value of each agent's own optimal policy in its own MDP.
         shared: ``(M,)``, the value of the common MDP's optimal policy in each agent's MDP.
         common_value: of that policy in the common MDP.
+        price: the price of sharing, ``mean_i V^{i,*} - max_pi mean_i V^{i,pi}``.
     """
 
     federation: Federation
@@ -38,15 +41,7 @@ class Inspection:
     own: FloatArray
     shared: FloatArray
     common_value: float
-
-    @property
-    def price(self) -> tuple[float, float]:
-        """An interval for the price of sharing, ``mean_i V^{i,*} - max_pi mean_i V^{i,pi}``.
-
-        No policy does better for an agent than its own, so it is at least 0; the common MDP's optimal policy can be
-        shared, so it is at most ``mean_i (own - shared)``.
-        """
-        return 0.0, float((self.own - self.shared).mean())
+    price: Bracket
 
     def summary(self) -> dict[str, Any]:
         """The figures, without the maps."""
@@ -73,7 +68,7 @@ class Inspection:
             "own_optimum": {"mean": float(self.own.mean()), "by_agent": self.own.tolist()},
             "shared_policy": {"mean": float(self.shared.mean()), "by_agent": self.shared.tolist()},
             "common_optimum": self.common_value,
-            "price_of_sharing": {"at_least": self.price[0], "at_most": self.price[1]},
+            "price_of_sharing": self.price.summary(),
         }
 
 
@@ -108,4 +103,5 @@ def inspect_federation(
         own,
         together,
         float(federation.common.initial @ best.V[0]),
+        price_of_sharing(federation),
     )

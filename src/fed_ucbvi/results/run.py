@@ -19,13 +19,14 @@ from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.theory.bracket import Bracket
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
 FORMAT = "fed-ucbvi/run"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 ROUNDS = "rounds.parquet"
 
 COLUMNS: dict[str, type[np.generic]] = {
@@ -34,6 +35,7 @@ COLUMNS: dict[str, type[np.generic]] = {
     "agent_episodes": np.int64,
     "regret": np.float64,
     "reward": np.float64,
+    "value": np.float64,
     "askers": np.int64,
     "agent": np.int64,
     "step": np.int64,
@@ -47,8 +49,9 @@ COLUMNS: dict[str, type[np.generic]] = {
 }
 """One record a round. ``start`` counts the episodes before it and ``length`` those in it, of the agent that has
 played most; ``agent_episodes`` adds up all agents' (M times the length where they stop together). ``regret`` and
-``reward`` are sums over its episodes, averaged over agents; who asked is -1 in a round cut short; ``rule`` is an
-index into the algorithm's rules."""
+``reward`` are sums over its episodes, averaged over agents; ``value`` is what its policy is worth in one episode,
+in the agents' own MDPs and averaged over them; who asked is -1 in a round cut short; ``rule`` is an index into the
+algorithm's rules."""
 
 
 def versions() -> dict[str, str]:
@@ -78,6 +81,7 @@ class About:
     facts: Mapping[str, float]
     cautions: tuple[str, ...]
     optimal_value: float
+    best_common_value: Bracket
     versions: Mapping[str, str] = field(default_factory=versions)
 
 
@@ -120,6 +124,21 @@ class Run:
     def common_regret(self) -> float:
         """The common regret after the last episode (``def:common_regret``)."""
         return float(self._cumulative_regret[-1]) if len(self._ends) else 0.0
+
+    @property
+    def federated_regret(self) -> Bracket:
+        """The regret against the best common policy (``def:regret``), in expectation over initial states.
+
+        ``sum_t [max_pi 1/M sum_i V^{i,pi}_1(mu^i)] - 1/M sum_i V^{i,pi_t}_1(mu^i)``, over the honest agents. It is a
+        bracket because the maximum is one (``about.best_common_value``); a policy that was played and turns out to be
+        better than its lower end raises that.
+        """
+        values = self.records["value"]
+        weights = self.records["agent_episodes"] / self.about.agents
+        lower, upper = self.about.best_common_value
+        lower = float(values.max(initial=lower))
+        lower_sum, upper_sum = (float((weights * (end - values)).sum()) for end in (lower, max(lower, upper)))
+        return Bracket(lower_sum, upper_sum)
 
     @property
     def rounds(self) -> int:
@@ -190,9 +209,11 @@ class Run:
             "seed": about.seed,
             "driver": about.driver,
             "common_regret": self.common_regret,
+            "federated_regret": self.federated_regret.summary(),
             "average_reward": self.average_reward,
             "value": self.value,
             "optimal_value": about.optimal_value,
+            "best_common_value": about.best_common_value.summary(),
             "original_units": self.original_units,
             "rounds": self.rounds,
             "rules_fired": self.rules_fired,
@@ -278,6 +299,7 @@ class Run:
             about = dict(manifest["about"])
             about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
             about |= {name: _nan_for_none(about[name]) for name in ("optimal_value", "eps_r")}
+            about["best_common_value"] = Bracket(*(_nan_for_none(end) for end in about["best_common_value"]))
             run = cls(
                 about=About(**about),
                 records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
@@ -334,6 +356,8 @@ def _none_for_nan(content: Any) -> Any:
     """The same with None where there is NaN, which JSON cannot write: what is unknown, as regret in a live run."""
     if isinstance(content, Mapping):
         return {key: _none_for_nan(entry) for key, entry in content.items()}
+    if isinstance(content, tuple):
+        return [_none_for_nan(entry) for entry in content]
     return None if isinstance(content, float) and math.isnan(content) else content
 
 

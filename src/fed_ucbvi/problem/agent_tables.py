@@ -1,0 +1,148 @@
+"""All agents' tables with the agent axis last, for loops over agents that run through memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi._compile import compiled
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.problem.kernel import frozen_floats
+
+
+class AgentTables(NamedTuple):
+    """The MDPs of m agents; unlike everywhere else the agent is the last axis.
+
+    ``successors (steps, S, A, K)``, ``probabilities (steps, S, A, K, m)``, ``rewards (steps, S, A, m)``,
+    ``initial (S, m)``; step axes have length one where a table is stationary. ``reachable (H, S)`` says where some
+    agent can be under some policy.
+    """
+
+    successors: IndexArray
+    probabilities: FloatArray
+    rewards: FloatArray
+    initial: FloatArray
+    reachable: npt.NDArray[np.bool_]
+
+
+def agent_tables(
+    successors: IndexArray,
+    probabilities: FloatArray,
+    rewards: FloatArray,
+    initial: FloatArray,
+    horizon: int,
+    chosen: CountArray,
+) -> AgentTables:
+    """The tables of the agents ``chosen``, from arrays with a leading agent axis (rewards may have one for all)."""
+    own, starts = probabilities[chosen], initial[chosen]
+    reachable = np.zeros((horizon, initial.shape[1]), dtype=np.bool_)
+    reachable[0] = (starts > 0).any(axis=0)
+    possible = np.asarray((own > 0).any(axis=0))
+    for h in range(horizon - 1):
+        step = h if len(possible) > 1 else 0
+        reachable[h + 1, successors[step][possible[step] & reachable[h, :, None, None]]] = True
+    table = rewards[chosen] if len(rewards) > 1 else np.broadcast_to(rewards, (len(chosen), *rewards.shape[1:]))
+    return AgentTables(
+        successors,
+        frozen_floats(np.moveaxis(own, 0, -1)),
+        frozen_floats(np.moveaxis(table, 0, -1)),
+        frozen_floats(starts.T),
+        reachable,
+    )
+
+
+@compiled
+def action_values(
+    successors: IndexArray,
+    probabilities: FloatArray,
+    rewards: FloatArray,
+    following: FloatArray,
+    h: int,
+    s: int,
+    a: int,
+    out: FloatArray,
+    row: int,
+) -> None:
+    """``r^i_h(s,a) + P^i_h V^i_{h+1}(s,a)`` of all agents into ``out[row]``; ``following[S,m]`` is ``V^i_{h+1}``."""
+    hk = h if successors.shape[0] > 1 else 0
+    hr = h if rewards.shape[0] > 1 else 0
+    K, m = probabilities.shape[3:]
+    t = successors[hk, s, a, 0]
+    for i in range(m):
+        out[row, i] = rewards[hr, s, a, i] + probabilities[hk, s, a, 0, i] * following[t, i]
+    for k in range(1, K):
+        t = successors[hk, s, a, k]
+        for i in range(m):
+            out[row, i] += probabilities[hk, s, a, k, i] * following[t, i]
+
+
+@compiled
+def update_values(
+    successors: IndexArray,
+    probabilities: FloatArray,
+    rewards: FloatArray,
+    reachable: npt.NDArray[np.bool_],
+    policy: IndexArray,
+    last: IndexArray,
+    V: FloatArray,
+) -> None:
+    """Turn ``V[H+1,S,m]``, the values of the policy ``last`` for every agent, into those of ``policy``.
+
+    Only what may have changed is computed anew (``eq:bellman_equations``), so the result does not depend on
+    ``last``, to the last bit. ``last`` becomes ``policy``; where it is -1 nothing is taken for known. Both stay as
+    they are where nobody can be.
+    """
+    H, S = policy.shape
+    K = successors.shape[3]
+    stale, stale_after = np.zeros(S, dtype=np.bool_), np.zeros(S, dtype=np.bool_)
+    any_after = False
+    for h in range(H - 1, -1, -1):
+        hk = h if successors.shape[0] > 1 else 0
+        here, after = V[h], V[h + 1]
+        any_here = False
+        for s in range(S):
+            a = policy[h, s]
+            changed = reachable[h, s] and a != last[h, s]
+            if any_after and reachable[h, s]:
+                for k in range(K):
+                    changed |= stale_after[successors[hk, s, a, k]]
+            stale[s] = changed
+            if changed:
+                any_here = True
+                last[h, s] = a
+                action_values(successors, probabilities, rewards, after, h, s, a, here, s)
+        stale, stale_after, any_after = stale_after, stale, any_here
+
+
+@compiled
+def mean_value(initial: FloatArray, V: FloatArray) -> float:
+    """``1/m sum_i sum_s mu^i(s) V^i_1(s)`` of ``initial[S,m]`` and ``V[H+1,S,m]`` (or ``V[1,S,m]``)."""
+    S, m = initial.shape
+    total = 0.0
+    for s in range(S):
+        for i in range(m):
+            if initial[s, i] > 0.0:
+                total += initial[s, i] * V[0, s, i]
+    return float(total / m)
+
+
+@compiled
+def occupancies(tables: AgentTables, policy: IndexArray) -> FloatArray:
+    """``d^i_h(s)`` of every agent under ``policy``; shape ``(H, S, m)``."""
+    successors, probabilities, _, initial, _ = tables
+    steps, S, _, K, m = probabilities.shape
+    H = policy.shape[0]
+    d = np.zeros((H, S, m))
+    d[0] = initial
+    for h in range(H - 1):
+        hk = h if steps > 1 else 0
+        for s in range(S):
+            a = policy[h, s]
+            here = d[h, s]
+            for k in range(K):
+                p, there = probabilities[hk, s, a, k], d[h + 1, successors[hk, s, a, k]]
+                for i in range(m):
+                    there[i] += here[i] * p[i]
+    return d
