@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import warnings
@@ -18,6 +19,8 @@ from fed_ucbvi.files import check_free
 
 if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
+
+UNKNOWN = "unknown: the server was not told the problem"
 
 
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
@@ -103,13 +106,15 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     about = run.about
     setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, eps_p = {about.eps_p:g}"
     share = f" ({run.value / about.optimal_value:.2%})" if about.optimal_value > 0 else ""
+    scored = not math.isnan(run.common_regret)
+    worth = f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}" if scored else UNKNOWN
     rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
     rows = [
         ("setting", f"{setting}, seed {about.seed}"),
-        ("common regret", f"{run.common_regret:,.2f}"),
+        ("common regret", f"{run.common_regret:,.2f}" if scored else UNKNOWN),
         ("rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"),
         ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
-        ("learnt policy", f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}"),
+        ("learnt policy", worth),
         *((name, f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}") for name, value in about.facts.items()),
         ("wall time", f"{run.wall_seconds:,.2f} s (driver {about.driver})"),
     ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -49,10 +50,23 @@ played most; ``agent_episodes`` adds up all agents' (M times the length where th
 index into the algorithm's rules."""
 
 
+def columns_of(rows: Sequence[tuple[float, ...]]) -> dict[str, npt.NDArray[Any]]:
+    """Rows of records as columns."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
+    return {
+        name: np.array(column, dtype=dtype) for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
+    }
+
+
 def versions() -> dict[str, str]:
     """What the result was made with."""
     packages = {name: version(name) for name in ("fed-ucbvi", "numpy", "numba", "polars")}
     return {"python": platform.python_version(), **packages}
+
+
+def known(value: Any) -> Any:
+    """NaN, a figure nobody knows (a federation's server has no kernel to score with), as None, which JSON can say."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 @dataclass(frozen=True)
@@ -159,9 +173,9 @@ class Run:
         return np.asarray(np.searchsorted(asked, np.asarray(episodes), side="right"))
 
     def summary(self) -> dict[str, Any]:
-        """The figures of the run, ready for JSON."""
+        """The figures of the run, ready for JSON; None where nobody knows."""
         about = self.about
-        return {
+        figures = {
             "algorithm": about.algorithm,
             "parameters": dict(about.parameters),
             "env": about.environment.get("name", "custom"),
@@ -193,6 +207,7 @@ class Run:
             "wall_seconds": self.wall_seconds,
             "versions": dict(about.versions),
         }
+        return {name: known(figure) for name, figure in figures.items()}
 
     def to_frame(self) -> pl.DataFrame:
         """The records as a Polars frame, one row a round, with the rule by name and running totals."""
@@ -224,11 +239,11 @@ class Run:
                 {
                     "format": FORMAT,
                     "format_version": FORMAT_VERSION,
-                    "about": asdict(self.about),
+                    "about": {name: known(value) for name, value in asdict(self.about).items()},
                     "summary": self.summary(),
                     "complete": self.complete,
                     "wall_seconds": self.wall_seconds,
-                    "value": self.value,
+                    "value": known(self.value),
                     "policy": self.policy.tolist(),
                     "V": self.V.tolist(),
                     "rounds_sha256": hashlib.sha256((draft / ROUNDS).read_bytes()).hexdigest(),
@@ -257,12 +272,13 @@ class Run:
             frame = pl.read_parquet(table)
             about = dict(manifest["about"])
             about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
+            unknown = {name: math.nan for name in ("eps_r", "optimal_value") if about[name] is None}
             run = cls(
-                about=About(**about),
+                about=About(**(about | unknown)),
                 records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
                 policy=np.array(manifest["policy"], dtype=np.int32),
                 V=np.array(manifest["V"], dtype=np.float64),
-                value=float(manifest["value"]),
+                value=math.nan if manifest["value"] is None else float(manifest["value"]),
                 wall_seconds=float(manifest["wall_seconds"]),
                 complete=bool(manifest["complete"]),
             )
@@ -275,15 +291,18 @@ class Run:
 
     def same_outcome(self, other: Run) -> bool:
         """Whether two runs agree in everything but the time they took and what they were made with."""
-        mine, theirs = ({**asdict(run.about), "versions": None} for run in (self, other))
+        mine, theirs = (
+            {name: known(value) for name, value in {**asdict(run.about), "versions": None}.items()}
+            for run in (self, other)
+        )
         return (
             mine == theirs
             and self.complete == other.complete
-            and self.value == other.value
+            and known(self.value) == known(other.value)
             and np.array_equal(self.policy, other.policy)
             and np.array_equal(self.V, other.V)
             and self.records.keys() == other.records.keys()
-            and all(np.array_equal(self.records[name], other.records[name]) for name in self.records)
+            and all(np.array_equal(self.records[name], other.records[name], equal_nan=True) for name in self.records)
         )
 
     def __eq__(self, other: object) -> bool:
@@ -300,8 +319,9 @@ class Run:
     def __repr__(self) -> str:
         about = self.about
         state = "" if self.complete else f", interrupted after {self.episodes_played:,}"
+        regret = "unknown" if math.isnan(self.common_regret) else f"{self.common_regret:,.1f}"
         return (
             f"<Run {about.algorithm} on {about.environment.get('name', 'custom')}: {about.agents} agents, "
-            f"{about.episodes:,} episodes{state}; common regret {self.common_regret:,.1f}, {self.rounds:,} rounds, "
+            f"{about.episodes:,} episodes{state}; common regret {regret}, {self.rounds:,} rounds, "
             f"{(self.bytes_up + self.bytes_down) / 1e6:,.1f} MB>"
         )

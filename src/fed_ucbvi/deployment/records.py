@@ -1,0 +1,116 @@
+"""The records of a run over the network, and the result they make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms import parameters_of
+from fed_ucbvi.algorithms.base import Array
+from fed_ucbvi.communication import Traffic
+from fed_ucbvi.deployment.plan import Plan
+from fed_ucbvi.drivers.base import Stop
+from fed_ucbvi.regret import score_round
+from fed_ucbvi.results.run import About, Run, columns_of
+
+DRIVER = "network"
+
+
+class Records:
+    """One row a round, and the events that were no part of the plan.
+
+    Regret is on record where the server knows the problem: exactly where every agent always starts in one state, and
+    otherwise in expectation over the starts, which the server does not see. Rewards are the nodes' own business.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.rows: list[tuple[float, ...]] = []
+        self.events: list[dict[str, Any]] = []
+        self.played = self.rounds = 0
+        self.regret = 0.0 if plan.federation is not None else math.nan
+        self.seconds = 0.0
+        self.last_asker = -1
+        if plan.federation is not None:
+            self._best = plan.federation.common.solve().V
+            self._everyone = np.arange(plan.federation.agents)
+
+    def add(
+        self, end: Stop, playing: int, policy: IndexArray, requests: list[tuple[int, int]], traffic: Traffic
+    ) -> None:
+        """Note down a finished round, in which ``playing`` agents took part."""
+        action, rule = requests[0] if requests else (-1, -1)
+        regret = self._regret(policy, end.length)
+        row = (self.played, end.length, playing * end.length, regret, math.nan, *end[1:], action, rule, *traffic)
+        self.restore([row])
+
+    def restore(self, rows: list[tuple[float, ...]]) -> None:
+        """Go on after these rows."""
+        for row in rows:
+            self.rows.append(row)
+            start, length, _, regret, _, askers, agent = row[:7]
+            self.played = int(start + length)
+            self.rounds += askers > 0
+            self.regret += regret
+            self.last_asker = int(agent)
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Note down something out of the ordinary."""
+        self.events.append(dict(event))
+
+    def _regret(self, policy: IndexArray, length: int) -> float:
+        federation = self.plan.federation
+        if federation is None:
+            return math.nan
+        common = federation.common
+        starts = federation.initial
+        kernel = common.kernel
+        if (starts.max(axis=1) == 1.0).all():
+            visits: CountArray = np.zeros((federation.agents, federation.horizon, federation.states), dtype=np.int64)
+            visits[:, 0] = length * starts.astype(np.int64)
+            tables = (kernel.successors, kernel.probabilities, common.rewards)
+            regret, _ = score_round(*tables, self._best[0], policy, visits, federation.rewards, self._everyone)
+            return regret
+        gap: FloatArray = self._best[0] - common.evaluate(policy)[0]
+        return float(length * (starts @ gap).mean())
+
+    def result(self, policy: IndexArray, V: FloatArray, *, complete: bool) -> Run:
+        """The run as it stands."""
+        plan, setting, federation = self.plan, self.plan.setting, self.plan.federation
+        common = None if federation is None else federation.common
+        about = About(
+            algorithm=plan.algorithm.name,
+            parameters=parameters_of(plan.algorithm),
+            rules=plan.algorithm.rules,
+            environment={"name": "custom"} if federation is None else dict(federation.description),
+            layout=None if federation is None else federation.layout,
+            agents=setting.agents,
+            states=setting.states,
+            actions=setting.actions,
+            horizon=setting.horizon,
+            episodes=setting.episodes,
+            eps_p=setting.eps_p,
+            eps_r=math.nan if federation is None else federation.eps_r,
+            seed=setting.seed,
+            driver=DRIVER,
+            facts=plan.algorithm.facts(setting),
+            cautions=tuple(plan.algorithm.cautions(setting)),
+            optimal_value=math.nan if common is None else float(common.initial @ self._best[0]),
+        )
+        return Run(
+            about=about,
+            records=self.columns(),
+            policy=policy.copy(),
+            V=V.copy(),
+            value=math.nan if common is None else float(common.initial @ common.evaluate(policy)[0]),
+            wall_seconds=self.seconds,
+            complete=complete,
+        )
+
+    def columns(self) -> dict[str, Array]:
+        """The records so far, by column."""
+        return columns_of(self.rows)
