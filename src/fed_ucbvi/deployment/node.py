@@ -115,7 +115,7 @@ class Node:
             )
         setting = Setting(*sizes, welcome.agents, welcome.episodes, welcome.eps_p, welcome.seed)
         tables = FleetTables(self.agents, own.successors, own.rewards, self.first_agent)
-        self._agents: Any = self._algorithm.new_agents(setting, tables)
+        self.state: Any = self._algorithm.new_agents(setting, tables)
         self._check_consent(setting)
         fleet = Fleet(own.successors, own.probabilities, own.initial, own.horizon, welcome.seed, self.first_agent)
         self._driver = EpisodesDriver(fleet)
@@ -125,12 +125,12 @@ class Node:
             "agents": [self.first_agent, self.agents],
             "problem": self._hosted.digest().hex(),
         }
-        self._generations = Generations(self._agents, identity, self._folder)
+        self._generations = Generations(self.state, identity, self._folder)
 
     def _check_consent(self, setting: Setting) -> None:
         """Refuse to send trajectories unless that was agreed to."""
         query = self._algorithm.query(self._algorithm.new_server(setting), 0)
-        fields = getattr(self._algorithm.report(self._agents, query, 0), "_fields", ())
+        fields = getattr(self._algorithm.report(self.state, query, 0), "_fields", ())
         if TRAJECTORY in fields and not self._trajectories:
             raise InputError(
                 f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, say so "
@@ -163,7 +163,7 @@ class Node:
         """Begin a round from the state after round ``base``, be it for the first time or again."""
         self._generations.return_to(start.base)
         policy = np.ascontiguousarray(start.arrays[0], dtype=np.int32)
-        budgets = self._algorithm.budgets(self._agents, start.arrays)
+        budgets = self._algorithm.budgets(self.state, start.arrays)
         self._round = RoundInPlay(start, policy, budgets)
         self._driver.visits.fill(0)
         self._driver.transitions.fill(0)
@@ -207,7 +207,7 @@ class Node:
         else:
             self._driver.rewind(now.policy, visits, first + length, now.played - length)
         now.played = now.length = length
-        self._algorithm.absorb(self._agents, now.policy, self._driver.transitions, self._driver.visits)
+        self._algorithm.absorb(self.state, now.policy, self._driver.transitions, self._driver.visits)
         self._generations.keep(now.start.round)
 
     def _report(self, query: Query) -> Report:
@@ -215,7 +215,7 @@ class Node:
         now = self._in_play(query.round)
         if now.length is None:
             raise InputError(f"the server asks about round {query.round}, which it has not stopped.")
-        report = self._algorithm.report(self._agents, query.arrays, query.exchange)
+        report = self._algorithm.report(self.state, query.arrays, query.exchange)
         return Report(query.round, query.exchange, tuple(report))
 
     def _end(self, end: End) -> None:

@@ -89,7 +89,7 @@ def open_server(
     check_address(address)
     options = (
         *_KEEP_ALIVE,
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 500 * KEEP_ALIVE_SECONDS),
+        ("grpc.http2.min_ping_interval_without_data_ms", 500 * KEEP_ALIVE_SECONDS),
         ("grpc.max_receive_message_length", most_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", 4),
@@ -118,6 +118,7 @@ def open_channel(address: str, papers: Papers | None, *, server_name: str | None
         *_KEEP_ALIVE,
         ("grpc.max_receive_message_length", MOST_BYTES),
         ("grpc.max_send_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),  # every node a connection of its own
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 5000),
     ]

@@ -72,10 +72,12 @@ class EpisodesDriver:
 
     def _play(self, policy: IndexArray, budgets: CountArray, first: int, most: int, ahead: bool) -> tuple[int, bool]:
         if ahead:
-            return _play_ahead(*self._arguments(policy, budgets, first, most), *(self._cores,))
+            return _play_ahead(*self._arguments(policy, budgets, first, most, self._cores))
         return _play_together(*self._arguments(policy, budgets, first, most))
 
-    def _arguments(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> tuple[Any, ...]:
+    def _arguments(
+        self, policy: IndexArray, budgets: CountArray, first: int, most: int, *more: int
+    ) -> tuple[Any, ...]:
         fleet = self.fleet
         return (
             *self._tables,
@@ -88,6 +90,7 @@ class EpisodesDriver:
             first,
             most,
             *self._counts,
+            *more,
         )
 
 
