@@ -16,7 +16,7 @@ from fed_ucbvi.deployment.ledger import Ledger
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.deployment.serving import Outcome, Service
-from fed_ucbvi.deployment.transport import Papers
+from fed_ucbvi.deployment.transport import Papers, open_stream
 
 UNKNOWN_TO_THE_SERVER = "reward"
 """The one column that only nodes could fill in."""
@@ -82,7 +82,7 @@ class Tap:
     def __init__(self, monkeypatch: Any) -> None:
         self.up: list[bytes] = []
         self.down: list[bytes] = []
-        opened = joining.open_stream
+        opened = open_stream
         tap = self
 
         class Tapped:

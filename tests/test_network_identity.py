@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from network import assert_same, federate, make_nodes
 
 from fed_ucbvi import Federation, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
@@ -20,6 +19,7 @@ from fed_ucbvi.deployment.certificates import make_certificates
 from fed_ucbvi.deployment.plan import Plan, plan_for
 from fed_ucbvi.deployment.transport import Papers
 from fed_ucbvi.simulation import Caution, Simulation
+from network import assert_same, federate, make_nodes
 
 SPLITS = ([8], [4, 4], [1] * 8, [3, 1, 4])
 CASES: dict[str, tuple[str, dict[str, object], int]] = {

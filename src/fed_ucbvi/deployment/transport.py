@@ -87,6 +87,12 @@ def open_server(
 ) -> tuple[Any, int]:
     """A gRPC server that hands every stream to ``session``, not yet started, and its port; no papers: insecure."""
     check_address(address)
+    credentials = None
+    if papers is None:
+        _check_insecure(address)
+    else:
+        authority, certificate, key = papers.read()
+        credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
     options = (
         *_KEEP_ALIVE,
         ("grpc.http2.min_ping_interval_without_data_ms", 500 * KEEP_ALIVE_SECONDS),
@@ -99,13 +105,9 @@ def open_server(
     handler = grpc.stream_stream_rpc_method_handler(session)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
     try:
-        if papers is None:
-            _check_insecure(address)
-            port = server.add_insecure_port(address)
-        else:
-            authority, certificate, key = papers.read()
-            credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
-            port = server.add_secure_port(address, credentials)
+        port = (
+            server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
+        )
     except RuntimeError as error:
         raise InputError(f"cannot listen on {address}: {error}.") from error
     return server, int(port)
