@@ -24,7 +24,7 @@ from fed_ucbvi.command_line.problem_options import (
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm
-    from fed_ucbvi.deployment.plan import Plan, Rules
+    from fed_ucbvi.deployment.plan import Plan
 
 
 def serve(
@@ -73,6 +73,14 @@ def serve(
     algorithm: AlgorithmName = "fed-ucbvi",
     option: AlgorithmOption = None,
     seed: Seed = 0,
+    collection: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="lockstep (all agents stop after the same episode) or live (where the stop reaches them).",
+            rich_help_panel=NETWORK,
+        ),
+    ] = "lockstep",
     deadline: Annotated[
         float, typer.Option(metavar="SECONDS", help="For one answer of a node.", rich_help_panel=FAULTS)
     ] = 60.0,
@@ -136,9 +144,8 @@ def serve(
     rules = Rules(deadline, patience, on_away, on_violation, gathering)
     chosen = make_algorithm(algorithm, algorithm_options(algorithm, {}, option or ()))
     names = None if nodes is None else tuple(part.strip() for part in nodes.split(","))
-    plan = _plan(
-        chosen, env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed=seed, names=names, rules=rules
-    )
+    rest = {"names": names, "rules": rules, "collection": collection}
+    plan = _plan(chosen, env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed, rest)
     ledger = None if checkpoint is None else Ledger(checkpoint)
 
     service: Service | None = None
@@ -191,10 +198,8 @@ def _plan(
     eps_p: float,
     env_seed: int,
     env_option: tuple[str, ...] | list[str],
-    *,
     seed: int,
-    names: tuple[str, ...] | None,
-    rules: Rules,
+    rest: dict[str, Any],
 ) -> Plan:
     """The run, from an environment's name or from sizes alone."""
     from fed_ucbvi.algorithms.base import Setting
@@ -207,11 +212,11 @@ def _plan(
         raise InputError("say either --env NAME (the server scores) or --sizes S,A,H (it knows nothing else).")
     if env is not None:
         federation = build_environment(env, agents, eps_p, env_seed, env_option)
-        return plan_for(algorithm, federation, episodes, seed=seed, names=names, rules=rules)
+        return plan_for(algorithm, federation, episodes, seed=seed, **rest)
     try:
         S, A, H = (int(part) for part in str(sizes).split(","))
         if min(S, A, H) < 1:
             raise ValueError
     except ValueError:
         raise InputError(f"--sizes takes three whole numbers above 0 as S,A,H, got '{sizes}'.") from None
-    return Plan(algorithm, Setting(S, A, H, agents, episodes, check_eps_p(eps_p), seed), names=names, rules=rules)
+    return Plan(algorithm, Setting(S, A, H, agents, episodes, check_eps_p(eps_p), seed), **rest)
