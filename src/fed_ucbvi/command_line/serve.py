@@ -128,6 +128,7 @@ def serve(
     from fed_ucbvi.command_line.parameters import algorithm_options
     from fed_ucbvi.deployment.certificates import revoked_names
     from fed_ucbvi.deployment.ledger import Ledger
+    from fed_ucbvi.deployment.names import check_name
     from fed_ucbvi.deployment.plan import Rules
     from fed_ucbvi.deployment.serving import Service
     from fed_ucbvi.deployment.transport import Papers
@@ -143,7 +144,7 @@ def serve(
             check_apart(out, checkpoint)
     rules = Rules(deadline, patience, on_away, on_violation, gathering)
     chosen = make_algorithm(algorithm, algorithm_options(algorithm, {}, option or ()))
-    names = None if nodes is None else tuple(part.strip() for part in nodes.split(","))
+    names = None if nodes is None else tuple(check_name(part.strip()) for part in nodes.split(","))
     rest = {"names": names, "rules": rules, "collection": collection}
     plan = _plan(chosen, env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed, rest)
     ledger = None if checkpoint is None else Ledger(checkpoint)

@@ -117,7 +117,7 @@ async def _session(node: Node, stream: Any, incarnation: bytes) -> None:
                 answer: Any = node.enter(message)
             else:
                 answer = node.answer(message)
-                heard = True
+            heard = True
         except RefusedError:
             raise
         except OSError as error:
