@@ -72,7 +72,7 @@ def finish_federation(
     checkpoint: Path | None,
     failure: InputError | None,
 ) -> None:
-    """Save and print a run over the network; one that can be gone on with is not saved yet. A failure is told last."""
+    """Save a run over the network, unless it can be gone on with, and print it; a failure is told last."""
     from fed_ucbvi.command_line.outputs import print_json, print_rows, summary_rows
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.results.style import byte_count
