@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: reproduce test lint types check benchmark clean
+.PHONY: reproduce test lint types check benchmark proto clean
 
 reproduce: $(READY)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
@@ -23,6 +23,10 @@ check: test lint types
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/speed.py
+
+proto: $(READY)
+	cd src/fed_ucbvi/deployment && $(abspath $(BIN))/python -m grpc_tools.protoc --proto_path=. \
+		--descriptor_set_out=federation.binpb federation.proto
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"fed-ucbvi needs Python 3.11 or newer; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.12")'

@@ -19,7 +19,7 @@ from fed_ucbvi.drivers.base import Driver, Fleet, Stop
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import Scorer
-from fed_ucbvi.results.run import COLUMNS, About, Run
+from fed_ucbvi.results.run import About, Run, columns_of
 from fed_ucbvi.sampling.distributions import MAX_COUNT
 from fed_ucbvi.sampling.philox import MAX_SEED
 
@@ -165,11 +165,7 @@ class Simulation:
 
     def records(self) -> dict[str, Array]:
         """The records so far, by column."""
-        columns = list(zip(*self.rows, strict=True)) if self.rows else [()] * len(COLUMNS)
-        return {
-            name: np.array(column, dtype=dtype)
-            for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
-        }
+        return columns_of(self.rows)
 
     def result(self) -> Run:
         """The run as it stands."""

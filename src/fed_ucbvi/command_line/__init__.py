@@ -7,9 +7,12 @@ from typing import Annotated
 import typer
 
 from fed_ucbvi._version import __version__
+from fed_ucbvi.command_line.certs import certs
 from fed_ucbvi.command_line.compare import compare
+from fed_ucbvi.command_line.federate import federate
 from fed_ucbvi.command_line.inspect import inspect
 from fed_ucbvi.command_line.interruption import own_process
+from fed_ucbvi.command_line.join import join
 from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.plan import plan
 from fed_ucbvi.command_line.play import play
@@ -17,6 +20,7 @@ from fed_ucbvi.command_line.program import Program
 from fed_ucbvi.command_line.reproduce import reproduce
 from fed_ucbvi.command_line.resume import resume
 from fed_ucbvi.command_line.run import run
+from fed_ucbvi.command_line.serve import serve
 from fed_ucbvi.command_line.show import show
 
 __all__ = ["app", "main"]
@@ -27,7 +31,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, show, play, reproduce, compare, plan, inspect, environments, algorithms):
+COMMANDS = (
+    *(run, resume, show, play),
+    *(reproduce, compare, plan, inspect, environments, algorithms),
+    *(federate, serve, join, certs),
+)
+for command in COMMANDS:
     app.command()(command)
 
 

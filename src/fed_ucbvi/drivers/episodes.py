@@ -11,6 +11,8 @@ after it. Chunks double, so little is played in vain.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fed_ucbvi._compile import compiled, compiled_parallel, prange, threads
@@ -65,8 +67,19 @@ class EpisodesDriver:
                 chunk = min(2 * chunk, self._largest)
         return played
 
+    def rewind(self, policy: IndexArray, budgets: CountArray, first: int, count: int) -> None:
+        """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
+        _take_back(*self._arguments(policy, budgets, first, count))
+
     def _play(self, policy: IndexArray, budgets: CountArray, first: int, most: int, ahead: bool) -> tuple[int, bool]:
-        arguments = (
+        if ahead:
+            return _play_ahead(*self._arguments(policy, budgets, first, most, self._cores))
+        return _play_together(*self._arguments(policy, budgets, first, most))
+
+    def _arguments(
+        self, policy: IndexArray, budgets: CountArray, first: int, most: int, *more: int
+    ) -> tuple[Any, ...]:
+        return (
             *self._tables,
             policy.reshape(-1),
             budgets.reshape(-1),
@@ -75,8 +88,8 @@ class EpisodesDriver:
             first,
             most,
             *self._counts,
+            *more,
         )
-        return _play_ahead(*arguments, self._cores) if ahead else _play_together(*arguments)
 
 
 def cumulative(probabilities: FloatArray) -> FloatArray:
@@ -199,6 +212,42 @@ def _play_together(
         if asked:
             return played + 1, True
     return most, False
+
+
+@compiled
+def _take_back(
+    successors: IndexArray,
+    cumulative_kernel: FloatArray,
+    cumulative_initial: FloatArray,
+    policy: IndexArray,
+    budgets: CountArray,
+    sizes: tuple[int, int, int, int, int],
+    seed: np.uint64,
+    agents: int,
+    first_agent: int,
+    first: int,
+    most: int,
+    transitions: CountArray,
+    visits: CountArray,
+) -> None:
+    """Undo :func:`_play_together`: the same episodes with the sign changed."""
+    for played in range(most):
+        for i in range(agents):
+            _play_episode(
+                successors,
+                cumulative_kernel,
+                cumulative_initial,
+                policy,
+                budgets,
+                sizes,
+                seed,
+                i,
+                first_agent + i,
+                first + played,
+                -1,
+                transitions,
+                visits,
+            )
 
 
 @compiled_parallel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -52,6 +52,14 @@ played most; ``agent_episodes`` adds up all agents' (M times the length where th
 ``reward`` are sums over its episodes, averaged over agents; ``value`` is what its policy is worth in one episode,
 in the agents' own MDPs and averaged over them; who asked is -1 in a round cut short; ``rule`` is an index into the
 algorithm's rules."""
+
+
+def columns_of(rows: Sequence[tuple[float, ...]]) -> dict[str, npt.NDArray[Any]]:
+    """Rows of records as columns."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
+    return {
+        name: np.array(column, dtype=dtype) for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
+    }
 
 
 def versions() -> dict[str, str]:

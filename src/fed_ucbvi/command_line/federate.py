@@ -1,0 +1,88 @@
+"""``fed-ucbvi federate``: a whole federation on this machine, every party a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.shared_options import (
+    NETWORK,
+    OUTPUT,
+    PROBLEM,
+    AlgorithmName,
+    AlgorithmOption,
+    EnvOption,
+    EnvSeed,
+    Episodes,
+    EpsP,
+    Json,
+    Out,
+    Overwrite,
+    Quiet,
+    Seed,
+)
+
+
+def federate(
+    nodes: Annotated[
+        int, typer.Option(parser=whole_number, metavar="N", help="Nodes, each a process.", rich_help_panel=NETWORK)
+    ] = 4,
+    agents: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="M",
+            help="Agents on all of them; by default one each.",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = None,
+    env: Annotated[
+        str, typer.Option(metavar="NAME", help="See 'fed-ucbvi environments'.", rich_help_panel=PROBLEM)
+    ] = "gridworld",
+    episodes: Episodes = 30_000,
+    eps_p: EpsP = 0.0,
+    env_seed: EnvSeed = 0,
+    env_option: EnvOption = None,
+    algorithm: AlgorithmName = "fed-ucbvi",
+    option: AlgorithmOption = None,
+    seed: Seed = 0,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep certificates, checkpoint and states here; the same command goes on from there.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Start a server and nodes on this machine, with certificates made for the occasion, and show the run."""
+    from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.deployment.local import run_locally, work_folder
+
+    problem = ["--env", env, "--eps-p", repr(eps_p), "--env-seed", str(env_seed)]
+    for text in env_option or ():
+        problem += ["--env-option", text]
+    rest = ["--episodes", str(episodes), "--algorithm", algorithm, "--seed", str(seed)]
+    for text in option or ():
+        rest += ["--option", text]
+    if out is not None:
+        rest += ["--out", str(out)]
+    for flag, wanted in (("--overwrite", overwrite), ("--json", as_json), ("--quiet", quiet)):
+        rest += [flag] if wanted else []
+    with interruptible(), work_folder(folder) as place:
+        code = run_locally(
+            place,
+            agents=nodes if agents is None else agents,
+            nodes=nodes,
+            server_arguments=[*problem, *rest],
+            node_arguments=[*problem, "--send-trajectories"],
+        )
+    if code:
+        raise typer.Exit(code)

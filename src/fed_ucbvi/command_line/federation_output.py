@@ -1,0 +1,99 @@
+"""What a federation's server shows while it runs and prints when it is over."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fed_ucbvi.errors import InputError
+
+if TYPE_CHECKING:
+    from fed_ucbvi.deployment.coordinator import Coordinator
+    from fed_ucbvi.deployment.serving import Outcome
+
+SECONDS_BETWEEN = 0.2
+
+
+@contextmanager
+def show_federation(*, quiet: bool) -> Iterator[Callable[[Coordinator], None]]:
+    """A function to call after every round: on a terminal it keeps one line up to date, with nodes' news above."""
+    logging.basicConfig(format="%(message)s", level=logging.WARNING if quiet else logging.INFO)
+    if quiet or not sys.stderr.isatty():
+        yield lambda run: None
+        return
+    from rich.console import Console
+    from rich.logging import RichHandler
+    from rich.status import Status
+
+    from fed_ucbvi.results.style import byte_count
+
+    console = Console(stderr=True)
+    root = logging.getLogger()
+    root.handlers[:] = [RichHandler(console=console, show_path=False, show_level=False)]
+    due = 0.0
+    with Status("waiting for nodes", console=console) as status:
+
+        def report(run: Coordinator) -> None:
+            nonlocal due
+            now = time.monotonic()
+            if now < due:
+                return
+            due = now + SECONDS_BETWEEN
+            records, setting, wire = run.records, run.plan.setting, run.hub.wire
+            asker = f"agent {records.last_asker} asked" if records.last_asker >= 0 else "nobody asked"
+            status.update(
+                f"{run.hub.connected} nodes, round {run.round:,}, {records.played:,} of {setting.episodes:,} "
+                f"episodes, {byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down; {asker}"
+            )
+
+        yield report
+
+
+def federation_summary(outcome: Outcome) -> dict[str, Any]:
+    """The figures of the run, with what really crossed the line and what went wrong."""
+    return {**outcome.run.summary(), "wire": asdict(outcome.wire), "events": outcome.events}
+
+
+def finish_federation(
+    outcome: Outcome,
+    *,
+    out: Path | None,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
+    checkpoint: Path | None,
+    failure: InputError | None,
+) -> None:
+    """Save a run over the network, unless it can be gone on with, and print it; a failure is told last."""
+    from fed_ucbvi.command_line.outputs import print_json, print_rows, summary_rows
+    from fed_ucbvi.command_line.program import INTERRUPTED
+    from fed_ucbvi.results.style import byte_count
+
+    run = outcome.run
+    saved = out is not None and (run.complete or checkpoint is None)
+    if out is not None and saved:
+        run.save(out, overwrite=overwrite)
+    if as_json:
+        print_json(federation_summary(outcome))
+    elif not quiet:
+        title, rows = summary_rows(run)
+        wire = outcome.wire
+        rows.append(("on the wire", f"{byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down"))
+        rows.extend(("event", f"round {e['round']}, {e['node']}: {e['what']} -> {e['done']}") for e in outcome.events)
+        if saved:
+            rows.append(("saved to", str(out)))
+        print_rows(title, rows)
+    if failure is not None:
+        raise failure
+    if not run.complete:
+        again = "" if checkpoint is None else f"; start the same command again to go on from {checkpoint}"
+        typer.echo(f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes{again}", err=True)
+        raise typer.Exit(INTERRUPTED)

@@ -1,0 +1,121 @@
+"""``fed-ucbvi join``: a node of a federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.shared_options import (
+    NETWORK,
+    OUTPUT,
+    PROBLEM,
+    Certificates,
+    EnvOption,
+    EnvSeed,
+    EpsP,
+    Insecure,
+    Json,
+)
+
+if TYPE_CHECKING:
+    from fed_ucbvi.problem.federation import Federation
+
+
+def join(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server.")],
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="This node; its certificate bears the name.", rich_help_panel=NETWORK)
+    ],
+    certs: Certificates = None,
+    server_name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="In the server's certificate, if not HOST.", rich_help_panel=NETWORK),
+    ] = None,
+    insecure: Insecure = False,
+    patience: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="How long to look for a server that is away.", rich_help_panel=NETWORK),
+    ] = 600.0,
+    env: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|FILE|MODULE:FUNCTION",
+            help="An environment by name, a saved federation (.npz), or a function of M that gives MDPs.",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = "gridworld",
+    agents: Annotated[
+        int, typer.Option(parser=whole_number, metavar="N", help="Agents on this node.", rich_help_panel=PROBLEM)
+    ] = 1,
+    first_agent: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number, metavar="I", help="Number of the first of them, from 0.", rich_help_panel=PROBLEM
+        ),
+    ] = 0,
+    eps_p: EpsP = 0.0,
+    env_seed: EnvSeed = 0,
+    env_option: EnvOption = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep this node's counters here; without it a killed node cannot come back.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    send_trajectories: Annotated[
+        bool,
+        typer.Option(
+            "--send-trajectories", help="Agree to algorithms that send trajectories.", rich_help_panel=OUTPUT
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Join a federation with one or more agents and take part until the run is over."""
+    import asyncio
+    import logging
+
+    from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.command_line.outputs import print_json
+    from fed_ucbvi.command_line.parameters import build_environment
+    from fed_ucbvi.command_line.program import INTERRUPTED
+    from fed_ucbvi.deployment.joining import take_part
+    from fed_ucbvi.deployment.node import Node
+    from fed_ucbvi.deployment.problems import from_file, from_function
+    from fed_ucbvi.deployment.transport import Papers
+    from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
+
+    if insecure == (certs is not None):
+        raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
+    check_positive_integer("--agents", agents)
+    check_integer("--first-agent", first_agent)
+    options = env_option or ()
+    if ":" in env:
+        source = from_function(env)
+    elif env.endswith(".npz"):
+        source = from_file(Path(env))
+    else:
+        build_environment(env, first_agent + agents, eps_p, env_seed, options)
+
+        def source(M: int) -> Federation:
+            return build_environment(env, M, eps_p, env_seed, options)
+
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    node = Node(name, source, first_agent, agents, state, trajectories=send_trajectories)
+    papers = None if certs is None else Papers.of(certs, name)
+    try:
+        with interruptible():
+            asyncio.run(take_part(node, address, papers, server_name=server_name, patience=patience))
+    except KeyboardInterrupt:
+        again = "" if state is None else "; start the same command again to come back"
+        typer.echo(f"{name}: interrupted after {node.rounds:,} rounds{again}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    summary = {"node": name, "run": node.run, "agents": [first_agent, agents], "rounds": node.rounds}
+    if as_json:
+        print_json(summary)
+    else:
+        typer.echo(f"{name}: took part in run {node.run} to its end, {node.rounds:,} rounds")

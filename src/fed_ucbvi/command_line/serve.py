@@ -1,0 +1,221 @@
+"""``fed-ucbvi serve``: the central server of a federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.shared_options import (
+    FAULTS,
+    NETWORK,
+    PROBLEM,
+    AlgorithmName,
+    AlgorithmOption,
+    Certificates,
+    EnvOption,
+    EnvSeed,
+    Episodes,
+    EpsP,
+    Insecure,
+    Json,
+    Out,
+    Overwrite,
+    Quiet,
+    Seed,
+)
+
+if TYPE_CHECKING:
+    from fed_ucbvi.algorithms.base import Algorithm
+    from fed_ucbvi.deployment.plan import Plan
+
+
+def serve(
+    listen: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.", rich_help_panel=NETWORK),
+    ] = "127.0.0.1:50051",
+    port_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the port here once it is open.", rich_help_panel=NETWORK),
+    ] = None,
+    certs: Certificates = None,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="The server's certificate in it.", rich_help_panel=NETWORK)
+    ] = "server",
+    insecure: Insecure = False,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...", help="Nodes that may take part; by default all certified.", rich_help_panel=NETWORK
+        ),
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The environment, if the server may know it; then it scores.",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = None,
+    sizes: Annotated[
+        str | None, typer.Option(metavar="S,A,H", help="Or just the sizes of the problem.", rich_help_panel=PROBLEM)
+    ] = None,
+    agents: Annotated[
+        int, typer.Option(parser=whole_number, metavar="M", help="Agents on all nodes.", rich_help_panel=PROBLEM)
+    ] = 4,
+    episodes: Episodes = 30_000,
+    eps_p: EpsP = 0.0,
+    env_seed: EnvSeed = 0,
+    env_option: EnvOption = None,
+    algorithm: AlgorithmName = "fed-ucbvi",
+    option: AlgorithmOption = None,
+    seed: Seed = 0,
+    collection: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="lockstep (all agents stop after the same episode) or live (where the stop reaches them).",
+            rich_help_panel=NETWORK,
+        ),
+    ] = "lockstep",
+    deadline: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For one answer of a node.", rich_help_panel=FAULTS)
+    ] = 60.0,
+    patience: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For a node that is away.", rich_help_panel=FAULTS)
+    ] = 600.0,
+    gathering: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For all nodes to come at first.", rich_help_panel=FAULTS)
+    ] = 3600.0,
+    on_away: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY",
+            help="wait (then stop), last (go on with its last report) or exclude.",
+            rich_help_panel=FAULTS,
+        ),
+    ] = "wait",
+    on_violation: Annotated[
+        str, typer.Option(metavar="POLICY", help="stop the run or drop the node.", rich_help_panel=FAULTS)
+    ] = "stop",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep every finished round here; go on from it if it is there.",
+            rich_help_panel=FAULTS,
+        ),
+    ] = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Serve a federation: wait for nodes that bring all M agents, then run to the end."""
+    import asyncio
+
+    from fed_ucbvi.algorithms import make_algorithm
+    from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
+    from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.command_line.outputs import check_apart, check_out, warn
+    from fed_ucbvi.command_line.parameters import algorithm_options
+    from fed_ucbvi.deployment.certificates import revoked_names
+    from fed_ucbvi.deployment.ledger import Ledger
+    from fed_ucbvi.deployment.names import check_name
+    from fed_ucbvi.deployment.plan import Rules
+    from fed_ucbvi.deployment.serving import Service
+    from fed_ucbvi.deployment.transport import Papers
+    from fed_ucbvi.errors import InputError
+    from fed_ucbvi.files import new_file
+    from fed_ucbvi.results.run import FORMAT
+
+    if insecure == (certs is not None):
+        raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
+    if out is not None:
+        check_out(out, overwrite=overwrite, kind=FORMAT)
+        if checkpoint is not None:
+            check_apart(out, checkpoint)
+    rules = Rules(deadline, patience, on_away, on_violation, gathering)
+    chosen = make_algorithm(algorithm, algorithm_options(algorithm, {}, option or ()))
+    names = None if nodes is None else tuple(check_name(part.strip()) for part in nodes.split(","))
+    rest = {"names": names, "rules": rules, "collection": collection}
+    plan = _plan(chosen, env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed, rest)
+    for text in chosen.cautions(plan.setting):
+        warn(text)
+    ledger = None if checkpoint is None else Ledger(checkpoint)
+
+    service: Service | None = None
+
+    async def work() -> None:
+        nonlocal service
+        with show_federation(quiet=quiet) as report:
+            service = Service(
+                plan if ledger is None else ledger.adopt(plan),
+                listen,
+                None if certs is None else Papers.of(certs, name),
+                ledger=ledger,
+                revoked=tuple if certs is None else (lambda: revoked_names(certs)),
+                report=report,
+            )
+            if port_file is not None:
+                with new_file(port_file) as draft:
+                    draft.write_text(f"{service.port}\n", encoding="utf-8")
+            typer.echo(f"listening on port {service.port} for {agents} agents; run {service.plan.run}", err=True)
+            await service.run()
+
+    with interruptible() as interruption:
+        failure: InputError | None = None
+        try:
+            asyncio.run(work())
+        except KeyboardInterrupt:
+            pass
+        except InputError as error:
+            failure = error
+        interruption.saving()
+        if service is None:
+            raise failure or KeyboardInterrupt
+        finish_federation(
+            service.outcome(),
+            out=out,
+            overwrite=overwrite,
+            as_json=as_json,
+            quiet=quiet,
+            checkpoint=checkpoint,
+            failure=failure,
+        )
+
+
+def _plan(
+    algorithm: Algorithm[Any, Any],
+    env: str | None,
+    sizes: str | None,
+    agents: int,
+    episodes: int,
+    eps_p: float,
+    env_seed: int,
+    env_option: tuple[str, ...] | list[str],
+    seed: int,
+    rest: dict[str, Any],
+) -> Plan:
+    """The run, from an environment's name or from sizes alone."""
+    from fed_ucbvi.algorithms.base import Setting
+    from fed_ucbvi.command_line.parameters import build_environment
+    from fed_ucbvi.deployment.plan import Plan, plan_for
+    from fed_ucbvi.errors import InputError
+    from fed_ucbvi.problem.federation import check_eps_p
+
+    if (env is None) == (sizes is None):
+        raise InputError("say either --env NAME (the server scores) or --sizes S,A,H (it knows nothing else).")
+    if env is not None:
+        federation = build_environment(env, agents, eps_p, env_seed, env_option)
+        return plan_for(algorithm, federation, episodes, seed=seed, **rest)
+    try:
+        S, A, H = (int(part) for part in str(sizes).split(","))
+        if min(S, A, H) < 1:
+            raise ValueError
+    except ValueError:
+        raise InputError(f"--sizes takes three whole numbers above 0 as S,A,H, got '{sizes}'.") from None
+    return Plan(algorithm, Setting(S, A, H, agents, episodes, check_eps_p(eps_p), seed), **rest)

@@ -1,0 +1,62 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fed_ucbvi.command_line.parameters import whole_number
+
+PROBLEM, ALGORITHM, NETWORK, FAULTS, OUTPUT = (
+    "The problem",
+    "The algorithm",
+    "The network",
+    "When things go wrong",
+    "Running and results",
+)
+
+Episodes = Annotated[
+    int, typer.Option(parser=whole_number, metavar="T", help="Episodes per agent.", rich_help_panel=PROBLEM)
+]
+EpsP = Annotated[float, typer.Option(metavar="X", help="Heterogeneity, from 0 to below 1.", rich_help_panel=PROBLEM)]
+EnvSeed = Annotated[
+    int, typer.Option(parser=whole_number, metavar="N", help="Seed of the agents' kernels.", rich_help_panel=PROBLEM)
+]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=JSON",
+        help="An option of the environment, as rows=5; may be repeated.",
+        rich_help_panel=PROBLEM,
+        show_default=False,
+    ),
+]
+AlgorithmName = Annotated[
+    str, typer.Option(metavar="NAME", help="See 'fed-ucbvi algorithms'.", rich_help_panel=ALGORITHM)
+]
+AlgorithmOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="A parameter of the algorithm, as synchronisation=local; may be repeated.",
+        rich_help_panel=ALGORITHM,
+        show_default=False,
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(parser=whole_number, metavar="N", help="Seed of the run.", rich_help_panel=ALGORITHM)
+]
+
+Certificates = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder with certificates ('fed-ucbvi certs').", rich_help_panel=NETWORK),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="No TLS; on this machine only.", rich_help_panel=NETWORK)]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to save the run in.", rich_help_panel=OUTPUT)]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=OUTPUT)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.", rich_help_panel=OUTPUT)]

@@ -1,0 +1,131 @@
+"""A node's side of the wire: connect, say hello, answer, and come back when the connection is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import time
+from typing import Any
+
+from fed_ucbvi._version import __version__
+from fed_ucbvi.deployment.arrays import WireError
+from fed_ucbvi.deployment.links import BROKEN
+from fed_ucbvi.deployment.messages import PROTOCOL, Fault, Hello, Refusal, Welcome, decode_down, encode
+from fed_ucbvi.deployment.names import check_name
+from fed_ucbvi.deployment.node import Node
+from fed_ucbvi.deployment.packages import needed
+from fed_ucbvi.deployment.transport import Papers, open_channel, open_stream
+from fed_ucbvi.errors import InputError
+
+with needed("grpcio"):
+    import grpc  # type: ignore[import-untyped]
+
+log = logging.getLogger("fed_ucbvi.federation")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+"""Seconds between attempts to connect: doubled every time, with some chance in it."""
+
+
+class RefusedError(InputError):
+    """The server does not want this node."""
+
+
+class _StreamEndedError(Exception):
+    """The stream ended; try again. ``served`` says whether the server had work for this node before."""
+
+    def __init__(self, reason: str, *, served: bool = False) -> None:
+        super().__init__(reason)
+        self.served = served
+
+
+async def take_part(
+    node: Node,
+    address: str,
+    papers: Papers | None,
+    *,
+    server_name: str | None = None,
+    patience: float = 600.0,
+) -> None:
+    """Take part in the run at ``HOST:PORT`` until it is over.
+
+    Args:
+        node: the node.
+        address: of the server.
+        papers: the node's certificate; none: insecure, on this machine only.
+        server_name: the name in the server's certificate, if it is not the host.
+        patience: seconds to go on trying while the server cannot be reached.
+
+    Raises:
+        InputError: if the server turns the node away, or stays away too long.
+    """
+    check_name(node.name)
+    incarnation = secrets.token_bytes(16)
+    pause, alone_since = FIRST_PAUSE, time.monotonic()
+    while not node.finished:
+        channel = open_channel(address, papers, server_name=server_name)
+        try:
+            await _session(node, open_stream(channel), incarnation)
+        except (_StreamEndedError, *BROKEN) as error:
+            reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            if isinstance(error, _StreamEndedError) and error.served:
+                pause, alone_since = FIRST_PAUSE, time.monotonic()
+            if time.monotonic() - alone_since > patience:
+                raise InputError(f"no connection to {address} for {patience:g} s: {reason}.") from error
+            log.warning("%s: %s; next attempt in %.1f s", node.name, reason, pause)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE)
+        finally:
+            await channel.close()
+
+
+async def _read_playing(node: Node, stream: Any) -> Any:
+    """Play on, episode by episode, until the node has something to say or the server has."""
+    reading = asyncio.ensure_future(stream.read())
+    try:
+        while node.playing and not reading.done():
+            played = node.play_on()
+            if played is not None:
+                await stream.write(encode(played))
+            await asyncio.sleep(0)
+        return await reading
+    finally:
+        reading.cancel()
+
+
+async def _session(node: Node, stream: Any, incarnation: bytes) -> None:
+    """One stream from hello to its end; raises :class:`_StreamEndedError` unless the run is over."""
+    run = node.run
+    hello = Hello(PROTOCOL, __version__, node.name, incarnation, node.first_agent, node.agents, run)
+    await stream.write(encode(hello))
+    heard = False
+    while not node.finished:
+        data = await (_read_playing(node, stream) if node.playing else stream.read())
+        if data is grpc.aio.EOF:
+            status = await stream.details()
+            raise _StreamEndedError(status or "the server has closed the stream", served=heard)
+        try:
+            message = decode_down(data)
+            if isinstance(message, Refusal):
+                if message.retry:
+                    raise _StreamEndedError(message.reason)
+                raise RefusedError(f"the server turned '{node.name}' away: {message.reason}.")
+            if isinstance(message, Welcome):
+                if message.protocol != PROTOCOL:
+                    raise InputError(f"the server speaks protocol {message.protocol}, this node {PROTOCOL}.")
+                answer: Any = node.enter(message)
+            else:
+                answer = node.answer(message)
+            heard = True
+        except RefusedError:
+            raise
+        except OSError as error:
+            await stream.write(encode(Fault(f"cannot keep its state: {error}")))
+            raise _StreamEndedError(f"cannot keep the state: {error}") from error
+        except (WireError, InputError) as error:
+            await stream.write(encode(Fault(str(error))))
+            await stream.done_writing()
+            raise InputError(str(error)) from error
+        if answer is not None:
+            await stream.write(encode(answer))

@@ -1,0 +1,216 @@
+"""The messages of the federation as plain values, and their way to bytes and back.
+
+Down (server to node): :class:`Welcome`, :class:`Refusal`, :class:`Start`, :class:`Continue`, :class:`Stop`,
+:class:`Query`, :class:`End`. Up (node to server): :class:`Hello`, :class:`Ready`, :class:`Played`, :class:`Report`,
+:class:`Fault`. What they say is written in ``federation.proto``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from fed_ucbvi.algorithms.base import Array
+from fed_ucbvi.deployment.arrays import WireError, pack, unpack
+from fed_ucbvi.deployment.schema import CLASSES, DecodeError
+
+PROTOCOL = 1
+"""Server and nodes must speak the same version."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Who is there."""
+
+    protocol: int
+    version: str
+    node: str
+    incarnation: bytes
+    first_agent: int
+    agents: int
+    run: str
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """What everyone knows before the run."""
+
+    protocol: int
+    version: str
+    run: str
+    algorithm: str
+    parameters: str
+    states: int
+    actions: int
+    horizon: int
+    agents: int
+    episodes: int
+    eps_p: float
+    seed: int
+    collection: str
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The sizes of the node's problem, its digest, and after which rounds the node can go on."""
+
+    states: int
+    actions: int
+    horizon: int
+    digest: bytes
+    rounds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The stream ends here, and why."""
+
+    reason: str
+    retry: bool
+
+
+@dataclass(frozen=True)
+class Start:
+    """The broadcast of a round; play at most ``chunk`` episodes from number ``first`` on."""
+
+    round: int
+    base: int
+    first: int
+    most: int
+    chunk: int
+    arrays: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Continue:
+    """Play on until ``chunk`` episodes of the round are played."""
+
+    round: int
+    chunk: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """An agent asks for synchronisation."""
+
+    agent: int
+    step: int
+    state: int
+    action: int
+    rule: int
+
+
+@dataclass(frozen=True)
+class Played:
+    """Episodes played of the round, and who asked after the last of them."""
+
+    round: int
+    played: int
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The round has ``length`` episodes."""
+
+    round: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Query:
+    """One exchange of the synchronisation."""
+
+    round: int
+    exchange: int
+    arrays: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Its answer, one row an agent."""
+
+    round: int
+    exchange: int
+    arrays: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The node cannot go on, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class End:
+    """Training is over, after so many rounds and episodes."""
+
+    round: int
+    episodes: int
+
+
+Up = Hello | Ready | Played | Report | Fault
+Down = Welcome | Refusal | Start | Continue | Stop | Query | End
+
+_UP: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Hello, Ready, Played, Report, Fault)}
+_DOWN: dict[str, type[Any]] = {
+    kind.__name__.lower(): kind for kind in (Welcome, Refusal, Start, Continue, Stop, Query, End)
+}
+_FIELDS = {
+    kind: tuple(field.name for field in dataclasses.fields(kind))
+    for kind in (*_UP.values(), *_DOWN.values(), Request)
+}
+_REQUEST = _FIELDS[Request]
+
+
+def encode(message: Up | Down) -> bytes:
+    """A message as bytes."""
+    kind = type(message)
+    name = kind.__name__
+    content = {field: getattr(message, field) for field in _FIELDS[kind]}
+    if "arrays" in content:
+        content["arrays"] = [pack(array) for array in content["arrays"]]
+    elif kind is Played:
+        content["requests"] = [
+            CLASSES["Request"](**{field: getattr(request, field) for field in _REQUEST})
+            for request in content["requests"]
+        ]
+    side = "Up" if name.lower() in _UP else "Down"
+    data: bytes = CLASSES[side](**{name.lower(): CLASSES[name](**content)}).SerializeToString()
+    return data
+
+
+def decode_up(data: bytes) -> Up:
+    """A node's message from bytes; raises :class:`WireError` where they are none."""
+    message: Up = _decode("Up", _UP, data)
+    return message
+
+
+def decode_down(data: bytes) -> Down:
+    """The server's message from bytes; raises :class:`WireError` where they are none."""
+    message: Down = _decode("Down", _DOWN, data)
+    return message
+
+
+def _decode(side: str, kinds: dict[str, type[Any]], data: bytes) -> Any:
+    try:
+        envelope = CLASSES[side].FromString(data)
+    except DecodeError as error:
+        raise WireError(f"{len(data)} bytes that are no message of this protocol.") from error
+    name = envelope.WhichOneof("kind")
+    if name is None:
+        raise WireError(f"a message of no known kind ({len(data)} bytes).")
+    kind, content = kinds[name], getattr(envelope, name)
+    values = {}
+    for field in _FIELDS[kind]:
+        value = getattr(content, field)
+        if field == "arrays":
+            value = tuple(unpack(array) for array in value)
+        elif field == "requests":
+            value = tuple(Request(*(getattr(request, part) for part in _REQUEST)) for request in value)
+        elif field == "rounds":
+            value = tuple(value)
+        values[field] = value
+    return kind(**values)

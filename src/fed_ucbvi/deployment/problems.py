@@ -1,0 +1,99 @@
+"""What a node knows and nobody else: the MDPs of its own agents."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fed_ucbvi.checkpoint import read_federation
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.files import reading
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.mdp import MDP
+
+Source = Callable[[int], Federation]
+"""The problem of a federation of M agents, or, if it has fewer, of the node's own agents."""
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A node's agents and their MDPs.
+
+    ``federation`` holds these agents only; what it says of the common MDP is not used.
+    """
+
+    federation: Federation
+    first_agent: int
+
+    @property
+    def agents(self) -> int:
+        """How many agents the node hosts."""
+        return self.federation.agents
+
+    def digest(self) -> bytes:
+        """A fingerprint of the agents' MDPs, by which the server knows that a node comes back with the same."""
+        own = self.federation
+        sha = hashlib.sha256(f"{own.states} {own.actions} {own.horizon} {self.first_agent}".encode())
+        for array in (own.successors, own.probabilities, own.rewards, own.initial):
+            sha.update(f"{array.dtype.str} {array.shape}".encode())
+            sha.update(np.ascontiguousarray(array).tobytes())
+        return sha.digest()
+
+
+def host(federation: Federation, first_agent: int, agents: int) -> Hosted:
+    """Agents ``first_agent, ...`` of a federation of all M, or all agents of one that has just so many."""
+    if federation.liars is not None:
+        raise InputError("agents that lie know the reports of others; they live in simulations only.")
+    if federation.agents == agents:
+        part = slice(0, agents)
+    elif federation.agents >= first_agent + agents:
+        part = slice(first_agent, first_agent + agents)
+    else:
+        raise InputError(
+            f"the problem has {federation.agents} agents; agents {first_agent} to {first_agent + agents - 1} need "
+            f"{first_agent + agents}, or {agents} if it holds the node's own alone."
+        )
+    rewards = federation.rewards if federation.rewards.shape[0] == 1 else federation.rewards[part]
+    own = replace(
+        federation, probabilities=federation.probabilities[part], rewards=rewards, initial=federation.initial[part]
+    )
+    return Hosted(own, first_agent)
+
+
+def from_file(path: Path) -> Source:
+    """A federation that :func:`~fed_ucbvi.checkpoint.write_federation` saved."""
+    if not path.is_file():
+        raise InputError(f"{path} is not a file; a federation is saved as one .npz file.")
+    with reading(path):
+        federation = read_federation(path)
+    return lambda agents: federation
+
+
+def from_function(name: str) -> Source:
+    """``module:function``, called with the number of agents M; it gives a federation or a list of MDPs."""
+    module_name, _, function_name = name.partition(":")
+    if not module_name or not function_name:
+        raise InputError(f"'{name}' is not of the form module:function.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"cannot load {name}: {error}.") from error
+
+    def build(agents: int) -> Federation:
+        built: Federation | MDP | Sequence[MDP] = function(agents)
+        if isinstance(built, Federation):
+            return built
+        mdps = [built] if isinstance(built, MDP) else list(built)
+        if not mdps or not all(isinstance(mdp, MDP) for mdp in mdps):
+            raise InputError(f"{name} must give a Federation or a list of MDPs, got {type(built).__name__}.")
+        return Federation.from_mdps(mdps, reference="mean")
+
+    return build

@@ -1,0 +1,105 @@
+"""A federation inside one process: a server and its nodes on one event loop, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi import Federation, Run
+from fed_ucbvi.deployment import joining
+from fed_ucbvi.deployment.joining import take_part
+from fed_ucbvi.deployment.ledger import Ledger
+from fed_ucbvi.deployment.node import Node
+from fed_ucbvi.deployment.plan import Plan
+from fed_ucbvi.deployment.serving import Outcome, Service
+from fed_ucbvi.deployment.transport import Papers, open_stream
+
+UNKNOWN_TO_THE_SERVER = "reward"
+"""The one column that only nodes could fill in."""
+
+
+def make_nodes(
+    federation: Federation, split: Sequence[int], folder: Path | None = None, *, trajectories: bool = True
+) -> list[Node]:
+    """Nodes ``node-0``, ``node-1``, ... that host so many agents each."""
+    nodes, first = [], 0
+    for number, agents in enumerate(split):
+        name = f"node-{number}"
+        state = None if folder is None else folder / name
+        nodes.append(Node(name, lambda M: federation, first, agents, state, trajectories=trajectories))
+        first += agents
+    return nodes
+
+
+async def federate_async(
+    plan: Plan, nodes: Sequence[Node], papers: Callable[[str], Papers] | None = None, ledger: Ledger | None = None
+) -> Outcome:
+    """Run to the end."""
+    service = Service(plan, "127.0.0.1:0", None if papers is None else papers("server"), ledger=ledger)
+    address = f"127.0.0.1:{service.port}"
+    tasks = [
+        asyncio.ensure_future(take_part(node, address, None if papers is None else papers(node.name)))
+        for node in nodes
+    ]
+    try:
+        outcome = await service.run()
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return outcome
+
+
+def federate(
+    plan: Plan, nodes: Sequence[Node], papers: Callable[[str], Papers] | None = None, ledger: Ledger | None = None
+) -> Outcome:
+    """Run to the end, in two minutes at most."""
+    return asyncio.run(asyncio.wait_for(federate_async(plan, nodes, papers, ledger), 120))
+
+
+def assert_same(run: Run, expected: Run, *, regret: bool = True) -> None:
+    """Equal policies, values, rounds, counts, bytes and, where all start in one state, regret, bit for bit."""
+    assert np.array_equal(run.policy, expected.policy)
+    assert np.array_equal(run.V, expected.V)
+    assert run.complete
+    assert expected.complete
+    assert run.value == expected.value
+    assert run.records.keys() == expected.records.keys()
+    for name, column in expected.records.items():
+        if name == UNKNOWN_TO_THE_SERVER:
+            assert np.isnan(run.records[name]).all()
+        elif name != "regret" or regret:
+            assert np.array_equal(run.records[name], column), name
+
+
+class Tap:
+    """Listens to every stream that nodes open: what goes up and what comes down, in order, by node."""
+
+    def __init__(self, monkeypatch: Any) -> None:
+        self.up: list[bytes] = []
+        self.down: list[bytes] = []
+        opened = open_stream
+        tap = self
+
+        class Tapped:
+            def __init__(self, channel: Any) -> None:
+                self._stream = opened(channel)
+
+            async def write(self, data: bytes) -> None:
+                tap.up.append(data)
+                await self._stream.write(data)
+
+            async def read(self) -> Any:
+                data = await self._stream.read()
+                if isinstance(data, bytes):
+                    tap.down.append(data)
+                return data
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._stream, name)
+
+        monkeypatch.setattr(joining, "open_stream", Tapped)
