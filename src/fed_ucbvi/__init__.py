@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from fed_ucbvi.problem.mdp import MDP
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.simulation import Caution, Interrupted, run
+    from fed_ucbvi.sweeps.execution import run_sweep
+    from fed_ucbvi.sweeps.specification import Sweep
+    from fed_ucbvi.sweeps.store import load_runs
 
 _HOME = {
     "MDP": "problem.mdp",
@@ -50,11 +53,14 @@ _HOME = {
     "Interrupted": "simulation",
     "Kernel": "problem.kernel",
     "Run": "results.run",
+    "Sweep": "sweeps.specification",
     "UCBAdvantage": "algorithms.ucb_advantage",
     "gridworld": "environments.gridworld",
+    "load_runs": "sweeps.store",
     "make_environment": "environments",
     "resume": "checkpoint",
     "run": "simulation",
+    "run_sweep": "sweeps.execution",
     "synthetic": "environments.synthetic",
 }
 
@@ -75,12 +81,15 @@ __all__ = [
     "Interrupted",
     "Kernel",
     "Run",
+    "Sweep",
     "UCBAdvantage",
     "__version__",
     "gridworld",
+    "load_runs",
     "make_environment",
     "resume",
     "run",
+    "run_sweep",
     "synthetic",
 ]
 

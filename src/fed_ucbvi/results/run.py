@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,7 +18,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.files import new_file, new_folder, read_manifest, reading, write_manifest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 FORMAT = "fed-ucbvi/run"
 FORMAT_VERSION = 1
 ROUNDS = "rounds.parquet"
+MANIFEST_KEY, CHECKSUM_KEY = "fed-ucbvi", "fed-ucbvi-checksum"
+"""Where a run in one file keeps its manifest and the checksum of everything, in the Parquet metadata."""
+UNSEALED = "sha256:" + "0" * 64
+"""What stands in for the checksum while it is computed."""
 
 COLUMNS: dict[str, type[np.generic]] = {
     "start": np.int64,
@@ -53,6 +59,13 @@ def versions() -> dict[str, str]:
     """What the result was made with."""
     packages = {name: version(name) for name in ("fed-ucbvi", "numpy", "numba", "polars")}
     return {"python": platform.python_version(), **packages}
+
+
+def _check_version(name: str | Path, manifest: Mapping[str, Any]) -> None:
+    if manifest.get("format_version") != FORMAT_VERSION:
+        raise InputError(
+            f"{name} has format version {manifest.get('format_version')}; this program reads {FORMAT_VERSION}."
+        )
 
 
 @dataclass(frozen=True)
@@ -219,21 +232,8 @@ class Run:
 
         with new_folder(Path(path), FORMAT, overwrite=overwrite) as draft:
             pl.DataFrame(dict(self.records)).write_parquet(draft / ROUNDS)
-            write_manifest(
-                draft,
-                {
-                    "format": FORMAT,
-                    "format_version": FORMAT_VERSION,
-                    "about": asdict(self.about),
-                    "summary": self.summary(),
-                    "complete": self.complete,
-                    "wall_seconds": self.wall_seconds,
-                    "value": self.value,
-                    "policy": self.policy.tolist(),
-                    "V": self.V.tolist(),
-                    "rounds_sha256": hashlib.sha256((draft / ROUNDS).read_bytes()).hexdigest(),
-                },
-            )
+            digest = hashlib.sha256((draft / ROUNDS).read_bytes()).hexdigest()
+            write_manifest(draft, {**self._manifest(), "rounds_sha256": digest})
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
@@ -244,33 +244,91 @@ class Run:
         if not folder.is_dir():
             raise InputError(f"{folder} is not a folder; a saved run is a folder with {ROUNDS} and manifest.json.")
         manifest = read_manifest(folder, FORMAT)
-        if manifest.get("format_version") != FORMAT_VERSION:
-            raise InputError(
-                f"{folder} has format version {manifest.get('format_version')}; this program reads {FORMAT_VERSION}."
-            )
+        _check_version(folder, manifest)
         table = folder / ROUNDS
         if not table.is_file():
             raise InputError(f"{folder} is damaged: {ROUNDS} is missing.")
         if hashlib.sha256(table.read_bytes()).hexdigest() != manifest.get("rounds_sha256"):
             raise InputError(f"{table} is damaged: it is not the file the manifest describes.")
         with reading(folder):
-            frame = pl.read_parquet(table)
-            about = dict(manifest["about"])
-            about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
-            run = cls(
-                about=About(**about),
-                records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
-                policy=np.array(manifest["policy"], dtype=np.int32),
-                V=np.array(manifest["V"], dtype=np.float64),
-                value=float(manifest["value"]),
-                wall_seconds=float(manifest["wall_seconds"]),
-                complete=bool(manifest["complete"]),
-            )
-            sizes = (run.about.horizon, run.about.states)
-            if run.policy.shape != sizes or run.V.shape != (sizes[0] + 1, sizes[1]):
-                raise InputError(f"{folder} is damaged: its policy and values are not those of {sizes[1]} states.")
-            if run.policy.min() < 0 or run.policy.max() >= run.about.actions:
-                raise InputError(f"{folder} is damaged: its policy takes actions that do not exist.")
+            return cls._from_parts(folder, manifest, pl.read_parquet(table))
+
+    def to_bytes(self) -> bytes:
+        """The whole run as one Parquet file: records as rows, the manifest and a checksum in the metadata.
+
+        The checksum covers every byte of the file; where it stands itself, :data:`UNSEALED` is taken instead.
+        """
+        import polars as pl
+
+        buffer = io.BytesIO()
+        manifest = json.dumps(self._manifest(), allow_nan=False)
+        pl.DataFrame(dict(self.records)).write_parquet(
+            buffer, metadata={MANIFEST_KEY: manifest, CHECKSUM_KEY: UNSEALED}
+        )
+        content, blank = buffer.getvalue(), UNSEALED.encode()
+        return content.replace(blank, f"sha256:{hashlib.sha256(content).hexdigest()}".encode())
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str | Path = "the run") -> Run:
+        """Read back what :meth:`to_bytes` gave; ``name`` is how errors call it."""
+        import polars as pl
+
+        with reading(Path(name)):
+            metadata = pl.read_parquet_metadata(io.BytesIO(content))
+            if MANIFEST_KEY not in metadata or CHECKSUM_KEY not in metadata:
+                raise InputError(f"{name} is a Parquet file, but not one that fed-ucbvi wrote.")
+            unsealed = content.replace(metadata[CHECKSUM_KEY].encode(), UNSEALED.encode())
+            if metadata[CHECKSUM_KEY] != f"sha256:{hashlib.sha256(unsealed).hexdigest()}":
+                raise InputError(f"{name} is damaged: its checksum does not match.")
+            manifest = json.loads(metadata[MANIFEST_KEY])
+            _check_version(name, manifest)
+            return cls._from_parts(name, manifest, pl.read_parquet(io.BytesIO(content)))
+
+    def write_file(self, path: str | Path) -> None:
+        """Write the whole run to one Parquet file, replacing what is there."""
+        with new_file(Path(path)) as draft:
+            draft.write_bytes(self.to_bytes())
+
+    @classmethod
+    def read_file(cls, path: str | Path) -> Run:
+        """Read back what :meth:`write_file` wrote; a damaged or foreign file is refused."""
+        if not Path(path).is_file():
+            raise InputError(f"{path} is not a file; a run in one file is a Parquet file.")
+        return cls.from_bytes(Path(path).read_bytes(), path)
+
+    def _manifest(self) -> dict[str, Any]:
+        """Everything but the records, ready for JSON."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "about": asdict(self.about),
+            "summary": self.summary(),
+            "complete": self.complete,
+            "wall_seconds": self.wall_seconds,
+            "value": self.value,
+            "policy": self.policy.tolist(),
+            "V": self.V.tolist(),
+        }
+
+    @classmethod
+    def _from_parts(cls, name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> Run:
+        """A run from its manifest and its records; ``name`` is where they came from."""
+        about = dict(manifest["about"])
+        about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
+        run = cls(
+            about=About(**about),
+            records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
+            policy=np.array(manifest["policy"], dtype=np.int32),
+            V=np.array(manifest["V"], dtype=np.float64),
+            value=float(manifest["value"]),
+            wall_seconds=float(manifest["wall_seconds"]),
+            complete=bool(manifest["complete"]),
+        )
+        sizes = (run.about.horizon, run.about.states)
+        if run.policy.shape != sizes or run.V.shape != (sizes[0] + 1, sizes[1]):
+            raise InputError(f"{name} is damaged: its policy and values are not those of {sizes[1]} states.")
+        if run.policy.min() < 0 or run.policy.max() >= run.about.actions:
+            raise InputError(f"{name} is damaged: its policy takes actions that do not exist.")
         return run
 
     def same_outcome(self, other: Run) -> bool:
