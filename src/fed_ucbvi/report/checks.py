@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import SupportsFloat
 
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.report.content import Figure, Interval, Panel, Report, Series, Table
@@ -51,8 +52,16 @@ def check_figure(figure: Figure) -> None:
         _check_panel(panel, f"{where}, panel {panel.title!r}")
     everything = [series for panel in figure.panels for series in panel.series]
     _check_one_each("name", "colour", where, ((series.name, series.colour) for series in everything))
-    styles = ((series.variant, (series.dash, series.marker)) for series in everything if series.variant)
-    _check_one_each("variant", "dash and marker", where, styles)
+    _check_one_each("variant", "dash", where, ((one.variant, one.dash) for one in everything if one.variant))
+    if not markers_go_with_names(figure):
+        markers = ((one.variant or one.name, one.marker) for one in everything)
+        _check_one_each("series or variant", "marker", where, markers)
+
+
+def markers_go_with_names(figure: Figure) -> bool:
+    """Whether every name has one marker throughout a figure, so that a legend shows it with the name."""
+    pairs = {(series.name, series.marker) for panel in figure.panels for series in panel.series}
+    return len(pairs) == len({name for name, _ in pairs})
 
 
 def _check_panel(panel: Panel, where: str) -> None:
@@ -67,9 +76,9 @@ def _check_panel(panel: Panel, where: str) -> None:
     for series in panel.series:
         key = (series.name, series.variant)
         if key in seen:
-            raise InputError(f"{where} has two series {_full(series)!r}; tell them apart by name or variant.")
+            raise InputError(f"{where} has two series {series.full_name!r}; tell them apart by name or variant.")
         seen.add(key)
-        _check_series(series, panel, f"{where}, series {_full(series)!r}")
+        _check_series(series, panel, f"{where}, series {series.full_name!r}")
 
 
 def _check_series(series: Series, panel: Panel, where: str) -> None:
@@ -84,7 +93,7 @@ def _check_series(series: Series, panel: Panel, where: str) -> None:
     if (series.low is None) != (series.high is None):
         raise InputError(f"{where}: low and high go together; give both or neither.")
     if not isinstance(series.x[0], str):
-        _check_numbers(series.x, "x", where, positive=panel.x_log)  # type: ignore[arg-type]
+        _check_numbers(series.x, "x", where, positive=panel.x_log)
     _check_numbers(series.y, "y", where, positive=panel.y_log)
     for name, column in (("y", series.y), ("low", series.low), ("high", series.high)):
         if column is not None and len(column) != len(series.x):
@@ -97,11 +106,11 @@ def _check_series(series: Series, panel: Panel, where: str) -> None:
                 raise InputError(f"{where}: low = {low} is above high = {high} at x = {x}.")
 
 
-def _check_numbers(values: Iterable[float], name: str, where: str, *, positive: bool = False) -> None:
+def _check_numbers(values: Iterable[object], name: str, where: str, *, positive: bool = False) -> None:
     for place, value in enumerate(values):
-        if value is None or not math.isfinite(value):
+        if not isinstance(value, SupportsFloat) or not math.isfinite(value):
             raise InputError(f"{where}: {name}[{place}] is {value}; leave out points that are not known.")
-        if positive and value <= 0:
+        if positive and float(value) <= 0:
             raise InputError(
                 f"{where}: {name}[{place}] is {value}, which no logarithmic axis can hold; leave it out or set "
                 f"{'x' if name == 'x' else 'y'}_log to False."
@@ -130,7 +139,3 @@ def check_table(table: Table) -> None:
             for part in parts:
                 if isinstance(part, float) and not math.isfinite(part):
                     raise InputError(f"{where}, row {number}, column {column!r}: {part} is not finite; use None.")
-
-
-def _full(series: Series) -> str:
-    return ", ".join(part for part in (series.name, series.variant) if part)

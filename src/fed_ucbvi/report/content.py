@@ -21,10 +21,10 @@ Outcome = Literal["holds", "holds partly", "does not hold"]
 class Series:
     """One curve, or one set of points, with an optional band from ``low`` to ``high``.
 
-    Where many curves differ in two ways (algorithm and εₚ, say), colour and ``name`` tell the one, dash, marker and
+    Where many curves differ in two ways (algorithm and εₚ, say), colour and ``name`` tell the one, dash and
     ``variant`` the other: three algorithms with four εₚ each make a legend of three names and four variants, not of
-    twelve curves, and each name and each variant is switched on and off as a whole. A name has one colour, a variant one
-    dash and one marker throughout a figure.
+    twelve curves, and each name and each variant is switched on and off as a whole. Throughout a figure a name has
+    one colour and a variant one dash; the marker goes with the name, or else with the variant.
 
     Attributes:
         name: in the legend; the same name in two panels is toggled together.
@@ -52,6 +52,15 @@ class Series:
     line: bool = True
     label: str = ""
     variant: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """Name and variant.
+
+        >>> Series("Fed-UCBVI", "#0072B2", [1], [2], variant="εₚ = 0.1").full_name
+        'Fed-UCBVI, εₚ = 0.1'
+        """
+        return f"{self.name}, {self.variant}" if self.variant else self.name
 
 
 @dataclass(frozen=True)

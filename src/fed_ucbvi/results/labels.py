@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 
 def spread(
@@ -29,7 +30,7 @@ def spread(
     if not wanted:
         return []
     rooms = [0.0]
-    for below, above in zip(sizes, sizes[1:], strict=False):
+    for below, above in pairwise(sizes):
         rooms.append(rooms[-1] + (below + above) / 2)
     pools: list[tuple[float, int]] = []
     for centre, room in zip(wanted, rooms, strict=True):
