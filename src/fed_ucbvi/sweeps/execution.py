@@ -105,7 +105,11 @@ def run_sweep(
         SweepInterrupted: on Ctrl-C.
     """
     check_choice("executor", executor, EXECUTORS)
-    if address is not None and executor != "ray":
+    if executor == "ray":
+        from fed_ucbvi.sweeps.cluster import check_ray
+
+        check_ray(address)
+    elif address is not None:
         raise InputError("an address is for the executor ray only; say executor='ray' (--executor ray).")
     if jobs is not None:
         check_positive_integer("jobs", jobs)
@@ -140,8 +144,10 @@ def run_sweep(
 
 
 def by_need(jobs: Sequence[Job]) -> list[Job]:
-    """The longest first, so that none is left over at the end; before them the longest of each algorithm, so that
-    processes that must compile first do not all compile the same.
+    """The longest first, so that none is left over at the end.
+
+    Before them comes the longest of each algorithm, so that processes that have to compile do not all compile the
+    same.
     """
     longest = sorted(jobs, key=lambda job: -job.agents * job.episodes)
     first = {job.algorithm: job for job in reversed(longest)}

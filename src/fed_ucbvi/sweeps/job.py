@@ -8,7 +8,7 @@ import json
 import typing
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,7 @@ class Job:
     episodes: int
     seed: int
     driver: str = "auto"
-    label: str = field(default="")
+    label: str = ""
 
     def __post_init__(self) -> None:
         plain = {
@@ -90,7 +90,7 @@ class Job:
 
     def content(self) -> dict[str, Any]:
         """The job as plain values, ready for JSON; ``Job(**content)`` gives it back."""
-        return asdict(self)
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def id(self) -> str:
@@ -136,13 +136,13 @@ class Job:
     def made(self, run: Run) -> bool:
         """Whether ``run`` is the run this job describes."""
         about = run.about
+        described = {"name": self.environment, "seed": self.env_seed, **self.environment_options}
         return (
-            (about.algorithm, about.environment.get("name")) == (self.algorithm, self.environment)
+            (about.algorithm, about.driver) == (self.algorithm, self.driver)
             and (about.agents, about.eps_p, about.episodes) == (self.agents, self.eps_p, self.episodes)
-            and (about.seed, about.environment.get("seed", self.env_seed), about.driver)
-            == (self.seed, self.env_seed, self.driver)
+            and about.seed == self.seed
             and dict(about.parameters) == self.parameters
-            and all(about.environment.get(name, value) == value for name, value in self.environment_options.items())
+            and all(about.environment.get(name, value) == value for name, value in described.items())
         )
 
     def __eq__(self, other: object) -> bool:
@@ -159,7 +159,7 @@ def complete_parameters(algorithm: str, given: Mapping[str, object]) -> dict[str
     100.0
     """
     check_choice("algorithm", algorithm, ALGORITHMS)
-    hints = typing.get_type_hints(ALGORITHMS[algorithm])
+    hints = _types(algorithm)
     typed = {}
     for name, value in given.items():
         kinds = typing.get_args(hints.get(name)) or (hints.get(name),)
@@ -171,6 +171,11 @@ def complete_parameters(algorithm: str, given: Mapping[str, object]) -> dict[str
             value = float(value)
         typed[name] = value
     return parameters_of(make_algorithm(algorithm, typed))
+
+
+@lru_cache
+def _types(algorithm: str) -> dict[str, Any]:
+    return typing.get_type_hints(ALGORITHMS[algorithm])
 
 
 def complete_options(environment: str, given: Mapping[str, object]) -> dict[str, Any]:

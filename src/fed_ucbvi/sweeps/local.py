@@ -11,7 +11,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
@@ -20,7 +20,7 @@ from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.worker import Failure, Made, serve
 
 
-class Died(Exception):
+class DeathError(Exception):
     """A process ended that should not have."""
 
 
@@ -39,10 +39,8 @@ class Worker:
     def give(self, job: Job) -> None:
         """Let it make a run."""
         self.job = job
-        try:
+        with suppress(BrokenPipeError):  # if it has died, listening will show
             self.line.send_bytes(json.dumps(job.content()).encode())
-        except BrokenPipeError:
-            pass  # it has died, as listening will show
 
     def listen(self) -> Made | None:
         """What it has to say: that it is ready, or what became of its job."""
@@ -56,7 +54,7 @@ class Worker:
             self.process.join()
             code = self.process.exitcode
             why = f"killed by {signal.Signals(-code).name}" if code and code < 0 else f"exit code {code}"
-            raise Died(f"the process died ({why})") from error
+            raise DeathError(f"the process died ({why})") from error
         return Made(outcome, content["seconds"])
 
     def end(self) -> None:
@@ -85,7 +83,7 @@ def run_locally(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Made
                 job = worker.job
                 try:
                     made = worker.listen()
-                except Died as error:
+                except DeathError as error:
                     if job is None:
                         raise InputError(
                             f"a worker could not start: {error}. In a script, call run_sweep only under "

@@ -31,16 +31,20 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    PrivateAttr,
+    Tag,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from fed_ucbvi.drivers import DRIVERS
-from fed_ucbvi.environments import ENVIRONMENTS
-from fed_ucbvi.errors import InputError, check_choice, check_integer, check_positive_integer
+from fed_ucbvi.errors import InputError, check_choice, check_integer, check_positive_integer, unknown_name
 from fed_ucbvi.problem.federation import check_eps_p
 from fed_ucbvi.sampling.distributions import MAX_COUNT
 from fed_ucbvi.sampling.philox import MAX_SEED
@@ -48,9 +52,13 @@ from fed_ucbvi.sweeps.job import Job, complete_options, complete_parameters
 
 __all__ = ["Grid", "Job", "Sweep"]
 
-Number = Annotated[float, BeforeValidator(check_eps_p)]
+EpsP = Annotated[float, BeforeValidator(check_eps_p)]
 Agents = Annotated[int, BeforeValidator(lambda value: check_positive_integer("agents", value))]
 Episodes = Annotated[int, BeforeValidator(lambda value: check_positive_integer("episodes", value, at_most=MAX_COUNT))]
+Lengths = Annotated[
+    Annotated[list[Episodes], Field(min_length=1), Tag("list")] | Annotated[dict[str, Episodes], Tag("table")],
+    Discriminator(lambda given: "table" if isinstance(given, Mapping) else "list"),
+]
 Seed = Annotated[int, BeforeValidator(lambda value: check_integer("a seed", value, at_most=MAX_SEED))]
 
 
@@ -117,9 +125,9 @@ class Grid(_Strict):
 
     algorithms: list[Algorithm] = Field(min_length=1)
     environments: list[Environment] = Field(min_length=1)
-    eps_p: list[Number] = Field(default=[0.0], min_length=1)
+    eps_p: list[EpsP] = Field(default=[0.0], min_length=1)
     agents: list[Agents] = Field(default=[20], min_length=1)
-    episodes: list[Episodes] | dict[str, Episodes]
+    episodes: Lengths
     seeds: list[Seed] = Field(default=[0, 1, 2, 3, 4], min_length=1)
     env_seed: int | Literal["seed"] = 0
     driver: str = "auto"
@@ -144,58 +152,50 @@ class Grid(_Strict):
         check_choice("driver", given, DRIVERS)
         return given
 
-    @field_validator("episodes", mode="before")
+    @field_validator("episodes")
     @classmethod
-    def _check_episodes(cls, given: object) -> object:
-        """One T for each environment by name becomes a table with exactly the environments of the grid."""
-        if isinstance(given, Mapping):
-            for name in given:
-                check_choice("environment", str(name), ENVIRONMENTS)
-        elif not isinstance(given, (list, tuple)):
-            raise InputError(f"must be a list such as [30000] or a table by environment, got {given!r}.")
-        elif not given:
-            raise InputError("the list is empty; give at least one value.")
+    def _check_table(cls, given: list[int] | dict[str, int], info: ValidationInfo) -> list[int] | dict[str, int]:
+        names = {choice.name for choice in info.data.get("environments", ())}
+        if isinstance(given, dict) and names:
+            for name in sorted(given.keys() ^ names):
+                remedy = f"give {name} a value" if name in names else f"remove {name}, or add it to environments"
+                raise InputError(f"the table must name every environment of the grid and no other; {remedy}.")
         return given
 
-    @model_validator(mode="after")
-    def _check_episodes_for_all(self) -> Grid:
-        if isinstance(self.episodes, dict):
-            names = {choice.name for choice in self.environments}
-            for name in names - self.episodes.keys():
-                raise InputError(f"episodes says nothing about {name}; add {name} = ... to the table.")
-            for name in self.episodes.keys() - names:
-                raise InputError(
-                    f"episodes names {name}, which is not among environments; remove it or add it there."
-                )
-        return self
-
-    def lengths(self, environment: str) -> list[int]:
-        """The values of T for an environment."""
-        return [self.episodes[environment]] if isinstance(self.episodes, dict) else self.episodes
-
-    def located_jobs(self) -> Iterator[tuple[str, Job]]:
-        """Every job, with the key to blame if it proves impossible."""
-        for environment, (a, algorithm) in itertools.product(self.environments, enumerate(self.algorithms)):
-            lengths = self.lengths(environment.name)
-            for eps_p, (m, agents), episodes, seed in itertools.product(
-                self.eps_p, enumerate(self.agents), lengths, self.seeds
-            ):
+    def cases(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """All combinations but for the seeds: the keys they come from, and what a job needs."""
+        for (e, environment), (a, algorithm) in itertools.product(
+            enumerate(self.environments), enumerate(self.algorithms)
+        ):
+            lengths = self.episodes if isinstance(self.episodes, list) else [self.episodes[environment.name]]
+            for eps_p, (m, agents), episodes in itertools.product(self.eps_p, enumerate(self.agents), lengths):
                 yield (
-                    f"agents[{m}] with algorithms[{a}]",
-                    Job(
-                        algorithm=algorithm.name,
-                        parameters=algorithm.options,
-                        environment=environment.name,
-                        environment_options=environment.options,
-                        agents=agents,
-                        eps_p=eps_p,
-                        env_seed=seed if self.env_seed == "seed" else self.env_seed,
-                        episodes=episodes,
-                        seed=seed,
-                        driver=self.driver,
-                        label=algorithm.label,
-                    ),
+                    f"agents[{m}] with algorithms[{a}] and environments[{e}]",
+                    {
+                        "algorithm": algorithm.name,
+                        "parameters": algorithm.options,
+                        "environment": environment.name,
+                        "environment_options": environment.options,
+                        "agents": agents,
+                        "eps_p": eps_p,
+                        "episodes": episodes,
+                        "driver": self.driver,
+                        "label": algorithm.label,
+                    },
                 )
+
+    def jobs(self, where: str) -> Iterator[Job]:
+        """All runs; a combination that an algorithm refuses is an error that names the keys, after ``where``."""
+        for key, case in self.cases():
+            try:
+                jobs = [
+                    Job(**case, seed=seed, env_seed=seed if self.env_seed == "seed" else self.env_seed)
+                    for seed in self.seeds
+                ]
+                jobs[0].check_possible()  # seeds make no difference to that
+            except InputError as error:
+                raise InputError(f"{where}.{key}: {error}") from error
+            yield from jobs
 
 
 class Sweep(_Strict):
@@ -209,12 +209,15 @@ class Sweep(_Strict):
     name: str = Field(min_length=1)
     grids: list[Grid] = Field(alias="grid", min_length=1)
 
+    _jobs: tuple[Job, ...] = PrivateAttr()
+
     def __init__(self, **content: Any) -> None:
         try:
             super().__init__(**content)
         except ValidationError as error:
             raise InputError(_explain(error)) from None
-        self._check_jobs()
+        jobs = (job for number, grid in enumerate(self.grids) for job in grid.jobs(f"grid[{number}]"))
+        self._jobs = tuple(dict.fromkeys(jobs))
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Sweep:
@@ -235,7 +238,7 @@ class Sweep(_Strict):
 
         A run that several grids ask for appears once, where it is first asked for.
         """
-        return tuple(dict.fromkeys(job for grid in self.grids for _, job in grid.located_jobs()))
+        return self._jobs
 
     def content(self) -> dict[str, Any]:
         """The sweep with nothing left to defaults, ready for JSON; ``Sweep(**content)`` gives it back."""
@@ -247,30 +250,42 @@ class Sweep(_Strict):
         text = json.dumps([self.name, [[job.id, job.label] for job in self.jobs()]])
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def _check_jobs(self) -> None:
-        """Refuse combinations that an algorithm refuses; seeds make no difference to that."""
-        for g, grid in enumerate(self.grids):
-            checked = set()
-            try:
-                for key, job in grid.located_jobs():
-                    case = (key, job.environment, id(job.environment_options), job.eps_p, job.episodes)
-                    if case not in checked:
-                        checked.add(case)
-                        job.check_possible()
-            except InputError as error:
-                raise InputError(f"grid[{g}]: {error}") from error
-
 
 def _explain(error: ValidationError) -> str:
     """What pydantic found, key by key, in one line."""
-    return "; ".join(f"{_key(detail['loc'])}: {_reason(detail)}" for detail in error.errors(include_url=False))
+    return " ".join(f"{_key(detail['loc'])}: {_reason(detail)}" for detail in error.errors(include_url=False))
 
 
 def _key(location: tuple[int | str, ...]) -> str:
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return key.lstrip(".") or "the sweep"
+    """A key as one would write it; the kind of a list or table is no part of it.
+
+    >>> _key(("grid", 1, "episodes", "list", 0))
+    'grid[1].episodes[0]'
+    """
+    parts = ["grid" if part == "grids" else part for part in location if part not in ("list", "table")]
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 
-def _reason(detail: Any) -> str:
-    kind = detail["type"]
-    return str(detail["ctx"]["error"]) if kind == "value_error" else str(detail["msg"])
+def _reason(detail: ErrorDetails) -> str:
+    """What is wrong, what was expected and what to do."""
+    location, given = detail["loc"], detail["input"]
+    match detail["type"]:
+        case "value_error":
+            return str(detail["ctx"]["error"])
+        case "missing":
+            return "is missing; add it."
+        case "extra_forbidden":
+            known = ["name", "grid"] if len(location) == 1 else list(Grid.model_fields)
+            return str(unknown_name("key", str(location[-1]), known))
+        case "too_short" | "string_too_short":
+            return "is empty; give at least one value."
+        case "list_type" if len(location) == 1:
+            return "must be a list of tables; begin each with [[grid]]."
+        case "list_type":
+            return f"must be a list in square brackets, got {given!r}."
+        case "model_type":
+            return f"must be a table, as [[grid]] begins one, got {given!r}."
+        case "string_type":
+            return f"must be text in quotes, got {given!r}."
+        case _:
+            return f"{detail['msg']}, got {given!r}."
