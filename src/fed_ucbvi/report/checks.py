@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import SupportsFloat
+from typing import Any
 
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.report.content import Figure, Interval, Panel, Report, Series, Table
@@ -106,11 +106,15 @@ def _check_series(series: Series, panel: Panel, where: str) -> None:
                 raise InputError(f"{where}: low = {low} is above high = {high} at x = {x}.")
 
 
-def _check_numbers(values: Iterable[object], name: str, where: str, *, positive: bool = False) -> None:
+def _check_numbers(values: Iterable[Any], name: str, where: str, *, positive: bool = False) -> None:
     for place, value in enumerate(values):
-        if not isinstance(value, SupportsFloat) or not math.isfinite(value):
+        try:
+            finite = math.isfinite(value)
+        except TypeError:
+            finite = False
+        if not finite:
             raise InputError(f"{where}: {name}[{place}] is {value}; leave out points that are not known.")
-        if positive and float(value) <= 0:
+        if positive and value <= 0:
             raise InputError(
                 f"{where}: {name}[{place}] is {value}, which no logarithmic axis can hold; leave it out or set "
                 f"{'x' if name == 'x' else 'y'}_log to False."

@@ -1,10 +1,13 @@
 "use strict";
 // Draws every plot of the page and lets its legend switch names and variants on and off in all panels of a figure.
 (() => {
+  // Without plotly's button that sends the data to its makers.
   const CONFIG = {
     responsive: true,
     displaylogo: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    showSendToCloud: false,
+    plotlyServerURL: "",
+    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
   };
   const queue = [];
 

@@ -29,8 +29,6 @@ CHARACTER = 4.6
 LEADER = 14.0
 """From the axes to the labels beside them."""
 LABEL_CHARACTERS = 18
-LONGEST = 30
-"""Characters of a category; longer ones are cut."""
 FEW_POINTS = 12
 """Up to so many, every point of a curve is marked; else marks keep a distance, as a share of the axes:"""
 MARKS_APART = 0.16
@@ -63,10 +61,10 @@ class DrawnPanel:
         self.axes: Axes = picture.add_axes((0.1, 0.1, 0.3, 0.5))
         self.panel = panel
         self.x, self.y = x_scale(panel), y_scale(panel)
-        self._names = categories(panel)
+        self._grouped = bool(categories(panel))
         places = positions(panel)
         for number, (series, xs) in enumerate(zip(panel.series, places, strict=True)):
-            _draw_series(self.axes, series, xs, self.y, number, len(panel.series), grouped=bool(self._names))
+            _draw_series(self.axes, series, xs, self.y, number, len(panel.series), grouped=self._grouped)
         _set_axis(self.axes, "x", self.x)
         _set_axis(self.axes, "y", self.y)
         self.axes.set_xlabel(panel.x_label, parse_math=False)
@@ -120,14 +118,14 @@ class DrawnPanel:
         """Break texts for axes of that width; what then stands below and above them."""
         lines = textwrap.wrap(self.panel.title, max(12, int(width / CHARACTER)))
         self._title.set_text("\n".join(lines))
-        if self._names:
-            self._write_categories(width / len(self._names))
+        if self._grouped:
+            self._write_categories(width / (self.x.high - self.x.low))
             self._below = self._beneath()
         return self._below, LINE * len(lines) + 6 if lines else 2.0
 
     def _write_categories(self, room: float) -> None:
         """Texts along x: in lines where words have room, slanted where they have not."""
-        names = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in self._names]
+        names = [text for _, text in self.x.ticks or ()]
         most = int(room / CHARACTER)
         slanted = max(len(word) for name in names for word in name.split()) > most
         texts = names if slanted else ["\n".join(textwrap.wrap(name, most)) for name in names]

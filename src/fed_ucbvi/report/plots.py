@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from html import escape
 from typing import Any
 
@@ -18,6 +19,12 @@ NUMBER = ",.10~r"
 """How hovering writes a number: up to ten digits, none of them idle."""
 MARKS = 8
 """Marked points of a curve with many."""
+FEW_DECADES = 2
+"""On a logarithmic axis, up to which 2 and 5 are written as well."""
+MOST_DIGITS = 1e7
+"""Axes that reach so far are written with powers of ten."""
+CHARACTERS = 14
+"""In a line under a horizontal axis."""
 
 
 def plots_of(figure: Figure) -> list[dict[str, Any]]:
@@ -61,7 +68,7 @@ def _curve(series: Series, xs: list[float], panel: Panel, *, bars: bool) -> dict
         "type": "scatter",
         "x": xs,
         "y": ys,
-        "name": escape(series.full_name),
+        "name": _text(series.full_name),
         "mode": "+".join(part for part, there in (("lines", series.line), ("markers", marked)) if there),
         "line": {"color": series.colour, "dash": DASHES[series.dash], "width": 2},
         "meta": _meta(series),
@@ -71,10 +78,10 @@ def _curve(series: Series, xs: list[float], panel: Panel, *, bars: bool) -> dict
         trace["marker"] = {"color": series.colour, "symbol": SYMBOLS.get(series.marker, "circle"), "size": 7}
         if series.line and len(xs) > FEW_POINTS:
             trace["marker"]["maxdisplayed"] = MARKS
-    trace["meta"] += [escape(series.full_name), escape(panel.x_label), escape(panel.y_label)]
+    trace["meta"] += [_text(series.full_name), _text(panel.x_label), _text(panel.y_label)]
     names = categories(panel)
     if names:
-        trace["text"] = [escape(str(x)) for x in series.x]
+        trace["text"] = [_text(str(x)) for x in series.x]
     if series.low is not None and series.high is not None:
         low, high = [float(value) for value in series.low], [float(value) for value in series.high]
         trace["customdata"] = [list(pair) for pair in zip(low, high, strict=True)]
@@ -100,7 +107,7 @@ def layout_of(panel: Panel) -> dict[str, Any]:
         "yaxis": _axis(panel.y_label, y_scale(panel)),
         "showlegend": False,
         "hovermode": "closest",
-        "margin": {"l": 10, "r": 16, "t": 8, "b": 10},
+        "margin": {"l": 10, "r": 16, "t": 30, "b": 10},
         "paper_bgcolor": "#FFFFFF",
         "plot_bgcolor": "#FFFFFF",
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK},
@@ -112,27 +119,33 @@ def layout_of(panel: Panel) -> dict[str, Any]:
 def _axis(title: str, scale: Scale) -> dict[str, Any]:
     ends = [math.log10(end) if scale.log else end for end in (scale.low, scale.high)]
     axis: dict[str, Any] = {
-        "title": {"text": escape(title), "standoff": 8},
+        "title": {"text": _text(title), "standoff": 8},
         "type": "log" if scale.log else "linear",
         "range": ends,
         "automargin": True,
+        "ticklabeloverflow": "allow",
         "ticks": "outside",
         "linecolor": INK,
         "gridcolor": PALE,
         "zeroline": False,
-        "exponentformat": "power",
+        "exponentformat": "power" if scale.log or scale.high >= MOST_DIGITS else "none",
         "separatethousands": True,
     }
     if scale.ticks is not None:
         axis["tickvals"] = [place for place, _ in scale.ticks]
-        axis["ticktext"] = [escape(text) for _, text in scale.ticks]
-    elif scale.log and ends[1] - ends[0] > 1:
-        axis["dtick"] = 1
+        axis["ticktext"] = ["<br>".join(map(_text, textwrap.wrap(text, CHARACTERS))) for _, text in scale.ticks]
+    elif scale.log:
+        axis["dtick"] = 1 if ends[1] - ends[0] > FEW_DECADES else "D2"
     return axis
 
 
 def _x_text(panel: Panel) -> str:
     return "%{text}" if categories(panel) else f"%{{x:{NUMBER}}}"
+
+
+def _text(text: str) -> str:
+    """Text that plotly.js shows as it is: it reads tags, and no entities but the three needed to avoid them."""
+    return escape(text, quote=False)
 
 
 def _meta(series: Series) -> list[str]:

@@ -15,6 +15,8 @@ CATEGORY_WIDTH = 0.6
 """Of the distance between two categories, what the points of one of them take."""
 MOST_TICKS = 8
 """Up to so many different x, each is written under the axis if there is room."""
+LONGEST = 30
+"""Characters of a category; longer ones are cut."""
 LEAST_DISTANCE = 0.09
 """Between two such x, as a share of the axis."""
 
@@ -65,7 +67,7 @@ def x_scale(panel: Panel) -> Scale:
     """The horizontal axis of a panel."""
     names = categories(panel)
     if names:
-        ticks = tuple((float(number), name) for number, name in enumerate(names))
+        ticks = tuple((float(number), _cut(name)) for number, name in enumerate(names))
         return Scale(-0.5, len(names) - 0.5, log=False, ticks=ticks)
     values = sorted({x for series in positions(panel) for x in series})
     marked = any(series.marker != "none" for series in panel.series)
@@ -110,6 +112,10 @@ def power_of_ten(value: float) -> str:
         return f"{value:.4g}"
     raised = str(int(power)).translate(str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"))
     return f"10{raised}" if digits == "1" else f"{digits}\N{MULTIPLICATION SIGN}10{raised}"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
 def _heights(series: Series) -> list[float]:
