@@ -26,6 +26,8 @@ LINE = 11.0
 """Height of a line of text."""
 CHARACTER = 4.6
 """Width of a character of a title, about."""
+LEAST_WIDTH = 95.0
+"""Of axes; where panels side by side would have less, they are put into more rows."""
 LEADER = 14.0
 """From the axes to the labels beside them."""
 LABEL_CHARACTERS = 18
@@ -71,9 +73,11 @@ class DrawnPanel:
         self.axes.set_ylabel(panel.y_label, parse_math=False)
         self._title = self.axes.set_title(panel.title, parse_math=False, pad=6)
         self.labels = self._make_labels(places)
-        self._below = self._beneath()
-        ticks = self.axes.yaxis.get_tightbbox()
-        self.left = 0.0 if ticks is None else self.axes.bbox.x0 - ticks.x0
+        self._below = self._beyond = 0.0
+        self.fit(LEAST_WIDTH)
+        self._measure_below()
+        beside = self.axes.yaxis.get_tightbbox()
+        self.left = 0.0 if beside is None else self.axes.bbox.x0 - beside.x0
         self.y_label_width = size(self.axes.yaxis.label)[0] + 4
 
     def _make_labels(self, places: Sequence[Sequence[float]]) -> list[Label]:
@@ -89,9 +93,12 @@ class DrawnPanel:
             labels.append(Label(text, colour, points))
         return sorted(labels, key=lambda label: label.height)
 
-    def _beneath(self) -> float:
+    def _measure_below(self) -> None:
+        """Find what stands below the axes and beyond their right end."""
         box = self.axes.xaxis.get_tightbbox()
-        return 0.0 if box is None else self.axes.bbox.y0 - box.y0
+        if box is not None:
+            self._below = self.axes.bbox.y0 - box.y0
+            self._beyond = max(0.0, box.x1 - self.axes.bbox.x1)
 
     def drop_labels(self) -> None:
         """Leave the labels to a neighbour."""
@@ -105,9 +112,14 @@ class DrawnPanel:
         self.axes.set_ylabel("")
 
     @property
+    def least_width(self) -> float:
+        """What axes with so many categories need at least."""
+        return LEAST_WIDTH if not self._grouped else max(LEAST_WIDTH, LINE * (self.x.high - self.x.low))
+
+    @property
     def right(self) -> float:
         """What stands right of the axes."""
-        return LEADER + max(size(label.text)[0] for label in self.labels) if self.labels else 4.0
+        return max(self._beyond, *(LEADER + size(label.text)[0] for label in self.labels), 4.0)
 
     @property
     def label_heights(self) -> list[float]:
@@ -120,19 +132,18 @@ class DrawnPanel:
         self._title.set_text("\n".join(lines))
         if self._grouped:
             self._write_categories(width / (self.x.high - self.x.low))
-            self._below = self._beneath()
+            self._measure_below()
         return self._below, LINE * len(lines) + 6 if lines else 2.0
 
     def _write_categories(self, room: float) -> None:
-        """Texts along x: in lines where words have room, slanted where they have not."""
+        """Texts along x: broken into lines where that gives them room, upright where it does not."""
         names = [text for _, text in self.x.ticks or ()]
-        most = int(room / CHARACTER)
-        slanted = max(len(word) for name in names for word in name.split()) > most
-        texts = names if slanted else ["\n".join(textwrap.wrap(name, most)) for name in names]
-        self.axes.set_xticks(range(len(texts)), texts, parse_math=False)
-        if slanted:
-            for label in self.axes.get_xticklabels():
-                label.set(rotation=30, ha="right", rotation_mode="anchor")
+        most = max(1, int(room / CHARACTER))
+        lines = [textwrap.wrap(name, most, break_long_words=False) for name in names]
+        upright = max(len(line) for name in lines for line in name) > most
+        self.axes.set_xticks(range(len(names)), names if upright else ["\n".join(name) for name in lines])
+        for label in self.axes.get_xticklabels():
+            label.set(rotation=90 if upright else 0, parse_math=False)
 
     def place_labels(self, width: float, height: float) -> None:
         """Put labels beside axes of that size, with thin lines from points that lie elsewhere."""

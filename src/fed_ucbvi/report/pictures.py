@@ -29,8 +29,6 @@ GAP = 11.0
 HEIGHT = 150.0
 """Of axes side by side; more where that many labels stand beside them."""
 HEIGHT_ALONE = 200.0
-LEAST_WIDTH = 95.0
-"""Of axes; where panels side by side would have less, they are put into more rows."""
 MOST_COLUMNS = 4
 FEW_PANELS = 2
 """More than so many with the same labels leave these to the last column."""
@@ -61,13 +59,14 @@ def draw(figure: Figure) -> matplotlib.figure.Figure:
 
 def _columns(panels: Sequence[DrawnPanel]) -> int:
     """The most panels side by side that leave each its least width, in rows as even as may be."""
+    least = max(panel.least_width for panel in panels)
     left = max(panel.left for panel in panels)
     right = max(panel.right for panel in panels)
     saved = max(panel.y_label_width for panel in panels) if _same_y_label(panels) else 0.0
     for columns in range(min(len(panels), MOST_COLUMNS), 1, -1):
         others = columns - 1
         margins = columns * left - others * saved + right + others * (4 if _same_labels(panels) else right)
-        if WIDTH - 2 * EDGE - others * GAP - margins >= columns * LEAST_WIDTH:
+        if WIDTH - 2 * EDGE - others * GAP - margins >= columns * least:
             return -(-len(panels) // -(-len(panels) // columns))
     return 1
 
