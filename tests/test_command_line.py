@@ -29,7 +29,7 @@ with warnings.catch_warnings():
     from fed_ucbvi.command_line import app
     from fed_ucbvi.command_line.interruption import PATIENCE, Interruption
     from fed_ucbvi.command_line.parameters import by_type
-    from fed_ucbvi.command_line.reproduce import progress_bar
+    from fed_ucbvi.command_line.progress import progress_bar
 
 SMALL = ("run", "--env", "synthetic", "--agents", "3", "--episodes", "60", "--nu", "50")
 PROGRAM = (
@@ -376,7 +376,8 @@ def test_a_bar_appears_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(sys, "stderr", stream)
         with progress_bar("runs") as report:
             report(1, 4)
-        assert ("1/4 runs" in stream.getvalue()) is shown
+            report(2, 4, 1)
+        assert ("2/4 runs, 1 failed" in stream.getvalue()) is shown
 
 
 # ------------------------------------------------------------------------------------------- being interrupted

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import new_file, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.files import check_version, new_file, new_folder, read_manifest, reading, write_manifest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,8 +29,8 @@ FORMAT_VERSION = 1
 ROUNDS = "rounds.parquet"
 MANIFEST_KEY, CHECKSUM_KEY = "fed-ucbvi", "fed-ucbvi-checksum"
 """Where a run in one file keeps its manifest and the checksum of everything, in the Parquet metadata."""
-UNSEALED = "sha256:" + "0" * 64
-"""What stands in for the checksum while it is computed."""
+SEAL, UNSEALED = b"sha256:", "sha256:" + "0" * 64
+"""How the checksum begins, and what stands in for it while it is computed."""
 
 COLUMNS: dict[str, type[np.generic]] = {
     "start": np.int64,
@@ -59,13 +59,6 @@ def versions() -> dict[str, str]:
     """What the result was made with."""
     packages = {name: version(name) for name in ("fed-ucbvi", "numpy", "numba", "polars")}
     return {"python": platform.python_version(), **packages}
-
-
-def _check_version(name: str | Path, manifest: Mapping[str, Any]) -> None:
-    if manifest.get("format_version") != FORMAT_VERSION:
-        raise InputError(
-            f"{name} has format version {manifest.get('format_version')}; this program reads {FORMAT_VERSION}."
-        )
 
 
 @dataclass(frozen=True)
@@ -244,7 +237,7 @@ class Run:
         if not folder.is_dir():
             raise InputError(f"{folder} is not a folder; a saved run is a folder with {ROUNDS} and manifest.json.")
         manifest = read_manifest(folder, FORMAT)
-        _check_version(folder, manifest)
+        check_version(folder, manifest, FORMAT_VERSION)
         table = folder / ROUNDS
         if not table.is_file():
             raise InputError(f"{folder} is damaged: {ROUNDS} is missing.")
@@ -265,23 +258,24 @@ class Run:
         pl.DataFrame(dict(self.records)).write_parquet(
             buffer, metadata={MANIFEST_KEY: manifest, CHECKSUM_KEY: UNSEALED}
         )
-        content, blank = buffer.getvalue(), UNSEALED.encode()
-        return content.replace(blank, f"sha256:{hashlib.sha256(content).hexdigest()}".encode())
+        content = buffer.getvalue()
+        return content.replace(UNSEALED.encode(), SEAL + hashlib.sha256(content).hexdigest().encode())
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str | Path = "the run") -> Run:
         """Read back what :meth:`to_bytes` gave; ``name`` is how errors call it."""
         import polars as pl
 
+        start = content.rfind(SEAL)
+        seal = content[start : start + len(UNSEALED)]
+        digest = hashlib.sha256(content.replace(seal, UNSEALED.encode())).hexdigest() if start >= 0 else ""
+        if seal != SEAL + digest.encode():
+            raise InputError(
+                f"{name} is damaged, or no run of fed-ucbvi's: its checksum is missing or wrong."
+            )
         with reading(Path(name)):
-            metadata = pl.read_parquet_metadata(io.BytesIO(content))
-            if MANIFEST_KEY not in metadata or CHECKSUM_KEY not in metadata:
-                raise InputError(f"{name} is a Parquet file, but not one that fed-ucbvi wrote.")
-            unsealed = content.replace(metadata[CHECKSUM_KEY].encode(), UNSEALED.encode())
-            if metadata[CHECKSUM_KEY] != f"sha256:{hashlib.sha256(unsealed).hexdigest()}":
-                raise InputError(f"{name} is damaged: its checksum does not match.")
-            manifest = json.loads(metadata[MANIFEST_KEY])
-            _check_version(name, manifest)
+            manifest = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[MANIFEST_KEY])
+            check_version(name, manifest, FORMAT_VERSION)
             return cls._from_parts(name, manifest, pl.read_parquet(io.BytesIO(content)))
 
     def write_file(self, path: str | Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.sweeps.job import Job
+from fed_ucbvi.sweeps.local import Results, usable_cores
 from fed_ucbvi.sweeps.worker import Failure, Made, make, one_thread
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -21,7 +22,7 @@ PATIENCE = 10.0
 """Seconds in which a cluster must answer."""
 
 
-def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) -> Iterator[tuple[Job, Made]]:
+def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) -> Results:
     """Make the runs, at most ``at_once`` at a time if said; yields each when it ends."""
     if not jobs:
         return
@@ -84,7 +85,7 @@ def _connection(processes: int | None, address: str | None) -> Iterator[Any]:
         return
     settings: dict[str, Any] = {"address": address or "local", "log_to_driver": False, "logging_level": "error"}
     if address is None:
-        settings |= {"num_cpus": processes, "include_dashboard": False}
+        settings |= {"num_cpus": processes or usable_cores(), "include_dashboard": False}
     with _own_signals():
         try:
             ray.init(**settings)
@@ -105,4 +106,5 @@ def _own_signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if handler is not None:
+                signal.signal(number, handler)

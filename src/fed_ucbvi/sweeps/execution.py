@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,10 @@ from typing import Any
 
 from fed_ucbvi.errors import InputError, check_choice, check_positive_integer
 from fed_ucbvi.sweeps.job import Job
-from fed_ucbvi.sweeps.local import run_locally, usable_cores
+from fed_ucbvi.sweeps.local import Results, run_locally, usable_cores
 from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import Store
-from fed_ucbvi.sweeps.worker import Failure, Made
+from fed_ucbvi.sweeps.worker import Failure
 
 EXECUTORS = ("local", "ray")
 
@@ -94,7 +94,7 @@ def run_sweep(
         jobs: how many runs at a time; by default the usable cores, or on a cluster as many as fit.
         executor: ``local`` processes or ``ray``.
         address: of a Ray cluster; by default Ray is started on this machine.
-        resume: go on with the same sweep in ``out``, skipping what is done.
+        resume: go on with the same sweep in ``out``, if it has begun, skipping what is done.
         report: see :data:`Report`.
 
     Returns:
@@ -114,21 +114,25 @@ def run_sweep(
     if jobs is not None:
         check_positive_integer("jobs", jobs)
     began = time.perf_counter()
+    everything = sweep.jobs()
+    done, skipped = 0, 0
+    failed: dict[str, str] = {}
+    damaged: tuple[str, ...] = ()
+
+    def outcome() -> Outcome:
+        seconds = time.perf_counter() - began
+        return Outcome(sweep.name, Path(out), len(everything), done, skipped, failed, damaged, seconds)
+
+    def tell() -> None:
+        if report is not None:
+            report(skipped + done, len(everything), len(failed))
+
     with Store.use(Path(out), sweep, resume=resume) as store:
-        everything = sweep.jobs()
-        left, damaged = store.left()
-        done, failed = 0, dict[str, str]()
-
-        def outcome() -> Outcome:
-            seconds = time.perf_counter() - began
-            return Outcome(sweep.name, Path(out), len(everything), done, skipped, failed, damaged, seconds)
-
-        skipped = len(everything) - len(left)
-        results = _execute(by_need(left), jobs, executor, address)
         try:
-            with closing(results):  # type: ignore[type-var]
-                if report is not None:
-                    report(skipped, len(everything), 0)
+            left, damaged = store.left()
+            skipped = len(everything) - len(left)
+            tell()
+            with closing(_execute(by_need(left), jobs, executor, address)) as results:
                 for job, made in results:
                     if isinstance(made.outcome, Failure):
                         store.write_failure(job, made.outcome)
@@ -136,11 +140,10 @@ def run_sweep(
                     else:
                         store.write(job, made.outcome, made.seconds)
                         done += 1
-                    if report is not None:
-                        report(skipped + done, len(everything), len(failed))
+                    tell()
         except KeyboardInterrupt as error:
             raise SweepInterrupted(outcome()) from error
-        return outcome()
+    return outcome()
 
 
 def by_need(jobs: Sequence[Job]) -> list[Job]:
@@ -154,9 +157,7 @@ def by_need(jobs: Sequence[Job]) -> list[Job]:
     return [*first.values(), *(job for job in longest if first[job.algorithm] is not job)]
 
 
-def _execute(
-    jobs: Sequence[Job], at_once: int | None, executor: str, address: str | None
-) -> Iterator[tuple[Job, Made]]:
+def _execute(jobs: Sequence[Job], at_once: int | None, executor: str, address: str | None) -> Results:
     if executor == "local":
         return run_locally(jobs, at_once or usable_cores())
     from fed_ucbvi.sweeps.cluster import run_on_ray

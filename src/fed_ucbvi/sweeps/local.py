@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -18,6 +18,9 @@ from multiprocessing.connection import Connection, wait
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.worker import Failure, Made, serve
+
+Results = Generator[tuple[Job, Made], None, None]
+"""What an executor gives: each job when it ends, and what became of it. Closing it stops what is under way."""
 
 
 class DeathError(Exception):
@@ -65,7 +68,7 @@ class Worker:
         self.line.close()
 
 
-def run_locally(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Made]]:
+def run_locally(jobs: Sequence[Job], processes: int) -> Results:
     """Make the runs in the order given, ``processes`` at a time; yields each when it ends."""
     waiting = deque(jobs)
     workers: dict[Connection, Worker] = {}

@@ -18,14 +18,14 @@ from __future__ import annotations
 import fcntl
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import MANIFEST, new_file, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.results.run import Run, versions
 from fed_ucbvi.simulation import Caution
 from fed_ucbvi.sweeps.job import Job
@@ -35,6 +35,8 @@ from fed_ucbvi.sweeps.worker import Failure
 FORMAT = "fed-ucbvi/sweep"
 FORMAT_VERSION = 1
 RUNS, FAILURES, DAMAGED, JOURNAL = "runs", "failures", "damaged", "journal.jsonl"
+MOST_DIFFERENCES, MOST_VALUES = 4, 6
+"""How many are named when a folder holds another sweep."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,7 @@ class Store:
         """The sweep that ``folder`` holds; another kind of folder is refused."""
         folder = Path(folder)
         manifest = read_manifest(folder, FORMAT)
-        if manifest.get("format_version") != FORMAT_VERSION:
-            raise InputError(
-                f"{folder} has format version {manifest.get('format_version')}; this program reads {FORMAT_VERSION}."
-            )
+        check_version(folder, manifest, FORMAT_VERSION)
         with reading(folder / MANIFEST):
             sweep = Sweep(**manifest["sweep"])
             if sweep.digest != manifest["digest"]:
@@ -85,13 +84,14 @@ class Store:
     @classmethod
     @contextmanager
     def use(cls, folder: Path, sweep: Sweep, *, resume: bool) -> Iterator[Store]:
-        """The folder, made or (to resume) opened, for this process alone; another sweep's folder is refused."""
+        """The folder of ``sweep`` for this process alone; it must be new, unless this very sweep is to be resumed."""
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-            if resume and not folder.exists():
-                raise InputError(f"{folder} does not exist, so there is nothing to resume; leave --resume out.")
             store = cls.create(folder, sweep)
         else:
-            store = cls.open(folder)
+            try:
+                store = cls.open(folder)
+            except InputError as error:
+                raise InputError(f"{error} Nothing in it was touched; choose another folder (--out).") from error
             if store.sweep.digest != sweep.digest:
                 raise InputError(
                     f"{folder} holds another sweep, '{store.sweep.name}': {differences(store.sweep, sweep)}. "
@@ -99,7 +99,7 @@ class Store:
                 )
             if not resume:
                 raise InputError(
-                    f"{folder} holds this sweep already; go on with it by --resume, or choose another folder."
+                    f"{folder} holds this sweep already; go on with it by --resume, or choose another folder (--out)."
                 )
         with (folder / MANIFEST).open("rb+") as manifest:
             try:
@@ -110,19 +110,21 @@ class Store:
 
     def left(self) -> tuple[list[Job], tuple[str, ...]]:
         """The jobs still to be run, and the ids of those among them whose files are damaged and now moved aside."""
-        for leftover in (path for name in (RUNS, FAILURES) for path in (self.folder / name).glob(".*.partial-*")):
-            leftover.unlink()
+        for name in (RUNS, FAILURES):
+            (self.folder / name).mkdir(exist_ok=True)
+            for leftover in (self.folder / name).glob(".*.partial-*"):
+                leftover.unlink()
         left, damaged = [], []
         for job in self.sweep.jobs():
             path = self.path(job)
-            if path.exists():
-                try:
-                    self.read(job)
+            try:
+                if path.exists():
+                    self._read(job)
                     continue
-                except InputError as error:
-                    aside = self._set_aside(path)
-                    warnings.warn(f"{error} It was moved to {aside}.", Caution, stacklevel=2)
-                    damaged.append(job.id)
+            except InputError as error:
+                damaged.append(job.id)
+                text = f"{error} It was moved to {self._set_aside(path)} and the run is made anew."
+                warnings.warn(text, Caution, stacklevel=2)
             left.append(job)
         return left, tuple(damaged)
 
@@ -140,13 +142,16 @@ class Store:
 
     def read(self, job: Job) -> Run:
         """The finished run of a job; a damaged or foreign file is refused."""
-        path = self.path(job)
         try:
-            run = Run.read_file(path)
-            if not job.made(run):
-                raise InputError(f"{path} holds another run than its name says.")
+            return self._read(job)
         except InputError as error:
             raise InputError(f"{error} Delete the file and resume the sweep (--resume) to make it anew.") from error
+
+    def _read(self, job: Job) -> Run:
+        path = self.path(job)
+        run = Run.read_file(path)
+        if not job.made(run):
+            raise InputError(f"{path} holds another run than its name says.")
         return run
 
     def write(self, job: Job, content: bytes, seconds: float) -> None:
@@ -194,14 +199,25 @@ def load_runs(folder: str | Path, *, complete: bool = True) -> list[tuple[Job, R
 
 def differences(held: Sweep, given: Sweep) -> str:
     """What two sweeps differ in, in words."""
-    found = [] if held.name == given.name else [f"its name is not '{given.name}'"]
-    old, new = (sweep.jobs() for sweep in (held, given))
-    for key in old[0].content():
-        before, after = ({json.dumps(job.content()[key]): None for job in jobs} for jobs in (old, new))
-        if before.keys() != after.keys():
-            found.append(f"{key} {', '.join(before)} there, {', '.join(after)} here")
+    found = [] if held.name == given.name else [f"this one is called '{given.name}'"]
+    there, here = _values(held), _values(given)
+    for key in {**there, **here}:
+        for which, values in (
+            ("there", there.get(key, set()) - here.get(key, set())),
+            ("here", here.get(key, set()) - there.get(key, set())),
+        ):
+            if values:
+                found.append(f"{key} {', '.join(sorted(values)[:MOST_VALUES])} only {which}")
     if not found:
-        found.append(
-            f"{len(set(old) - set(new))} of its runs are not in this one, {len(set(new) - set(old))} are new"
-        )
-    return "; ".join(found)
+        found.append("the same values are combined in another way or order")
+    return "; ".join(found[:MOST_DIFFERENCES])
+
+
+def _values(sweep: Sweep) -> dict[str, set[str]]:
+    """Every value that occurs, by key; parameters and options one by one."""
+    found: dict[str, set[str]] = {}
+    for job in sweep.jobs():
+        for key, value in job.content().items():
+            for name, part in value.items() if isinstance(value, Mapping) else ((key, value),):
+                found.setdefault(name, set()).add(json.dumps(part))
+    return found
