@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,10 @@ def check_report(report: Report) -> None:
     tables = [table for section in report.sections for table in section.tables]
     check_ids("figure", [figure.id for figure in figures])
     check_ids("table", [table.id for table in tables])
+    try:
+        json.dumps(report.provenance, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the report's provenance is not ready for JSON: {error}.") from error
     for figure in figures:
         check_figure(figure)
     for table in tables:
@@ -143,3 +148,6 @@ def check_table(table: Table) -> None:
             for part in parts:
                 if isinstance(part, float) and not math.isfinite(part):
                     raise InputError(f"{where}, row {number}, column {column!r}: {part} is not finite; use None.")
+            for end in (f"{column} low", f"{column} high"):
+                if isinstance(cell, Interval) and end in table.columns:
+                    raise InputError(f"{where}: column {end!r} is needed for the intervals of {column!r}; rename it.")

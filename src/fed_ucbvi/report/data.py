@@ -82,6 +82,8 @@ def cell_text(cell: Cell) -> str:
     if isinstance(cell, Interval):
         decimals = _decimals(cell.high - cell.low, 2) if cell.high > cell.low else _decimals(abs(cell.mean), 4)
         return "{} [{}, {}]".format(*(f"{part:,.{decimals}f}" for part in (cell.mean, cell.low, cell.high)))
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
     if hasattr(cell, "__index__"):
         return f"{int(cell):,}"
     value = float(cell)
