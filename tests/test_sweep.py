@@ -97,7 +97,7 @@ def start(folder: Path, *arguments: str | Path, script: str = "program.py", **en
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, **env},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env},
     )
 
 
@@ -317,6 +317,18 @@ def test_a_run_that_fails_is_recorded_and_stops_no_other(tmp_path: Path) -> None
     for record in records:
         assert record["traceback"][0] == "Traceback (most recent call last):"
         assert any("in new_agents" in line for line in record["traceback"])
+
+
+def test_the_python_of_the_documentation_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parent.parent / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / "example.py").write_text(example)
+    monkeypatch.chdir(tmp_path)
+    code, printed, errors = finished(start(tmp_path, script="example.py"))
+    assert (code, errors) == (0, "")
+    lines = printed.splitlines()
+    assert lines[0] == "10 0 {}"
+    assert [line.split()[:2] for line in lines[1:]] == [[m, seed] for m in "14" for seed in "01234"]
 
 
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:

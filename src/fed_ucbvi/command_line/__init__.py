@@ -15,6 +15,7 @@ from fed_ucbvi.command_line.reproduce import reproduce
 from fed_ucbvi.command_line.resume import resume
 from fed_ucbvi.command_line.run import run
 from fed_ucbvi.command_line.show import show
+from fed_ucbvi.command_line.sweep import sweep
 
 __all__ = ["app", "main"]
 
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, show, reproduce, compare, environments, algorithms):
+for command in (run, resume, show, sweep, reproduce, compare, environments, algorithms):
     app.command()(command)
 
 
