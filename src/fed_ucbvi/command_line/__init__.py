@@ -11,6 +11,7 @@ from fed_ucbvi.command_line.compare import compare
 from fed_ucbvi.command_line.interruption import own_process
 from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.program import Program
+from fed_ucbvi.command_line.report import report
 from fed_ucbvi.command_line.reproduce import reproduce
 from fed_ucbvi.command_line.resume import resume
 from fed_ucbvi.command_line.run import run
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, show, sweep, reproduce, compare, environments, algorithms):
+for command in (run, resume, show, sweep, reproduce, report, compare, environments, algorithms):
     app.command()(command)
 
 
