@@ -68,8 +68,8 @@ def speed_up() -> Figure:
             colour_of(name),
             AGENTS,
             y,
-            [v - 500 for v in y],
-            [v + 500 for v in y],
+            [v - 600 for v in y],
+            [v + 600 for v in y],
             marker="circle",
             label=label_of(name),
         )
@@ -96,7 +96,7 @@ def by_environment() -> Figure:
             colour_of(name),
             environments,
             [1.0 + k, 2.0 + k, 3.0 - k],
-            [0.8 + k, 1.7 + k, 2.5 - k],
+            [0.8 + k, 1.7 + k, -0.5],
             [1.2 + k, 2.3 + k, 3.5 - k],
             marker="circle",
             line=False,
@@ -104,7 +104,7 @@ def by_environment() -> Figure:
         for k, name in enumerate(ALGORITHMS)
     ]
     nasty = Series(NASTY, "#000000", environments[:2], [0.3, 0.6], marker="cross", line=False)
-    panel = Panel(NASTY, "Environment", "Regret, relative to Fed-UCBVI", [*series, nasty])
+    panel = Panel(NASTY, "Environment", "Regret, relative to Fed-UCBVI", [*series, nasty], y_log=True)
     return Figure("environments", f"The order is the same everywhere {NASTY}", NASTY, [panel])
 
 

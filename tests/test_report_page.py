@@ -225,7 +225,7 @@ def test_hovering_shows_name_and_exact_figures(opened: Opened) -> None:
     assert "Fed-UCBVI" in shown
     assert "Agents M: 20" in shown
     assert f"Common regret: {regret[:9]}" in shown
-    assert "[394.4271" in shown
+    assert "[294.4271" in shown
     assert NASTY in opened(hover, "environments", 3, 0)
     assert "Environment: GridWorld" in opened(hover, "environments", 0, 0)
 

@@ -159,6 +159,10 @@ def test_a_report_cut_off_while_files_are_moved_is_made_whole_by_the_next(
         (Report("r", [], [Section("s", "S"), Section("s", "S")]), "two sections have the id 's'"),
         (small("../a"), "cannot name a file"),
         (small(""), "cannot name a file"),
+        (
+            Report("r", [], [Section("s", "S", [], [Verdict("c", "p", "m", "r", "true")])]),  # type: ignore[arg-type]
+            "unknown outcome 'true'",
+        ),
         (dataclasses.replace(small("a"), provenance={"x": float("nan")}), "provenance"),
         (dataclasses.replace(small("a"), provenance={"x": object()}), "provenance"),
     ],

@@ -6,10 +6,10 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
-from fed_ucbvi.errors import InputError
-from fed_ucbvi.report.content import Figure, Interval, Panel, Report, Series, Table
+from fed_ucbvi.errors import InputError, check_choice
+from fed_ucbvi.report.content import Figure, Interval, Outcome, Panel, Report, Series, Table
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
@@ -26,6 +26,9 @@ def check_report(report: Report) -> None:
         json.dumps(report.provenance, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(f"the report's provenance is not ready for JSON: {error}.") from error
+    for section in report.sections:
+        for verdict in section.verdicts:
+            check_choice("outcome", verdict.outcome, get_args(Outcome))
     for figure in figures:
         check_figure(figure)
     for table in tables:

@@ -58,7 +58,10 @@
   };
   next();
 
-  window.addEventListener("beforeprint", () => {
-    document.querySelectorAll(".plot").forEach((plot) => plot.data && Plotly.Plots.resize(plot));
-  });
+  // On paper panels stand below each other, as wide as A4 and Letter allow.
+  const resize = (size) => {
+    document.querySelectorAll(".plot").forEach((plot) => plot.data && Plotly.relayout(plot, size));
+  };
+  window.addEventListener("beforeprint", () => resize({ autosize: false, width: 620, height: 280 }));
+  window.addEventListener("afterprint", () => resize({ autosize: true, width: null, height: null }));
 })();

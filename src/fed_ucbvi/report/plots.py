@@ -41,7 +41,7 @@ def traces_of(panel: Panel) -> list[dict[str, Any]]:
         banded = series.line and len(xs) > 1 and not grouped
         if series.low is not None and banded:
             bands.append(_band(series, xs, y))
-        curves.append(_curve(series, xs, panel, bars=series.low is not None and not banded))
+        curves.append(_curve(series, xs, panel, None if banded else y))
     return bands + curves
 
 
@@ -61,7 +61,8 @@ def _band(series: Series, xs: list[float], y: Scale) -> dict[str, Any]:
     }
 
 
-def _curve(series: Series, xs: list[float], panel: Panel, *, bars: bool) -> dict[str, Any]:
+def _curve(series: Series, xs: list[float], panel: Panel, bars: Scale | None) -> dict[str, Any]:
+    """A curve or points; with intervals as bars, as far as the axis ``bars`` reaches, unless a band shows them."""
     ys = [float(value) for value in series.y]
     marked = series.marker != "none" or len(xs) == 1
     trace: dict[str, Any] = {
@@ -86,12 +87,12 @@ def _curve(series: Series, xs: list[float], panel: Panel, *, bars: bool) -> dict
         low, high = [float(value) for value in series.low], [float(value) for value in series.high]
         trace["customdata"] = [list(pair) for pair in zip(low, high, strict=True)]
         trace["hovertemplate"] += f" [%{{customdata[0]:{NUMBER}}}, %{{customdata[1]:{NUMBER}}}]"
-        if bars:
+        if bars is not None:
             trace["error_y"] = {
                 "type": "data",
                 "symmetric": False,
-                "array": [top - value for top, value in zip(high, ys, strict=True)],
-                "arrayminus": [value - bottom for value, bottom in zip(ys, low, strict=True)],
+                "array": [bars.within(top) - value for top, value in zip(high, ys, strict=True)],
+                "arrayminus": [value - bars.within(bottom) for value, bottom in zip(ys, low, strict=True)],
                 "thickness": 1.5,
                 "width": 0,
                 "color": series.colour,
