@@ -110,6 +110,27 @@ def test_categories_with_long_names_do_not_overlap(count: int) -> None:
     assert overlapping(picture) == []
 
 
+@pytest.mark.parametrize("panels", [1, 3, 4])
+@pytest.mark.parametrize(
+    "x",
+    [
+        [1, 2, 5, 10, 20, 50, 100, 200],
+        range(1, 301),
+        range(100, 3000),
+        [20_000, 25_000, 1e6],
+        range(0, 900_001, 30_000),
+    ],
+)
+@pytest.mark.parametrize("log", [False, True])
+def test_numbers_along_an_axis_do_not_overlap(panels: int, x: Sequence[float], log: bool) -> None:
+    x = [value for value in x if value > 0 or not log]
+    series = [Series("A", BLUE, x, [float(k) for k in range(1, len(x) + 1)], marker="circle")]
+    panel = Panel("", "along", "up", series, x_log=log, y_log=log)
+    picture = draw(Figure("numbers", "Numbers", "", [panel] * panels))
+    assert overlapping(picture) == []
+    assert len([text for text in picture.axes[0].get_xticklabels() if text.get_text()]) >= 2
+
+
 def test_labels_name_colours_and_the_legend_names_dashes() -> None:
     picture = draw(sample_report.many_curves())
     for panel in (0, 1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +30,9 @@ LEAST_WIDTH = 95.0
 LEADER = 14.0
 """From the axes to the labels beside them."""
 LABEL_CHARACTERS = 18
+MOST_NUMBERS = 5
+"""Along a linear axis."""
+NUMBER_WIDTH = 42.0
 FEW_POINTS = 12
 """Up to so many, every point of a curve is marked; else marks keep a distance, as a share of the axes:"""
 MARKS_APART = 0.16
@@ -133,7 +135,20 @@ class DrawnPanel:
         if self._grouped:
             self._write_categories(width / (self.x.high - self.x.low))
             self._measure_below()
+        elif self.x.ticks is not None:
+            self._write_numbers(self.x.ticks, width)
+        elif not self.x.log:
+            self.axes.locator_params(axis="x", nbins=max(1, min(MOST_NUMBERS, int(width / NUMBER_WIDTH))))
         return self._below, LINE * len(lines) + 6 if lines else 2.0
+
+    def _write_numbers(self, ticks: Sequence[tuple[float, str]], width: float) -> None:
+        """Numbers along x, but those that would touch the one before."""
+        texts, end = [], -LINE
+        for place, text in ticks:
+            centre, half = width * self.x.share(place), CHARACTER * len(text) / 2 + 1
+            texts.append(text if centre - half >= end else "")
+            end = centre + half if texts[-1] else end
+        self.axes.set_xticks([place for place, _ in ticks], texts)
 
     def _write_categories(self, room: float) -> None:
         """Texts along x: broken into lines where that gives them room, upright where it does not."""
@@ -193,7 +208,7 @@ def _draw_series(
 
 def _set_axis(axes: Axes, which: str, scale: Scale) -> None:
     """Kind, ends and ticks of an axis."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     axis = axes.xaxis if which == "x" else axes.yaxis
     (axes.set_xscale if which == "x" else axes.set_yscale)("log" if scale.log else "linear")
@@ -204,24 +219,13 @@ def _set_axis(axes: Axes, which: str, scale: Scale) -> None:
         axis.set_minor_locator(NullLocator())
         return
     if scale.log:
-        decades = math.log10(scale.high / scale.low)
-        if decades < 2.5:
-            axis.set_major_locator(FixedLocator(_round_numbers(scale, decades)))
-        else:
-            axis.set_major_locator(LogLocator(numticks=6))
-            written = power_of_ten if scale.high >= 1e5 or scale.low < 1e-3 else short
+        axis.set_major_locator(LogLocator(numticks=6))
+        written = power_of_ten if scale.high >= 1e5 or scale.low < 1e-3 else short
         axis.set_minor_locator(LogLocator(subs=range(2, 10), numticks=60))
         axis.set_minor_formatter(NullFormatter())
     else:
-        axis.set_major_locator(MaxNLocator(4 if which == "x" else 5, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_locator(MaxNLocator(MOST_NUMBERS, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
-
-
-def _round_numbers(scale: Scale, decades: float) -> list[float]:
-    """Round numbers within a short logarithmic axis."""
-    steps = (1, 1.5, 2, 3, 4, 5, 6, 8) if decades < 0.7 else (1, 2, 5)
-    powers = range(math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high)) + 1)
-    return [step * 10.0**power for power in powers for step in steps if scale.low <= step * 10.0**power <= scale.high]
 
 
 def size(text: Any) -> tuple[float, float]:

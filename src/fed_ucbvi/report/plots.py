@@ -19,8 +19,6 @@ NUMBER = ",.10~r"
 """How hovering writes a number: up to ten digits, none of them idle."""
 MARKS = 8
 """Marked points of a curve with many."""
-FEW_DECADES = 2
-"""On a logarithmic axis, up to which 2 and 5 are written as well."""
 MOST_DIGITS = 1e7
 """Axes that reach so far are written with powers of ten."""
 CHARACTERS = 14
@@ -136,7 +134,7 @@ def _axis(title: str, scale: Scale) -> dict[str, Any]:
         axis["tickvals"] = [place for place, _ in scale.ticks]
         axis["ticktext"] = ["<br>".join(map(_text, textwrap.wrap(text, CHARACTERS))) for _, text in scale.ticks]
     elif scale.log:
-        axis["dtick"] = 1 if ends[1] - ends[0] > FEW_DECADES else "D2"
+        axis["dtick"] = 1
     return axis
 
 

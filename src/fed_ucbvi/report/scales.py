@@ -15,6 +15,9 @@ CATEGORY_WIDTH = 0.6
 """Of the distance between two categories, what the points of one of them take."""
 MOST_TICKS = 8
 """Up to so many different x, each is written under the axis if there is room."""
+FEW_DECADES = 2.5
+"""On a logarithmic axis, from which powers of ten suffice."""
+LEAST_TICKS = 3
 LONGEST = 30
 """Characters of a category; longer ones are cut."""
 LEAST_DISTANCE = 0.09
@@ -75,7 +78,7 @@ def x_scale(panel: Panel) -> Scale:
     scale = Scale(low, high, panel.x_log)
     if len(values) <= MOST_TICKS and _apart([scale.share(value) for value in values]):
         return Scale(low, high, panel.x_log, tuple((value, short(value)) for value in values))
-    return scale
+    return _log_scale(low, high) if panel.x_log else scale
 
 
 def y_scale(panel: Panel) -> Scale:
@@ -83,10 +86,27 @@ def y_scale(panel: Panel) -> Scale:
     values = [float(y) for series in panel.series for y in _heights(series) if y > 0 or not panel.y_log]
     low, high = min(values), max(values)
     if panel.y_log:
-        return Scale(*_widened(low, high, log=True, margin=MARGIN), log=True)
+        return _log_scale(*_widened(low, high, log=True, margin=MARGIN))
     if 0 <= low < high / 2:
         return Scale(0.0, high * (1 + MARGIN), log=False)
     return Scale(*_widened(low, high, log=False, margin=MARGIN), log=False)
+
+
+def _log_scale(low: float, high: float) -> Scale:
+    """A logarithmic axis; if it is short, with round numbers finer than powers of ten.
+
+    >>> [text for _, text in _log_scale(0.4, 30).ticks], [text for _, text in _log_scale(2.9, 3.4).ticks]
+    (['0.5', '1', '2', '5', '10', '20'], ['2.9', '3', '3.1', '3.2', '3.3', '3.4'])
+    """
+    if math.log10(high / low) >= FEW_DECADES:
+        return Scale(low, high, log=True)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), [step / 10 for step in range(10, 100)]):
+        ticks = [float(f"{step}e{power}") for power in powers for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= LEAST_TICKS:
+            return Scale(low, high, log=True, ticks=tuple((tick, short(tick)) for tick in ticks))
+    return Scale(low, high, log=True, ticks=((low, short(low)), (high, short(high))))
 
 
 def short(value: float) -> str:
