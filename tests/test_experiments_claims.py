@@ -111,7 +111,7 @@ def test_the_share_of_regret_in_the_second_half_is_told() -> None:
         lots(("gridworld", "fed-ucbvi", 20, 0.0, 100.0, 9), ("gridworld", "fed-ucbvi", 20, 0.1, 100.0, 9))
     )
     assert found is not None
-    assert f"{1 - np.sqrt(0.5):.0%} falls into the second half" in found.measured
+    assert f"{1 - np.sqrt(0.5):.1%} falls into the second half" in found.measured
 
 
 # -------------------------------------------------------------------------------------- speed-up and rounds

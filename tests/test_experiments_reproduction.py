@@ -15,8 +15,10 @@ from typer.testing import CliRunner
 from fed_ucbvi import InputError
 from fed_ucbvi.command_line import app
 from fed_ucbvi.experiments import ablations, fair, figures, reproduction, theory
-from fed_ucbvi.experiments.reproduction import EXPERIMENTS, Plan, report_on
+from fed_ucbvi.experiments.reproduction import EXPERIMENTS, Plan, report_on, without_gaps
 from fed_ucbvi.experiments.scale import AGENTS, EPISODES, EPS_P, QUICK_SEEDS, Scale
+from fed_ucbvi.experiments.traces import load_pairs
+from fed_ucbvi.report.checks import check_report
 from fed_ucbvi.report.content import Report, Section, Series
 from fed_ucbvi.results.style import label_of
 from fed_ucbvi.sweeps.execution import Outcome, SweepInterrupted, run_sweep
@@ -97,6 +99,13 @@ def test_every_run_meets_the_environment_of_its_seed(size: str) -> None:
             assert job.env_seed == job.seed
 
 
+def test_only_the_table_of_all_algorithms_is_left_to_a_full_reproduction() -> None:
+    assert reproduction.check_names([], Scale("full")) == reproduction.check_names([], Scale("quick"))
+    assert reproduction.check_names([], Scale("full")) == tuple(EXPERIMENTS)
+    assert set(EXPERIMENTS) - set(reproduction.check_names([], Scale())) == {"table1"}
+    assert reproduction.check_names(["table1"], Scale()) == ("table1",)
+
+
 def test_runs_that_experiments_share_are_made_once(runs: Runs) -> None:
     scale = Scale("quick", QUICK_SEEDS)
     asked = [job for one in EXPERIMENTS.values() for job in Sweep(name="x", grids=one.grids(scale)).jobs()]
@@ -107,8 +116,11 @@ def test_runs_that_experiments_share_are_made_once(runs: Runs) -> None:
 
 def test_tuning_instances_are_never_evaluated_on(runs: Runs) -> None:
     scale = Scale("quick", QUICK_SEEDS)
-    tuning, evaluation = fair.grids(scale)
-    assert set(tuning["seeds"]).isdisjoint(evaluation["seeds"])
+    tuning, *evaluation = fair.grids(scale)
+    assert len(evaluation) == len(fair.TUNED)
+    for grid in evaluation:
+        assert set(tuning["seeds"]).isdisjoint(grid["seeds"])
+    assert set(tuning["seeds"]) <= set(fair.TUNING_SEEDS)
     sizes = {name: len([a for a in tuning["algorithms"] if a["name"] == name]) for name in fair.TUNED}
     assert len(set(sizes.values())) == 1, "every algorithm has the same number of trials"
 
@@ -208,6 +220,23 @@ def test_regret_with_the_theorys_constants_is_linear_at_first_and_below_every_bo
 # ------------------------------------------------------------------------------------------ incomplete, resumed
 
 
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_whatever_runs_are_missing_there_is_a_section_that_can_be_drawn(
+    name: str, made: tuple[Path, dict[str, object]]
+) -> None:
+    scale, rng = Scale("quick", QUICK_SEEDS), np.random.default_rng(5)
+    jobs = Sweep(name=name, grids=EXPERIMENTS[name].grids(scale)).jobs()
+    pairs = load_pairs(made[0] / "sweeps/main", jobs)
+    labels = sorted({job.label for job in jobs})
+    subsets = [[pair for pair in pairs if rng.random() < share] for share in (0.9, 0.5, 0.2, 0.05)]
+    subsets += [[pair for pair in pairs if pair[0].label == label] for label in labels]
+    subsets += [[pair for pair in pairs if pair[0].agents == agents] for agents in (1, 2, 5, 10)]
+    for subset in subsets:
+        if subset:
+            part = without_gaps(EXPERIMENTS[name].analyse(subset, scale))
+            check_report(Report("some", (), [part]))
+
+
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablations with two variants only."""
@@ -249,7 +278,7 @@ def test_an_incomplete_reproduction_is_reported_on_and_completed_by_resuming(sma
     assert told.exit_code == 0, told.output
     missing = json.loads(told.stdout)["missing"]
     assert len(missing) == 4
-    assert all(text.startswith(f"{ablations.LOCAL} on ") and text.endswith("seeds 0") for text in missing)
+    assert all(text.startswith(f"fed-ucbvi ({ablations.LOCAL}) on ") and text.endswith("seeds 0") for text in missing)
     assert "INCOMPLETE: runs of 4 cells are missing" in told.stderr
     assert "INCOMPLETE" in (small / "report/index.html").read_text(encoding="utf-8")
     resumed = call("reproduce", "--out", small, "--resume", "--json")

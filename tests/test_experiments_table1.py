@@ -14,6 +14,7 @@ from fed_ucbvi.command_line import app
 from fed_ucbvi.experiments import scale, table1
 from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair, Trace
+from fed_ucbvi.results.style import colour_of
 from fed_ucbvi.sweeps.specification import Sweep
 
 SHORT = {"gridworld": 40, "synthetic": 60}
@@ -58,6 +59,10 @@ def test_curves_over_bytes_end_at_the_total_of_bytes_and_regret(pairs: list[Pair
             lot = [run for job, run in pairs if (job.environment, job.algorithm) == (env, name)]
             assert series.x[-1] == pytest.approx(np.mean([run.bytes_up + run.bytes_down for run in lot]) / 1e6)
             assert series.y[-1] == pytest.approx(np.mean([run.common_regret for run in lot]))
+
+
+def test_every_algorithm_has_a_colour_of_its_own() -> None:
+    assert len({colour_of(name) for name in ALGORITHMS}) == len(ALGORITHMS)
 
 
 def test_every_ordering_is_judged_and_names_algorithms_that_exist(pairs: list[Pair]) -> None:

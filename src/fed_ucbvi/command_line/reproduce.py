@@ -31,7 +31,7 @@ def reproduce(
         int | None,
         typer.Option(parser=whole_number, metavar="N", help="Runs of each cell; from 20 on bands are intervals."),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="The whole grid of agents and eps_p.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The whole grid of agents and eps_p, and table1.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Every figure from little data, in seconds.")] = False,
     jobs: Annotated[
         int | None, typer.Option(parser=whole_number, metavar="N", help="Runs at a time; by default one a core.")
@@ -86,4 +86,5 @@ def _plan(only: list[str], seeds: int | None, *, full: bool, quick: bool) -> Pla
         raise InputError("--full and --quick exclude each other.")
     size: Any = "full" if full else "quick" if quick else "default"
     count = seeds if seeds is not None else scale.QUICK_SEEDS if quick else scale.SEEDS
-    return reproduction.Plan(scale.Scale(size, count), reproduction.check_names(only))
+    chosen = scale.Scale(size, count)
+    return reproduction.Plan(chosen, reproduction.check_names(only, chosen))

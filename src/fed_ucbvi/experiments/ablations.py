@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from fed_ucbvi.experiments.claims import Finding, verdict_of
-from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL, eps_text
+from fed_ucbvi.experiments.claims import Finding, eps_text, verdict_of
+from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.experiments.lots import (
     Lots,
     Measure,
@@ -17,6 +15,7 @@ from fed_ucbvi.experiments.lots import (
     having,
     interval,
     lots_of,
+    mean,
     regret,
     rounds,
     values,
@@ -89,12 +88,17 @@ def _global_rule(lots: Lots) -> Finding | None:
         pairs = list(zip(by_label[PAPER], by_label[LOCAL], strict=False))
         same = sum(one.fingerprint == other.fingerprint for one, other in pairs)
         fired = sum(run.rules_fired.get("global", 0) for run in by_label[PAPER])
-        both, local = (np.mean([run.rounds for run in by_label[label]]) for label in (PAPER, LOCAL))
-        fewer.append(bool(both < local))
-        texts.append(
+        both, local = (mean(by_label[label], rounds) for label in (PAPER, LOCAL))
+        fewer.append(both < local)
+        text = (
             f"at {eps_text(eps_p)} {both:,.0f} rounds with both rules, {local:,.0f} with the local rule alone; "
             f"{same} of {len(pairs)} runs are the same round by round, and the global rule fired {fired} times"
         )
+        if GLOBAL in by_label:
+            alone = by_label[GLOBAL]
+            text += f" (alone it would take {mean(alone, rounds):,.0f} rounds, for a regret of "
+            text += f"{mean(alone, regret):,.0f} instead of {mean(by_label[PAPER], regret):,.0f})"
+        texts.append(text)
     if not fewer:
         return None
     return Finding("holds" if all(fewer) else "holds partly" if any(fewer) else "does not hold", "; ".join(texts))

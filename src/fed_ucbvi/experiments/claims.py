@@ -101,27 +101,28 @@ def heterogeneity_costs_little(lots: Lots) -> Verdict | None:
 
 
 def _heterogeneity(group: Lots) -> Finding | None:
-    ratios: dict[float, list[float]] = {}
+    ratios: dict[tuple[int, float], float] = {}
     for agents in values(group, "agents"):
         by_eps = {key.eps_p: lot for key, lot in having(group, agents=agents).items()}
         for eps_p in sorted(set(by_eps) - {0.0}) if 0.0 in by_eps else []:
-            ratios.setdefault(eps_p, []).append(mean(by_eps[eps_p], regret) / mean(by_eps[0.0], regret))
+            ratios[agents, eps_p] = mean(by_eps[eps_p], regret) / mean(by_eps[0.0], regret)
     if not ratios:
         return None
-    everything = [ratio for some in ratios.values() for ratio in some]
-    largest = max(ratios)
+    worst = max(ratios, key=lambda cell: ratios[cell])
+    few = sum(ratio <= SLIGHT for ratio in ratios.values())
     text = (
-        f"regret is {min(everything):.2f} to {max(everything):.2f} times that at εₚ = 0 "
-        f"({range_text(ratios[largest])} at εₚ = {largest:.2g})"
+        f"regret is {range_text(list(ratios.values()))} times that at εₚ = 0, most at M = {worst[0]} and "
+        f"{eps_text(worst[1])}; at most {SLIGHT} times in {few} of {len(ratios)} cells"
     )
-    if max(everything) <= 1.02:
+    if ratios[worst] <= 1.02:
         text += ", so it does not rise at all: the agents' own noise explores for them"
+    largest = max(eps_p for _, eps_p in ratios)
     halves = {eps_p: _late_share(having(group, eps_p=eps_p)) for eps_p in (0.0, largest)}
     text += (
-        f". Of the regret, {halves[0.0]:.0%} falls into the second half of the episodes at εₚ = 0 and "
-        f"{halves[largest]:.0%} at εₚ = {largest:.2g} (a term linear in T would bring half of itself)"
+        f". Of the regret, {halves[0.0]:.1%} falls into the second half of the episodes at εₚ = 0 and "
+        f"{halves[largest]:.1%} at {eps_text(largest)} (of a term linear in T it would be half)"
     )
-    return Finding(grade([ratio <= SLIGHT for ratio in everything]), text)
+    return Finding(grade([ratio <= SLIGHT for ratio in ratios.values()]), text)
 
 
 def _late_share(group: Lots) -> float:
@@ -207,7 +208,7 @@ def _slopes(group: Lots, measure: Measure) -> tuple[list[float], str] | None:
         slopes.append(fit[0])
         means = {key.agents: mean(lot, measure) for key, lot in sorted(lots.items(), key=lambda item: item[0].agents)}
         (first, *_, (before, last)) = [next(iter(means)), *pairwise(means)]
-        text = f"slope {signed(fit[0])} ± {fit[1]:.2f} at εₚ = {eps_p:.2g} (M = {last} against {first}: "
+        text = f"slope {signed(fit[0])} ± {fit[1]:.2f} at {eps_text(eps_p)} (M = {last} against {first}: "
         text += f"{means[last] / means[first]:.3g} times"
         if len(means) > 2:
             step = np.log(means[last] / means[before]) / np.log(last / before)
@@ -303,6 +304,15 @@ def judge(lots: Lots) -> list[Verdict]:
     """Every claim of Section 5 that the runs can judge."""
     verdicts = (claim(lots) for claim in CLAIMS)
     return [verdict for verdict in verdicts if verdict is not None]
+
+
+def eps_text(eps_p: float) -> str:
+    """How a heterogeneity is written.
+
+    >>> eps_text(0.316228)
+    'εₚ = 0.32'
+    """
+    return f"εₚ = {eps_p:.2g}"
 
 
 def range_text(numbers: Sequence[float], digits: int = 2) -> str:

@@ -1,8 +1,9 @@
 """The comparison repeated with every algorithm's constants tuned by the same rule on other instances.
 
 The constants of the paper's experiments leave FedQ with bonuses far larger than Fed-UCBVI's, which has no logarithm
-in its own. Here each algorithm's bonus is multiplied by each of the same seven factors, the factor with the least
-mean regret on tuning instances is taken, and the algorithms meet again on the instances of the other experiments.
+in its own. Here each algorithm's bonus is multiplied by each of the same seven factors, 1/64 to 1 (larger ones add
+regret), the factor with the least mean regret on tuning instances is taken, and the algorithms meet again on the
+instances of the other experiments.
 
 *The same grid*: one number is tuned for each algorithm, a factor on its whole bonus, over the same values.
 FedQ-Bernstein has a second constant, from how many samples on its variance is used; 1000 in the paper's experiments,
@@ -15,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fed_ucbvi.experiments.claims import Finding, below, range_text, ratios_to, verdict_of
-from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL, eps_text
+from fed_ucbvi.experiments.claims import Finding, below, eps_text, range_text, ratios_to, verdict_of
+from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.experiments.lots import (
     Lots,
     band_text,
@@ -38,10 +39,14 @@ from fed_ucbvi.results.style import colour_of, label_of
 NAME = "fair"
 TITLE = "The same comparison with everybody's constants tuned"
 EPS_P = (0.0, 0.1)
-FACTORS = tuple(2.0**power for power in range(-4, 3))
+ALIKE_ONLY = ("concurrent-ucbvi", "fedq-hoeffding")
+"""Run with identical agents alone; the algorithms of the paper's figures meet different agents too."""
+FACTORS = tuple(2.0**power for power in range(-6, 1))
 QUICK_FACTORS = (0.25, 1.0)
-TUNING_SEEDS = (1000, 1001)
+TUNING_SEEDS = (1000, 1001, 1002)
 """Seeds of runs and instances for tuning alone."""
+TUNING_SHARE = 3
+"""Tuning runs have T over this many episodes."""
 TUNED: dict[str, tuple[str, Callable[[float], dict[str, Any]]]] = {
     "fed-ucbvi": ("bonus_scale = k", lambda k: {"bonus_scale": k}),
     "concurrent-ucbvi": ("scale = k", lambda k: {"scale": k}),
@@ -65,8 +70,13 @@ def grids(scale: Scale) -> list[dict[str, Any]]:
         for name, (_, parameters) in TUNED.items()
         for factor in factors
     ]
-    untuned = [{"name": name, "label": PAPER} for name in TUNED]
-    return [scale.grid(tried, seeds=list(TUNING_SEEDS)), scale.grid(untuned, eps_p=EPS_P)]
+    untuned = [
+        scale.grid([{"name": name, "label": PAPER}], eps_p=EPS_P[:1] if name in ALIKE_ONLY else EPS_P)
+        for name in TUNED
+    ]
+    shorter = {name: episodes // TUNING_SHARE for name, episodes in scale.episodes.items()}
+    seeds = list(TUNING_SEEDS[: 2 if scale.quick else None])
+    return [scale.grid(tried, seeds=seeds, episodes=shorter), *untuned]
 
 
 def more_grids(pairs: Sequence[Pair], scale: Scale) -> list[dict[str, Any]]:
@@ -76,7 +86,8 @@ def more_grids(pairs: Sequence[Pair], scale: Scale) -> list[dict[str, Any]]:
         _, parameters = TUNED[name]
         best = {"name": name, "label": BEST, **parameters(factor)}
         episodes = {environment: scale.episodes[environment]}
-        found.append(scale.grid([best], environments=[environment], episodes=episodes, eps_p=EPS_P))
+        eps_p = EPS_P[:1] if name in ALIKE_ONLY else EPS_P
+        found.append(scale.grid([best], environments=[environment], episodes=episodes, eps_p=eps_p))
     return found
 
 
@@ -131,7 +142,7 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
         text=(
             f"Each algorithm's bonus is multiplied by the same factors k = {', '.join(f'{k:g}' for k in factors)}; "
             f"for each environment the k of least mean regret on {len(TUNING_SEEDS)} tuning instances is taken "
-            f"(εₚ = 0, M = {scale.base_agents}, the same T, seeds of their own). The instances of the other "
+            f"(εₚ = 0, M = {scale.base_agents}, a third of T, seeds of their own). The instances of the other "
             "experiments are seen only afterwards. FedQ-Bernstein uses its variance from 10 samples on here, instead "
             "of 1000.",
         ),
@@ -185,8 +196,8 @@ def _tuning_figure(lots: Lots) -> Figure:
     return Figure(
         "fair_tuning",
         "How the size of the bonus decides the regret: the least of each curve is taken",
-        f"Tuning instances, εₚ = 0; k = 1 is the constant of the paper's experiments (FedQ-Bernstein: with the "
-        f"variance used from 10 samples on). {band_text(having(lots, label=_trial(1.0)).values())}",
+        "Tuning instances, εₚ = 0, a third of T; k = 1 is the constant of the paper's experiments (FedQ-Bernstein: "
+        f"with the variance used from 10 samples on). {band_text(having(lots, label=_trial(1.0)).values())}",
         panels,
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.experiments.claims import cases, judge, range_text, ratios_to, signed, slope_in_agents
+from fed_ucbvi.experiments.claims import cases, eps_text, judge, range_text, ratios_to, signed, slope_in_agents
 from fed_ucbvi.experiments.lots import (
     DASHES,
     Lots,
@@ -22,6 +22,7 @@ from fed_ucbvi.experiments.lots import (
     environments,
     having,
     lots_of,
+    over_bytes,
     over_episodes,
     over_keys,
     regret,
@@ -31,7 +32,7 @@ from fed_ucbvi.experiments.lots import (
 from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair
 from fed_ucbvi.report.content import Figure, Panel, Section, Series
-from fed_ucbvi.results.style import DARK_GREY, label_of
+from fed_ucbvi.results.style import COLOURS, DARK_GREY, label_of
 
 NAME = "figures"
 TITLE = "The paper's figures"
@@ -40,15 +41,23 @@ EPISODES_LABEL = "Episodes per agent, T"
 REGRET_LABEL = "Common regret (units of reward)"
 ROUNDS_LABEL = "Communication rounds"
 AGENTS_LABEL = "Agents, M"
+BYTES_LABEL = "Megabytes sent so far, both ways, all agents"
 
 
 def grids(scale: Scale) -> list[dict[str, Any]]:
-    """All eps_p for the base M; all M for all eps_p (Fed-UCBVI) or for its ends (the others; all in ``full``)."""
-    ends = scale.eps_p if scale.size == "full" else (scale.eps_p[0], scale.eps_p[-1])
+    """All eps_p for the base M; all M for all eps_p, which FedQ does in ``full`` only.
+
+    Otherwise M varies at the two ends of eps_p for FedQ-Bernstein and without heterogeneity for FedQ-Advantage.
+    """
+    where = {
+        "fed-ucbvi": scale.eps_p,
+        "fedq-bernstein": (scale.eps_p[0], scale.eps_p[-1]),
+        "fedq-advantage": scale.eps_p[:1],
+    }
+    full = scale.size == "full"
     return [
         scale.grid(ALGORITHMS, eps_p=scale.eps_p),
-        scale.grid(ALGORITHMS[:1], eps_p=scale.eps_p, agents=scale.agents),
-        scale.grid(ALGORITHMS[1:], eps_p=ends, agents=scale.agents),
+        *(scale.grid([name], eps_p=scale.eps_p if full else where[name], agents=scale.agents) for name in ALGORITHMS),
     ]
 
 
@@ -65,7 +74,7 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             drawn,
             regret,
             "figure2",
-            "How Fed-UCBVI's regret falls with the number of agents M",
+            "Fed-UCBVI's regret against the number of agents",
             REGRET_LABEL,
             "Figure 2 of the paper. Dotted grey: in proportion to 1/M, a linear speed-up.",
             reference=-1,
@@ -75,10 +84,11 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             drawn,
             rounds,
             "figure3",
-            "How Fed-UCBVI's communication rounds grow with the number of agents M",
+            "Fed-UCBVI's rounds against the number of agents",
             ROUNDS_LABEL,
             "Figure 3 of the paper. Fewer is better; T is the most there can be.",
         ),
+        bytes_figure(having(base, eps_p=scale.eps_p[0]), "regret_and_bytes"),
     )
     return Section(
         id=NAME,
@@ -94,21 +104,12 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             "A smoke test with short runs and few agents: the figures are drawn, but say nothing about the paper.",
         ),
         verdicts=judge(lots),
-        figures=[figure for figure in figures if figure is not None],
+        figures=figures,
         tables=[cells_table(lots, "figures", "Every cell of the figures")],
     )
 
 
-def eps_text(eps_p: float) -> str:
-    """How a heterogeneity is written.
-
-    >>> eps_text(0.316228)
-    'εₚ = 0.32'
-    """
-    return f"εₚ = {eps_p:.2g}"
-
-
-def _regret_over_episodes(lots: Lots, drawn: Sequence[float]) -> Figure | None:
+def _regret_over_episodes(lots: Lots, drawn: Sequence[float]) -> Figure:
     panels = []
     for environment in environments(lots):
         series = []
@@ -118,8 +119,6 @@ def _regret_over_episodes(lots: Lots, drawn: Sequence[float]) -> Figure | None:
                 series.append(over_episodes(lot, dash=dash, variant=eps_text(eps_p), label=label))
         if series:
             panels.append(Panel(label_of(environment), EPISODES_LABEL, REGRET_LABEL, series, x_log=True, y_log=True))
-    if not panels:
-        return None
     agents = ", ".join(str(m) for m in values(lots, "agents"))
     ratios = ratios_to(having(lots, algorithm=ALGORITHMS[0]), lots, ALGORITHMS[1])
     return Figure(
@@ -131,7 +130,7 @@ def _regret_over_episodes(lots: Lots, drawn: Sequence[float]) -> Figure | None:
     )
 
 
-def _regret_over_eps_p(lots: Lots) -> Figure | None:
+def _regret_over_eps_p(lots: Lots) -> Figure:
     """The regret at T against eps_p, relative to eps_p = 0, seed by seed."""
     panels, changes = [], []
     for environment in environments(lots):
@@ -149,9 +148,7 @@ def _regret_over_eps_p(lots: Lots) -> Figure | None:
         if series:
             panels.append(Panel(label_of(environment), "εₚ", "Regret at T, relative to εₚ = 0", series))
             changes.append(f"{series[0].y[-1]:.2f} times on {label_of(environment)}")
-    if not panels:
-        return None
-    largest = values(lots, "eps_p")[-1]
+    largest = max(values(lots, "eps_p"), default=0.0)
     return Figure(
         "heterogeneity",
         f"What differences between agents do to Fed-UCBVI's regret: {', '.join(changes)} at εₚ = {largest:.2g}",
@@ -170,7 +167,7 @@ def _over_agents(
     y_label: str,
     place: str,
     reference: int | None = None,
-) -> Figure | None:
+) -> Figure:
     panels = []
     for environment in environments(lots):
         series = []
@@ -185,13 +182,28 @@ def _over_agents(
             series.append(straight(series[0], reference))
         if series:
             panels.append(Panel(label_of(environment), AGENTS_LABEL, y_label, series, x_log=True, y_log=True))
-    if not panels:
-        return None
     title += _slopes(lots, drawn[0], measure)
     caption = (
         f"{place} Crosses: Fed-UCBVI, circles: FedQ-Bernstein, squares: FedQ-Advantage. {band_text(lots.values())}"
     )
     return Figure(name, title, caption, panels)
+
+
+def bytes_figure(lots: Lots, id_: str) -> Figure:
+    """Regret against bytes, a curve for each algorithm."""
+    panels = []
+    for environment in environments(lots):
+        group = having(lots, environment=environment)
+        order = sorted(group, key=lambda key: list(COLOURS).index(key.algorithm))
+        series = [over_bytes(group[key], label=label_of(key.algorithm), marker="none") for key in order]
+        drawn = [curve for curve in series if curve is not None]
+        panels.append(Panel(label_of(environment), BYTES_LABEL, REGRET_LABEL, drawn, x_log=True, y_log=True))
+    return Figure(
+        id_,
+        "What a byte buys: the lower and the further left a curve ends, the better",
+        f"Common regret against what was sent until then, to the end of the run; εₚ = 0. {band_text(lots.values())}",
+        panels,
+    )
 
 
 def _slopes(lots: Lots, eps_p: float, measure: Measure) -> str:

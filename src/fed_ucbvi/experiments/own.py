@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fed_ucbvi.experiments.claims import judge
-from fed_ucbvi.experiments.figures import AGENTS_LABEL, EPISODES_LABEL, REGRET_LABEL, ROUNDS_LABEL, eps_text
+from fed_ucbvi.experiments.claims import eps_text, judge
+from fed_ucbvi.experiments.figures import AGENTS_LABEL, BYTES_LABEL, EPISODES_LABEL, REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.experiments.lots import (
     DASHES,
     Key,
@@ -22,7 +22,6 @@ from fed_ucbvi.experiments.lots import (
     rounds,
     values,
 )
-from fed_ucbvi.experiments.table1 import BYTES_LABEL
 from fed_ucbvi.experiments.traces import Pair
 from fed_ucbvi.report.content import Figure, Panel, Section, Series
 from fed_ucbvi.results.style import PALETTE, colour_of, label_of

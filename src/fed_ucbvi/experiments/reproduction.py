@@ -60,15 +60,18 @@ EXPERIMENTS: dict[str, Experiment] = {
     table1.NAME: Experiment(table1.grids, table1.analyse),
 }
 """In the order of the report."""
+FULL_ONLY = (table1.NAME,)
+"""Run by default in a full reproduction alone; ``fed-ucbvi compare`` makes the same table by itself."""
 
 
-def check_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The experiments named, in the order of the report; all of them if none is."""
-    asked = set(names)
+def check_names(names: Iterable[str], scale: Scale) -> tuple[str, ...]:
+    """The experiments named, in the order of the report; by default all, or what is not left to ``full``."""
+    left_out = FULL_ONLY if scale.size == "default" else ()
+    asked = set(names) or set(EXPERIMENTS) - set(left_out)
     for name in asked:
         if name not in EXPERIMENTS:
             raise unknown_name("experiment", name, EXPERIMENTS)
-    return tuple(name for name in EXPERIMENTS if name in asked or not asked)
+    return tuple(name for name in EXPERIMENTS if name in asked)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ class Plan:
                 "Reproduce anew with --overwrite."
             )
         with reading(folder):
-            return cls(Scale(**manifest["scale"]), check_names(manifest["experiments"]))
+            scale = Scale(**manifest["scale"])
+            return cls(scale, check_names(manifest["experiments"], scale))
 
 
 def start(out: Path, plan: Plan, *, overwrite: bool) -> None:
@@ -166,7 +170,7 @@ def _report_on_reproduction(folder: Path) -> Report:
         pairs += _pairs(folder, jobs[len(first) :])
         missing += missing_runs(jobs, pairs)
         if pairs:
-            sections.append(EXPERIMENTS[name].analyse(pairs, plan.scale))
+            sections.append(without_gaps(EXPERIMENTS[name].analyse(pairs, plan.scale)))
     text = (
         "The experiments of the paper, and what they left open, from one command: fed-ucbvi reproduce. Every claim "
         "is judged by a rule that was written down before the runs.",
@@ -180,9 +184,21 @@ def _report_on_sweep(folder: Path) -> Report:
     store = Store.open(folder)
     jobs = store.sweep.jobs()
     pairs = load_pairs(folder, jobs)
-    sections = [own.analyse(pairs, store.sweep.name)] if pairs else []
+    sections = [without_gaps(own.analyse(pairs, store.sweep.name))] if pairs else []
     provenance = {"sweep": store.sweep.content(), "digest": store.sweep.digest, "versions": versions()}
     return _checked(Report(store.sweep.name, (), sections, provenance), folder, missing_runs(jobs, pairs))
+
+
+def without_gaps(section: Section) -> Section:
+    """The section without panels, figures and tables that are empty because their runs are missing."""
+    figures = [
+        replace(figure, panels=[panel for panel in figure.panels if panel.series]) for figure in section.figures
+    ]
+    return replace(
+        section,
+        figures=[figure for figure in figures if figure.panels],
+        tables=[table for table in section.tables if table.rows],
+    )
 
 
 def missing_runs(jobs: Sequence[Job], pairs: Sequence[Pair]) -> list[str]:
@@ -191,7 +207,8 @@ def missing_runs(jobs: Sequence[Job], pairs: Sequence[Pair]) -> list[str]:
     lacking: dict[str, list[int]] = {}
     for job in jobs:
         if job.id not in there:
-            cell = f"{job.label} on {job.environment}, M = {job.agents}, εₚ = {job.eps_p:.2g}, T = {job.episodes:,}"
+            name = job.algorithm if job.label == job.algorithm else f"{job.algorithm} ({job.label})"
+            cell = f"{name} on {job.environment}, M = {job.agents}, εₚ = {job.eps_p:.2g}, T = {job.episodes:,}"
             lacking.setdefault(cell, []).append(job.seed)
     return [f"{cell}: seeds {', '.join(map(str, seeds))}" for cell, seeds in lacking.items()]
 

@@ -30,8 +30,8 @@ class Scale:
     """A size with the number of seeds.
 
     Args:
-        size: ``quick``, every figure from little data; ``default``, the paper's settings, with FedQ at the ends of
-            the range of eps_p where M varies; ``full``, all of the grid.
+        size: ``quick``, every figure from little data; ``default``, the paper's settings, with FedQ at one or two
+            eps_p where M varies; ``full``, all of the grid.
         seeds: runs for each cell.
 
     >>> Scale("quick", 2).agents, Scale().seeds

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.errors import InputError, unknown_name
 from fed_ucbvi.experiments.claims import ordered
-from fed_ucbvi.experiments.figures import REGRET_LABEL
+from fed_ucbvi.experiments.figures import bytes_figure
 from fed_ucbvi.experiments.lots import (
     Lots,
     Measure,
@@ -24,18 +24,16 @@ from fed_ucbvi.experiments.lots import (
     lots_of,
     mean,
     megabytes,
-    over_bytes,
     regret,
     rounds,
 )
 from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair, Trace
-from fed_ucbvi.report.content import Figure, Panel, Section, Table, Verdict
+from fed_ucbvi.report.content import Section, Table, Verdict
 from fed_ucbvi.results.style import label_of
 
 NAME = "table1"
 TITLE = "Table 1 of the paper, measured"
-BYTES_LABEL = "Megabytes sent so far, both ways, all agents"
 
 
 class Ordering(NamedTuple):
@@ -82,7 +80,7 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             "EarlySettled-LowCost keep the constants of their theory and do not leave the linear regime at these T.",
         ),
         verdicts=orderings(lots),
-        figures=[_figure(lots)],
+        figures=[bytes_figure(lots, "table1_bytes")],
         tables=[_table(lots, environment) for environment in environments(lots)],
     )
 
@@ -152,21 +150,6 @@ def megabytes_up(run: Trace) -> float:
 def megabytes_down(run: Trace) -> float:
     """From server to agents, in millions of bytes."""
     return run.bytes_down / 1e6
-
-
-def _figure(lots: Lots) -> Figure:
-    panels = []
-    for environment in environments(lots):
-        rows = _rows(lots, environment)
-        series = [over_bytes(lot, label=label_of(name), marker="none") for name, lot in rows]
-        drawn = [curve for curve in series if curve is not None]
-        panels.append(Panel(label_of(environment), BYTES_LABEL, REGRET_LABEL, drawn, x_log=True, y_log=True))
-    return Figure(
-        "regret_and_bytes",
-        "What a byte buys: the lower and the further left a curve ends, the better",
-        f"Common regret against what was sent until then, to the end of the run. {band_text(lots.values())}",
-        panels,
-    )
 
 
 # ------------------------------------------------------------------------------------------ fed-ucbvi compare

@@ -229,7 +229,7 @@ def _beside_the_bound(lots: Lots) -> Figure:
     group = having(lots, label=next(iter(BONUSES)))
     order = sorted(group, key=lambda key: key.agents)
     series = []
-    for dash, key in zip(DASHES, dict.fromkeys((order[0], order[-1])), strict=False):
+    for dash, key in zip(DASHES, dict.fromkeys((*order[:1], *order[-1:])), strict=False):
         name = agents_text(key.agents)
         style = {"dash": dash, "variant": name, "label": f"regret, {name}", "marker": "none"}
         series.append(over_episodes(group[key], **style))
@@ -237,10 +237,11 @@ def _beside_the_bound(lots: Lots) -> Figure:
         bound = [bound_on_regret(group[key][0], T) for T in points]
         series.append(Series("Theorem 1", DARK_GREY, points, bound, dash=dash, variant=name, label=f"bound, {name}"))
     panel = Panel(label_of(ENVIRONMENT), EPISODES_LABEL, REGRET_LABEL, series, x_log=True, y_log=True)
-    share = max(_largest_shares(run)[0] for lot in group.values() for run in lot)
+    share = max((_largest_shares(run)[0] for lot in group.values() for run in lot), default=0.0)
     return Figure(
         "theory_bound",
-        f"The bound of Theorem 1 holds with room to spare: the regret is at most {share:.0e} of it",
+        "The bound of Theorem 1 holds with room to spare"
+        + (f": the regret never exceeds one part in {_rounded(1 / share)} of it" if share > 0 else ""),
         "Bonus as printed, εₚ = 0. The bound's second term does not depend on M and is larger than its first at "
         f"these T. {band_text(group.values())}",
         [panel],
@@ -258,12 +259,12 @@ def _rounds(lots: Lots) -> Figure:
         bound = [bound_on_rounds(lot[0], T) for T in points]
         shares.append(series[-1].y[-1] / bound[-1])
         series.append(
-            Series("R_max", DARK_GREY, points.tolist(), bound, dash=dash, variant=name, label="R_max " + name)
+            Series("R_max", DARK_GREY, points.tolist(), bound, dash=dash, variant=name, label=f"R_max, {name}")
         )
     panel = Panel(label_of(ENVIRONMENT), EPISODES_LABEL, ROUNDS_LABEL, series, x_log=True, y_log=True)
     return Figure(
         "theory_rounds",
-        f"Rounds grow like log T and end at {range_text(shares, 3)} of the bound of the communication lemma",
+        f"Rounds grow like log T and end at {range_text(shares or [0], 3)} of the bound of the communication lemma",
         f"Bonus as printed, εₚ = 0. Grey: R_max for the same T and M. {band_text(group.values())}",
         [panel],
     )
@@ -278,7 +279,8 @@ def _speed_up(lots: Lots) -> Figure:
         curve = over_keys(having(lots, label=label), "agents", regret, dash=dash, variant=label, label=label)
         if curve is not None:
             series.append(curve)
-    series.append(straight(series[0], -1))
+    if series:
+        series.append(straight(series[0], -1))
     panel = Panel(label_of(ENVIRONMENT), AGENTS_LABEL, REGRET_LABEL, series, x_log=True, y_log=True)
     return Figure(
         "theory_speed_up",
