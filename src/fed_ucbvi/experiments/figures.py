@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fed_ucbvi.algorithms import ALGORITHMS as REGISTRY
 from fed_ucbvi.experiments.claims import cases, eps_text, judge, range_text, ratios_to, signed, slope_in_agents
 from fed_ucbvi.experiments.lots import (
     DASHES,
@@ -32,7 +33,7 @@ from fed_ucbvi.experiments.lots import (
 from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair
 from fed_ucbvi.report.content import Figure, Panel, Section, Series
-from fed_ucbvi.results.style import COLOURS, DARK_GREY, label_of
+from fed_ucbvi.results.style import DARK_GREY, label_of
 
 NAME = "figures"
 TITLE = "The paper's figures"
@@ -194,7 +195,7 @@ def bytes_figure(lots: Lots, id_: str) -> Figure:
     panels = []
     for environment in environments(lots):
         group = having(lots, environment=environment)
-        order = sorted(group, key=lambda key: list(COLOURS).index(key.algorithm))
+        order = sorted(group, key=lambda key: list(REGISTRY).index(key.algorithm))
         series = [over_bytes(group[key], label=label_of(key.algorithm), marker="none") for key in order]
         drawn = [curve for curve in series if curve is not None]
         panels.append(Panel(label_of(environment), BYTES_LABEL, REGRET_LABEL, drawn, x_log=True, y_log=True))
