@@ -22,7 +22,7 @@ def compare(
     import tempfile
 
     from fed_ucbvi.command_line.interruption import interruptible
-    from fed_ucbvi.command_line.outputs import print_json
+    from fed_ucbvi.command_line.outputs import print_json, warn
     from fed_ucbvi.command_line.progress import progress_bar
     from fed_ucbvi.experiments import table1
     from fed_ucbvi.experiments.scale import Scale
@@ -36,8 +36,10 @@ def compare(
     sweep = Sweep(name="compare", grids=table1.grids(Scale(seeds=seeds), algorithms or None))
     with tempfile.TemporaryDirectory() as folder:
         with interruptible(), progress_bar("runs") as report:
-            run_sweep(sweep, Path(folder) / "sweep", report=report)
+            outcome = run_sweep(sweep, Path(folder) / "sweep", report=report)
         summary = table1.tabulate(load_pairs(Path(folder) / "sweep", sweep.jobs()))
+    for id_, error in outcome.failed.items():
+        warn(f"run {id_} failed: {error}")
     text = table1.markdown(summary)
     if out is not None:
         with new_file(out) as draft:
