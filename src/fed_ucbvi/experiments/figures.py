@@ -48,17 +48,17 @@ BYTES_LABEL = "Megabytes sent so far, both ways, all agents"
 def grids(scale: Scale) -> list[dict[str, Any]]:
     """All eps_p for the base M; all M for all eps_p, which FedQ does in ``full`` only.
 
-    Otherwise M varies at the two ends of eps_p for FedQ-Bernstein and without heterogeneity for FedQ-Advantage.
+    Otherwise M varies at eps_p = 0 for both, and at the largest for FedQ-Bernstein, without its slowest runs.
     """
-    where = {
-        "fed-ucbvi": scale.eps_p,
-        "fedq-bernstein": (scale.eps_p[0], scale.eps_p[-1]),
-        "fedq-advantage": scale.eps_p[:1],
-    }
-    full = scale.size == "full"
+    everywhere = scale.grid(ALGORITHMS, eps_p=scale.eps_p, agents=scale.agents)
+    if scale.size == "full":
+        return [everywhere]
+    own, *others = ALGORITHMS
     return [
         scale.grid(ALGORITHMS, eps_p=scale.eps_p),
-        *(scale.grid([name], eps_p=scale.eps_p if full else where[name], agents=scale.agents) for name in ALGORITHMS),
+        scale.grid([own], eps_p=scale.eps_p, agents=scale.agents),
+        scale.grid(others, eps_p=scale.eps_p[:1], agents=scale.agents),
+        scale.grid(others[:1], eps_p=scale.eps_p[-1:], agents=scale.agents[:-1]),
     ]
 
 
