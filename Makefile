@@ -10,7 +10,7 @@ reproduce: $(READY)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -29,7 +29,7 @@ with warnings.catch_warnings():
     from fed_ucbvi.command_line import app
     from fed_ucbvi.command_line.interruption import PATIENCE, Interruption
     from fed_ucbvi.command_line.parameters import by_type
-    from fed_ucbvi.command_line.reproduce import progress_bar
+    from fed_ucbvi.command_line.progress import progress_bar
 
 SMALL = ("run", "--env", "synthetic", "--agents", "3", "--episodes", "60", "--nu", "50")
 PROGRAM = (
@@ -174,7 +174,16 @@ def test_flags_of_one_algorithm_are_refused_by_name_for_another(monkeypatch: pyt
 
 def test_help_and_version() -> None:
     assert call("--version").stdout.strip() == f"fed-ucbvi {__version__}"
-    for command in ((), ("run",), ("resume",), ("show",), ("reproduce",), ("environments",), ("algorithms",)):
+    for command in (
+        (),
+        ("run",),
+        ("resume",),
+        ("show",),
+        ("reproduce",),
+        ("report",),
+        ("environments",),
+        ("algorithms",),
+    ):
         result = call(*command, "--help")
         assert result.exit_code == 0
         assert "Usage: fed-ucbvi" in result.stdout
@@ -310,7 +319,7 @@ def test_a_full_disk_is_reported_after_the_figures(tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == []
 
 
-# ------------------------------------------------------------------------------------ show, resume, reproduce
+# ----------------------------------------------------------------------------------------------- show, resume
 
 
 def test_show_draws_a_saved_run_and_prints_its_summary(tmp_path: Path) -> None:
@@ -357,25 +366,6 @@ def test_resume_gives_what_the_run_would_have_given(tmp_path: Path) -> None:
     assert "neither inside the other" in refusal("resume", kept, "--out", kept / "x")
 
 
-def test_reproduce_writes_a_folder_and_prints_a_table(tmp_path: Path) -> None:
-    out = tmp_path / "results"
-    result = call("reproduce", "--out", out, "--seeds", "2")
-    assert result.exit_code == 0
-    assert "common regret" in result.stdout
-    assert result.stderr.startswith("warning: eps_p = 0.1: ")
-    assert (out / "regret_and_communication.png").is_file()
-    summary = json.loads((out / "summary.json").read_text())
-    again = json.loads(call("reproduce", "--out", out, "--seeds", "2", "--overwrite", "--json").stdout)
-    for old, new in zip(summary["results"], again["results"], strict=True):
-        assert old["common_regret"] == new["common_regret"]
-    assert 230 < summary["results"][1]["common_regret"]["mean"] < 265
-    assert 290 < summary["results"][0]["common_regret"]["mean"] < 335
-    assert "exists" in refusal("reproduce", "--out", out)
-    assert "seeds must be at least 1" in refusal("reproduce", "--out", tmp_path / "x", "--seeds", "0")
-    call(*SMALL, "--out", tmp_path / "saved")
-    assert "fed-ucbvi/reproduction is needed" in refusal("reproduce", "--out", tmp_path / "saved", "--overwrite")
-
-
 def test_a_bar_appears_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -387,7 +377,8 @@ def test_a_bar_appears_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(sys, "stderr", stream)
         with progress_bar("runs") as report:
             report(1, 4)
-        assert ("1/4 runs" in stream.getvalue()) is shown
+            report(2, 4, 1)
+        assert ("2/4 runs, 1 failed" in stream.getvalue()) is shown
 
 
 # ------------------------------------------------------------------------------------------- being interrupted
@@ -457,18 +448,6 @@ def test_an_interruption_without_out_says_that_nothing_is_saved(
     resumed, expected = resume(kept, progress=False), run(FedUCBVI(nu=50), synthetic(agents=3), 60)
     assert np.array_equal(resumed.policy, expected.policy)
     assert np.array_equal(resumed.records["length"], expected.records["length"])
-
-
-def test_an_interruption_of_reproduce_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: object) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1)
-
-    monkeypatch.setattr("fed_ucbvi.experiments.representative.run_plan", stop)
-    result = call("reproduce", "--out", tmp_path / "results")
-    assert result.exit_code == 130
-    assert "nothing is saved" in result.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_signals_after_the_first_are_ignored_for_a_while_and_while_saving() -> None:

@@ -86,7 +86,12 @@ def test_every_round_is_the_one_of_the_pseudocode(constants: str, forced: bool, 
             seed, agents=2 + seed, stationary=seed == 1, own_rewards=seed == 2, own_starts=seed == 0
         )
         algorithm = FedQAdvantage(
-            constants=constants, forced_synchronisation=forced, clip=clip, reference_after=40, ties="random"
+            constants=constants,
+            forced_synchronisation=forced,
+            clip=clip,
+            reference_after=40,
+            iota=0.25 if seed == 2 else None,
+            ties="random",
         )
         simulation = Simulation(algorithm, federation, 150, seed, "episodes")
         H = federation.horizon
@@ -390,6 +395,7 @@ def test_facts_hold_the_constants_in_force() -> None:
     facts = FedQAdvantage(constants="published", delta=0.1, beta=0.5).facts(setting)
     assert facts == pytest.approx({"iota": iota, "reference_after": expected})
     assert FedQAdvantage(constants="published", reference_after=7).facts(setting)["reference_after"] == 7
+    assert FedQAdvantage(iota=0.25).facts(setting) == {"iota": 0.25, "reference_after": 200.0}
 
 
 def test_it_warns_where_the_reference_can_never_be_set() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
-from matplotlib.text import Annotation, Text
+from matplotlib.text import Annotation
 from PIL import Image
 from scipy import stats
 
@@ -24,6 +23,7 @@ from fed_ucbvi.results.intervals import mean_and_margin, student_quantile
 from fed_ucbvi.results.panels import LABELS_APART, LOG_FROM
 from fed_ucbvi.results.plotting import plot_run, plot_runs
 from fed_ucbvi.results.style import BLACK, BLUE, COLOURS, DPI, colour_of, label_of
+from overlaps import overlapping
 
 
 @pytest.fixture(scope="module")
@@ -146,25 +146,6 @@ def test_an_interrupted_run_says_so_even_before_its_first_round(grid_run: Run) -
     assert "interrupted after 0 episodes" in plot_run(empty).get_suptitle()
     with pytest.raises(InputError, match="before its first round"):
         plot_runs([empty])
-
-
-def overlapping(figure: Figure) -> list[tuple[str, str]]:
-    """Pairs of texts that cover each other in the picture; none may stick out of it."""
-    figure.draw_without_rendering()
-    unseen = set()
-    for axis in [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]:
-        low, high = sorted(axis.get_view_interval())
-        ticks = axis.get_major_ticks() + axis.get_minor_ticks()
-        unseen |= {tick.label1 for tick in ticks if not low <= tick.get_loc() <= high}
-    boxes = []
-    for text in figure.findobj(Text):
-        assert isinstance(text, Text)
-        if text.get_text().strip() and text.get_visible() and text not in unseen:
-            box = text.get_window_extent()
-            assert figure.bbox.x0 <= box.x0
-            assert box.x1 <= figure.bbox.x1
-            boxes.append((text.get_text(), box.padded(-1)))
-    return [(a, b) for (a, one), (b, other) in itertools.combinations(boxes, 2) if one.overlaps(other)]
 
 
 def test_no_texts_overlap(grid_run: Run, plain_run: Run, several: list[Run]) -> None:

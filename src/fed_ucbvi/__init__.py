@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from fed_ucbvi.results.policy import load_policy
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.simulation import Caution, Interrupted, run
+    from fed_ucbvi.sweeps.execution import run_sweep
+    from fed_ucbvi.sweeps.specification import Sweep
+    from fed_ucbvi.sweeps.store import load_runs
     from fed_ucbvi.theory.bounds import regret_bound, regret_bound_terms, regret_lower_bound, rounds_bound
     from fed_ucbvi.theory.common_policy import best_common_policy, price_of_sharing
     from fed_ucbvi.theory.planning import Plan, plan
@@ -69,6 +72,7 @@ _HOME = {
     "MDP": "problem.mdp",
     "Plan": "theory.planning",
     "Run": "results.run",
+    "Sweep": "sweeps.specification",
     "UCBAdvantage": "algorithms.ucb_advantage",
     "UCBVI": "algorithms.ucbvi",
     "best_common_policy": "theory.common_policy",
@@ -81,6 +85,7 @@ _HOME = {
     "hard_instance": "environments.hard_instance",
     "inspect_federation": "problem.inspection",
     "load_policy": "results.policy",
+    "load_runs": "sweeps.store",
     "make_environment": "environments",
     "n_room": "environments.n_room",
     "plan": "theory.planning",
@@ -93,6 +98,7 @@ _HOME = {
     "rounds_bound": "theory.bounds",
     "run": "simulation",
     "run_live": "live",
+    "run_sweep": "sweeps.execution",
     "six_arms": "environments.six_arms",
     "synthetic": "environments.synthetic",
     "two_state_chain": "environments.two_state_chain",
@@ -119,6 +125,7 @@ __all__ = [
     "LiveFederation",
     "Plan",
     "Run",
+    "Sweep",
     "UCBAdvantage",
     "__version__",
     "best_common_policy",
@@ -131,6 +138,7 @@ __all__ = [
     "hard_instance",
     "inspect_federation",
     "load_policy",
+    "load_runs",
     "make_environment",
     "n_room",
     "plan",
@@ -143,6 +151,7 @@ __all__ = [
     "rounds_bound",
     "run",
     "run_live",
+    "run_sweep",
     "six_arms",
     "synthetic",
     "two_state_chain",

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fed_ucbvi.algorithms import make_algorithm, parameters_of
-from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import new_file, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.files import check_version, new_file, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.liars import Liars
@@ -62,10 +61,7 @@ class Checkpoint:
     def open(cls, folder: Path) -> tuple[Checkpoint, Simulation]:
         """Read a checkpoint back into a simulation."""
         manifest = read_manifest(folder, FORMAT)
-        if manifest.get("format_version") != FORMAT_VERSION:
-            raise InputError(
-                f"{folder} has format version {manifest.get('format_version')}; this program reads {FORMAT_VERSION}."
-            )
+        check_version(folder, manifest, FORMAT_VERSION)
         with reading(folder):
             simulation = Simulation(
                 make_algorithm(manifest["algorithm"], manifest["parameters"]),

@@ -98,3 +98,9 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
     if kind is not None and written != kind:
         raise InputError(f"{folder} holds a {written}, but a {kind} is needed.")
     return dict(content)
+
+
+def check_version(name: str | Path, manifest: Mapping[str, Any], version: int) -> None:
+    """Raise unless the manifest says that what ``name`` holds has this version of its format."""
+    if manifest.get("format_version") != version:
+        raise InputError(f"{name} has format version {manifest.get('format_version')}; this program reads {version}.")

@@ -99,6 +99,7 @@ class FedQAdvantage:
             ``N_0 = 5184 S A H^5 iota / beta^2 + 16 M S A H^3 / beta``.
         reference_after: ``N_0``, the visits to a state at a step after which its reference value is set; by default
             as ``constants`` says.
+        iota: the logarithm; by default as ``constants`` says. The practical bonus is proportional to its root.
         beta: accuracy of the reference function in the published ``N_0``, at most H.
         delta: failure probability, in the published iota.
         forced_synchronisation: one agent's ask stops everyone; otherwise each plays on until it asks itself.
@@ -118,6 +119,7 @@ class FedQAdvantage:
 
     constants: str = "practical"
     reference_after: float | None = None
+    iota: float | None = None
     beta: float = 1.0
     delta: float = 0.05
     forced_synchronisation: bool = True
@@ -134,6 +136,8 @@ class FedQAdvantage:
         check_number("delta", self.delta, above=0, below=1)
         if self.reference_after is not None:
             check_number("reference_after", self.reference_after, at_least=1)
+        if self.iota is not None:
+            check_number("iota", self.iota, at_least=0)
         if not isinstance(self.forced_synchronisation, bool):
             raise InputError(f"forced_synchronisation must be true or false, got {self.forced_synchronisation!r}.")
 
@@ -143,8 +147,10 @@ class FedQAdvantage:
         return self.forced_synchronisation
 
     @property
-    def iota(self) -> float:
+    def logarithm(self) -> float:
         """Iota in force."""
+        if self.iota is not None:
+            return float(self.iota)
         return PRACTICAL_IOTA if self.constants == "practical" else math.log(2.0 / self.delta)
 
     def settling(self, setting: Setting) -> float:
@@ -156,11 +162,11 @@ class FedQAdvantage:
         S, A, H, M = setting.states, setting.actions, setting.horizon, setting.agents
         if self.beta > H:
             raise InputError(f"beta must be at most the horizon, {H}, got {self.beta}.")
-        return 5184.0 * S * A * H**5 * self.iota / self.beta**2 + 16.0 * M * S * A * H**3 / self.beta
+        return 5184.0 * S * A * H**5 * self.logarithm / self.beta**2 + 16.0 * M * S * A * H**3 / self.beta
 
     def facts(self, setting: Setting) -> dict[str, float]:
         """Iota and ``N_0``, for the record."""
-        return {"iota": self.iota, "reference_after": self.settling(setting)}
+        return {"iota": self.logarithm, "reference_after": self.settling(setting)}
 
     def cautions(self, setting: Setting) -> list[str]:
         """A warning where the reference can never be set."""
@@ -174,8 +180,8 @@ class FedQAdvantage:
         """No visits, ``Q = V = V^R = H`` (or H-h+1) and the initial policy."""
         H = setting.horizon
         rule = Rule(
-            self.iota,
-            math.sqrt(2.0 * self.iota) * H,
+            self.logarithm,
+            math.sqrt(2.0 * self.logarithm) * H,
             0.0 if self.constants == "practical" else 10.0 * H,
             self.settling(setting),
             self.ties == "random",

@@ -17,11 +17,13 @@ from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.plan import plan
 from fed_ucbvi.command_line.play import play
 from fed_ucbvi.command_line.program import Program
+from fed_ucbvi.command_line.report import report
 from fed_ucbvi.command_line.reproduce import reproduce
 from fed_ucbvi.command_line.resume import resume
 from fed_ucbvi.command_line.run import run
 from fed_ucbvi.command_line.serve import serve
 from fed_ucbvi.command_line.show import show
+from fed_ucbvi.command_line.sweep import sweep
 
 __all__ = ["app", "main"]
 
@@ -33,7 +35,8 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(run, resume, show, play),
-    *(reproduce, compare, plan, inspect, environments, algorithms),
+    *(sweep, reproduce, report, compare),
+    *(plan, inspect, environments, algorithms),
     *(federate, serve, join, certs),
 )
 for command in COMMANDS:

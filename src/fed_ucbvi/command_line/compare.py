@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
-from fed_ucbvi.command_line.reproduce import progress_bar
 
 
 def compare(
@@ -20,14 +19,28 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run every algorithm at the paper's settings and tabulate regret, rounds and bytes."""
-    from fed_ucbvi.command_line.interruption import interruptible
-    from fed_ucbvi.command_line.outputs import print_json
-    from fed_ucbvi.experiments import comparison
-    from fed_ucbvi.files import new_file
+    import tempfile
 
-    with interruptible(), progress_bar("runs") as report:
-        summary = comparison.tabulate(comparison.run_all(algorithms or None, seeds=seeds, report=report))
-    text = comparison.markdown(summary)
+    from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.command_line.outputs import print_json, warn
+    from fed_ucbvi.command_line.progress import progress_bar
+    from fed_ucbvi.experiments import table1
+    from fed_ucbvi.experiments.scale import Scale
+    from fed_ucbvi.experiments.traces import load_pairs
+    from fed_ucbvi.files import new_file
+    from fed_ucbvi.sweeps.execution import run_sweep
+    from fed_ucbvi.sweeps.specification import Sweep
+
+    if algorithms:
+        table1.check_names(algorithms)
+    sweep = Sweep(name="compare", grids=table1.grids(Scale(seeds=seeds), algorithms or None))
+    with tempfile.TemporaryDirectory() as folder:
+        with interruptible(), progress_bar("runs") as report:
+            outcome = run_sweep(sweep, Path(folder) / "sweep", report=report)
+        summary = table1.tabulate(load_pairs(Path(folder) / "sweep", sweep.jobs()))
+    for id_, error in outcome.failed.items():
+        warn(f"run {id_} failed: {error}")
+    text = table1.markdown(summary)
     if out is not None:
         with new_file(out) as draft:
             draft.write_text(text, encoding="utf-8")

@@ -1,102 +1,90 @@
-"""``fed-ucbvi reproduce``: the representative experiment, from nothing to figures."""
+"""``fed-ucbvi reproduce``: the whole experimental section, from nothing to one page."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
 
+if TYPE_CHECKING:
+    from fed_ucbvi.experiments.reproduction import Plan
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
 
 def reproduce(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for runs, figures and figures' data.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for runs, figures and the report.")] = Path(
         "results"
     ),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier reproduction in --out.")] = False,
-    seeds: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Runs for each value of eps_p.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the reproduction in --out; it knows its own options.")
+    ] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME", help="Only this experiment; may be repeated.")
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(parser=whole_number, metavar="N", help="Runs of each cell; from 20 on bands are intervals."),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="The whole grid of agents and eps_p, and table1.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Every figure from little data, in seconds.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option(parser=whole_number, metavar="N", help="Runs at a time; by default one a core.")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Run Fed-UCBVI on the paper's GridWorld with several seeds, and draw regret and communication."""
+    """Run the paper's experiments and what they left open, judge the paper's claims, write a report.
+
+    Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
+    """
     from fed_ucbvi.command_line.interruption import interruptible
-    from fed_ucbvi.command_line.outputs import check_out, print_json, warn
-    from fed_ucbvi.experiments import representative
+    from fed_ucbvi.command_line.outputs import check_out, warn
+    from fed_ucbvi.command_line.program import INTERRUPTED
+    from fed_ucbvi.command_line.progress import progress_bar
+    from fed_ucbvi.command_line.report import print_report, write
+    from fed_ucbvi.errors import InputError, check_positive_integer
+    from fed_ucbvi.experiments import reproduction
+    from fed_ucbvi.progress import announce_compilation
+    from fed_ucbvi.sweeps.execution import SweepInterrupted
 
-    check_out(out, overwrite=overwrite, kind=representative.FORMAT)
-    with interruptible(), progress_bar("runs") as report:
-        summary = representative.reproduce(out, seeds=seeds, overwrite=overwrite, report=report)
-    for text in summary["warnings"]:
-        warn(text)
-    if as_json:
-        print_json(summary)
+    announce_compilation()
+    if jobs is not None:
+        check_positive_integer("jobs", jobs)
+    if resume:
+        if overwrite or only or full or quick or seeds is not None:
+            raise InputError("--resume takes the options of the reproduction it goes on with; give none of your own.")
+        plan = reproduction.Plan.read(out)
     else:
-        _print_table(summary, out)
-
-
-@contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function to tell how many of how many are done; on a terminal it shows a bar after two seconds."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    from fed_ucbvi.progress import PATIENCE
-
-    count = TextColumn(f"{{task.completed}}/{{task.total}} {what}")
-    columns = (count, BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    began = time.perf_counter()
-    task = bar.add_task("")
-
-    def report(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total)
-        if time.perf_counter() - began > PATIENCE:
-            bar.start()
-
+        plan = _plan(only or [], seeds, full=full, quick=quick)
+        check_out(out, overwrite=overwrite, kind=reproduction.FORMAT)
+        reproduction.start(out, plan, overwrite=overwrite)
     try:
-        yield report
-    finally:
-        if bar.live.is_started:
-            bar.stop()
+        with interruptible(), progress_bar("runs") as report:
+            failed = reproduction.run_experiments(out, plan, jobs=jobs, report=report)
+    except SweepInterrupted as error:
+        typer.echo(f"{error}; go on with: fed-ucbvi reproduce --out {shlex.quote(str(out))} --resume", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    for id_, error_text in failed.items():
+        warn(f"run {id_} failed: {error_text}")
+    made = reproduction.report_on(out)
+    write(made, out / reproduction.REPORT)
+    print_report(made, out / reproduction.REPORT, as_json=as_json)
+    if failed:
+        raise typer.Exit(1)
 
 
-def _print_table(summary: dict[str, Any], out: Path) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+def _plan(only: list[str], seeds: int | None, *, full: bool, quick: bool) -> Plan:
+    from fed_ucbvi.errors import InputError
+    from fed_ucbvi.experiments import reproduction, scale
 
-    settings = summary["settings"]
-    table = Table(
-        title=f"{settings['algorithm']} on {settings['environment']}: {settings['agents']} agents, "
-        f"{settings['episodes']:,} episodes, H = {settings['horizon']}",
-        caption=f"runs for each eps_p: {settings['seeds']}; \u00b1 is half a 95 % interval of the mean",
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    for column in ("eps_p", "common regret", "rounds", "MB up", "MB down", "value (optimum)"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in summary["results"]:
-        table.add_row(
-            f"{row['eps_p']:g}",
-            _with_margin(row["common_regret"]),
-            _with_margin(row["rounds"]),
-            f"{row['bytes_up']['mean'] / 1e6:,.1f}",
-            f"{row['bytes_down']['mean'] / 1e6:,.1f}",
-            f"{row['value']['mean']:.3f} ({row['optimal_value']:.3f})",
-        )
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(f"saved in {out}", soft_wrap=True)
-
-
-def _with_margin(figures: dict[str, Any]) -> str:
-    mean, margin = figures["mean"], figures["margin"]
-    return f"{mean:,.1f}" if margin is None else f"{mean:,.1f} \u00b1 {margin:,.1f}"
+    if full and quick:
+        raise InputError("--full and --quick exclude each other.")
+    size: Any = "full" if full else "quick" if quick else "default"
+    count = seeds if seeds is not None else scale.QUICK_SEEDS if quick else scale.SEEDS
+    chosen = scale.Scale(size, count)
+    return reproduction.Plan(chosen, reproduction.check_names(only, chosen))

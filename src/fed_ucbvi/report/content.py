@@ -1,6 +1,9 @@
 """What a report is made of, as values: drawn by matplotlib, by the page's own plots and written as data alike.
 
-Whoever analyses runs makes these; whoever writes files reads them. Neither knows the other.
+Whoever analyses runs makes these; whoever writes files reads them. Neither knows the other. All texts are plain
+Unicode, without mark-up of any kind: write εₚ, 10⁶ and ≤, neither TeX nor HTML. What cannot be drawn (NaN, an empty
+series, a negative figure on a logarithmic axis, one name in two colours) is refused by
+:func:`fed_ucbvi.report.checks.check_report`; leave out points that are not known.
 """
 
 from __future__ import annotations
@@ -18,17 +21,24 @@ Outcome = Literal["holds", "holds partly", "does not hold"]
 class Series:
     """One curve, or one set of points, with an optional band from ``low`` to ``high``.
 
+    Where many curves differ in two ways (algorithm and εₚ, say), colour and ``name`` tell the one, dash and
+    ``variant`` the other: three algorithms with four εₚ each make a legend of three names and four variants, not of
+    twelve curves, and each name and each variant is switched on and off as a whole. Throughout a figure a name has
+    one colour and a variant one dash; the marker goes with the name, or else with the variant.
+
     Attributes:
-        name: in the legend and beside the curve; the same name in two panels is toggled together.
+        name: in the legend; the same name in two panels is toggled together.
         colour: ``#RRGGBB``; of the algorithm, see :func:`fed_ucbvi.results.style.colour_of`.
         x: along the horizontal axis; texts for a panel with categories.
         y: along the vertical axis.
-        low: lower end of the interval at each x.
+        low: lower end of the interval at each x; given together with ``high``.
         high: upper end of the interval at each x.
         dash: how the line is drawn.
         marker: at each point.
         line: whether points are joined.
-        label: written beside the last point; none if empty.
+        label: written beside the last point; none if empty. Curves of one colour with the same label share it. A name
+            that has a label somewhere in a figure does not stand in the legend of the picture.
+        variant: what sets this curve apart from others of its name, such as ``εₚ = 0.1``.
     """
 
     name: str
@@ -41,6 +51,16 @@ class Series:
     marker: Marker = "none"
     line: bool = True
     label: str = ""
+    variant: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """Name and variant.
+
+        >>> Series("Fed-UCBVI", "#0072B2", [1], [2], variant="εₚ = 0.1").full_name
+        'Fed-UCBVI, εₚ = 0.1'
+        """
+        return f"{self.name}, {self.variant}" if self.variant else self.name
 
 
 @dataclass(frozen=True)
@@ -60,10 +80,10 @@ class Figure:
     """Panels side by side.
 
     Attributes:
-        id: name of its files.
+        id: name of its files: letters, digits, ``-`` and ``_``.
         title: the point, in one sentence.
         caption: setting, what bands mean, where in the paper.
-        panels: from left to right.
+        panels: from left to right, then from top to bottom.
     """
 
     id: str

@@ -9,6 +9,7 @@ import numpy as np
 
 from fed_ucbvi._types import CountArray, FloatArray
 from fed_ucbvi.results.intervals import mean_and_margin
+from fed_ucbvi.results.labels import spread
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.style import (
     DARK_GREY,
@@ -166,13 +167,7 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Write beside the right ends of curves, pushed apart where texts would overlap."""
     bottom, top = axes.get_ylim()
     order = sorted(ends)
-    heights = [(end[0] - bottom) / (top - bottom) for end in order]
-    for _ in range(100):
-        for k in range(1, len(heights)):
-            lack = LABELS_APART - (heights[k] - heights[k - 1])
-            if lack > 0:
-                heights[k - 1] -= lack / 2
-                heights[k] += lack / 2
+    heights = spread([(end[0] - bottom) / (top - bottom) for end in order], [LABELS_APART] * len(order))
     for (_, text, colour), height in zip(order, heights, strict=True):
         name = axes.annotate(text, (1, height), (4, 0), xycoords="axes fraction", textcoords="offset points")
         name.set(va="center", color=colour, fontsize=7.5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
@@ -17,7 +19,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.files import check_version, new_file, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.theory.bracket import Bracket
 
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 FORMAT = "fed-ucbvi/run"
 FORMAT_VERSION = 2
 ROUNDS = "rounds.parquet"
+MANIFEST_KEY, CHECKSUM_KEY = "fed-ucbvi", "fed-ucbvi-checksum"
+"""Where a run in one file keeps its manifest and the checksum of everything, in the Parquet metadata."""
+SEAL, UNSEALED = b"sha256:", "sha256:" + "0" * 64
+"""How the checksum begins, and what stands in for it while it is computed."""
 
 COLUMNS: dict[str, type[np.generic]] = {
     "start": np.int64,
@@ -268,21 +274,8 @@ class Run:
 
         with new_folder(Path(path), FORMAT, overwrite=overwrite) as draft:
             pl.DataFrame(dict(self.records)).write_parquet(draft / ROUNDS)
-            write_manifest(
-                draft,
-                {
-                    "format": FORMAT,
-                    "format_version": FORMAT_VERSION,
-                    "about": _none_for_nan(asdict(self.about)),
-                    "summary": self.summary(),
-                    "complete": self.complete,
-                    "wall_seconds": self.wall_seconds,
-                    "value": _none_for_nan(self.value),
-                    "policy": self.policy.tolist(),
-                    "V": self.V.tolist(),
-                    "rounds_sha256": hashlib.sha256((draft / ROUNDS).read_bytes()).hexdigest(),
-                },
-            )
+            digest = hashlib.sha256((draft / ROUNDS).read_bytes()).hexdigest()
+            write_manifest(draft, {**self._manifest(), "rounds_sha256": digest})
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
@@ -293,37 +286,94 @@ class Run:
         if not folder.is_dir():
             raise InputError(f"{folder} is not a folder; a saved run is a folder with {ROUNDS} and manifest.json.")
         manifest = read_manifest(folder, FORMAT)
-        if manifest.get("format_version") != FORMAT_VERSION:
-            raise InputError(
-                f"{folder} has format version {manifest.get('format_version')}; this program reads {FORMAT_VERSION}."
-            )
+        check_version(folder, manifest, FORMAT_VERSION)
         table = folder / ROUNDS
         if not table.is_file():
             raise InputError(f"{folder} is damaged: {ROUNDS} is missing.")
         if hashlib.sha256(table.read_bytes()).hexdigest() != manifest.get("rounds_sha256"):
             raise InputError(f"{table} is damaged: it is not the file the manifest describes.")
         with reading(folder):
-            frame = pl.read_parquet(table)
-            about = dict(manifest["about"])
-            about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
-            about |= {name: _nan_for_none(about[name]) for name in ("optimal_value", "eps_r")}
-            about["best_common_value"] = Bracket(*(_nan_for_none(end) for end in about["best_common_value"]))
-            run = cls(
-                about=About(**about),
-                records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
-                policy=np.array(manifest["policy"], dtype=np.int32),
-                V=np.array(manifest["V"], dtype=np.float64),
-                value=_nan_for_none(manifest["value"]),
-                wall_seconds=float(manifest["wall_seconds"]),
-                complete=bool(manifest["complete"]),
-            )
-            sizes = (run.about.horizon, run.about.states)
-            if run.policy.shape != sizes or run.V.shape != (sizes[0] + 1, sizes[1]):
-                raise InputError(f"{folder} is damaged: its policy and values are not those of {sizes[1]} states.")
-            if math.isnan(run.value) != math.isnan(run.about.optimal_value):
-                raise InputError(f"{folder} is damaged: of value and optimal value one is known and the other not.")
-            if run.policy.min() < 0 or run.policy.max() >= run.about.actions:
-                raise InputError(f"{folder} is damaged: its policy takes actions that do not exist.")
+            return cls._from_parts(folder, manifest, pl.read_parquet(table))
+
+    def to_bytes(self) -> bytes:
+        """The whole run as one Parquet file: records as rows, the manifest and a checksum in the metadata.
+
+        The checksum covers every byte of the file; where it stands itself, :data:`UNSEALED` is taken instead.
+        """
+        import polars as pl
+
+        buffer = io.BytesIO()
+        manifest = json.dumps(self._manifest(), allow_nan=False)
+        pl.DataFrame(dict(self.records)).write_parquet(
+            buffer, metadata={MANIFEST_KEY: manifest, CHECKSUM_KEY: UNSEALED}
+        )
+        content = buffer.getvalue()
+        return content.replace(UNSEALED.encode(), SEAL + hashlib.sha256(content).hexdigest().encode())
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str | Path = "the run") -> Run:
+        """Read back what :meth:`to_bytes` gave; ``name`` is how errors call it."""
+        import polars as pl
+
+        start = content.rfind(SEAL)
+        seal = content[start : start + len(UNSEALED)]
+        digest = hashlib.sha256(content.replace(seal, UNSEALED.encode())).hexdigest() if start >= 0 else ""
+        if seal != SEAL + digest.encode():
+            raise InputError(f"{name} is damaged, or no run of fed-ucbvi's: its checksum is missing or wrong.")
+        with reading(Path(name)):
+            manifest = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[MANIFEST_KEY])
+            check_version(name, manifest, FORMAT_VERSION)
+            return cls._from_parts(name, manifest, pl.read_parquet(io.BytesIO(content)))
+
+    def write_file(self, path: str | Path) -> None:
+        """Write the whole run to one Parquet file, replacing what is there."""
+        with new_file(Path(path)) as draft:
+            draft.write_bytes(self.to_bytes())
+
+    @classmethod
+    def read_file(cls, path: str | Path) -> Run:
+        """Read back what :meth:`write_file` wrote; a damaged or foreign file is refused."""
+        if not Path(path).is_file():
+            raise InputError(f"{path} is not a file; a run in one file is a Parquet file.")
+        return cls.from_bytes(Path(path).read_bytes(), path)
+
+    def _manifest(self) -> dict[str, Any]:
+        """Everything but the records, ready for JSON."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "about": _none_for_nan(asdict(self.about)),
+            "summary": self.summary(),
+            "complete": self.complete,
+            "wall_seconds": self.wall_seconds,
+            "value": _none_for_nan(self.value),
+            "policy": self.policy.tolist(),
+            "V": self.V.tolist(),
+        }
+
+    @classmethod
+    def _from_parts(cls, name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> Run:
+        """A run from its manifest and its records; ``name`` is where they came from."""
+        about = dict(manifest["about"])
+        about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
+        about |= {name: _nan_for_none(about[name]) for name in ("optimal_value", "eps_r")}
+        about["best_common_value"] = Bracket(*(_nan_for_none(end) for end in about["best_common_value"]))
+        run = cls(
+            about=About(**about),
+            records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
+            policy=np.array(manifest["policy"], dtype=np.int32),
+            V=np.array(manifest["V"], dtype=np.float64),
+            value=_nan_for_none(manifest["value"]),
+            wall_seconds=float(manifest["wall_seconds"]),
+            complete=bool(manifest["complete"]),
+        )
+        sizes = (run.about.horizon, run.about.states)
+        if run.policy.shape != sizes or run.V.shape != (sizes[0] + 1, sizes[1]):
+            raise InputError(f"{name} is damaged: its policy and values are not those of {sizes[1]} states.")
+        if math.isnan(run.value) != math.isnan(run.about.optimal_value):
+            raise InputError(f"{name} is damaged: of value and optimal value one is known and the other not.")
+        if run.policy.min() < 0 or run.policy.max() >= run.about.actions:
+            raise InputError(f"{name} is damaged: its policy takes actions that do not exist.")
         return run
 
     def same_outcome(self, other: Run) -> bool:

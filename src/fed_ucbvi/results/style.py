@@ -24,13 +24,10 @@ PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY_BLUE, YELLOW, BLACK)
 """The palette of Okabe and Ito, safe for every common kind of colour blindness; in the order in which to use it."""
 
 WINE = "#882255"
-"""From the muted palette of Tol, for one algorithm more."""
-
 OLIVE = "#999933"
 INDIGO = "#332288"
-"""From the same palette, for two more."""
-
-GREY = "#7F7F7F"
+BROWN = "#661100"
+"""From Paul Tol's palettes, for what is seldom drawn."""
 
 LIGHT_GREY = "#D9D9D9"
 DARK_GREY = "#404040"
@@ -45,7 +42,7 @@ COLOURS: dict[str, str] = {
     "fedq-early-settled-lowcost": WINE,
     "fedq-advantage": PURPLE,
     "concurrent-ucb-advantage": SKY_BLUE,
-    "ucb-advantage": GREY,
+    "ucb-advantage": BROWN,
 }
 """The colour of each algorithm, by its name; one that is not here is drawn in black."""
 

@@ -1,0 +1,228 @@
+"""The whole experimental section from nothing: runs, figures, tables, verdicts, one page.
+
+``manifest.json``
+    which experiments at which scale;
+``sweeps/main`` and ``sweeps/tuned``
+    the runs, each made once however many experiments use it; the second holds those whose parameters depend on the
+    first;
+``report``
+    what :func:`fed_ucbvi.report.write_report` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fed_ucbvi.errors import InputError, unknown_name
+from fed_ucbvi.experiments import ablations, fair, figures, own, table1, theory
+from fed_ucbvi.experiments.scale import Scale
+from fed_ucbvi.experiments.traces import Pair, load_pairs
+from fed_ucbvi.files import new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.report.content import Report, Section
+from fed_ucbvi.results.run import versions
+from fed_ucbvi.sweeps.execution import run_sweep
+from fed_ucbvi.sweeps.job import Job
+from fed_ucbvi.sweeps.specification import Sweep
+from fed_ucbvi.sweeps.store import FORMAT as SWEEP_FORMAT
+from fed_ucbvi.sweeps.store import Store
+
+FORMAT = "fed-ucbvi/reproduction"
+FORMAT_VERSION = 2
+MAIN, TUNED, REPORT = "sweeps/main", "sweeps/tuned", "report"
+MOST_MISSING = 20
+"""Cells with missing runs that are named at the top of a report; the provenance has all."""
+
+Grids = list[dict[str, Any]]
+
+
+class Experiment(NamedTuple):
+    """Constants to runs, and runs to a section of the report.
+
+    Attributes:
+        grids: what to run.
+        analyse: the section; it must cope with runs that are missing.
+        more_grids: what to run once those runs are there.
+    """
+
+    grids: Callable[[Scale], Grids]
+    analyse: Callable[[Sequence[Pair], Scale], Section]
+    more_grids: Callable[[Sequence[Pair], Scale], Grids] | None = None
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    figures.NAME: Experiment(figures.grids, figures.analyse),
+    fair.NAME: Experiment(fair.grids, fair.analyse, fair.more_grids),
+    theory.NAME: Experiment(theory.grids, theory.analyse),
+    ablations.NAME: Experiment(ablations.grids, ablations.analyse),
+    table1.NAME: Experiment(table1.grids, table1.analyse),
+}
+"""In the order of the report."""
+FULL_ONLY = (table1.NAME,)
+"""Run by default in a full reproduction alone; ``fed-ucbvi compare`` makes the same table by itself."""
+
+
+def check_names(names: Iterable[str], scale: Scale) -> tuple[str, ...]:
+    """The experiments named, in the order of the report; by default all, or what is not left to ``full``."""
+    left_out = FULL_ONLY if scale.size == "default" else ()
+    asked = set(names) or set(EXPERIMENTS) - set(left_out)
+    for name in asked:
+        if name not in EXPERIMENTS:
+            raise unknown_name("experiment", name, EXPERIMENTS)
+    return tuple(name for name in EXPERIMENTS if name in asked)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a reproduction is asked for: it goes into the manifest and comes back from it."""
+
+    scale: Scale
+    experiments: tuple[str, ...]
+
+    def manifest(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "scale": asdict(self.scale),
+            "experiments": list(self.experiments),
+            "versions": versions(),
+        }
+
+    @classmethod
+    def read(cls, folder: Path) -> Plan:
+        """The plan of a reproduction's folder."""
+        manifest = read_manifest(folder, FORMAT)
+        if manifest.get("format_version") != FORMAT_VERSION:
+            raise InputError(
+                f"{folder} has format version {manifest.get('format_version')}; this program reads {FORMAT_VERSION}. "
+                "Reproduce anew with --overwrite."
+            )
+        with reading(folder):
+            scale = Scale(**manifest["scale"])
+            return cls(scale, check_names(manifest["experiments"], scale))
+
+
+def start(out: Path, plan: Plan, *, overwrite: bool) -> None:
+    """A folder with the plan and nothing else; with ``overwrite`` an earlier reproduction goes."""
+    with new_folder(out, FORMAT, overwrite=overwrite) as draft:
+        write_manifest(draft, plan.manifest())
+
+
+def run_experiments(
+    out: Path, plan: Plan, *, jobs: int | None = None, report: Callable[[int, int, int], None] | None = None
+) -> dict[str, str]:
+    """Make every run that is missing in ``out``; the errors of runs that failed, by id."""
+    main = Sweep(
+        name="main", grids=[grid for name in plan.experiments for grid in EXPERIMENTS[name].grids(plan.scale)]
+    )
+    failed = run_sweep(main, out / MAIN, jobs=jobs, resume=(out / MAIN).exists(), report=report).failed
+    there = {job.id for job in main.jobs()}
+    more = [
+        grid
+        for name in plan.experiments
+        for grid in _more_grids(name, plan.scale, _pairs(out, _first_jobs(name, plan.scale)))
+        if not {job.id for job in Sweep(name="tuned", grids=[grid]).jobs()} <= there
+    ]
+    if more:
+        tuned = Sweep(name="tuned", grids=more)
+        failed |= run_sweep(tuned, out / TUNED, jobs=jobs, resume=(out / TUNED).exists(), report=report).failed
+    return failed
+
+
+def _first_jobs(name: str, scale: Scale) -> tuple[Job, ...]:
+    return Sweep(name=name, grids=EXPERIMENTS[name].grids(scale)).jobs()
+
+
+def _more_grids(name: str, scale: Scale, pairs: Sequence[Pair]) -> Grids:
+    further = EXPERIMENTS[name].more_grids
+    return [] if further is None else further(pairs, scale)
+
+
+def _pairs(out: Path, jobs: Sequence[Job]) -> list[Pair]:
+    """Those of the jobs whose runs are there, with their traces; a run may be in either sweep."""
+    pairs = load_pairs(out / MAIN, jobs) if (out / MAIN).exists() else []
+    there = {job.id for job, _ in pairs}
+    rest = [job for job in jobs if job.id not in there]
+    return [*pairs, *(load_pairs(out / TUNED, rest) if (out / TUNED).exists() else [])]
+
+
+def report_on(folder: Path) -> Report:
+    """The report on a reproduction or on a sweep, complete or not."""
+    kind = read_manifest(folder).get("format")
+    if kind == FORMAT:
+        return _report_on_reproduction(folder)
+    if kind == SWEEP_FORMAT:
+        return _report_on_sweep(folder)
+    raise InputError(f"{folder} holds a {kind}; a report is about a sweep or a reproduction.")
+
+
+def _report_on_reproduction(folder: Path) -> Report:
+    plan = Plan.read(folder)
+    sections, missing = [], []
+    for name in plan.experiments:
+        first = _first_jobs(name, plan.scale)
+        pairs = _pairs(folder, first)
+        grids = _more_grids(name, plan.scale, pairs)
+        jobs = [*first, *(Sweep(name=name, grids=grids).jobs() if grids else ())]
+        pairs += _pairs(folder, jobs[len(first) :])
+        missing += missing_runs(jobs, pairs)
+        if pairs:
+            sections.append(without_gaps(EXPERIMENTS[name].analyse(pairs, plan.scale)))
+    text = (
+        "The experiments of the paper, and what they left open, from one command: fed-ucbvi reproduce. Every claim "
+        "is judged by a rule that was written down before the runs.",
+    )
+    provenance = {**plan.manifest(), "sweeps": [name for name in (MAIN, TUNED) if (folder / name).exists()]}
+    title = "Fed-UCBVI: a smoke test of the evidence" if plan.scale.quick else "Fed-UCBVI: the evidence"
+    return _checked(Report(title, text, sections, provenance), folder, missing)
+
+
+def _report_on_sweep(folder: Path) -> Report:
+    store = Store.open(folder)
+    jobs = store.sweep.jobs()
+    pairs = load_pairs(folder, jobs)
+    sections = [without_gaps(own.analyse(pairs, store.sweep.name))] if pairs else []
+    provenance = {"sweep": store.sweep.content(), "digest": store.sweep.digest, "versions": versions()}
+    return _checked(Report(store.sweep.name, (), sections, provenance), folder, missing_runs(jobs, pairs))
+
+
+def without_gaps(section: Section) -> Section:
+    """The section without panels, figures and tables that are empty because their runs are missing."""
+    figures = [
+        replace(figure, panels=[panel for panel in figure.panels if panel.series]) for figure in section.figures
+    ]
+    return replace(
+        section,
+        figures=[figure for figure in figures if figure.panels],
+        tables=[table for table in section.tables if table.rows],
+    )
+
+
+def missing_runs(jobs: Sequence[Job], pairs: Sequence[Pair]) -> list[str]:
+    """What is not there, in words, a line for each algorithm, environment, M and eps_p."""
+    there = {job.id for job, _ in pairs}
+    lacking: dict[str, list[int]] = {}
+    for job in jobs:
+        if job.id not in there:
+            name = job.algorithm if job.label == job.algorithm else f"{job.algorithm} ({job.label})"
+            cell = f"{name} on {job.environment}, M = {job.agents}, εₚ = {job.eps_p:.2g}, T = {job.episodes:,}"
+            lacking.setdefault(cell, []).append(job.seed)
+    return [f"{cell}: seeds {', '.join(map(str, seeds))}" for cell, seeds in lacking.items()]
+
+
+def _checked(report: Report, folder: Path, missing: Sequence[str]) -> Report:
+    """The report, with what is missing said at its top; refused if there is nothing to report on."""
+    if not report.sections:
+        raise InputError(f"{folder} holds no finished run; make some first (--resume).")
+    if not missing:
+        return report
+    shown = [
+        *missing[:MOST_MISSING],
+        *([f"and {len(missing) - MOST_MISSING} more"] if len(missing) > MOST_MISSING else []),
+    ]
+    note = f"INCOMPLETE: runs of {len(missing)} cells are missing, and what follows rests on the others. Missing: "
+    provenance = {**report.provenance, "missing": list(missing)}
+    return replace(report, text=(note + "; ".join(shown) + ".", *report.text), provenance=provenance)

@@ -1,0 +1,48 @@
+"""What a legend says: the colour of each name, the dash of each variant, and the marker of whichever has it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fed_ucbvi.report.checks import markers_go_with_names
+from fed_ucbvi.report.content import Dash, Figure, Marker, Series
+from fed_ucbvi.results.style import DARK_GREY
+
+
+class Entry(NamedTuple):
+    """A text and the piece of curve beside it."""
+
+    text: str
+    colour: str
+    dash: Dash
+    marker: Marker
+    line: bool
+
+
+class Legend(NamedTuple):
+    """Entries in order of appearance."""
+
+    names: list[Entry]
+    variants: list[Entry]
+
+
+def legend_of(figure: Figure) -> Legend:
+    """The legend of a figure: a name is shown in its colour, a variant in grey."""
+    by_name = markers_go_with_names(figure)
+    names: dict[str, Entry] = {}
+    variants: dict[str, Entry] = {}
+    for series in (series for panel in figure.panels for series in panel.series):
+        plain = bool(series.variant)
+        names.setdefault(series.name, _name(series, plain=plain, marked=by_name or not plain))
+        if series.variant:
+            marker: Marker = "none" if by_name else series.marker
+            variants.setdefault(
+                series.variant, Entry(series.variant, DARK_GREY, series.dash, marker, series.line or by_name)
+            )
+    return Legend(list(names.values()), list(variants.values()))
+
+
+def _name(series: Series, *, plain: bool, marked: bool) -> Entry:
+    """A piece of the curve; without its dash if variants show that, without its marker unless ``marked``."""
+    marker: Marker = series.marker if marked else "none"
+    return Entry(series.name, series.colour, "solid" if plain else series.dash, marker, series.line or not marked)

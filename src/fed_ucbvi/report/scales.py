@@ -1,0 +1,154 @@
+"""Where things go along the axes of a panel: the same in the picture and on the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fed_ucbvi.report.content import Panel, Series
+
+MARGIN = 0.04
+"""Left free beyond the outermost points, as a share of the axis."""
+CATEGORY_WIDTH = 0.6
+"""Of the distance between two categories, what the points of one of them take."""
+MOST_TICKS = 8
+"""Up to so many different x, each is written under the axis if there is room."""
+FEW_DECADES = 2.5
+"""On a logarithmic axis, from which powers of ten suffice."""
+LEAST_TICKS = 3
+LONGEST = 30
+"""Characters of a category; longer ones are cut."""
+LEAST_DISTANCE = 0.09
+"""Between two such x, as a share of the axis."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The ends of an axis, and where to write what; where to write is left to others if ``ticks`` is None."""
+
+    low: float
+    high: float
+    log: bool
+    ticks: tuple[tuple[float, str], ...] | None = None
+
+    def share(self, value: float) -> float:
+        """How far along the axis ``value`` lies: 0 at the low end, 1 at the high one.
+
+        >>> Scale(1, 100, log=True).share(10)
+        0.5
+        """
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def within(self, value: float) -> float:
+        """``value``, or the nearest end of the axis if it lies beyond: what a band is drawn with."""
+        return min(max(value, self.low), self.high)
+
+
+def categories(panel: Panel) -> list[str]:
+    """The texts along x in order of appearance; empty for a panel with numbers."""
+    return list(dict.fromkeys(x for series in panel.series for x in series.x if isinstance(x, str)))
+
+
+def positions(panel: Panel) -> list[list[float]]:
+    """The x of every series as numbers; categories count from 0, and loose points in one stand side by side."""
+    names = {name: float(number) for number, name in enumerate(categories(panel))}
+    if not names:
+        return [[float(x) for x in series.x] for series in panel.series]
+    loose = [number for number, series in enumerate(panel.series) if not series.line]
+    moves = {
+        number: CATEGORY_WIDTH * ((place + 0.5) / len(loose) - 0.5) if len(loose) > 1 else 0.0
+        for place, number in enumerate(loose)
+    }
+    return [[names[str(x)] + moves.get(number, 0.0) for x in series.x] for number, series in enumerate(panel.series)]
+
+
+def x_scale(panel: Panel) -> Scale:
+    """The horizontal axis of a panel."""
+    names = categories(panel)
+    if names:
+        ticks = tuple((float(number), _cut(name)) for number, name in enumerate(names))
+        return Scale(-0.5, len(names) - 0.5, log=False, ticks=ticks)
+    values = sorted({x for series in positions(panel) for x in series})
+    marked = any(series.marker != "none" for series in panel.series)
+    low, high = _widened(values[0], values[-1], panel.x_log, MARGIN if marked else 0.0)
+    scale = Scale(low, high, panel.x_log)
+    if len(values) <= MOST_TICKS and _apart([scale.share(value) for value in values]):
+        return Scale(low, high, panel.x_log, tuple((value, short(value)) for value in values))
+    return _log_scale(low, high) if panel.x_log else scale
+
+
+def y_scale(panel: Panel) -> Scale:
+    """The vertical axis: all points, and of intervals what the axis can hold; from 0 up where that hides nothing."""
+    values = [float(y) for series in panel.series for y in _heights(series) if y > 0 or not panel.y_log]
+    low, high = min(values), max(values)
+    if panel.y_log:
+        return _log_scale(*_widened(low, high, log=True, margin=MARGIN))
+    if 0 <= low < high / 2:
+        return Scale(0.0, high * (1 + MARGIN), log=False)
+    return Scale(*_widened(low, high, log=False, margin=MARGIN), log=False)
+
+
+def _log_scale(low: float, high: float) -> Scale:
+    """A logarithmic axis; if it is short, with round numbers finer than powers of ten.
+
+    >>> [text for _, text in _log_scale(0.4, 30).ticks], [text for _, text in _log_scale(2.9, 3.4).ticks]
+    (['0.5', '1', '2', '5', '10', '20'], ['2.9', '3', '3.1', '3.2', '3.3', '3.4'])
+    """
+    if math.log10(high / low) >= FEW_DECADES:
+        return Scale(low, high, log=True)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), [step / 10 for step in range(10, 100)]):
+        ticks = [float(f"{step}e{power}") for power in powers for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= LEAST_TICKS:
+            return Scale(low, high, log=True, ticks=tuple((tick, short(tick)) for tick in ticks))
+    return Scale(low, high, log=True, ticks=((low, short(low)), (high, short(high))))
+
+
+def short(value: float) -> str:
+    """A number beside an axis.
+
+    >>> short(20), short(0.05), short(30_000), short(1e6), short(3e8), short(2.5e-7)
+    ('20', '0.05', '30,000', '10⁶', '3×10⁸', '2.5×10⁻⁷')
+    """
+    if value == 0 or 1e-4 <= abs(value) < 1e6:
+        return f"{value:,.6g}" if abs(value) < 1e5 else f"{value:,.0f}"
+    return power_of_ten(value)
+
+
+def power_of_ten(value: float) -> str:
+    """A number by its power of ten.
+
+    >>> power_of_ten(1), power_of_ten(10), power_of_ten(1e5), power_of_ten(2e-3)
+    ('1', '10', '10⁵', '2×10⁻³')
+    """
+    digits, power = f"{value:.3e}".split("e")
+    digits = digits.rstrip("0").rstrip(".")
+    if int(power) in (0, 1):
+        return f"{value:.4g}"
+    raised = str(int(power)).translate(str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"))
+    return f"10{raised}" if digits == "1" else f"{digits}\N{MULTIPLICATION SIGN}10{raised}"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+
+
+def _heights(series: Series) -> list[float]:
+    return [*series.y, *(() if series.low is None else series.low), *(() if series.high is None else series.high)]
+
+
+def _widened(low: float, high: float, log: bool, margin: float) -> tuple[float, float]:
+    if log:
+        factor = (high / low) ** margin if high > low else 2.0
+        return low / factor, high * factor
+    step = margin * (high - low) if high > low else max(1.0, abs(low)) / 2
+    return low - step, high + step
+
+
+def _apart(shares: Sequence[float]) -> bool:
+    return all(above - below >= LEAST_DISTANCE for below, above in pairwise(shares))

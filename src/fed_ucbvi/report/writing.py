@@ -1,0 +1,118 @@
+"""Writing a report into a folder: the page, pictures, data, verdicts, and a manifest of them all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.files import MANIFEST, read_manifest, write_manifest
+from fed_ucbvi.report.checks import check_report
+from fed_ucbvi.report.content import Report
+from fed_ucbvi.report.data import figure_frame, table_frame
+from fed_ucbvi.report.page import render_page
+from fed_ucbvi.report.pictures import draw
+from fed_ucbvi.results.style import FORMATS, save_figure
+
+FORMAT = "fed-ucbvi/report"
+FORMAT_VERSION = 1
+PAGE = "index.html"
+VERDICTS = "verdicts.json"
+OURS = re.compile(r"index\.html|verdicts\.json|(figures|tables)/[A-Za-z0-9][A-Za-z0-9_-]*\.(png|pdf|csv|parquet)")
+"""Files a report can consist of; nothing else is ever removed, whatever a manifest says."""
+
+
+def write_report(report: Report, folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Path]:
+    """Write a report, in place of an earlier one if there is one; other files in ``folder`` are let alone.
+
+    Everything is written beside its place first and moved there only when all of it is done.
+
+    Args:
+        report: what to write; refused before anything is written if it cannot be drawn.
+        folder: where; made if needed.
+        progress: called with the number of figures drawn and of all figures.
+
+    Returns:
+        The files: ``index.html``, ``verdicts.json``, for each figure ``figures/ID.png``, ``.pdf``, ``.csv`` and
+        ``.parquet``, for each table ``tables/ID.csv`` and ``.parquet``.
+    """
+    check_report(report)
+    folder = Path(folder)
+    earlier = earlier_files(folder)
+    names = _names(report)
+    foreign = [name for name in names if name not in earlier and (folder / name).exists()]
+    if foreign:
+        raise InputError(f"{folder / foreign[0]} exists and is not an earlier report's; choose another folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".report.partial-{os.getpid()}"
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        _write_all(report, draft, progress)
+        _list_files(folder, draft, {*earlier, *names})
+        for name in names:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (draft / name).replace(folder / name)
+        for name in earlier - set(names):
+            (folder / name).unlink(missing_ok=True)
+        _list_files(folder, draft, names)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return [folder / name for name in names]
+
+
+def earlier_files(folder: Path) -> set[str]:
+    """The files of a report in ``folder`` by its manifest; raise if the folder is taken by something else."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} exists and is not a folder; choose another name.")
+    if not (folder / MANIFEST).exists():
+        return set()
+    listed = read_manifest(folder, FORMAT).get("files")
+    if not isinstance(listed, list):
+        raise InputError(f"{folder / MANIFEST} is damaged: it does not list the files of the report.")
+    return {name for name in listed if isinstance(name, str) and OURS.fullmatch(name)}
+
+
+def _names(report: Report) -> list[str]:
+    figures = [figure.id for section in report.sections for figure in section.figures]
+    tables = [table.id for section in report.sections for table in section.tables]
+    return [
+        PAGE,
+        VERDICTS,
+        *(f"figures/{id_}.{kind}" for id_ in figures for kind in (*FORMATS, "csv", "parquet")),
+        *(f"tables/{id_}.{kind}" for id_ in tables for kind in ("csv", "parquet")),
+    ]
+
+
+def _list_files(folder: Path, draft: Path, names: Iterable[str]) -> None:
+    """Put a manifest of those files into ``folder``: never half of one, and never without a file that is there."""
+    write_manifest(draft, {"format": FORMAT, "format_version": FORMAT_VERSION, "files": sorted(names)})
+    (draft / MANIFEST).replace(folder / MANIFEST)
+
+
+def _write_all(report: Report, draft: Path, progress: Callable[[int, int], None] | None) -> None:
+    for part in ("figures", "tables"):
+        (draft / part).mkdir(parents=True)
+    verdicts = [
+        {"section": section.id, **asdict(verdict)} for section in report.sections for verdict in section.verdicts
+    ]
+    (draft / VERDICTS).write_text(json.dumps(verdicts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (draft / PAGE).write_text(render_page(report), encoding="utf-8")
+    for table in (table for section in report.sections for table in section.tables):
+        frame = table_frame(table)
+        frame.write_csv(draft / "tables" / f"{table.id}.csv")
+        frame.write_parquet(draft / "tables" / f"{table.id}.parquet")
+    figures = [figure for section in report.sections for figure in section.figures]
+    for done, figure in enumerate(figures, 1):
+        frame = figure_frame(figure)
+        frame.write_csv(draft / "figures" / f"{figure.id}.csv")
+        frame.write_parquet(draft / "figures" / f"{figure.id}.parquet")
+        picture = draw(figure)
+        for format_ in FORMATS:
+            save_figure(picture, draft / "figures" / f"{figure.id}.{format_}")
+        if progress is not None:
+            progress(done, len(figures))

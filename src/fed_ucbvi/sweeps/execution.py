@@ -1,0 +1,165 @@
+"""Running a sweep: what is left to do, on local processes or on Ray, with everything kept as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fed_ucbvi.errors import InputError, check_choice, check_positive_integer
+from fed_ucbvi.sweeps.job import Job
+from fed_ucbvi.sweeps.local import Results, run_locally, usable_cores
+from fed_ucbvi.sweeps.specification import Sweep
+from fed_ucbvi.sweeps.store import Store
+from fed_ucbvi.sweeps.worker import Failure
+
+EXECUTORS = ("local", "ray")
+
+Report = Callable[[int, int, int], None]
+"""Called with the number of runs there are, of all runs, and of failures so far."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a sweep went.
+
+    Attributes:
+        name: the sweep's.
+        out: its folder.
+        runs: how many runs it has.
+        done: runs made now.
+        skipped: runs made earlier.
+        failed: the error of each run that failed, by id.
+        damaged: ids of runs made anew because their files were damaged.
+        seconds: how long it took.
+    """
+
+    name: str
+    out: Path
+    runs: int
+    done: int
+    skipped: int
+    failed: dict[str, str]
+    damaged: tuple[str, ...]
+    seconds: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run is there."""
+        return self.done + self.skipped == self.runs
+
+    def summary(self) -> dict[str, Any]:
+        """The figures, ready for JSON."""
+        return {
+            "name": self.name,
+            "runs": self.runs,
+            "done": self.done,
+            "skipped": self.skipped,
+            "failed": [{"id": name, "error": error} for name, error in self.failed.items()],
+            "damaged": list(self.damaged),
+            "complete": self.complete,
+            "seconds": round(self.seconds, 3),
+            "out": str(self.out),
+        }
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a sweep; finished runs are kept, and ``outcome`` counts them."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(f"interrupted after {outcome.done + outcome.skipped} of {outcome.runs} runs")
+        self.outcome = outcome
+
+
+def run_sweep(
+    sweep: Sweep,
+    out: str | Path,
+    *,
+    jobs: int | None = None,
+    executor: str = "local",
+    address: str | None = None,
+    resume: bool = False,
+    report: Report | None = None,
+) -> Outcome:
+    """Make every run of ``sweep`` that ``out`` does not hold yet.
+
+    The files are the same whatever the executor, the number of processes and the order in which runs end.
+
+    Args:
+        sweep: what to run.
+        out: folder to keep the runs in; see :mod:`fed_ucbvi.sweeps.store`.
+        jobs: how many runs at a time; by default the usable cores, or on a cluster as many as fit.
+        executor: ``local`` processes or ``ray``.
+        address: of a Ray cluster; by default Ray is started on this machine.
+        resume: go on with the same sweep in ``out``, if it has begun, skipping what is done.
+        report: see :data:`Report`.
+
+    Returns:
+        The :class:`Outcome`; runs that failed are on record in ``out``.
+
+    Raises:
+        InputError: if something cannot be used; ``out`` is then left as it was.
+        SweepInterrupted: on Ctrl-C.
+    """
+    check_choice("executor", executor, EXECUTORS)
+    if executor == "ray":
+        from fed_ucbvi.sweeps.cluster import check_ray
+
+        check_ray(address)
+    elif address is not None:
+        raise InputError("an address is for the executor ray only; say executor='ray' (--executor ray).")
+    if jobs is not None:
+        check_positive_integer("jobs", jobs)
+    began = time.perf_counter()
+    everything = sweep.jobs()
+    done, skipped = 0, 0
+    failed: dict[str, str] = {}
+    damaged: tuple[str, ...] = ()
+
+    def outcome() -> Outcome:
+        seconds = time.perf_counter() - began
+        return Outcome(sweep.name, Path(out), len(everything), done, skipped, failed, damaged, seconds)
+
+    def tell() -> None:
+        if report is not None:
+            report(skipped + done, len(everything), len(failed))
+
+    with Store.use(Path(out), sweep, resume=resume) as store:
+        try:
+            left, damaged = store.left()
+            skipped = len(everything) - len(left)
+            tell()
+            with closing(_execute(by_need(left), jobs, executor, address)) as results:
+                for job, made in results:
+                    if isinstance(made.outcome, Failure):
+                        store.write_failure(job, made.outcome)
+                        failed[job.id] = made.outcome.error
+                    else:
+                        store.write(job, made.outcome, made.seconds)
+                        done += 1
+                    tell()
+        except KeyboardInterrupt as error:
+            raise SweepInterrupted(outcome()) from error
+    return outcome()
+
+
+def by_need(jobs: Sequence[Job]) -> list[Job]:
+    """The longest first, so that none is left over at the end.
+
+    Before them comes the longest of each algorithm, so that processes that have to compile do not all compile the
+    same.
+    """
+    longest = sorted(jobs, key=lambda job: -job.agents * job.episodes)
+    first = {job.algorithm: job for job in reversed(longest)}
+    return [*first.values(), *(job for job in longest if first[job.algorithm] is not job)]
+
+
+def _execute(jobs: Sequence[Job], at_once: int | None, executor: str, address: str | None) -> Results:
+    if executor == "local":
+        return run_locally(jobs, at_once or usable_cores())
+    from fed_ucbvi.sweeps.cluster import run_on_ray
+
+    return run_on_ray(jobs, at_once, address)

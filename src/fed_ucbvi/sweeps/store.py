@@ -1,0 +1,223 @@
+"""A sweep's folder: one Parquet file a run, named by the run's parameters.
+
+``manifest.json``
+    the sweep, with nothing left to defaults, and its digest;
+``runs/ID.parquet``
+    finished runs, see :meth:`~fed_ucbvi.results.run.Run.write_file`; on one machine the same run always gives the
+    same bytes, so the time it took is 0 there and in the journal instead;
+``failures/ID.json``
+    runs that failed: the job, the error and the traceback; removed when the run succeeds later;
+``damaged/``
+    run files whose checksum did not match when the sweep was resumed;
+``journal.jsonl``
+    one line for each finished run: its id, how long it took, and when it ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.results.run import Run, versions
+from fed_ucbvi.simulation import Caution
+from fed_ucbvi.sweeps.job import Job
+from fed_ucbvi.sweeps.specification import Sweep
+from fed_ucbvi.sweeps.worker import Failure
+
+FORMAT = "fed-ucbvi/sweep"
+FORMAT_VERSION = 1
+RUNS, FAILURES, DAMAGED, JOURNAL = "runs", "failures", "damaged", "journal.jsonl"
+MOST_DIFFERENCES, MOST_VALUES = 4, 6
+"""How many are named when a folder holds another sweep."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder of one sweep."""
+
+    folder: Path
+    sweep: Sweep
+
+    @classmethod
+    def create(cls, folder: Path, sweep: Sweep) -> Store:
+        """A new folder with nothing but the manifest; an existing one must be empty."""
+        with new_folder(folder, FORMAT) as draft:
+            for name in (RUNS, FAILURES):
+                (draft / name).mkdir()
+            write_manifest(
+                draft,
+                {
+                    "format": FORMAT,
+                    "format_version": FORMAT_VERSION,
+                    "name": sweep.name,
+                    "digest": sweep.digest,
+                    "runs": len(sweep.jobs()),
+                    "versions": versions(),
+                    "sweep": sweep.content(),
+                },
+            )
+        return cls(folder, sweep)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Store:
+        """The sweep that ``folder`` holds; another kind of folder is refused."""
+        folder = Path(folder)
+        manifest = read_manifest(folder, FORMAT)
+        check_version(folder, manifest, FORMAT_VERSION)
+        with reading(folder / MANIFEST):
+            sweep = Sweep(**manifest["sweep"])
+            if sweep.digest != manifest["digest"]:
+                raise InputError(
+                    f"{folder / MANIFEST} was edited, or written by a version of fed-ucbvi whose runs are named "
+                    f"otherwise ({manifest.get('versions')}); run the sweep anew in another folder."
+                )
+        return cls(folder, sweep)
+
+    @classmethod
+    @contextmanager
+    def use(cls, folder: Path, sweep: Sweep, *, resume: bool) -> Iterator[Store]:
+        """The folder of ``sweep`` for this process alone; it must be new, unless this very sweep is to be resumed."""
+        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+            store = cls.create(folder, sweep)
+        else:
+            try:
+                store = cls.open(folder)
+            except InputError as error:
+                raise InputError(f"{error} Nothing in it was touched; choose another folder (--out).") from error
+            if store.sweep.digest != sweep.digest:
+                raise InputError(
+                    f"{folder} holds another sweep, '{store.sweep.name}': {differences(store.sweep, sweep)}. "
+                    "Nothing in it was touched; choose another folder (--out)."
+                )
+            if not resume:
+                raise InputError(
+                    f"{folder} holds this sweep already; go on with it by --resume, or choose another folder (--out)."
+                )
+        with (folder / MANIFEST).open("rb+") as manifest:
+            try:
+                fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(f"{folder} is in use by another process; wait for it or stop it.") from error
+            yield store
+
+    def left(self) -> tuple[list[Job], tuple[str, ...]]:
+        """The jobs still to be run, and the ids of those among them whose files are damaged and now moved aside."""
+        for name in (RUNS, FAILURES):
+            (self.folder / name).mkdir(exist_ok=True)
+            for leftover in (self.folder / name).glob(".*.partial-*"):
+                leftover.unlink()
+        left, damaged = [], []
+        for job in self.sweep.jobs():
+            path = self.path(job)
+            try:
+                if path.exists():
+                    self._read(job)
+                    continue
+            except InputError as error:
+                damaged.append(job.id)
+                text = f"{error} It was moved to {self._set_aside(path)} and the run is made anew."
+                warnings.warn(text, Caution, stacklevel=2)
+            left.append(job)
+        return left, tuple(damaged)
+
+    def _set_aside(self, path: Path) -> Path:
+        folder = self.folder / DAMAGED
+        folder.mkdir(exist_ok=True)
+        number = 1
+        while (aside := folder / f"{path.stem}-{number}{path.suffix}").exists():
+            number += 1
+        return path.rename(aside)
+
+    def path(self, job: Job) -> Path:
+        """Where the run is, or will be."""
+        return self.folder / RUNS / f"{job.id}.parquet"
+
+    def read(self, job: Job) -> Run:
+        """The finished run of a job; a damaged or foreign file is refused."""
+        try:
+            return self._read(job)
+        except InputError as error:
+            raise InputError(f"{error} Delete the file and resume the sweep (--resume) to make it anew.") from error
+
+    def _read(self, job: Job) -> Run:
+        path = self.path(job)
+        run = Run.read_file(path)
+        if not job.made(run):
+            raise InputError(f"{path} holds another run than its name says.")
+        return run
+
+    def write(self, job: Job, content: bytes, seconds: float) -> None:
+        """Keep a finished run."""
+        with new_file(self.path(job)) as draft:
+            draft.write_bytes(content)
+        self._failure(job).unlink(missing_ok=True)
+        line = json.dumps({"id": job.id, "seconds": round(seconds, 3), "when": datetime.now(UTC).isoformat()})
+        with (self.folder / JOURNAL).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def write_failure(self, job: Job, failure: Failure) -> None:
+        """Keep the record of a failed run."""
+        content = {
+            "id": job.id,
+            "job": job.content(),
+            "error": failure.error,
+            "traceback": failure.traceback.splitlines(),
+            "when": datetime.now(UTC).isoformat(),
+        }
+        with new_file(self._failure(job)) as draft:
+            draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def _failure(self, job: Job) -> Path:
+        return self.folder / FAILURES / f"{job.id}.json"
+
+
+def load_runs(folder: str | Path, *, complete: bool = True) -> list[tuple[Job, Run]]:
+    """The runs of a sweep with their jobs, in the order of :meth:`Sweep.jobs`.
+
+    Args:
+        folder: a sweep's folder.
+        complete: refuse a sweep with runs missing; otherwise they are left out.
+    """
+    store = Store.open(folder)
+    jobs = store.sweep.jobs()
+    present = [job for job in jobs if store.path(job).exists()]
+    if complete and len(present) < len(jobs):
+        raise InputError(
+            f"{folder} lacks {len(jobs) - len(present)} of {len(jobs)} runs; "
+            "finish the sweep with --resume, or pass complete=False."
+        )
+    return [(job, store.read(job)) for job in present]
+
+
+def differences(held: Sweep, given: Sweep) -> str:
+    """What two sweeps differ in, in words."""
+    found = [] if held.name == given.name else [f"this one is called '{given.name}'"]
+    there, here = _values(held), _values(given)
+    for key in {**there, **here}:
+        for which, values in (
+            ("there", there.get(key, set()) - here.get(key, set())),
+            ("here", here.get(key, set()) - there.get(key, set())),
+        ):
+            if values:
+                found.append(f"{key} {', '.join(sorted(values)[:MOST_VALUES])} only {which}")
+    if not found:
+        found.append("the same values are combined in another way or order")
+    return "; ".join(found[:MOST_DIFFERENCES])
+
+
+def _values(sweep: Sweep) -> dict[str, set[str]]:
+    """Every value that occurs, by key; parameters and options one by one."""
+    found: dict[str, set[str]] = {}
+    for job in sweep.jobs():
+        for key, value in job.content().items():
+            for name, part in value.items() if isinstance(value, Mapping) else ((key, value),):
+                found.setdefault(name, set()).add(json.dumps(part))
+    return found

@@ -1,0 +1,82 @@
+"""A process that makes runs: jobs come in and files' contents go out, as JSON and bytes over one pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
+
+
+class Failure(NamedTuple):
+    """Why a run failed: the error in one line, and the traceback if there is one."""
+
+    error: str
+    traceback: str = ""
+
+
+class Made(NamedTuple):
+    """What became of a job: the content of its file or why it failed, and the seconds it took."""
+
+    outcome: bytes | Failure
+    seconds: float
+
+
+def make(content: Mapping[str, Any]) -> Made:
+    """Make the run that a job's content describes.
+
+    The file does not say how long the run took, so that the same run always gives the same bytes.
+    """
+    from dataclasses import replace
+
+    from fed_ucbvi.sweeps.job import Job
+
+    began = time.perf_counter()
+    outcome: bytes | Failure
+    try:
+        outcome = replace(Job(**content).run(), wall_seconds=0.0).to_bytes()
+    except Exception as error:
+        outcome = Failure(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
+    return Made(outcome, time.perf_counter() - began)
+
+
+def one_thread() -> None:
+    """Compute on one thread: there is a process for every core."""
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    import numba
+
+    numba.set_num_threads(1)
+
+
+def serve(line: Connection) -> None:
+    """Say that the process is ready, then make runs until the other side of the line closes it."""
+    _end_with_parent()
+    one_thread()
+    line.send_bytes(b"ready")
+    while True:
+        try:
+            content = json.loads(line.recv_bytes())
+        except EOFError:
+            return
+        outcome, seconds = make(content)
+        failure = outcome if isinstance(outcome, Failure) else None
+        line.send_bytes(json.dumps({"seconds": seconds, "failure": failure}).encode())
+        if isinstance(outcome, bytes):
+            line.send_bytes(outcome)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent dies, however it dies."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
