@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from fed_ucbvi import FedUCBVI, InputError, Run, gridworld, run
-from fed_ucbvi.results.run import CHECKSUM_KEY, COLUMNS, MANIFEST_KEY
+from fed_ucbvi.results.run import CHECKSUM_KEY, COLUMNS, FORMAT_VERSION, MANIFEST_KEY
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +105,9 @@ def test_other_parquet_files_are_refused(result: Run, tmp_path: Path) -> None:
 
 def test_a_later_format_is_refused_by_its_version(result: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
-        later.setattr("fed_ucbvi.results.run.FORMAT_VERSION", 2)
+        later.setattr("fed_ucbvi.results.run.FORMAT_VERSION", FORMAT_VERSION + 1)
         content = result.to_bytes()
-    with pytest.raises(InputError, match="format version 2; this program reads 1"):
+    with pytest.raises(InputError, match=f"format version {FORMAT_VERSION + 1}; this program reads {FORMAT_VERSION}"):
         Run.from_bytes(content, "theirs")
 
 
