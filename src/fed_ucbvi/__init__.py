@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fed_ucbvi.problem.inspection import Inspection, inspect_federation
     from fed_ucbvi.problem.kernel import Kernel
     from fed_ucbvi.problem.mdp import MDP
+    from fed_ucbvi.results.plotting import plot_runs
     from fed_ucbvi.results.policy import load_policy
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.simulation import Caution, Interrupted, run
@@ -89,6 +90,7 @@ _HOME = {
     "make_environment": "environments",
     "n_room": "environments.n_room",
     "plan": "theory.planning",
+    "plot_runs": "results.plotting",
     "price_of_sharing": "theory.common_policy",
     "regret_bound": "theory.bounds",
     "regret_bound_terms": "theory.bounds",
@@ -142,6 +144,7 @@ __all__ = [
     "make_environment",
     "n_room",
     "plan",
+    "plot_runs",
     "price_of_sharing",
     "regret_bound",
     "regret_bound_terms",
