@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -16,9 +17,6 @@ from fed_ucbvi.deployment.records import Records
 from fed_ucbvi.errors import InputError
 
 log = logging.getLogger("fed_ucbvi.federation")
-
-MOST_FAULTS = 20
-"""A node whose streams break so often without one answer in between is taken to be away."""
 
 AnswerT = TypeVar("AnswerT")
 Ask = Callable[[Member, Link], Awaitable[AnswerT]]
@@ -68,15 +66,16 @@ class Asker:
     async def _ask(self, member: Member, ask: Ask[AnswerT], deadline: bool) -> AnswerT | None:
         """Ask one node, again after every reconnection, until it answers or patience ends."""
         rules = self._rules
-        faults = 0
+        away_since = None
         while member.status != GONE and member.name not in self._absent:
             link = member.link
+            left = rules.patience if away_since is None else away_since + rules.patience - time.monotonic()
+            if left <= 0:
+                await self._stayed_away(member)
+                continue
             if link is None:
-                back = faults < MOST_FAULTS and await self._hub.wait_until(
-                    lambda: member.link is not None, rules.patience
-                )
-                if not back:
-                    await self._stayed_away(member)
+                away_since = away_since or time.monotonic()
+                await self._hub.wait_until(lambda: member.link is not None, left)
                 continue
             try:
                 async with asyncio.timeout(rules.deadline if deadline else None):
@@ -87,7 +86,7 @@ class Asker:
                 await self._hub.give_up(member, link, f"no answer within {rules.deadline:g} s")
             except ViolationError as violation:
                 await self._violated(member, violation)
-            faults += 1
+            away_since = away_since or time.monotonic()
         return None
 
     async def _stayed_away(self, member: Member) -> None:
@@ -95,8 +94,8 @@ class Asker:
         rules = self._rules
         if rules.away == "wait":
             raise FederationStoppedError(
-                f"'{member.name}' has stayed away for {rules.patience:g} s in round {self._round}; finished rounds "
-                "are kept."
+                f"'{member.name}' has stayed away, or has not answered, for {rules.patience:g} s in round "
+                f"{self._round}; finished rounds are kept."
             )
         self._absent.add(member.name)
         self._note(member, f"away for {rules.patience:g} s", rules.away)

@@ -117,9 +117,7 @@ def _check_meaning(
             _within(array, *_range(form.meaning, expected), member, name)
 
 
-def _check_total(
-    array: Array, axes: int | tuple[int, ...], total: int, what: str, member: Member, name: str
-) -> None:
+def _check_total(array: Array, axes: int | tuple[int, ...], total: int, what: str, member: Member, name: str) -> None:
     """Raise unless counts are not negative and add up; none may be above the sum, for sums of 64 bits wrap around."""
     _refuse(array < 0, member, name, "negative", array)
     _refuse(array > total, member, name, f"does not add up to the {what}", array)

@@ -82,6 +82,7 @@ class Coordinator:
             here = sum(member.agents for member in self.hub.seated if member.link is not None)
             missing = self.plan.setting.agents - here
             raise FederationStoppedError(f"after {gathering:g} s {missing} agents have not come.")
+        self.hub.begun = True
         began, earlier = time.perf_counter(), self.records.seconds
         while not self.done:
             await self._advance()

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
-from fed_ucbvi.deployment.links import Link, LinkLostError, WireCount
+from fed_ucbvi.deployment.checks import ViolationError
+from fed_ucbvi.deployment.links import SMALLEST_LIMIT, Link, LinkLostError, WireCount
 from fed_ucbvi.deployment.members import GONE, Member
 from fed_ucbvi.deployment.messages import PROTOCOL, Hello, Ready, Refusal, encode
 from fed_ucbvi.deployment.names import certified_names, check_name
 from fed_ucbvi.deployment.plan import Plan
-from fed_ucbvi.deployment.problems import host
+from fed_ucbvi.deployment.problems import DIGEST_BYTES, host
 from fed_ucbvi.errors import InputError
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-HANDSHAKE_SECONDS = 120.0
-"""From hello to ready; a node may have to build a large problem and compile in between."""
-MOST_UNKNOWN = 64
-"""Streams that may be in the handshake at one time."""
+HELLO_SECONDS, HANDSHAKE_SECONDS = 10.0, 120.0
+"""Until the hello, and until the ready; a node may have to build a large problem and compile in between."""
+MOST_UNKNOWN, MOST_OF_A_NAME = 64, 8
+"""Streams that may be in the handshake at one time: in all, and with certificates of one name."""
 
 
 class TurnedAwayError(Exception):
@@ -53,8 +56,9 @@ class Hub:
         self.changed = asyncio.Condition()
         self._certified, self._revoked = certified, revoked
         self._welcome = encode(plan.welcome())
-        self.over = False
-        self._unknown = 0
+        self.most_bytes = SMALLEST_LIMIT
+        self.begun = self.over = False
+        self._at_the_door: Counter[tuple[str, ...]] = Counter()
         self._open: set[Link] = set()
 
     # ------------------------------------------------------------------------------------------------- who is here
@@ -118,22 +122,14 @@ class Hub:
 
     async def session(self, _: Any, context: Any) -> None:
         """Handle one stream from its first message to its end."""
-        peer = context.peer()
-        link = Link(context, self.wire, peer)
-        if self._unknown >= MOST_UNKNOWN:
-            log.warning("%s: turned away: too many streams at one time", peer)
-            return
-        self._unknown += 1
+        names = certified_names(context) if self._certified else ()
+        peer = f"{context.peer()}{''.join(f' ({name})' for name in names)}"
+        link = Link(context, self.wire, self.most_bytes)
         self._open.add(link)
         member = None
         try:
-            try:
-                async with asyncio.timeout(HANDSHAKE_SECONDS):
-                    member = await self._admit(link, context)
-            except TimeoutError:
-                raise TurnedAwayError("the handshake took too long", retry=True) from None
-            finally:
-                self._unknown -= 1
+            async with self._at_door(names):
+                member = await self._admit(link, context)
             log.info("%s: joined from %s with agents %s", member.name, peer, _agents(member))
             await self._tell()
             await link.closed.wait()
@@ -143,7 +139,7 @@ class Hub:
             log.warning("%s: turned away: %s", peer, refused)
             await context.write(encode(Refusal(str(refused), refused.retry)))
         except LinkLostError as lost:
-            log.warning("%s: %s", peer, lost)
+            log.warning("%s: %s in the handshake", peer, lost)
         except asyncio.CancelledError:  # the node has gone, or the server is closing down
             pass
         finally:
@@ -151,11 +147,31 @@ class Hub:
             self._open.discard(link)
             if member is not None and member.link is link:
                 member.link = None
+                if not self.begun:
+                    del self.members[member.name]  # it may come back with other agents
                 log.log(logging.DEBUG if self.over else logging.WARNING, "%s: connection lost", member.name)
                 await self._tell()
 
+    @asynccontextmanager
+    async def _at_door(self, names: tuple[str, ...]) -> AsyncIterator[None]:
+        """The time and the room that a handshake has."""
+        door = self._at_the_door
+        if door.total() >= MOST_UNKNOWN or (names and door[names] >= MOST_OF_A_NAME):
+            raise TurnedAwayError("too many streams at one time", retry=True)
+        door[names] += 1
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                yield
+        except TimeoutError:
+            raise TurnedAwayError("the handshake took too long", retry=True) from None
+        except ViolationError as violation:
+            raise TurnedAwayError(str(violation)) from violation
+        finally:
+            door[names] -= 1
+
     async def _admit(self, link: Link, context: Any) -> Member:
-        hello = await link.receive()
+        async with asyncio.timeout(HELLO_SECONDS):
+            hello = await link.receive()
         if not isinstance(hello, Hello):
             raise TurnedAwayError(f"the first message must be a hello, got {type(hello).__name__}")
         self._check_hello(hello, certified_names(context) if self._certified else None)
@@ -230,6 +246,8 @@ class Hub:
                 )
         member = self.members.get(hello.node)
         if member is None:
+            if len(ready.digest) != DIGEST_BYTES:
+                raise TurnedAwayError(f"a digest has {DIGEST_BYTES} bytes")
             member = Member(hello.node, hello.first_agent, hello.agents, ready.digest)
         if member.digest != ready.digest:
             raise TurnedAwayError(f"'{hello.node}' came with another problem before")
