@@ -126,6 +126,7 @@ def open_channel(address: str, papers: Papers | None, *, server_name: str | None
     ]
     if papers is None:
         _check_insecure(address)
+        options.append(("grpc.enable_http_proxy", 0))  # it would lead off this machine
         return grpc.aio.insecure_channel(address, options)
     if server_name is not None:
         options.append(("grpc.ssl_target_name_override", server_name))
