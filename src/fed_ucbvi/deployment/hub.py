@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fed_ucbvi.deployment.checks import ViolationError
-from fed_ucbvi.deployment.links import SMALLEST_LIMIT, Link, LinkLostError, WireCount
+from fed_ucbvi.deployment.links import BROKEN, SMALLEST_LIMIT, Link, LinkLostError, WireCount
 from fed_ucbvi.deployment.members import GONE, Member
 from fed_ucbvi.deployment.messages import PROTOCOL, Hello, Ready, Refusal, encode
 from fed_ucbvi.deployment.names import certified_names, check_name
@@ -22,6 +22,8 @@ log = logging.getLogger("fed_ucbvi.federation")
 
 HELLO_SECONDS, HANDSHAKE_SECONDS = 10.0, 120.0
 """Until the hello, and until the ready; a node may have to build a large problem and compile in between."""
+FAREWELL_SECONDS = 5.0
+"""For telling a node why its stream ends."""
 MOST_UNKNOWN, MOST_OF_A_NAME = 64, 8
 """Streams that may be in the handshake at one time: in all, and with certificates of one name."""
 
@@ -134,10 +136,10 @@ class Hub:
             await self._tell()
             await link.closed.wait()
             if link.farewell:
-                await context.write(encode(Refusal(link.farewell, retry=member.status != GONE)))
+                await _dismiss(context, link.farewell, retry=member.status != GONE)
         except TurnedAwayError as refused:
             log.warning("%s: turned away: %s", peer, refused)
-            await context.write(encode(Refusal(str(refused), refused.retry)))
+            await _dismiss(context, str(refused), retry=refused.retry)
         except LinkLostError as lost:
             log.warning("%s: %s in the handshake", peer, lost)
         except asyncio.CancelledError:  # the node has gone, or the server is closing down
@@ -258,6 +260,13 @@ class Hub:
             )
         self.members[member.name] = member
         return member
+
+
+async def _dismiss(context: Any, reason: str, *, retry: bool) -> None:
+    """Tell a node why its stream ends, if it still listens."""
+    with suppress(TimeoutError, *BROKEN):
+        async with asyncio.timeout(FAREWELL_SECONDS):
+            await context.write(encode(Refusal(reason, retry)))
 
 
 def _agents(member: Member) -> str:
