@@ -11,7 +11,7 @@ from typing import Any
 
 from fed_ucbvi.deployment.checks import ViolationError
 from fed_ucbvi.deployment.links import BROKEN, SMALLEST_LIMIT, Link, LinkLostError, WireCount
-from fed_ucbvi.deployment.members import GONE, Member
+from fed_ucbvi.deployment.members import GONE, HERE, Member
 from fed_ucbvi.deployment.messages import PROTOCOL, Hello, Ready, Refusal, encode
 from fed_ucbvi.deployment.names import certified_names, check_name
 from fed_ucbvi.deployment.plan import Plan
@@ -76,16 +76,21 @@ class Hub:
         return [member for member in self.everyone if member.status != GONE]
 
     @property
+    def present(self) -> list[Member]:
+        """Members that take part, in the order of their agents."""
+        return [member for member in self.everyone if member.status == HERE]
+
+    @property
     def connected(self) -> int:
         """Nodes with an open stream."""
         return sum(member.link is not None for member in self.members.values())
 
     @property
     def complete(self) -> bool:
-        """Whether all M agents have come."""
-        return sum(member.agents for member in self.members.values()) == self.plan.setting.agents and all(
-            member.link is not None for member in self.seated
-        )
+        """Whether all M agents have come, but for those of nodes that the others do without."""
+        come = sum(member.agents for member in self.members.values())
+        absent = any(member.link is None for member in self.present)
+        return come == self.plan.setting.agents and self.connected > 0 and not absent
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait for nodes to come or go until ``condition`` holds; False if it does not in time."""
