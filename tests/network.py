@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi import Federation, Run
+from fed_ucbvi.algorithms.base import FleetTables
 from fed_ucbvi.deployment import joining
 from fed_ucbvi.deployment.joining import take_part
 from fed_ucbvi.deployment.ledger import Ledger
@@ -17,6 +18,8 @@ from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.deployment.serving import Outcome, Service
 from fed_ucbvi.deployment.transport import Papers, open_stream
+from fed_ucbvi.drivers.base import Fleet
+from fed_ucbvi.drivers.episodes import EpisodesDriver
 
 UNKNOWN_TO_THE_SERVER = "reward"
 """The one column that only nodes could fill in."""
@@ -74,6 +77,32 @@ def assert_same(run: Run, expected: Run, *, regret: bool = True) -> None:
             assert np.isnan(run.records[name]).all()
         elif name != "regret" or regret:
             assert np.array_equal(run.records[name], column), name
+
+
+def assert_run_without_the_first_agent(run: Run, plan: Plan) -> None:
+    """As played out by hand by all agents but the first, for algorithms with a local rule and weights by counts."""
+    algorithm, setting, world = plan.algorithm, plan.setting, plan.federation
+    assert world is not None
+    others = world.agents - 1
+    own = world.probabilities[1:], world.initial[1:]
+    driver = EpisodesDriver(Fleet(world.successors, *own, world.horizon, setting.seed, first_agent=1))
+    server = algorithm.new_server(setting)
+    agents = algorithm.new_agents(setting, FleetTables(others, world.successors, world.rewards, 1))
+    rows, played = [], 0
+    while played < setting.episodes:
+        broadcast = algorithm.broadcast(server)
+        budgets = algorithm.budgets(agents, broadcast).visits
+        stop = driver.collect(broadcast[0], budgets, played, setting.episodes - played)
+        algorithm.absorb(agents, broadcast[0], driver.transitions, driver.visits)
+        played += stop.length
+        rows.append(stop)
+        if stop.askers:
+            algorithm.synchronise(server, agents)
+    for name in ("length", "askers", "agent", "step", "state"):
+        assert run.records[name].tolist() == [getattr(stop, name) for stop in rows]
+    assert np.array_equal(run.policy, server.policy)
+    assert np.array_equal(run.V, server.V)
+    assert (run.records["agent_episodes"] == others * run.records["length"]).all()
 
 
 class Tap:

@@ -26,9 +26,7 @@ from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan, Rules, plan_for
 from fed_ucbvi.deployment.rounds import Round
 from fed_ucbvi.deployment.serving import Outcome, Service
-from fed_ucbvi.drivers.base import Fleet
-from fed_ucbvi.drivers.episodes import EpisodesDriver
-from network import assert_same, federate, make_nodes
+from network import assert_run_without_the_first_agent, assert_same, federate, make_nodes
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(nu=30)
@@ -250,29 +248,10 @@ def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypatch: py
 
 
 def test_a_node_excluded_from_the_start_leaves_the_run_of_the_others(tmp_path: Path) -> None:
-    """Played out by hand for agents 1 and 2 alone; the local rule and weights by counts do not know of agent 0."""
     algorithm = FedUCBVI(synchronisation="local")
     task = plan_for(algorithm, WORLD, T, seed=SEED, rules=Rules(away="exclude", patience=0.2))
     outcome = asyncio.run(asyncio.wait_for(with_departure(task, 1, tmp_path), 60))
-    own = WORLD.probabilities[1:], WORLD.initial[1:]
-    driver = EpisodesDriver(Fleet(WORLD.successors, *own, WORLD.horizon, SEED, first_agent=1))
-    server = algorithm.new_server(task.setting)
-    agents = algorithm.new_agents(task.setting, FleetTables(2, WORLD.successors, WORLD.rewards, 1))
-    rows, played = [], 0
-    while played < T:
-        broadcast = algorithm.broadcast(server)
-        stop = driver.collect(broadcast.policy, algorithm.budgets(agents, broadcast).visits, played, T - played)
-        algorithm.absorb(agents, broadcast.policy, driver.transitions, driver.visits)
-        played += stop.length
-        rows.append(stop)
-        if stop.askers:
-            algorithm.synchronise(server, agents)
-    records = outcome.run.records
-    for name in ("length", "askers", "agent", "step", "state"):
-        assert records[name].tolist() == [getattr(stop, name) for stop in rows]
-    assert np.array_equal(outcome.run.policy, server.policy)
-    assert np.array_equal(outcome.run.V, server.V)
-    assert (records["agent_episodes"] == 2 * records["length"]).all()
+    assert_run_without_the_first_agent(outcome.run, task)
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
