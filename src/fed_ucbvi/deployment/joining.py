@@ -7,6 +7,7 @@ import logging
 import random
 import secrets
 import time
+from contextlib import suppress
 from typing import Any
 
 from fed_ucbvi._version import __version__
@@ -128,12 +129,18 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
         except RefusedError:
             raise
         except OSError as error:
-            await stream.write(encode(Fault(f"cannot keep its state: {error}")))
+            await _complain(stream, f"cannot keep its state: {error}")
             await asyncio.sleep(DISK_PAUSE)
             raise _StreamEndedError(f"cannot keep the state: {error}") from error
         except (WireError, InputError) as error:
-            await stream.write(encode(Fault(str(error))))
-            await stream.done_writing()
+            await _complain(stream, str(error))
             raise InputError(str(error)) from error
         if answer is not None:
             await stream.write(encode(answer))
+
+
+async def _complain(stream: Any, reason: str) -> None:
+    """Tell the server what is wrong, if it still listens."""
+    with suppress(*BROKEN):
+        await stream.write(encode(Fault(reason)))
+        await stream.done_writing()
