@@ -24,6 +24,7 @@ KEEP_ALIVE_PATIENCE_SECONDS = 5
 _KEEP_ALIVE = (
     ("grpc.keepalive_time_ms", 1000 * KEEP_ALIVE_SECONDS),
     ("grpc.keepalive_timeout_ms", 1000 * KEEP_ALIVE_PATIENCE_SECONDS),
+    ("grpc.http2.ping_timeout_ms", 1000 * KEEP_ALIVE_PATIENCE_SECONDS),  # by default a minute, whatever the one above
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
