@@ -14,6 +14,7 @@ from fed_ucbvi.algorithms.base import FleetTables
 from fed_ucbvi.deployment import joining
 from fed_ucbvi.deployment.joining import take_part
 from fed_ucbvi.deployment.ledger import Ledger
+from fed_ucbvi.deployment.messages import Down, Up
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.deployment.serving import Outcome, Service
@@ -103,6 +104,38 @@ def assert_run_without_the_first_agent(run: Run, plan: Plan) -> None:
     assert np.array_equal(run.policy, server.policy)
     assert np.array_equal(run.V, server.V)
     assert (run.records["agent_episodes"] == others * run.records["length"]).all()
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+class Fragile(Node):
+    """A node that dies when it is about to give its ``dies_at``-th answer, or just after it has worked it out."""
+
+    dies_at = -1
+    after = False
+    answers = 0
+
+    def answer(self, message: Down) -> Up | None:
+        self.answers += 1
+        if self.answers == self.dies_at and not self.after:
+            raise CrashError
+        answer = super().answer(message)
+        if self.answers == self.dies_at:
+            raise CrashError
+        return answer
+
+
+async def keep_alive(make: Callable[[], Node], address: str) -> Node:
+    """Start a node again, from its state folder, whenever it dies."""
+    while True:
+        node = make()
+        try:
+            await take_part(node, address, None)
+        except CrashError:
+            continue
+        return node
 
 
 class Tap:

@@ -12,7 +12,7 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from enemies import hello_of
@@ -39,7 +39,7 @@ from fed_ucbvi.deployment.messages import (
 )
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import plan_for
-from fed_ucbvi.deployment.serving import Service
+from fed_ucbvi.deployment.stand_in import StandIn
 from network import make_nodes
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
@@ -94,6 +94,7 @@ HELLO, READY = _opening()
 
 
 @many
+@example([HELLO, READY])
 @given(st.lists(st.binary(max_size=300) | damaged(HELLO, READY) | st.sampled_from([HELLO, READY]), max_size=4))
 def test_the_door_survives_any_bytes_and_seats_nobody_who_has_not_said_the_right_ones(arriving: list[bytes]) -> None:
     """Every stream ends with a reason or with the node's own end; nobody is seated but by a hello and a ready."""
@@ -113,6 +114,7 @@ def test_the_door_survives_any_bytes_and_seats_nobody_who_has_not_said_the_right
         await hub.close()
         await session
         assert set(seated) <= {"node-0"}
+        assert seated or arriving[:2] != [HELLO, READY]
         for member in seated.values():
             assert member.span == range(3)
             assert len(arriving) >= 2
@@ -143,20 +145,26 @@ def _round() -> tuple[bytes, list[bytes], np.ndarray[Any, Any], list[Query]]:
     assert isinstance(played, Played)
     node.answer(Stop(1, CHUNK))
     queries = [Query(1, exchange, tuple(algorithm.query(server, exchange))) for exchange in range(3)]
-    reports = [node.answer(query) for query in queries]
-    return encode(played), [encode(report) for report in reports if isinstance(report, Report)], broadcast[0], queries
+    reports = []
+    for query in queries:
+        report = node.answer(query)
+        assert isinstance(report, Report)
+        reports.append(encode(report))
+    return encode(played), reports, broadcast[0], queries
 
 
 PLAYED, REPORTS, POLICY, QUERIES = _round()
+FORMS = StandIn(PLAN, PLAN.algorithm.new_server(PLAN.setting)).forms[0]
 
 
 @many
+@example(PLAYED, True)
+@example(REPORTS[0], False)
 @given(st.binary(max_size=100) | damaged(PLAYED, *REPORTS), st.booleans())
 def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bool) -> None:
     """What passes the checks could be an honest node's: requests that exist, counts that add up, values in range."""
 
     async def attempt() -> None:
-        forms = Service(PLAN, "127.0.0.1:0", None).coordinator.stand_in.forms[0]
         link, member, reason = Link(Context(data), WireCount()), _member(), "possible"
         try:
             if episodes:
@@ -166,7 +174,7 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
                 assert all(POLICY[request.step, request.state] == request.action for request in played.requests)
             else:
                 report = await link.expect_report(1, 0)
-                expected = Expected(forms, PLAN.setting, POLICY, QUERIES[0].arrays, 0, frozenset())
+                expected = Expected(FORMS, PLAN.setting, POLICY, QUERIES[0].arrays, 0, frozenset())
                 check_report(report.arrays, member, CHUNK, expected)
                 n, PV, PV2, Q = report.arrays
                 assert n.min() >= 0
@@ -176,6 +184,8 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
         except (LinkLostError, ViolationError) as refused:
             reason = str(refused)
         assert reason
+        if data == (PLAYED if episodes else REPORTS[0]):
+            assert reason == "possible"
 
     asyncio.run(attempt())
 

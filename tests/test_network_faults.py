@@ -26,7 +26,15 @@ from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan, Rules, plan_for
 from fed_ucbvi.deployment.rounds import Round
 from fed_ucbvi.deployment.serving import Outcome, Service
-from network import assert_run_without_the_first_agent, assert_same, federate, make_nodes
+from network import (
+    CrashError,
+    Fragile,
+    assert_run_without_the_first_agent,
+    assert_same,
+    federate,
+    keep_alive,
+    make_nodes,
+)
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(nu=30)
@@ -40,38 +48,6 @@ def plan(**rules: Any) -> Plan:
 
 def simulated() -> Any:
     return run(ALGORITHM, WORLD, T, seed=SEED, driver="episodes")
-
-
-class CrashError(Exception):
-    """The process dies here."""
-
-
-class Fragile(Node):
-    """A node that dies when it is about to give its ``dies_at``-th answer, or just after it has worked it out."""
-
-    dies_at = -1
-    after = False
-    answers = 0
-
-    def answer(self, message: Down) -> Up | None:
-        self.answers += 1
-        if self.answers == self.dies_at and not self.after:
-            raise CrashError
-        answer = super().answer(message)
-        if self.answers == self.dies_at:
-            raise CrashError
-        return answer
-
-
-async def keep_alive(make: Callable[[], Node], address: str) -> Node:
-    """Start a node again, from its state folder, whenever it dies."""
-    while True:
-        node = make()
-        try:
-            await take_part(node, address, None)
-        except CrashError:
-            continue
-        return node
 
 
 async def with_restarts(task: Plan, folder: Path, deaths: list[int], *, after: bool) -> Outcome:
