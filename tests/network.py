@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi import Federation, Run
+from fed_ucbvi.algorithms.base import FleetTables
 from fed_ucbvi.deployment import joining
 from fed_ucbvi.deployment.joining import take_part
 from fed_ucbvi.deployment.ledger import Ledger
+from fed_ucbvi.deployment.messages import Down, Up
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.deployment.serving import Outcome, Service
 from fed_ucbvi.deployment.transport import Papers, open_stream
+from fed_ucbvi.drivers.base import Fleet
+from fed_ucbvi.drivers.episodes import EpisodesDriver
 
 UNKNOWN_TO_THE_SERVER = "reward"
 """The one column that only nodes could fill in."""
@@ -74,6 +78,64 @@ def assert_same(run: Run, expected: Run, *, regret: bool = True) -> None:
             assert np.isnan(run.records[name]).all()
         elif name != "regret" or regret:
             assert np.array_equal(run.records[name], column), name
+
+
+def assert_run_without_the_first_agent(run: Run, plan: Plan) -> None:
+    """As played out by hand by all agents but the first, for algorithms with a local rule and weights by counts."""
+    algorithm, setting, world = plan.algorithm, plan.setting, plan.federation
+    assert world is not None
+    others = world.agents - 1
+    own = world.probabilities[1:], world.initial[1:]
+    driver = EpisodesDriver(Fleet(world.successors, *own, world.horizon, setting.seed, first_agent=1))
+    server = algorithm.new_server(setting)
+    agents = algorithm.new_agents(setting, FleetTables(others, world.successors, world.rewards, 1))
+    rows, played = [], 0
+    while played < setting.episodes:
+        broadcast = algorithm.broadcast(server)
+        budgets = algorithm.budgets(agents, broadcast).visits
+        stop = driver.collect(broadcast[0], budgets, played, setting.episodes - played)
+        algorithm.absorb(agents, broadcast[0], driver.transitions, driver.visits)
+        played += stop.length
+        rows.append(stop)
+        if stop.askers:
+            algorithm.synchronise(server, agents)
+    for name in ("length", "askers", "agent", "step", "state"):
+        assert run.records[name].tolist() == [getattr(stop, name) for stop in rows]
+    assert np.array_equal(run.policy, server.policy)
+    assert np.array_equal(run.V, server.V)
+    assert (run.records["agent_episodes"] == others * run.records["length"]).all()
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+class Fragile(Node):
+    """A node that dies when it is about to give its ``dies_at``-th answer, or just after it has worked it out."""
+
+    dies_at = -1
+    after = False
+    answers = 0
+
+    def answer(self, message: Down) -> Up | None:
+        self.answers += 1
+        if self.answers == self.dies_at and not self.after:
+            raise CrashError
+        answer = super().answer(message)
+        if self.answers == self.dies_at:
+            raise CrashError
+        return answer
+
+
+async def keep_alive(make: Callable[[], Node], address: str) -> Node:
+    """Start a node again, from its state folder, whenever it dies."""
+    while True:
+        node = make()
+        try:
+            await take_part(node, address, None)
+        except CrashError:
+            continue
+        return node
 
 
 class Tap:

@@ -26,9 +26,15 @@ from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan, Rules, plan_for
 from fed_ucbvi.deployment.rounds import Round
 from fed_ucbvi.deployment.serving import Outcome, Service
-from fed_ucbvi.drivers.base import Fleet
-from fed_ucbvi.drivers.episodes import EpisodesDriver
-from network import assert_same, federate, make_nodes
+from network import (
+    CrashError,
+    Fragile,
+    assert_run_without_the_first_agent,
+    assert_same,
+    federate,
+    keep_alive,
+    make_nodes,
+)
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(nu=30)
@@ -42,38 +48,6 @@ def plan(**rules: Any) -> Plan:
 
 def simulated() -> Any:
     return run(ALGORITHM, WORLD, T, seed=SEED, driver="episodes")
-
-
-class CrashError(Exception):
-    """The process dies here."""
-
-
-class Fragile(Node):
-    """A node that dies when it is about to give its ``dies_at``-th answer, or just after it has worked it out."""
-
-    dies_at = -1
-    after = False
-    answers = 0
-
-    def answer(self, message: Down) -> Up | None:
-        self.answers += 1
-        if self.answers == self.dies_at and not self.after:
-            raise CrashError
-        answer = super().answer(message)
-        if self.answers == self.dies_at:
-            raise CrashError
-        return answer
-
-
-async def keep_alive(make: Callable[[], Node], address: str) -> Node:
-    """Start a node again, from its state folder, whenever it dies."""
-    while True:
-        node = make()
-        try:
-            await take_part(node, address, None)
-        except CrashError:
-            continue
-        return node
 
 
 async def with_restarts(task: Plan, folder: Path, deaths: list[int], *, after: bool) -> Outcome:
@@ -250,29 +224,10 @@ def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypatch: py
 
 
 def test_a_node_excluded_from_the_start_leaves_the_run_of_the_others(tmp_path: Path) -> None:
-    """Played out by hand for agents 1 and 2 alone; the local rule and weights by counts do not know of agent 0."""
     algorithm = FedUCBVI(synchronisation="local")
     task = plan_for(algorithm, WORLD, T, seed=SEED, rules=Rules(away="exclude", patience=0.2))
     outcome = asyncio.run(asyncio.wait_for(with_departure(task, 1, tmp_path), 60))
-    own = WORLD.probabilities[1:], WORLD.initial[1:]
-    driver = EpisodesDriver(Fleet(WORLD.successors, *own, WORLD.horizon, SEED, first_agent=1))
-    server = algorithm.new_server(task.setting)
-    agents = algorithm.new_agents(task.setting, FleetTables(2, WORLD.successors, WORLD.rewards, 1))
-    rows, played = [], 0
-    while played < T:
-        broadcast = algorithm.broadcast(server)
-        stop = driver.collect(broadcast.policy, algorithm.budgets(agents, broadcast).visits, played, T - played)
-        algorithm.absorb(agents, broadcast.policy, driver.transitions, driver.visits)
-        played += stop.length
-        rows.append(stop)
-        if stop.askers:
-            algorithm.synchronise(server, agents)
-    records = outcome.run.records
-    for name in ("length", "askers", "agent", "step", "state"):
-        assert records[name].tolist() == [getattr(stop, name) for stop in rows]
-    assert np.array_equal(outcome.run.policy, server.policy)
-    assert np.array_equal(outcome.run.V, server.V)
-    assert (records["agent_episodes"] == 2 * records["length"]).all()
+    assert_run_without_the_first_agent(outcome.run, task)
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))

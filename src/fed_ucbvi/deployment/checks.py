@@ -96,19 +96,15 @@ def _check_meaning(
     name = form.name
     match form.meaning:
         case Meaning.VISITS_SO_FAR:
-            _refuse(array < 0, member, name, "negative", array)
-            total = array.reshape(member.agents, -1).sum(axis=1)
             played = member.episodes + length
-            _refuse(total != played, member, name, f"does not add up to the {played} episodes played", total)
+            _check_total(array, (1, 2), played, f"{played} episodes played", member, name)
             if before is not None:
                 _refuse(array < before, member, name, "smaller than before", array)
                 elsewhere = np.ones(form.shape, dtype=bool)
                 elsewhere[np.arange(S), expected.policy[H - 1 - expected.exchange]] = False
                 _refuse((array != before) & elsewhere, member, name, "changed where the policy did not go", array)
         case Meaning.VISITS_OF_ROUND:
-            _refuse(array < 0, member, name, "negative", array)
-            total = array.sum(axis=-1)
-            _refuse(total != length, member, name, f"does not add up to the {length} episodes of the round", total)
+            _check_total(array, -1, length, f"{length} episodes of the round", member, name)
         case Meaning.STATE:
             _within(array, 0, S - 1, member, name)
         case Meaning.FLAG:
@@ -119,6 +115,14 @@ def _check_meaning(
             pass
         case _:
             _within(array, *_range(form.meaning, expected), member, name)
+
+
+def _check_total(array: Array, axes: int | tuple[int, ...], total: int, what: str, member: Member, name: str) -> None:
+    """Raise unless counts are not negative and add up; none may be above the sum, for sums of 64 bits wrap around."""
+    _refuse(array < 0, member, name, "negative", array)
+    _refuse(array > total, member, name, f"does not add up to the {what}", array)
+    sums = array.sum(axis=axes)
+    _refuse(sums != total, member, name, f"does not add up to the {what}", sums)
 
 
 def _range(meaning: Meaning, expected: Expected) -> tuple[float, float]:

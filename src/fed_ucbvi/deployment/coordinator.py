@@ -35,6 +35,8 @@ FIRST_STEPS = 1 << 15
 """Environment steps a node may play before it first answers: about a millisecond."""
 DISK_PAUSE = 1.0
 """Seconds between two attempts to write a checkpoint."""
+REUNION_SECONDS = 15.0
+"""What nodes have to come back to a server that has been started again: three times their longest pause."""
 FAREWELL_SECONDS = 10.0
 """How long the end is told to nodes that are just reconnecting."""
 
@@ -72,16 +74,20 @@ class Coordinator:
         """Whether all agents that take part have played T episodes."""
         T = self.plan.setting.episodes
         if self.plan.collection == LIVE:
-            return self.round > 0 and all(member.episodes >= T for member in self.hub.seated)
+            return self.round > 0 and all(member.episodes >= T for member in self.hub.present)
         return self.records.played >= T
 
     async def run(self) -> None:
         """Wait for the nodes, then play to the end."""
-        gathering = self.plan.rules.gathering
-        if self.round == 0 and not await self.hub.wait_until(lambda: self.hub.complete, gathering):
-            here = sum(member.agents for member in self.hub.seated if member.link is not None)
+        hub, gathering = self.hub, self.plan.rules.gathering
+        hub.begun = self.round > 0
+        if hub.begun and not self.done:  # nodes need a moment to find a server that has been started again
+            await hub.wait_until(lambda: hub.complete, REUNION_SECONDS)
+        if not hub.begun and not await hub.wait_until(lambda: hub.complete, gathering):
+            here = sum(member.agents for member in hub.seated if member.link is not None)
             missing = self.plan.setting.agents - here
             raise FederationStoppedError(f"after {gathering:g} s {missing} agents have not come.")
+        hub.begun = True
         began, earlier = time.perf_counter(), self.records.seconds
         while not self.done:
             await self._advance()
@@ -104,13 +110,13 @@ class Coordinator:
         else:
             await now.settle()
         lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
-        for member in self._asker.present:
+        for member in self.hub.present:
             length = collected.lengths[member.name]
             member.base, member.episodes = number, member.episodes + length
             member.reports.update(fresh[member.name])
             lengths[member.span] = length
         self.round = number
-        self._meter.agents = sum(member.agents for member in self._asker.present)
+        self._meter.agents = sum(member.agents for member in self.hub.present)
         played = max(before, *(member.episodes for member in self.hub.everyone))
         if self.plan.collection != LIVE:
             played = before + collected.end.length
@@ -161,7 +167,7 @@ class Coordinator:
         """Tell everyone that training is over, also those that are just coming back, and let them go first."""
         hub = self.hub
         hub.over = True
-        members = self._asker.present
+        members = self.hub.present
         await hub.wait_until(lambda: all(member.link is not None for member in members), FAREWELL_SECONDS)
         end = encode(End(self.round, self.records.played))
         for member in hub.seated:

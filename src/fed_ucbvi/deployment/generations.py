@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Array, State
-from fed_ucbvi.deployment.snapshots import read_snapshot, restore, write_snapshot
+from fed_ucbvi.deployment.snapshots import read_snapshot, restore, sweep, write_snapshot
 from fed_ucbvi.errors import InputError
 
 KEPT = 2
@@ -71,6 +71,7 @@ class Generations:
 
     def _load(self, folder: Path) -> None:
         """Read what an earlier process left; a damaged file is as good as none, another run's is refused."""
+        sweep(folder)
         for slot in range(KEPT):
             path = folder / f"state-{slot}.snapshot"
             if not path.exists():

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from fed_ucbvi.deployment.links import BROKEN, Link, LinkLostError, WireCount
-from fed_ucbvi.deployment.members import GONE, Member
+from fed_ucbvi.deployment.checks import ViolationError
+from fed_ucbvi.deployment.links import BROKEN, SMALLEST_LIMIT, Link, LinkLostError, WireCount
+from fed_ucbvi.deployment.members import GONE, HERE, Member
 from fed_ucbvi.deployment.messages import PROTOCOL, Hello, Ready, Refusal, encode
 from fed_ucbvi.deployment.names import certified_names, check_name
 from fed_ucbvi.deployment.plan import Plan
-from fed_ucbvi.deployment.problems import host
+from fed_ucbvi.deployment.problems import DIGEST_BYTES, host
 from fed_ucbvi.errors import InputError
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-HANDSHAKE_SECONDS = 120.0
-"""From hello to ready; a node may have to build a large problem and compile in between."""
+HELLO_SECONDS, HANDSHAKE_SECONDS = 10.0, 120.0
+"""Until the hello, and until the ready; a node may have to build a large problem and compile in between."""
 FAREWELL_SECONDS = 5.0
 """For telling a node why its stream ends."""
-MOST_UNKNOWN = 64
-"""Streams that may be in the handshake at one time."""
+MOST_UNKNOWN, MOST_OF_A_NAME = 64, 8
+"""Streams that may be in the handshake at one time: in all, and with certificates of one name."""
 
 
 class TurnedAwayError(Exception):
@@ -56,8 +58,9 @@ class Hub:
         self.changed = asyncio.Condition()
         self._certified, self._revoked = certified, revoked
         self._welcome = encode(plan.welcome())
-        self.over = False
-        self._unknown = 0
+        self.most_bytes = SMALLEST_LIMIT
+        self.begun = self.over = False
+        self._at_the_door: Counter[tuple[str, ...]] = Counter()
         self._open: set[Link] = set()
 
     # ------------------------------------------------------------------------------------------------- who is here
@@ -73,16 +76,21 @@ class Hub:
         return [member for member in self.everyone if member.status != GONE]
 
     @property
+    def present(self) -> list[Member]:
+        """Members that take part, in the order of their agents."""
+        return [member for member in self.everyone if member.status == HERE]
+
+    @property
     def connected(self) -> int:
         """Nodes with an open stream."""
         return sum(member.link is not None for member in self.members.values())
 
     @property
     def complete(self) -> bool:
-        """Whether all M agents have come."""
-        return sum(member.agents for member in self.members.values()) == self.plan.setting.agents and all(
-            member.link is not None for member in self.seated
-        )
+        """Whether all M agents have come, but for those of nodes that the others do without."""
+        come = sum(member.agents for member in self.members.values())
+        absent = any(member.link is None for member in self.present)
+        return come == self.plan.setting.agents and self.connected > 0 and not absent
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait for nodes to come or go until ``condition`` holds; False if it does not in time."""
@@ -121,22 +129,14 @@ class Hub:
 
     async def session(self, _: Any, context: Any) -> None:
         """Handle one stream from its first message to its end."""
-        peer = context.peer()
-        link = Link(context, self.wire, peer)
-        if self._unknown >= MOST_UNKNOWN:
-            log.warning("%s: turned away: too many streams at one time", peer)
-            return
-        self._unknown += 1
+        names = certified_names(context) if self._certified else ()
+        peer = f"{context.peer()}{''.join(f' ({name})' for name in names)}"
+        link = Link(context, self.wire, self.most_bytes)
         self._open.add(link)
         member = None
         try:
-            try:
-                async with asyncio.timeout(HANDSHAKE_SECONDS):
-                    member = await self._admit(link, context)
-            except TimeoutError:
-                raise TurnedAwayError("the handshake took too long", retry=True) from None
-            finally:
-                self._unknown -= 1
+            async with self._at_door(names):
+                member = await self._admit(link, context)
             log.info("%s: joined from %s with agents %s", member.name, peer, _agents(member))
             await self._tell()
             await link.closed.wait()
@@ -146,7 +146,7 @@ class Hub:
             log.warning("%s: turned away: %s", peer, refused)
             await _dismiss(context, str(refused), retry=refused.retry)
         except LinkLostError as lost:
-            log.warning("%s: %s", peer, lost)
+            log.warning("%s: %s in the handshake", peer, lost)
         except asyncio.CancelledError:  # the node has gone, or the server is closing down
             pass
         finally:
@@ -154,11 +154,31 @@ class Hub:
             self._open.discard(link)
             if member is not None and member.link is link:
                 member.link = None
+                if not self.begun:
+                    del self.members[member.name]  # it may come back with other agents
                 log.log(logging.DEBUG if self.over else logging.WARNING, "%s: connection lost", member.name)
                 await self._tell()
 
+    @asynccontextmanager
+    async def _at_door(self, names: tuple[str, ...]) -> AsyncIterator[None]:
+        """The time and the room that a handshake has."""
+        door = self._at_the_door
+        if door.total() >= MOST_UNKNOWN or (names and door[names] >= MOST_OF_A_NAME):
+            raise TurnedAwayError("too many streams at one time", retry=True)
+        door[names] += 1
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                yield
+        except TimeoutError:
+            raise TurnedAwayError("the handshake took too long", retry=True) from None
+        except ViolationError as violation:
+            raise TurnedAwayError(str(violation)) from violation
+        finally:
+            door[names] -= 1
+
     async def _admit(self, link: Link, context: Any) -> Member:
-        hello = await link.receive()
+        async with asyncio.timeout(HELLO_SECONDS):
+            hello = await link.receive()
         if not isinstance(hello, Hello):
             raise TurnedAwayError(f"the first message must be a hello, got {type(hello).__name__}")
         self._check_hello(hello, certified_names(context) if self._certified else None)
@@ -233,6 +253,8 @@ class Hub:
                 )
         member = self.members.get(hello.node)
         if member is None:
+            if len(ready.digest) != DIGEST_BYTES:
+                raise TurnedAwayError(f"a digest has {DIGEST_BYTES} bytes")
             member = Member(hello.node, hello.first_agent, hello.agents, ready.digest)
         if member.digest != ready.digest:
             raise TurnedAwayError(f"'{hello.node}' came with another problem before")

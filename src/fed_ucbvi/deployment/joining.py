@@ -7,6 +7,7 @@ import logging
 import random
 import secrets
 import time
+from contextlib import suppress
 from typing import Any
 
 from fed_ucbvi._version import __version__
@@ -26,6 +27,10 @@ log = logging.getLogger("fed_ucbvi.federation")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between attempts to connect: doubled every time, with some chance in it."""
+WELCOME_SECONDS = 60.0
+"""How long a server may take to answer a hello; after that it speaks when it has something to say."""
+DISK_PAUSE = 1.0
+"""Seconds before a node whose disk is full comes back."""
 
 
 class RefusedError(InputError):
@@ -33,11 +38,7 @@ class RefusedError(InputError):
 
 
 class _StreamEndedError(Exception):
-    """The stream ended; try again. ``served`` says whether the server had work for this node before."""
-
-    def __init__(self, reason: str, *, served: bool = False) -> None:
-        super().__init__(reason)
-        self.served = served
+    """The stream ended; try again."""
 
 
 async def take_part(
@@ -64,12 +65,13 @@ async def take_part(
     incarnation = secrets.token_bytes(16)
     pause, alone_since = FIRST_PAUSE, time.monotonic()
     while not node.finished:
+        met = asyncio.Event()
         channel = open_channel(address, papers, server_name=server_name)
         try:
-            await _session(node, open_stream(channel), incarnation)
+            await _session(node, open_stream(channel), incarnation, met)
         except (_StreamEndedError, *BROKEN) as error:
             reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
-            if isinstance(error, _StreamEndedError) and error.served:
+            if met.is_set():
                 pause, alone_since = FIRST_PAUSE, time.monotonic()
             if time.monotonic() - alone_since > patience:
                 raise InputError(f"no connection to {address} for {patience:g} s: {reason}.") from error
@@ -94,17 +96,23 @@ async def _read_playing(node: Node, stream: Any) -> Any:
         reading.cancel()
 
 
-async def _session(node: Node, stream: Any, incarnation: bytes) -> None:
-    """One stream from hello to its end; raises :class:`_StreamEndedError` unless the run is over."""
+async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Event) -> None:
+    """One stream from hello to its end; raises :class:`_StreamEndedError` unless the run is over.
+
+    ``met`` is set once the server has let this node in.
+    """
     run = node.run
     hello = Hello(PROTOCOL, __version__, node.name, incarnation, node.first_agent, node.agents, run)
     await stream.write(encode(hello))
-    heard = False
     while not node.finished:
-        data = await (_read_playing(node, stream) if node.playing else stream.read())
+        try:
+            async with asyncio.timeout(None if met.is_set() else WELCOME_SECONDS):
+                data = await (_read_playing(node, stream) if node.playing else stream.read())
+        except TimeoutError:
+            raise _StreamEndedError("the server does not answer") from None
         if data is grpc.aio.EOF:
             status = await stream.details()
-            raise _StreamEndedError(status or "the server has closed the stream", served=heard)
+            raise _StreamEndedError(status or "the server has closed the stream")
         try:
             message = decode_down(data)
             if isinstance(message, Refusal):
@@ -117,15 +125,22 @@ async def _session(node: Node, stream: Any, incarnation: bytes) -> None:
                 answer: Any = node.enter(message)
             else:
                 answer = node.answer(message)
-            heard = True
+            met.set()
         except RefusedError:
             raise
         except OSError as error:
-            await stream.write(encode(Fault(f"cannot keep its state: {error}")))
+            await _complain(stream, f"cannot keep its state: {error}")
+            await asyncio.sleep(DISK_PAUSE)
             raise _StreamEndedError(f"cannot keep the state: {error}") from error
         except (WireError, InputError) as error:
-            await stream.write(encode(Fault(str(error))))
-            await stream.done_writing()
+            await _complain(stream, str(error))
             raise InputError(str(error)) from error
         if answer is not None:
             await stream.write(encode(answer))
+
+
+async def _complain(stream: Any, reason: str) -> None:
+    """Tell the server what is wrong, if it still listens."""
+    with suppress(*BROKEN):
+        await stream.write(encode(Fault(reason)))
+        await stream.done_writing()

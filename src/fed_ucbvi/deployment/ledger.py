@@ -19,7 +19,7 @@ from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.deployment.links import WireCount
 from fed_ucbvi.deployment.members import Member
 from fed_ucbvi.deployment.plan import Plan
-from fed_ucbvi.deployment.snapshots import read_snapshot, restore, write_snapshot
+from fed_ucbvi.deployment.snapshots import read_snapshot, restore, sweep, write_snapshot
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import check_free, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.results.run import COLUMNS
@@ -69,6 +69,7 @@ class Ledger:
 
     def load(self, run: Coordinator) -> None:
         """Put a coordinator into the state on record, if there is one."""
+        sweep(self.folder)
         if not (self.folder / STATE).exists():
             return
         with reading(self.folder):
@@ -85,14 +86,10 @@ class Ledger:
             for record in about["members"]:
                 member = Member.of(record)
                 run.hub.members[member.name] = member
-            for name, array in arrays.items():
-                kind, _, rest = name.partition(".")
-                if kind == "report":
-                    node, exchange, place = rest.rsplit(".", 2)
-                    reports = run.hub.members[node].reports
-                    reports[int(exchange)] = (*reports.get(int(exchange), ()), array)
-                    if len(reports[int(exchange)]) != int(place) + 1:
-                        raise InputError("reports are out of order")
+            keys = [name.split(".", 1)[1].rsplit(".", 2) for name in arrays if name.startswith("report.")]
+            for node, exchange, place in sorted((node, int(exchange), int(place)) for node, exchange, place in keys):
+                reports = run.hub.members[node].reports
+                reports[exchange] = (*reports.get(exchange, ()), arrays[f"report.{node}.{exchange}.{place}"])
 
     def write(self, run: Coordinator) -> None:
         """Put the state after a finished round on record."""
@@ -105,11 +102,10 @@ class Ledger:
             file.flush()
             os.fsync(file.fileno())
         arrays: dict[str, Array] = {f"server.{name}": array for name, array in run.server.arrays().items()}
-        if run.plan.rules.away == "last":
-            for member in run.hub.everyone:
-                for exchange, report in sorted(member.reports.items()):
-                    for place, array in enumerate(report):
-                        arrays[f"report.{member.name}.{exchange}.{place}"] = array
+        for member in run.hub.everyone:
+            for exchange, report in sorted(member.reports.items()):
+                for place, array in enumerate(report):
+                    arrays[f"report.{member.name}.{exchange}.{place}"] = array
         about = {
             "round": run.round,
             "played": run.records.played,

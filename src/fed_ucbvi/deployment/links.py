@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from fed_ucbvi.deployment.arrays import WireError
+from fed_ucbvi.deployment.checks import ViolationError
 from fed_ucbvi.deployment.messages import Fault, Played, Report, Up, decode_up
 from fed_ucbvi.deployment.packages import needed
 
@@ -18,7 +19,11 @@ BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 FRAME = 5
 """Bytes gRPC puts before every message: a flag and its length."""
 STALE = 16
-"""So many late copies of earlier answers are passed over before a stream is given up."""
+"""So many late copies of earlier answers are passed over in a row; one more is a violation."""
+EPISODES = -1
+"""Comes before the exchanges of a round."""
+SMALLEST_LIMIT = 64 << 10
+"""Bytes that a message may always have."""
 
 
 @dataclass
@@ -36,10 +41,14 @@ class LinkLostError(Exception):
 
 
 class Link:
-    """A stream; ``prepared`` is the round whose start it has carried, ``stopped`` whether its stop too."""
+    """A stream; ``prepared`` is the round whose start it has carried, ``stopped`` whether its stop too.
 
-    def __init__(self, context: Any, count: WireCount, peer: str) -> None:
-        self._context, self._count, self.peer = context, count, peer
+    What cannot be an answer of an honest node (no message, too long a one, one that was not asked for) is a
+    violation; what breaks the stream is not.
+    """
+
+    def __init__(self, context: Any, count: WireCount, most_bytes: int = SMALLEST_LIMIT) -> None:
+        self._context, self._count, self._most_bytes = context, count, most_bytes
         self.closed = asyncio.Event()
         self.farewell = ""
         self.prepared, self.stopped = -1, False
@@ -61,7 +70,7 @@ class Link:
             raise LinkLostError(f"cannot write: {error}") from error
 
     async def receive(self) -> Up:
-        """The next message of the node; raises :class:`LinkLostError` where there is none or it is no message."""
+        """The next message of the node."""
         if self.closed.is_set():
             raise LinkLostError(self.farewell or "the stream is closed")
         try:
@@ -69,46 +78,40 @@ class Link:
         except BROKEN as error:
             raise LinkLostError(f"cannot read: {error}") from error
         if data is grpc.aio.EOF:
-            raise LinkLostError("the node has gone")
+            raise LinkLostError("the stream has ended; the node has gone or has sent far too long a message")
         self._count.messages_up += 1
         self._count.bytes_up += len(data) + FRAME
+        if len(data) > self._most_bytes:
+            raise ViolationError(f"it sent a message of {len(data)} bytes, above the limit of {self._most_bytes}")
         try:
             return decode_up(data)
         except WireError as error:
-            raise LinkLostError(f"the node sent {error}") from error
+            raise ViolationError(f"it sent {str(error).rstrip('.')}") from error
 
     async def expect_played(self, round_number: int) -> Played:
         """The answer to a start or a continue."""
-        for _ in range(STALE):
-            message = await self._next()
-            if isinstance(message, Played) and message.round == round_number:
-                return message
-            self._pass_over(message, (round_number, -1))
-        raise LinkLostError("the node repeats itself")
+        return cast(Played, await self._answer(round_number, EPISODES))
 
     async def expect_report(self, round_number: int, exchange: int) -> Report:
         """The answer to a query."""
-        for _ in range(STALE):
-            message = await self._next()
-            if isinstance(message, Report) and (message.round, message.exchange) == (round_number, exchange):
+        return cast(Report, await self._answer(round_number, exchange))
+
+    async def _answer(self, round_number: int, exchange: int) -> Played | Report:
+        """The answer with this key; a few copies of earlier ones do no harm, anything else does not belong here."""
+        key = round_number, exchange
+        for _ in range(1 + STALE):
+            message = await self.receive()
+            if isinstance(message, Fault):
+                raise LinkLostError(f"the node cannot go on: {message.reason}")
+            if not isinstance(message, Played | Report):
+                raise ViolationError(f"it sent a {type(message).__name__} in the middle of a round")
+            found = message.round, message.exchange if isinstance(message, Report) else EPISODES
+            if found == key:
                 return message
-            self._pass_over(message, (round_number, exchange))
-        raise LinkLostError("the node repeats itself")
+            if found > key:
+                raise ViolationError(f"it answered {_place(*found)} when asked for {_place(*key)}")
+        raise ViolationError(f"it sent {1 + STALE} copies of earlier answers where one of {_place(*key)} was due")
 
-    async def _next(self) -> Up:
-        message = await self.receive()
-        if isinstance(message, Fault):
-            raise LinkLostError(f"the node cannot go on: {message.reason}")
-        return message
 
-    @staticmethod
-    def _pass_over(message: Up, key: tuple[int, int]) -> None:
-        """A copy of an earlier answer does no harm; anything else ends the stream."""
-        if isinstance(message, Played | Report):
-            exchange = message.exchange if isinstance(message, Report) else -1
-            if (message.round, exchange) < key:
-                return
-            raise LinkLostError(
-                f"an answer for round {message.round}, exchange {exchange}, where {key} was asked for"
-            )
-        raise LinkLostError(f"a {type(message).__name__} in the middle of a round")
+def _place(round_number: int, exchange: int) -> str:
+    return f"round {round_number}, {'episodes' if exchange == EPISODES else f'exchange {exchange}'}"

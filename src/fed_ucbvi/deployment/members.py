@@ -10,7 +10,7 @@ from fed_ucbvi.algorithms.base import Message
 if TYPE_CHECKING:
     from fed_ucbvi.deployment.links import Link
 
-HERE, GONE = "taking part", "excluded"
+HERE, AWAY, GONE = "taking part", "away", "excluded"
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Member:
         incarnation: of the process that speaks for it now.
         base: the last round its reports went into.
         episodes: how many episodes its agents have played in such rounds.
-        status: taking part, or excluded.
+        status: taking part, away (the others go on, it may come back), or excluded.
         reports: the arrays of its last synchronisation, by exchange.
         link: its open stream, if it has one.
     """

@@ -17,6 +17,9 @@ from fed_ucbvi.deployment.schema import CLASSES, DecodeError
 
 PROTOCOL = 1
 """Server and nodes must speak the same version."""
+TO_BE_READ = frozenset({"version", "node", "run", "reason"})
+MOST_CHARACTERS = 500
+"""Texts that end up in logs and on terminals are one line of printable characters, and not a long one."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,15 @@ _FIELDS = {
 _REQUEST = _FIELDS[Request]
 
 
+def one_line(text: str) -> str:
+    r"""A text from elsewhere, fit to be shown.
+
+    >>> one_line("all is well\n\x1b[31mroot: logged in")
+    'all is well??[31mroot: logged in'
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:MOST_CHARACTERS])
+
+
 def encode(message: Up | Down) -> bytes:
     """A message as bytes."""
     kind = type(message)
@@ -212,5 +224,7 @@ def _decode(side: str, kinds: dict[str, type[Any]], data: bytes) -> Any:
             value = tuple(Request(*(getattr(request, part) for part in _REQUEST)) for request in value)
         elif field == "rounds":
             value = tuple(value)
+        elif field in TO_BE_READ:
+            value = one_line(value)
         values[field] = value
     return kind(**values)

@@ -34,11 +34,11 @@ from fed_ucbvi.deployment.messages import (
     Up,
     Welcome,
 )
-from fed_ucbvi.deployment.plan import COLLECTIONS, LIVE
+from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.deployment.problems import Source, host
 from fed_ucbvi.drivers.base import Fleet, find_asker
 from fed_ucbvi.drivers.episodes import EpisodesDriver
-from fed_ucbvi.errors import InputError, check_choice
+from fed_ucbvi.errors import InputError
 
 TRAJECTORY = "states"
 """The field of a report that makes it a trajectory."""
@@ -113,9 +113,8 @@ class Node:
         return Ready(own.states, own.actions, own.horizon, self._hosted.digest(), self._generations.rounds)
 
     def _build(self, welcome: Welcome) -> None:
-        check_choice("collection", welcome.collection, COLLECTIONS)
         self._live = welcome.collection == LIVE
-        self._algorithm = make_algorithm(welcome.algorithm, json.loads(welcome.parameters))
+        self._algorithm = make_algorithm(welcome.algorithm, _parameters(welcome.parameters))
         self._hosted = host(self._source(welcome.agents), self.first_agent, self.agents)
         own = self._hosted.federation
         sizes = (own.states, own.actions, own.horizon)
@@ -125,6 +124,7 @@ class Node:
                 f"this node's {sizes}."
             )
         setting = Setting(*sizes, welcome.agents, welcome.episodes, welcome.eps_p, welcome.seed)
+        Plan(self._algorithm, setting, collection=welcome.collection)  # raises where such a run cannot be
         tables = FleetTables(self.agents, own.successors, own.rewards, self.first_agent)
         self.state: Any = self._algorithm.new_agents(setting, tables)
         self._learn_forms(setting)
@@ -253,6 +253,17 @@ class Node:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
         report = self._algorithm.report(self.state, query.arrays, query.exchange)
         return Report(query.round, query.exchange, tuple(report))
+
+
+def _parameters(text: str) -> dict[str, Any]:
+    """The algorithm's parameters, from JSON."""
+    try:
+        parameters = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the server's parameters are no JSON: {error}.") from error
+    if not isinstance(parameters, dict):
+        raise InputError("the server's parameters are no JSON object.")
+    return parameters
 
 
 def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:

@@ -76,6 +76,7 @@ class Plan:
         check_positive_integer("agents", M)
         check_positive_integer("episodes", T, at_most=MAX_COUNT // M)
         check_integer("seed", self.setting.seed, at_most=MAX_SEED)
+        check_number("eps_p", self.setting.eps_p, at_least=0, at_most=1)
         if not self.algorithm.together:
             raise InputError(
                 f"{self.algorithm.name} with these parameters lets every agent play on until it asks itself; over "

@@ -17,6 +17,8 @@ from fed_ucbvi.files import reading
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
 
+DIGEST_BYTES = 32
+
 Source = Callable[[int], Federation]
 """The problem of a federation of M agents, or, if it has fewer, of the node's own agents."""
 

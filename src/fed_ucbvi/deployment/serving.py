@@ -10,7 +10,7 @@ from typing import Any
 from fed_ucbvi.deployment.coordinator import Coordinator
 from fed_ucbvi.deployment.hub import Hub
 from fed_ucbvi.deployment.ledger import Ledger
-from fed_ucbvi.deployment.links import WireCount
+from fed_ucbvi.deployment.links import SMALLEST_LIMIT, WireCount
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.deployment.transport import Papers, open_server
 from fed_ucbvi.results.run import Run
@@ -19,7 +19,8 @@ log = logging.getLogger("fed_ucbvi.federation")
 
 GRACE = 2.0
 """Seconds nodes have to hear of the end before the server goes."""
-SMALLEST_LIMIT = 64 << 10
+HARD_LIMIT = 8
+"""Times the limit on messages: what is longer is cut off unread, what is between is read and refused by name."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Service:
         self.hub = Hub(plan, certified=papers is not None, revoked=revoked)
         self.coordinator = Coordinator(plan, self.hub, ledger, report)
         most = max(SMALLEST_LIMIT, 2 * plan.setting.agents * self.coordinator.stand_in.largest())
-        self._server, self.port = open_server(address, self.hub.session, papers, most_bytes=most)
+        self.hub.most_bytes = most
+        self._server, self.port = open_server(address, self.hub.session, papers, most_bytes=HARD_LIMIT * most)
 
     async def run(self) -> Outcome:
         """Listen, play to the end, stop listening."""

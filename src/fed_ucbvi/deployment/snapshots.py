@@ -36,6 +36,17 @@ def write_snapshot(path: Path, about: Mapping[str, Any], arrays: Mapping[str, Ar
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name, too
+    finally:
+        os.close(folder)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a process that was killed while it wrote has left."""
+    for draft in folder.glob(".*.snapshot.partial-*"):
+        draft.unlink(missing_ok=True)
 
 
 def read_snapshot(path: Path) -> Snapshot:

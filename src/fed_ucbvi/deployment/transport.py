@@ -24,6 +24,7 @@ KEEP_ALIVE_PATIENCE_SECONDS = 5
 _KEEP_ALIVE = (
     ("grpc.keepalive_time_ms", 1000 * KEEP_ALIVE_SECONDS),
     ("grpc.keepalive_timeout_ms", 1000 * KEEP_ALIVE_PATIENCE_SECONDS),
+    ("grpc.http2.ping_timeout_ms", 1000 * KEEP_ALIVE_PATIENCE_SECONDS),  # by default a minute, whatever the one above
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
@@ -126,6 +127,7 @@ def open_channel(address: str, papers: Papers | None, *, server_name: str | None
     ]
     if papers is None:
         _check_insecure(address)
+        options.append(("grpc.enable_http_proxy", 0))  # it would lead off this machine
         return grpc.aio.insecure_channel(address, options)
     if server_name is not None:
         options.append(("grpc.ssl_target_name_override", server_name))

@@ -1,0 +1,84 @@
+"""Parties that do not keep to the protocol: streams on which anything can be said, and nodes that turn."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+
+from fed_ucbvi.deployment.messages import PROTOCOL, Down, Hello, Refusal, Up, Welcome, decode_down, encode
+from fed_ucbvi.deployment.node import Node
+from fed_ucbvi.deployment.transport import Papers, open_channel, open_stream
+
+INCARNATION = b"enemy and friend"
+NO_REASON = "ended without a word"
+Turn = Callable[[Up], Iterable[bytes]]
+"""What is sent instead of an answer."""
+
+
+class Stream:
+    """A node's stream, for whatever one likes to say on it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def say(self, *messages: Up | bytes) -> None:
+        """Send messages, or bytes that are none."""
+        for message in messages:
+            await self._stream.write(message if isinstance(message, bytes) else encode(message))
+
+    async def hear(self) -> Down | None:
+        """The server's next message; None at the end."""
+        data = await self._stream.read()
+        return None if data is grpc.aio.EOF else decode_down(data)
+
+
+@asynccontextmanager
+async def stream_to(address: str, papers: Papers | None = None) -> AsyncIterator[Stream]:
+    """Open a stream to a server."""
+    channel = open_channel(address, papers)
+    try:
+        yield Stream(open_stream(channel))
+    finally:
+        await channel.close()
+
+
+async def outcome_of(address: str, messages: Iterable[Up | bytes], papers: Papers | None = None) -> str:
+    """Why the server ends a stream on which just this is said; in gRPC's words if it has no say in it."""
+    try:
+        async with stream_to(address, papers) as stream:
+            await stream.say(*messages)
+            while (message := await stream.hear()) is not None:
+                if isinstance(message, Refusal):
+                    return message.reason
+    except grpc.aio.AioRpcError as error:
+        return f"{error.code().name}: {error.details()}"
+    return NO_REASON
+
+
+def hello_of(party: Node, **changes: Any) -> Hello:
+    """The hello of a node, or one that is a little different."""
+    return replace(
+        Hello(PROTOCOL, "0", party.name, INCARNATION, party.first_agent, party.agents, party.run), **changes
+    )
+
+
+async def turning(node: Node, address: str, turn: Turn) -> str:
+    """A node that says ``turn(answer)`` for every answer; why it was dismissed, or an empty text at the end."""
+    reason = ""
+    async with stream_to(address) as stream:
+        await stream.say(hello_of(node))
+        try:
+            while not node.finished and (message := await stream.hear()) is not None:
+                if isinstance(message, Refusal):
+                    return message.reason
+                if isinstance(message, Welcome):
+                    await stream.say(node.enter(message))
+                elif (answer := node.answer(message)) is not None:
+                    await stream.say(*turn(answer))
+        except grpc.aio.AioRpcError as error:
+            reason = f"{error.code().name}: {error.details()}"
+    return reason
