@@ -7,6 +7,8 @@ import logging
 import random
 import secrets
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fed_ucbvi._version import __version__
@@ -80,12 +82,29 @@ async def take_part(
             await channel.close()
 
 
+@asynccontextmanager
+async def _telling(stream: Any) -> AsyncIterator[None]:
+    """Tell the server why this node cannot go on."""
+    try:
+        yield
+    except RefusedError:
+        raise
+    except OSError as error:
+        await stream.write(encode(Fault(f"cannot keep its state: {error}")))
+        raise _StreamEndedError(f"cannot keep the state: {error}") from error
+    except (WireError, InputError) as error:
+        await stream.write(encode(Fault(str(error))))
+        await stream.done_writing()
+        raise InputError(str(error)) from error
+
+
 async def _read_playing(node: Node, stream: Any) -> Any:
     """Play on, episode by episode, until the node has something to say or the server has."""
     reading = asyncio.ensure_future(stream.read())
     try:
         while node.playing and not reading.done():
-            played = node.play_on()
+            async with _telling(stream):
+                played = node.play_on()
             if played is not None:
                 await stream.write(encode(played))
             await asyncio.sleep(0)
@@ -105,7 +124,7 @@ async def _session(node: Node, stream: Any, incarnation: bytes) -> None:
         if data is grpc.aio.EOF:
             status = await stream.details()
             raise _StreamEndedError(status or "the server has closed the stream", served=heard)
-        try:
+        async with _telling(stream):
             message = decode_down(data)
             if isinstance(message, Refusal):
                 if message.retry:
@@ -118,14 +137,5 @@ async def _session(node: Node, stream: Any, incarnation: bytes) -> None:
             else:
                 answer = node.answer(message)
             heard = True
-        except RefusedError:
-            raise
-        except OSError as error:
-            await stream.write(encode(Fault(f"cannot keep its state: {error}")))
-            raise _StreamEndedError(f"cannot keep the state: {error}") from error
-        except (WireError, InputError) as error:
-            await stream.write(encode(Fault(str(error))))
-            await stream.done_writing()
-            raise InputError(str(error)) from error
         if answer is not None:
             await stream.write(encode(answer))
