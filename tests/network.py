@@ -13,6 +13,7 @@ from fed_ucbvi import Federation, Run
 from fed_ucbvi.deployment import joining
 from fed_ucbvi.deployment.joining import take_part
 from fed_ucbvi.deployment.ledger import Ledger
+from fed_ucbvi.deployment.live import LiveSource
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.deployment.serving import Outcome, Service
@@ -22,15 +23,20 @@ UNKNOWN_TO_THE_SERVER = "reward"
 """The one column that only nodes could fill in."""
 
 
+class CrashError(Exception):
+    """The process dies here."""
+
+
 def make_nodes(
-    federation: Federation, split: Sequence[int], folder: Path | None = None, *, trajectories: bool = True
+    problem: Federation | LiveSource, split: Sequence[int], folder: Path | None = None, *, trajectories: bool = True
 ) -> list[Node]:
     """Nodes ``node-0``, ``node-1``, ... that host so many agents each."""
+    source = problem if isinstance(problem, LiveSource) else lambda M: problem
     nodes, first = [], 0
     for number, agents in enumerate(split):
         name = f"node-{number}"
         state = None if folder is None else folder / name
-        nodes.append(Node(name, lambda M: federation, first, agents, state, trajectories=trajectories))
+        nodes.append(Node(name, source, first, agents, state, trajectories=trajectories))
         first += agents
     return nodes
 
@@ -52,6 +58,17 @@ async def federate_async(
         for task in tasks:
             task.cancel()
     return outcome
+
+
+async def keep_alive(make: Callable[[], Node], address: str) -> Node:
+    """Start a node again, from its state folder, whenever it dies."""
+    while True:
+        node = make()
+        try:
+            await take_part(node, address, None)
+        except CrashError:
+            continue
+        return node
 
 
 def federate(

@@ -28,7 +28,7 @@ from fed_ucbvi.deployment.rounds import Round
 from fed_ucbvi.deployment.serving import Outcome, Service
 from fed_ucbvi.drivers.base import Fleet
 from fed_ucbvi.drivers.episodes import EpisodesDriver
-from network import assert_same, federate, make_nodes
+from network import CrashError, assert_same, federate, keep_alive, make_nodes
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(nu=30)
@@ -42,10 +42,6 @@ def plan(**rules: Any) -> Plan:
 
 def simulated() -> Any:
     return run(ALGORITHM, WORLD, T, seed=SEED, driver="episodes")
-
-
-class CrashError(Exception):
-    """The process dies here."""
 
 
 class Fragile(Node):
@@ -63,17 +59,6 @@ class Fragile(Node):
         if self.answers == self.dies_at:
             raise CrashError
         return answer
-
-
-async def keep_alive(make: Callable[[], Node], address: str) -> Node:
-    """Start a node again, from its state folder, whenever it dies."""
-    while True:
-        node = make()
-        try:
-            await take_part(node, address, None)
-        except CrashError:
-            continue
-        return node
 
 
 async def with_restarts(task: Plan, folder: Path, deaths: list[int], *, after: bool) -> Outcome:
