@@ -14,6 +14,7 @@ from fed_ucbvi.algorithms.base import FleetTables
 from fed_ucbvi.deployment import joining
 from fed_ucbvi.deployment.joining import take_part
 from fed_ucbvi.deployment.ledger import Ledger
+from fed_ucbvi.deployment.live import LiveSource
 from fed_ucbvi.deployment.messages import Down, Up
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan
@@ -27,14 +28,15 @@ UNKNOWN_TO_THE_SERVER = "reward"
 
 
 def make_nodes(
-    federation: Federation, split: Sequence[int], folder: Path | None = None, *, trajectories: bool = True
+    problem: Federation | LiveSource, split: Sequence[int], folder: Path | None = None, *, trajectories: bool = True
 ) -> list[Node]:
     """Nodes ``node-0``, ``node-1``, ... that host so many agents each."""
+    source = problem if isinstance(problem, LiveSource) else lambda M: problem
     nodes, first = [], 0
     for number, agents in enumerate(split):
         name = f"node-{number}"
         state = None if folder is None else folder / name
-        nodes.append(Node(name, lambda M: federation, first, agents, state, trajectories=trajectories))
+        nodes.append(Node(name, source, first, agents, state, trajectories=trajectories))
         first += agents
     return nodes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -285,6 +286,9 @@ class Counter:
 
     def arrays(self) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
         return {"count": self.count}
+
+    def restore(self, arrays: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]) -> None:
+        self.count[...] = arrays["count"]
 
 
 def test_a_node_holds_the_round_it_came_from_and_the_one_it_has_taken_in(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ import numpy as np
 from fed_ucbvi._types import CountArray, IndexArray
 from fed_ucbvi.algorithms.base import Algorithm, FleetTables
 from fed_ucbvi.drivers.base import Driver, Stop
-from fed_ucbvi.drivers.live import LiveDriver, LiveTables
+from fed_ucbvi.drivers.live import LiveDriver, LiveTables, on_wider_supports
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
-    discrete_sizes,
-    horizon_of_spec,
     kwargs_of_agents,
-    make_gymnasium,
+    limited_maker,
+    live_sizes,
+    live_units,
     reward_bounds,
 )
 from fed_ucbvi.errors import InputError, check_positive_integer
@@ -66,29 +66,10 @@ class LiveFederation:
     def __post_init__(self) -> None:
         M = check_positive_integer("agents", self.agents)
         check_eps_p(self.eps_p)
-        bounds = reward_bounds(self.reward_range)
-        if bounds is None:
-            raise InputError(
-                "reward_range is missing: rewards are rescaled to [0, 1], and how large they can be cannot be seen "
-                "from steps; pass reward_range=(low, high)."
-            )
-        sizes, horizon = set(), self.horizon
-        for i in range(M):
-            env = self.make(i)
-            try:
-                sizes.add(discrete_sizes(env, f"the environment of agent {i}"))
-                horizon = horizon_of_spec(env, "the environment", horizon)
-            finally:
-                if hasattr(env, "close"):
-                    env.close()
-            if len(sizes) > 1:
-                raise InputError(
-                    f"the agents' spaces differ: agents 0..{i} have (states, actions) in {sorted(sizes)}."
-                )
-        ((states, actions),) = sizes
-        units = Units.spanning(*bounds)
+        units = live_units(self.reward_range)
+        states, actions, horizon = live_sizes(self.make, range(M), self.horizon)
         told = {"horizon": horizon, "agents": M, "reward_offset": units.offset, "reward_scale": units.scale}
-        computed = {"horizon": horizon, "states": states + 1, "actions": actions, "units": units}
+        computed = {"horizon": horizon, "states": states, "actions": actions, "units": units}
         for name, value in {**computed, "description": {**self.description, **told}}.items():
             object.__setattr__(self, name, value)
 
@@ -111,11 +92,10 @@ class LiveFederation:
         (:func:`fed_ucbvi.environments.gymnasium_tables.from_gymnasium`.)
         """
         each = kwargs_of_agents(agents, kwargs, vary, seed)
-        limit = {} if horizon is None else {"max_episode_steps": check_positive_integer("horizon", horizon)}
         about = {"name": "gymnasium", "id": id, "kwargs": kwargs or {}, "vary": vary or {}, "seed": seed}
         bounds = reward_bounds(reward_range)
         return cls(
-            lambda i: make_gymnasium(id, each[i], **limit),
+            limited_maker(id, each.__getitem__, horizon),
             agents,
             horizon,
             bounds,
@@ -170,12 +150,9 @@ class LiveSimulation(Simulation):
         return stop
 
     def _widen(self) -> None:
-        """Move the agents to wider supports. All that changes in them is in ``arrays``, so that is all to move."""
+        """Move the agents to wider supports."""
         self._width = self.tables.width
-        old = self.agents.arrays()
-        self.agents = self.algorithm.new_agents(self.setting, self.tables.for_agents())
-        for name, array in self.agents.arrays().items():
-            array[..., : old[name].shape[-1]] = old[name]
+        self.agents = on_wider_supports(self.algorithm, self.setting, self.agents, self.tables)
         self.algorithm.budgets(self.agents, self.algorithm.broadcast(self.server))
 
     def close(self) -> None:

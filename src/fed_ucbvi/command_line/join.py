@@ -21,7 +21,12 @@ from fed_ucbvi.command_line.shared_options import (
 )
 
 if TYPE_CHECKING:
-    from fed_ucbvi.problem.federation import Federation
+    from collections.abc import Sequence
+
+    from fed_ucbvi.deployment.live import LiveSource
+    from fed_ucbvi.deployment.problems import Source
+
+REAL = "Real environments"
 
 
 def join(
@@ -40,13 +45,14 @@ def join(
         typer.Option(metavar="SECONDS", help="How long to look for a server that is away.", rich_help_panel=NETWORK),
     ] = 600.0,
     env: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME|FILE|MODULE:FUNCTION",
             help="An environment by name, a saved federation (.npz), or a function of M that gives MDPs.",
+            show_default="gridworld",
             rich_help_panel=PROBLEM,
         ),
-    ] = "gridworld",
+    ] = None,
     agents: Annotated[
         int, typer.Option(parser=whole_number, metavar="N", help="Agents on this node.", rich_help_panel=PROBLEM)
     ] = 1,
@@ -59,6 +65,31 @@ def join(
     eps_p: EpsP = 0.0,
     env_seed: EnvSeed = 0,
     env_option: EnvOption = None,
+    live: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID|MODULE:FUNCTION",
+            help="Instead of --env: real environments, by Gymnasium id or from a function of the agent's number.",
+            rich_help_panel=REAL,
+        ),
+    ] = None,
+    live_kwargs: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Keyword arguments for a Gymnasium id.", rich_help_panel=REAL),
+    ] = None,
+    reward_range: Annotated[
+        str | None,
+        typer.Option(metavar="LOW,HIGH", help="Between which every reward lies.", rich_help_panel=REAL),
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="H",
+            help="Steps of an episode; by default max_episode_steps.",
+            rich_help_panel=REAL,
+        ),
+    ] = None,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -78,14 +109,13 @@ def join(
     """Join a federation with one or more agents and take part until the run is over."""
     import asyncio
     import logging
+    from contextlib import closing
 
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json
-    from fed_ucbvi.command_line.parameters import build_environment
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.deployment.joining import take_part
     from fed_ucbvi.deployment.node import Node
-    from fed_ucbvi.deployment.problems import from_file, from_function
     from fed_ucbvi.deployment.transport import Papers
     from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 
@@ -93,22 +123,19 @@ def join(
         raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
     check_positive_integer("--agents", agents)
     check_integer("--first-agent", first_agent)
-    options = env_option or ()
-    if ":" in env:
-        source = from_function(env)
-    elif env.endswith(".npz"):
-        source = from_file(Path(env))
+    if live is not None:
+        if env is not None or env_option or eps_p or env_seed:
+            raise InputError("--env, --env-option, --env-seed and --eps-p are for simulated agents, not for --live.")
+        source: Source | LiveSource = _live_source(live, live_kwargs, reward_range, horizon)
+    elif (live_kwargs, reward_range, horizon) != (None, None, None):
+        raise InputError("--live-kwargs, --reward-range and --horizon are for real environments (--live).")
     else:
-        build_environment(env, first_agent + agents, eps_p, env_seed, options)
-
-        def source(M: int) -> Federation:
-            return build_environment(env, M, eps_p, env_seed, options)
-
+        source = _simulated_source(env or "gridworld", first_agent + agents, eps_p, env_seed, env_option or ())
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     node = Node(name, source, first_agent, agents, state, trajectories=send_trajectories)
     papers = None if certs is None else Papers.of(certs, name)
     try:
-        with interruptible():
+        with interruptible(), closing(node):
             asyncio.run(take_part(node, address, papers, server_name=server_name, patience=patience))
     except KeyboardInterrupt:
         again = "" if state is None else "; start the same command again to come back"
@@ -119,3 +146,34 @@ def join(
         print_json(summary)
     else:
         typer.echo(f"{name}: took part in run {node.run} to its end, {node.rounds:,} rounds")
+
+
+def _simulated_source(env: str, agents: int, eps_p: float, seed: int, options: Sequence[str]) -> Source:
+    """A problem by name, file or function; what can be wrong with a name is told at once."""
+    from fed_ucbvi.command_line.parameters import build_environment
+    from fed_ucbvi.deployment.problems import from_file, from_function
+
+    if ":" in env:
+        return from_function(env)
+    if env.endswith(".npz"):
+        return from_file(Path(env))
+    build_environment(env, agents, eps_p, seed, options)
+    return lambda M: build_environment(env, M, eps_p, seed, options)
+
+
+def _live_source(live: str, kwargs: str | None, reward_range: str | None, horizon: int | None) -> LiveSource:
+    """Real environments, from the words of the command line."""
+    from fed_ucbvi.command_line.parameters import json_or_text
+    from fed_ucbvi.deployment.live import LiveSource
+    from fed_ucbvi.errors import InputError
+
+    options = {} if kwargs is None else json_or_text("--live-kwargs", kwargs)
+    if not isinstance(options, dict):
+        raise InputError(f"--live-kwargs takes a JSON object, as '{{\"map_name\": \"8x8\"}}', got '{kwargs}'.")
+    if reward_range is None:
+        raise InputError("--live needs --reward-range LOW,HIGH: how large rewards can be cannot be seen from steps.")
+    try:
+        low, high = (float(part) for part in reward_range.split(","))
+    except ValueError:
+        raise InputError(f"--reward-range takes two numbers as LOW,HIGH, got '{reward_range}'.") from None
+    return LiveSource.of(live, options, reward_range=(low, high), horizon=horizon)

@@ -249,7 +249,8 @@ class Hub:
             expected = host(plan.federation, hello.first_agent, hello.agents).digest()
             if ready.digest != expected:
                 raise TurnedAwayError(
-                    f"the problem of '{hello.node}' is not the one of this run; check its environment's options"
+                    f"the problem of '{hello.node}' is not the one of this run; check its environment's options (and "
+                    "for real environments serve with --sizes S,A,H: nobody knows their kernels)"
                 )
         member = self.members.get(hello.node)
         if member is None:

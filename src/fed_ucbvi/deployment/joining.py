@@ -7,7 +7,8 @@ import logging
 import random
 import secrets
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fed_ucbvi._version import __version__
@@ -82,12 +83,29 @@ async def take_part(
             await channel.close()
 
 
+@asynccontextmanager
+async def _telling(stream: Any) -> AsyncIterator[None]:
+    """Tell the server why this node cannot go on."""
+    try:
+        yield
+    except RefusedError:
+        raise
+    except OSError as error:
+        await _complain(stream, f"cannot keep its state: {error}")
+        await asyncio.sleep(DISK_PAUSE)
+        raise _StreamEndedError(f"cannot keep the state: {error}") from error
+    except (WireError, InputError) as error:
+        await _complain(stream, str(error))
+        raise InputError(str(error)) from error
+
+
 async def _read_playing(node: Node, stream: Any) -> Any:
     """Play on, episode by episode, until the node has something to say or the server has."""
     reading = asyncio.ensure_future(stream.read())
     try:
         while node.playing and not reading.done():
-            played = node.play_on()
+            async with _telling(stream):
+                played = node.play_on()
             if played is not None:
                 await stream.write(encode(played))
             await asyncio.sleep(0)
@@ -113,7 +131,7 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
         if data is grpc.aio.EOF:
             status = await stream.details()
             raise _StreamEndedError(status or "the server has closed the stream")
-        try:
+        async with _telling(stream):
             message = decode_down(data)
             if isinstance(message, Refusal):
                 if message.retry:
@@ -126,15 +144,6 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
             else:
                 answer = node.answer(message)
             met.set()
-        except RefusedError:
-            raise
-        except OSError as error:
-            await _complain(stream, f"cannot keep its state: {error}")
-            await asyncio.sleep(DISK_PAUSE)
-            raise _StreamEndedError(f"cannot keep the state: {error}") from error
-        except (WireError, InputError) as error:
-            await _complain(stream, str(error))
-            raise InputError(str(error)) from error
         if answer is not None:
             await stream.write(encode(answer))
 

@@ -4,22 +4,25 @@ Nothing here knows of networks: :meth:`Node.answer` takes a message and gives th
 message twice gives the same answer twice, and a round can be started again from the state before it.
 
 In a live collection nobody is waited for: after a start the node is :attr:`Node.playing`, and whoever holds it calls
-:meth:`Node.play_on` until it has an answer or the server says to stop.
+:meth:`Node.play_on` until it has an answer or the server says to stop. How far it got is its own to say, and it takes
+the round in, and keeps it, before it says so: what it has told never has to be played again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, IndexArray
+from fed_ucbvi._types import IndexArray
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.algorithms.base import Budgets, FleetTables, Message, Setting
+from fed_ucbvi.algorithms.base import Budgets, Message, Setting
 from fed_ucbvi.deployment.generations import Generations
+from fed_ucbvi.deployment.live import LiveHosted, LivePlayers, LiveSource
 from fed_ucbvi.deployment.messages import (
     Continue,
     Down,
@@ -33,11 +36,12 @@ from fed_ucbvi.deployment.messages import (
     Stop,
     Up,
     Welcome,
+    encode,
 )
 from fed_ucbvi.deployment.plan import LIVE, Plan
-from fed_ucbvi.deployment.problems import Source, host
-from fed_ucbvi.drivers.base import Fleet, find_asker
-from fed_ucbvi.drivers.episodes import EpisodesDriver
+from fed_ucbvi.deployment.players import Players, SimulatedPlayers
+from fed_ucbvi.deployment.problems import Hosted, Source, host
+from fed_ucbvi.drivers.base import find_asker
 from fed_ucbvi.errors import InputError
 
 TRAJECTORY = "states"
@@ -49,12 +53,17 @@ class RoundInPlay:
     """The round the server has started: what is played, when agents ask, and how far it is."""
 
     start: Start
-    policy: IndexArray
     budgets: Budgets
     played: int = 0
     asked: bool = False
     told: bool = False
+    absorbed: bool = False
     length: int | None = None
+
+    @property
+    def policy(self) -> IndexArray:
+        """What is played."""
+        return self.start.arrays[0]
 
 
 class Node:
@@ -62,7 +71,7 @@ class Node:
 
     Args:
         name: as in its certificate.
-        source: the problem.
+        source: the problem, or real environments.
         first_agent: the number of its first agent in the federation.
         agents: how many it hosts.
         folder: where it keeps its agents' counters; without one a node that is killed cannot come back.
@@ -72,7 +81,7 @@ class Node:
     def __init__(
         self,
         name: str,
-        source: Source,
+        source: Source | LiveSource,
         first_agent: int,
         agents: int,
         folder: Path | None = None,
@@ -80,7 +89,8 @@ class Node:
         trajectories: bool = False,
     ) -> None:
         self.name, self.first_agent, self.agents = name, first_agent, agents
-        self._source, self._folder, self._trajectories = source, folder, trajectories
+        self._folder, self._trajectories = folder, trajectories
+        self._source = source.host(first_agent, agents) if isinstance(source, LiveSource) else source
         self.welcome: Welcome | None = None
         self.finished = False
         self._round: RoundInPlay | None = None
@@ -90,6 +100,11 @@ class Node:
     def run(self) -> str:
         """The run this node is part of; empty before it has been told."""
         return "" if self.welcome is None else self.welcome.run
+
+    @property
+    def state(self) -> Any:
+        """The algorithm's agents."""
+        return self._players.agents
 
     @property
     def playing(self) -> bool:
@@ -109,34 +124,49 @@ class Node:
             self.welcome = welcome
         elif welcome != self.welcome:
             raise InputError("the server has changed the run since this node joined; start the node anew.")
-        own = self._hosted.federation
-        return Ready(own.states, own.actions, own.horizon, self._hosted.digest(), self._generations.rounds)
+        return Ready(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds)
+
+    def close(self) -> None:
+        """Leave the environments; they are made anew if there is more to play."""
+        if self.welcome is not None:
+            self._players.close()
 
     def _build(self, welcome: Welcome) -> None:
         self._live = welcome.collection == LIVE
         self._algorithm = make_algorithm(welcome.algorithm, _parameters(welcome.parameters))
-        self._hosted = host(self._source(welcome.agents), self.first_agent, self.agents)
-        own = self._hosted.federation
-        sizes = (own.states, own.actions, own.horizon)
+        hosted = self._hosted = self._host(welcome.agents)
+        sizes = hosted.sizes
         if sizes != (welcome.states, welcome.actions, welcome.horizon):
             raise InputError(
                 f"the server's problem has (S, A, H) = ({welcome.states}, {welcome.actions}, {welcome.horizon}), "
-                f"this node's {sizes}."
+                f"this node's {sizes}{hosted.remark}."
             )
         setting = Setting(*sizes, welcome.agents, welcome.episodes, welcome.eps_p, welcome.seed)
         Plan(self._algorithm, setting, collection=welcome.collection)  # raises where such a run cannot be
-        tables = FleetTables(self.agents, own.successors, own.rewards, self.first_agent)
-        self.state: Any = self._algorithm.new_agents(setting, tables)
+        self._players: Players = (
+            LivePlayers(self._algorithm, setting, hosted)
+            if isinstance(hosted, LiveHosted)
+            else SimulatedPlayers(self._algorithm, setting, hosted)
+        )
         self._learn_forms(setting)
-        fleet = Fleet(own.successors, own.probabilities, own.initial, own.horizon, welcome.seed, self.first_agent)
-        self._driver = EpisodesDriver(fleet)
         identity = {
             "run": welcome.run,
             "node": self.name,
             "agents": [self.first_agent, self.agents],
-            "problem": self._hosted.digest().hex(),
+            "problem": hosted.digest().hex(),
         }
-        self._generations = Generations(self.state, identity, self._folder)
+        self._generations = Generations(self._players, identity, self._folder)
+
+    def _host(self, everyone: int) -> Hosted | LiveHosted:
+        """What this node's agents play in."""
+        if not isinstance(self._source, LiveHosted):
+            return host(self._source(everyone), self.first_agent, self.agents)
+        if not self._live:
+            raise InputError(
+                "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
+                "lockstep needs it; serve the run with --collection live."
+            )
+        return self._source
 
     def _learn_forms(self, setting: Setting) -> None:
         """See what messages look like, from a server of our own; refuse to send trajectories unless agreed to."""
@@ -158,7 +188,8 @@ class Node:
             case Start():
                 return self._start(message)
             case Continue():
-                return self._play(self._in_play(message.round), message.chunk)
+                now = self._in_play(message.round)
+                return self._end(now) if self._live else self._play(now, message.chunk)
             case Stop():
                 self._stop(self._in_play(message.round), message.length)
             case Query():
@@ -175,7 +206,7 @@ class Node:
         if now is None:
             return None
         self._extend(now, now.played + 1)
-        return self._played(now) if now.asked or now.played >= now.start.most else None
+        return self._end(now) if now.asked or now.played >= now.start.most else None
 
     def _in_play(self, number: int) -> RoundInPlay:
         if self._round is None or self._round.start.round != number:
@@ -183,18 +214,37 @@ class Node:
         return self._round
 
     def _start(self, start: Start) -> Played | None:
-        """Begin a round from the state after round ``base``, be it for the first time or again."""
+        """Begin a round from the state after round ``base``; in a live collection, go on with it if it has begun."""
         if _forms(start.arrays) != self._broadcast or start.first + start.most > self._episodes:
             raise InputError(f"the server's start of round {start.round} does not fit the run.")
         policy = start.arrays[0]
         if policy.min() < 0 or policy.max() >= self._actions:
             raise InputError("the server's policy takes actions that do not exist.")
+        now = self._round = (self._begun(start) if self._live else None) or self._begin(start)
+        now.told = False
+        return None if self.playing and start.chunk > 0 else self._play(now, start.chunk)
+
+    def _begin(self, start: Start) -> RoundInPlay:
         self._generations.return_to(start.base)
-        budgets = self._algorithm.budgets(self.state, start.arrays)
-        self._round = RoundInPlay(start, policy, budgets)
-        self._driver.visits.fill(0)
-        self._driver.transitions.fill(0)
-        return None if self.playing and start.chunk > 0 else self._play(self._round, start.chunk)
+        return RoundInPlay(start, self._algorithm.budgets(self.state, start.arrays))
+
+    def _begun(self, start: Start) -> RoundInPlay | None:
+        """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
+        if self._round is not None and _key(self._round.start) == _key(start):
+            return self._round
+        kept = self._generations.find(start.round)
+        if kept is None or kept.note.get("start") != _key(start):
+            return None
+        now = self._begin(start)
+        self._players.recall(kept.state, kept.counts["visits"], kept.counts["transitions"])
+        self._players.absorb(start.arrays)
+        self._generations.current = start.round
+        now.absorbed, now.played = True, int(kept.note["played"])
+        now.asked, now.length = self._asked(now), now.played
+        return now
+
+    def _asked(self, now: RoundInPlay) -> bool:
+        return find_asker(self._players.visits, now.budgets.visits)[0] > 0
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents asks."""
@@ -205,9 +255,13 @@ class Node:
         start = now.start
         more = min(chunk, start.most) - now.played
         if more > 0 and not now.asked and now.length is None:
-            visits = now.budgets.visits
-            now.played += self._driver.extend(now.policy, visits, start.first + now.played, more)
-            now.asked = find_asker(self._driver.visits, visits)[0] > 0
+            now.played += self._players.play(now.policy, now.budgets.visits, start.first + now.played, more)
+            now.asked = self._asked(now)
+
+    def _end(self, now: RoundInPlay) -> Played:
+        """End a live round here, and say so."""
+        self._stop(now, now.played)
+        return self._played(now)
 
     def _played(self, now: RoundInPlay) -> Played:
         now.told = True
@@ -215,7 +269,7 @@ class Node:
 
     def _requests(self, now: RoundInPlay) -> tuple[Request, ...]:
         """One for each agent that asks, at the earliest step where its budget is reached."""
-        visits, budgets = self._driver.visits, now.budgets.visits
+        visits, budgets = self._players.visits, now.budgets.visits
         found = []
         for i in range(self.agents):
             askers, _, step, state = find_asker(visits[i : i + 1], budgets[i : i + 1])
@@ -234,15 +288,23 @@ class Node:
             raise InputError(
                 f"the server stops round {now.start.round} after {length} episodes; {now.start.most} are left."
             )
-        first, visits = now.start.first, now.budgets.visits
-        if length > now.played:
-            never: CountArray = np.full_like(visits, np.iinfo(np.int64).max)
-            self._driver.extend(now.policy, never, first + now.played, length - now.played)
-        else:
-            self._driver.rewind(now.policy, visits, first + length, now.played - length)
-        now.played = now.length = length
-        self._algorithm.absorb(self.state, now.policy, self._driver.transitions, self._driver.visits)
-        self._generations.keep(now.start.round)
+        if length != now.played:
+            self._players.move_to(now.policy, now.budgets, now.start.first, now.played, length)
+            now.played = length
+        if not now.absorbed:
+            self._players.absorb(now.start.arrays)
+            now.absorbed = True
+        self._keep(now)
+        now.length = length
+
+    def _keep(self, now: RoundInPlay) -> None:
+        """Keep the state after the round and, of a live one, how it went."""
+        if not self._live:
+            self._generations.keep(now.start.round)
+            return
+        note = {"start": _key(now.start), "played": now.played}
+        counts = {"visits": self._players.visits, "transitions": self._players.transitions}
+        self._generations.keep(now.start.round, note, counts)
 
     def _report(self, query: Query) -> Report:
         """The agents' answer for one exchange."""
@@ -269,3 +331,8 @@ def _parameters(text: str) -> dict[str, Any]:
 def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
     """Shapes and types."""
     return [(array.shape, array.dtype) for array in arrays]
+
+
+def _key(start: Start) -> str:
+    """What makes two starts those of one round: all but how far to play."""
+    return hashlib.sha256(encode(replace(start, chunk=0))).hexdigest()

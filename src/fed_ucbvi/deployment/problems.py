@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,11 +33,18 @@ class Hosted:
 
     federation: Federation
     first_agent: int
+    remark = ""
+    """On its sizes."""
 
     @property
     def agents(self) -> int:
         """How many agents the node hosts."""
         return self.federation.agents
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """``(S, A, H)``."""
+        return self.federation.states, self.federation.actions, self.federation.horizon
 
     def digest(self) -> bytes:
         """A fingerprint of the agents' MDPs, by which the server knows that a node comes back with the same."""
@@ -77,17 +85,23 @@ def from_file(path: Path) -> Source:
     return lambda agents: federation
 
 
-def from_function(name: str) -> Source:
-    """``module:function``, called with the number of agents M; it gives a federation or a list of MDPs."""
+def load_function(name: str) -> Callable[[int], Any]:
+    """The function that ``module:function`` names; modules in the current folder count."""
     module_name, _, function_name = name.partition(":")
     if not module_name or not function_name:
         raise InputError(f"'{name}' is not of the form module:function.")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        function = getattr(importlib.import_module(module_name), function_name)
+        function: Callable[[int], Any] = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise InputError(f"cannot load {name}: {error}.") from error
+    return function
+
+
+def from_function(name: str) -> Source:
+    """``module:function``, called with the number of agents M; it gives a federation or a list of MDPs."""
+    function = load_function(name)
 
     def build(agents: int) -> Federation:
         built: Federation | MDP | Sequence[MDP] = function(agents)

@@ -9,7 +9,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import FleetTables, Message
 from fed_ucbvi.deployment.meanings import MEANINGS, Meaning
 from fed_ucbvi.deployment.members import GONE, Member
-from fed_ucbvi.deployment.plan import Plan
+from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.errors import InputError
 
 
@@ -47,6 +47,11 @@ class StandIn:
             )
         used = {form.meaning for forms in self.forms for form in forms}
         self._lasting = Meaning.VISITS_SO_FAR in used
+        if plan.collection == LIVE and setting.agents > 1 and Meaning.STATE in used:
+            raise InputError(
+                f"{plan.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
+                "stop where they are. Take lockstep, or an algorithm that reports counts."
+            )
         if (plan.rules.away != "wait" or plan.rules.violation != "stop") and not used & {
             Meaning.VISITS_SO_FAR,
             Meaning.VISITS_OF_ROUND,

@@ -12,14 +12,14 @@ replaced by means, and no bonus accounts for their spread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import FleetTables
+from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Setting
 from fed_ucbvi.drivers.base import Stop, find_asker
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.problem.units import Units
@@ -32,9 +32,11 @@ FIRST_WIDTH = 2
 
 
 class LiveTables:
-    """What all agents of a run have seen: the supports, the means of rewards, and the buffers of the round."""
+    """What the agents of a run, or of one node, have seen: supports, means of rewards, and the round's buffers."""
 
-    def __init__(self, agents: int, horizon: int, states: int, actions: int) -> None:
+    def __init__(self, agents: int, horizon: int, states: int, actions: int, first_agent: int = 0) -> None:
+        self.first_agent = first_agent
+        """The number of the first of them."""
         self.known = np.zeros((states, actions), dtype=np.int32)
         """How many next states of (s,a) have been seen."""
         self.successors: IndexArray = np.zeros((1, states, actions, FIRST_WIDTH), dtype=np.int32)
@@ -64,13 +66,39 @@ class LiveTables:
         """What the agents are told, to read and not to write; rewards change in place, supports until they widen."""
         successors, rewards = self.successors.view(), self.rewards.view()
         successors.flags.writeable = rewards.flags.writeable = False
-        return FleetTables(len(rewards), successors, rewards)
+        return FleetTables(len(rewards), successors, rewards, self.first_agent)
+
+    def arrays(self) -> dict[str, Array]:
+        """What has been seen since the beginning; the buffers of the round aside."""
+        seen: dict[str, Array] = {"known": self.known, "successors": self.successors, "rewards": self.rewards}
+        return {**seen, "times": self.times} if self.remember else seen
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go back to what :meth:`arrays` said; the buffers of the round then have the width to go with it."""
+        width = arrays["successors"].shape[3]
+        if width != self.width:
+            self.successors = np.zeros((*self.successors.shape[:3], width), dtype=np.int32)
+            self.transitions = np.zeros((*self.transitions.shape[:3], width), dtype=np.int64)
+        for name, array in self.arrays().items():
+            array[...] = arrays[name]
 
     def discover(self, policy: IndexArray, states: IndexArray) -> None:
         """Give a slot to every next state in ``states[m,H+1]`` that has none."""
         while not _discover(policy, states, self.successors, self.known):
             self.successors = np.concatenate([self.successors, np.zeros_like(self.successors)], axis=3)
             self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)], axis=3)
+
+
+def on_wider_supports(algorithm: Algorithm[Any, Any], setting: Setting, agents: Any, tables: LiveTables) -> Any:
+    """The same agents on the supports as they are now.
+
+    All that changes in agents is in ``arrays``, so that is all to move; what they were told for the round they must
+    be told again.
+    """
+    old, wider = agents.arrays(), algorithm.new_agents(setting, tables.for_agents())
+    for name, array in wider.arrays().items():
+        array[..., : old[name].shape[-1]] = old[name]
+    return wider
 
 
 class LiveDriver:
@@ -89,7 +117,8 @@ class LiveDriver:
     ) -> None:
         self.tables, self.units = tables, units
         self._agents, self._make, self._vectorisation, self._seed = agents, make, vectorisation, seed
-        self._first, self._part = agents.start, slice(agents.start, agents.stop)
+        start = agents.start - tables.first_agent
+        self._first, self._part = agents.start, slice(start, start + len(agents))
         self._vector: VectorEnv[Any, Any, Any] | None = None
         m, H = len(agents), tables.visits.shape[1]
         self._states: IndexArray = np.zeros((m, H + 1), dtype=np.int32)
@@ -107,12 +136,18 @@ class LiveDriver:
 
     def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
         """Play until someone asks. The environments' randomness goes on from where it was."""
-        tables, part = self.tables, self._part
         self.visits.fill(0)
         self.transitions.fill(0)
+        length = self.extend(policy, budgets, first, most)
+        askers, agent, step, state = find_asker(self.visits, budgets)
+        return Stop(length, askers, agent + self._first if askers else -1, step, state)
+
+    def extend(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
+        """Go on with the round whose counts are in the buffers; the number of episodes played."""
+        tables, part = self.tables, self._part
         length, asked = 0, False
         while length < most and not asked:
-            self._play(policy)
+            self._play(policy, first + length)
             tables.discover(policy, self._states)
             asked, paid = _count(
                 policy,
@@ -129,15 +164,15 @@ class LiveDriver:
             )
             tables.paid += paid
             length += 1
-        askers, agent, step, state = find_asker(self.visits, budgets)
-        return Stop(length, askers, agent + self._first if askers else -1, step, state)
+        return length
 
     def close(self) -> None:
         """Close the environments."""
         if self._vector is not None:
             self._vector.close()
+            self._vector = None
 
-    def _play(self, policy: IndexArray) -> None:
+    def _play(self, policy: IndexArray, episode: int) -> None:
         """One episode of every agent: its states and its rewards in our units."""
         states, pays = self._states, self._pays
         H, end = pays.shape[1], policy.shape[1] - 1
@@ -145,7 +180,7 @@ class LiveDriver:
             from fed_ucbvi.drivers.live_environments import vector_of
 
             self._vector = vector_of(self._make, self._agents, self._vectorisation)
-            seeds = [environment_seed(self._seed, i) for i in self._agents]
+            seeds = [environment_seed(self._seed, i, episode) for i in self._agents]
             now, _ = self._vector.reset(seed=seeds)  # type: ignore[arg-type]
         else:
             now, _ = self._vector.reset()
@@ -174,9 +209,14 @@ class LiveDriver:
             )
 
 
-def environment_seed(seed: int, agent: int) -> int:
-    """The seed of an agent's environment: a function of the run's seed and the agent's number alone."""
-    return int(np.random.SeedSequence(seed, spawn_key=(agent,)).generate_state(1)[0])
+def environment_seed(seed: int, agent: int, episode: int = 0) -> int:
+    """The seed of an agent's environment: a function of the run's seed and the agent's number.
+
+    An environment that is made anew in the middle of a run has another one, by its first ``episode``: it must not
+    show again what has been seen.
+    """
+    key = (agent, episode) if episode else (agent,)
+    return int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
 
 
 @compiled

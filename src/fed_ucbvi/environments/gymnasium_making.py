@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.environments.seeds import generator
 from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer
+from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -38,6 +39,14 @@ def make_gymnasium(id: str, kwargs: Kwargs, **more: Any) -> gymnasium.Env[Any, A
     except Exception as error:
         text = " ".join(str(error).split())
         raise InputError(f"Gymnasium cannot make {id!r} with {dict(kwargs)}: {text.rstrip('.')}.") from error
+
+
+def limited_maker(
+    id: str, kwargs_of: Callable[[int], Kwargs], horizon: int | None
+) -> Callable[[int], gymnasium.Env[Any, Any]]:
+    """``make(agent)`` of live environments, which cut episodes off at the horizon if there is one."""
+    limit = {} if horizon is None else {"max_episode_steps": check_positive_integer("horizon", horizon)}
+    return lambda agent: make_gymnasium(id, kwargs_of(agent), **limit)
 
 
 def discrete_sizes(env: gymnasium.Env[Any, Any], name: str) -> tuple[int, int]:
@@ -107,6 +116,38 @@ def check_range(name: str, values: object) -> tuple[float, float]:
 def reward_bounds(reward_range: Sequence[float] | None) -> tuple[float, float] | None:
     """``(low, high)`` of rewards as given, checked; None if not given."""
     return None if reward_range is None else check_range("reward_range", reward_range)
+
+
+def live_units(reward_range: Sequence[float] | None) -> Units:
+    """The units in which live rewards are counted; an error if nobody says how large they can be."""
+    bounds = reward_bounds(reward_range)
+    if bounds is None:
+        raise InputError(
+            "reward_range is missing: rewards are rescaled to [0, 1], and how large they can be cannot be seen from "
+            "steps; pass reward_range=(low, high)."
+        )
+    return Units.spanning(*bounds)
+
+
+def live_sizes(
+    make: Callable[[int], gymnasium.Env[Any, Any]], agents: range, horizon: int | None
+) -> tuple[int, int, int]:
+    """``(S, A, H)`` of live environments, one state more than they have, for what terminates; makes each of them."""
+    sizes = set()
+    for i in agents:
+        env = make(i)
+        try:
+            sizes.add(discrete_sizes(env, f"the environment of agent {i}"))
+            horizon = horizon_of_spec(env, "the environment", horizon)
+        finally:
+            if hasattr(env, "close"):
+                env.close()
+        if len(sizes) > 1:
+            raise InputError(
+                f"the agents' spaces differ: agents {agents[0]}..{i} have (states, actions) in {sorted(sizes)}."
+            )
+    ((states, actions),) = sizes
+    return states + 1, actions, int(horizon or 0)
 
 
 def horizon_of_spec(env: gymnasium.Env[Any, Any], name: str, horizon: int | None) -> int:

@@ -1,0 +1,111 @@
+"""A node's agents and what they play in, behind one protocol: simulated MDPs here, real environments in ``live``.
+
+A node knows nothing of either: it has them play, take in a round, and say all that has changed in them as arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from fed_ucbvi._types import CountArray, IndexArray
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, Setting
+from fed_ucbvi.deployment.problems import Hosted
+from fed_ucbvi.deployment.snapshots import restore
+from fed_ucbvi.drivers.base import Fleet
+from fed_ucbvi.drivers.episodes import EpisodesDriver
+
+
+class Players(Protocol):
+    """The agents of a node together with what they play in."""
+
+    @property
+    def agents(self) -> Any:
+        """The algorithm's agents."""
+        ...
+
+    @property
+    def visits(self) -> CountArray:
+        """The round's visits, ``(m, H, S)``."""
+        ...
+
+    @property
+    def transitions(self) -> CountArray:
+        """The round's transitions from ``(h, s, pi_h(s))`` by slot of the support, ``(m, H, S, K)``."""
+        ...
+
+    def play(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
+        """Play on, from episode number ``first``, until someone asks, at most ``most``; the episodes played."""
+        ...
+
+    def move_to(self, policy: IndexArray, budgets: Budgets, first: int, played: int, length: int) -> None:
+        """Play on or take back what it takes for ``length`` episodes of the round to count, instead of ``played``."""
+        ...
+
+    def absorb(self, broadcast: Message) -> None:
+        """The agents take in the round that was played after ``broadcast``."""
+        ...
+
+    def arrays(self) -> dict[str, Array]:
+        """All that has changed since the beginning, but for the buffers of the round."""
+        ...
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go back to what :meth:`arrays` said, with empty buffers."""
+        ...
+
+    def recall(self, arrays: Mapping[str, Array], visits: CountArray, transitions: CountArray) -> None:
+        """Have a round just played, of which these were the counts and, after it, :meth:`arrays`."""
+        ...
+
+    def close(self) -> None:
+        """Leave the environments."""
+        ...
+
+
+class SimulatedPlayers:
+    """Agents with MDPs: what they have played can be played again, and so be taken back."""
+
+    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, hosted: Hosted) -> None:
+        own, first = hosted.federation, hosted.first_agent
+        self._algorithm = algorithm
+        self.agents: Any = algorithm.new_agents(setting, FleetTables(own.agents, own.successors, own.rewards, first))
+        fleet = Fleet(own.successors, own.probabilities, own.initial, own.horizon, setting.seed, first)
+        self._driver = EpisodesDriver(fleet)
+        self.visits, self.transitions = fleet.visits, fleet.transitions
+
+    def play(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
+        """Trajectory by trajectory."""
+        return self._driver.extend(policy, budgets, first, most)
+
+    def move_to(self, policy: IndexArray, budgets: Budgets, first: int, played: int, length: int) -> None:
+        """Play on without heeding budgets, or replay with the sign changed."""
+        if length > played:
+            never: CountArray = np.full_like(budgets.visits, np.iinfo(np.int64).max)
+            self._driver.extend(policy, never, first + played, length - played)
+        else:
+            self._driver.rewind(policy, budgets.visits, first + length, played - length)
+
+    def absorb(self, broadcast: Message) -> None:
+        """The agents add the counts to theirs."""
+        self._algorithm.absorb(self.agents, broadcast[0], self.transitions, self.visits)
+
+    def arrays(self) -> dict[str, Array]:
+        """Those of the agents."""
+        arrays: dict[str, Array] = self.agents.arrays()
+        return arrays
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Write over the agents' arrays."""
+        restore(self.agents, arrays)
+        self.visits.fill(0)
+        self.transitions.fill(0)
+
+    def recall(self, arrays: Mapping[str, Array], visits: CountArray, transitions: CountArray) -> None:
+        """Put the counts back."""
+        self.visits[...], self.transitions[...] = visits, transitions
+
+    def close(self) -> None:
+        """Nothing to leave."""
