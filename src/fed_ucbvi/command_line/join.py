@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.problem_options import NETWORK, OUTPUT, PROBLEM, EnvOption, EnvSeed, EpsP
-
-if TYPE_CHECKING:
-    from fed_ucbvi.problem.federation import Federation
 
 
 def join(
@@ -76,10 +73,9 @@ def join(
 
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json
-    from fed_ucbvi.command_line.parameters import build_environment
+    from fed_ucbvi.command_line.parameters import build_source
     from fed_ucbvi.deployment.joining import take_part
     from fed_ucbvi.deployment.node import Node
-    from fed_ucbvi.deployment.problems import from_file, from_function
     from fed_ucbvi.deployment.transport import Papers
     from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 
@@ -87,17 +83,7 @@ def join(
         raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
     check_positive_integer("--agents", agents)
     check_integer("--first-agent", first_agent)
-    options = env_option or ()
-    if ":" in env:
-        source = from_function(env)
-    elif env.endswith(".npz"):
-        source = from_file(Path(env))
-    else:
-        build_environment(env, first_agent + agents, eps_p, env_seed, options)
-
-        def source(M: int) -> Federation:
-            return build_environment(env, M, eps_p, env_seed, options)
-
+    source = build_source(env, first_agent + agents, eps_p, env_seed, env_option or ())
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     node = Node(name, source, first_agent, agents, state, trajectories=send_trajectories)
     papers = None if certs is None else Papers.of(certs, name)
