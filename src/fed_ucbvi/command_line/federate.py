@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
-from fed_ucbvi.command_line.problem_options import (
+from fed_ucbvi.command_line.shared_options import (
     NETWORK,
     OUTPUT,
     PROBLEM,
@@ -18,6 +18,10 @@ from fed_ucbvi.command_line.problem_options import (
     EnvSeed,
     Episodes,
     EpsP,
+    Json,
+    Out,
+    Overwrite,
+    Quiet,
     Seed,
 )
 
@@ -53,14 +57,10 @@ def federate(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder to save the run in.", rich_help_panel=OUTPUT)
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=OUTPUT)
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.", rich_help_panel=OUTPUT)] = False,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Start a server and nodes on this machine, with certificates made for the occasion, and show the run."""
     from fed_ucbvi.command_line.interruption import interruptible

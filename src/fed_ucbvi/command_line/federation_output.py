@@ -72,13 +72,14 @@ def finish_federation(
     checkpoint: Path | None,
     failure: InputError | None,
 ) -> None:
-    """Save and print a run over the network; a failure is told last."""
+    """Save a run over the network, unless it can be gone on with, and print it; a failure is told last."""
     from fed_ucbvi.command_line.outputs import print_json, print_rows, summary_rows
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.results.style import byte_count
 
     run = outcome.run
-    if out is not None:
+    saved = out is not None and (run.complete or checkpoint is None)
+    if out is not None and saved:
         run.save(out, overwrite=overwrite)
     if as_json:
         print_json(federation_summary(outcome))
@@ -87,7 +88,7 @@ def finish_federation(
         wire = outcome.wire
         rows.append(("on the wire", f"{byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down"))
         rows.extend(("event", f"round {e['round']}, {e['node']}: {e['what']} -> {e['done']}") for e in outcome.events)
-        if out is not None:
+        if saved:
             rows.append(("saved to", str(out)))
         print_rows(title, rows)
     if failure is not None:

@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
-from fed_ucbvi.command_line.problem_options import NETWORK, OUTPUT, PROBLEM, EnvOption, EnvSeed, EpsP
+from fed_ucbvi.command_line.shared_options import (
+    NETWORK,
+    OUTPUT,
+    PROBLEM,
+    Certificates,
+    EnvOption,
+    EnvSeed,
+    EpsP,
+    Insecure,
+    Json,
+)
 
 
 def join(
@@ -16,17 +26,12 @@ def join(
     name: Annotated[
         str, typer.Option(metavar="NAME", help="This node; its certificate bears the name.", rich_help_panel=NETWORK)
     ],
-    certs: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder with ca.crt, NAME.crt and NAME.key.", rich_help_panel=NETWORK),
-    ] = None,
+    certs: Certificates = None,
     server_name: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="In the server's certificate, if not HOST.", rich_help_panel=NETWORK),
     ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No TLS; on this machine only.", rich_help_panel=NETWORK)
-    ] = False,
+    insecure: Insecure = False,
     patience: Annotated[
         float,
         typer.Option(metavar="SECONDS", help="How long to look for a server that is away.", rich_help_panel=NETWORK),
@@ -65,7 +70,7 @@ def join(
             "--send-trajectories", help="Agree to algorithms that send trajectories.", rich_help_panel=OUTPUT
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)] = False,
+    as_json: Json = False,
 ) -> None:
     """Join a federation with one or more agents and take part until the run is over."""
     import asyncio
@@ -74,6 +79,7 @@ def join(
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json
     from fed_ucbvi.command_line.parameters import build_source
+    from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.deployment.joining import take_part
     from fed_ucbvi.deployment.node import Node
     from fed_ucbvi.deployment.transport import Papers
@@ -87,8 +93,13 @@ def join(
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     node = Node(name, source, first_agent, agents, state, trajectories=send_trajectories)
     papers = None if certs is None else Papers.of(certs, name)
-    with interruptible():
-        asyncio.run(take_part(node, address, papers, server_name=server_name, patience=patience))
+    try:
+        with interruptible():
+            asyncio.run(take_part(node, address, papers, server_name=server_name, patience=patience))
+    except KeyboardInterrupt:
+        again = "" if state is None else "; start the same command again to come back"
+        typer.echo(f"{name}: interrupted after {node.rounds:,} rounds{again}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     summary = {"node": name, "run": node.run, "agents": [first_agent, agents], "rounds": node.rounds}
     if as_json:
         print_json(summary)

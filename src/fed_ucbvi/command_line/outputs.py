@@ -20,8 +20,6 @@ from fed_ucbvi.files import check_free
 if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
 
-UNKNOWN = "unknown: the server was not told the problem"
-
 
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
     """Raise unless ``folder`` can be written once the work is done, and holds nothing but what it may replace."""
@@ -106,15 +104,14 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     about = run.about
     setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, eps_p = {about.eps_p:g}"
     share = f" ({run.value / about.optimal_value:.2%})" if about.optimal_value > 0 else ""
-    scored = not math.isnan(run.common_regret)
-    worth = f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}" if scored else UNKNOWN
+    learnt = f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}"
     rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
     rows = [
         ("setting", f"{setting}, seed {about.seed}"),
-        ("common regret", f"{run.common_regret:,.2f}" if scored else UNKNOWN),
+        ("common regret", "unknown" if math.isnan(run.common_regret) else f"{run.common_regret:,.2f}"),
         ("rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"),
         ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
-        ("learnt policy", worth),
+        ("learnt policy", "value unknown" if math.isnan(run.value) else learnt),
         *((name, f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}") for name, value in about.facts.items()),
         ("wall time", f"{run.wall_seconds:,.2f} s (driver {about.driver})"),
     ]

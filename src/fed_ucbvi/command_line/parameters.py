@@ -17,7 +17,7 @@ from fed_ucbvi.errors import InputError
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm
-    from fed_ucbvi.deployment.plan import Plan, Rules
+    from fed_ucbvi.deployment.plan import Plan
     from fed_ucbvi.deployment.problems import Source
     from fed_ucbvi.problem.federation import Federation
 
@@ -126,10 +126,8 @@ def build_plan(
     eps_p: float,
     env_seed: int,
     env_option: Iterable[str],
-    *,
     seed: int,
-    names: tuple[str, ...] | None,
-    rules: Rules,
+    rest: dict[str, Any],
 ) -> Plan:
     """A run over the network, from an environment's name or from sizes alone."""
     from fed_ucbvi.algorithms.base import Setting
@@ -140,14 +138,14 @@ def build_plan(
         raise InputError("say either --env NAME (the server scores) or --sizes S,A,H (it knows nothing else).")
     if env is not None:
         federation = build_environment(env, agents, eps_p, env_seed, env_option)
-        return plan_for(algorithm, federation, episodes, seed=seed, names=names, rules=rules)
+        return plan_for(algorithm, federation, episodes, seed=seed, **rest)
     try:
         S, A, H = (int(part) for part in str(sizes).split(","))
         if min(S, A, H) < 1:
             raise ValueError
     except ValueError:
         raise InputError(f"--sizes takes three whole numbers above 0 as S,A,H, got '{sizes}'.") from None
-    return Plan(algorithm, Setting(S, A, H, agents, episodes, check_eps_p(eps_p), seed), names=names, rules=rules)
+    return Plan(algorithm, Setting(S, A, H, agents, episodes, check_eps_p(eps_p), seed), **rest)
 
 
 def algorithm_options(name: str, flags: Mapping[str, str | bool | None], texts: Iterable[str]) -> dict[str, object]:

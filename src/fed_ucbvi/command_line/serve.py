@@ -8,17 +8,22 @@ from typing import Annotated
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
-from fed_ucbvi.command_line.problem_options import (
+from fed_ucbvi.command_line.shared_options import (
     FAULTS,
     NETWORK,
-    OUTPUT,
     PROBLEM,
     AlgorithmName,
     AlgorithmOption,
+    Certificates,
     EnvOption,
     EnvSeed,
     Episodes,
     EpsP,
+    Insecure,
+    Json,
+    Out,
+    Overwrite,
+    Quiet,
     Seed,
 )
 
@@ -32,16 +37,11 @@ def serve(
         Path | None,
         typer.Option(metavar="FILE", help="Write the port here once it is open.", rich_help_panel=NETWORK),
     ] = None,
-    certs: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder with certificates ('fed-ucbvi certs').", rich_help_panel=NETWORK),
-    ] = None,
+    certs: Certificates = None,
     name: Annotated[
         str, typer.Option(metavar="NAME", help="The server's certificate in it.", rich_help_panel=NETWORK)
     ] = "server",
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No TLS; on this machine only.", rich_help_panel=NETWORK)
-    ] = False,
+    insecure: Insecure = False,
     nodes: Annotated[
         str | None,
         typer.Option(
@@ -69,6 +69,14 @@ def serve(
     algorithm: AlgorithmName = "fed-ucbvi",
     option: AlgorithmOption = None,
     seed: Seed = 0,
+    collection: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="lockstep (all agents stop after the same episode) or live (where the stop reaches them).",
+            rich_help_panel=NETWORK,
+        ),
+    ] = "lockstep",
     deadline: Annotated[
         float, typer.Option(metavar="SECONDS", help="For one answer of a node.", rich_help_panel=FAULTS)
     ] = 60.0,
@@ -97,14 +105,10 @@ def serve(
             rich_help_panel=FAULTS,
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder to save the run in.", rich_help_panel=OUTPUT)
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=OUTPUT)
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.", rich_help_panel=OUTPUT)] = False,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Serve a federation: wait for nodes that bring all M agents, then run to the end."""
     import asyncio
@@ -112,10 +116,11 @@ def serve(
     from fed_ucbvi.algorithms import make_algorithm
     from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
     from fed_ucbvi.command_line.interruption import interruptible
-    from fed_ucbvi.command_line.outputs import check_apart, check_out
+    from fed_ucbvi.command_line.outputs import check_apart, check_out, warn
     from fed_ucbvi.command_line.parameters import algorithm_options, build_plan
     from fed_ucbvi.deployment.certificates import revoked_names
     from fed_ucbvi.deployment.ledger import Ledger
+    from fed_ucbvi.deployment.names import check_name
     from fed_ucbvi.deployment.plan import Rules
     from fed_ucbvi.deployment.serving import Service
     from fed_ucbvi.deployment.transport import Papers
@@ -131,10 +136,11 @@ def serve(
             check_apart(out, checkpoint)
     rules = Rules(deadline, patience, on_away, on_violation, gathering)
     chosen = make_algorithm(algorithm, algorithm_options(algorithm, {}, option or ()))
-    names = None if nodes is None else tuple(part.strip() for part in nodes.split(","))
-    plan = build_plan(
-        chosen, env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed=seed, names=names, rules=rules
-    )
+    names = None if nodes is None else tuple(check_name(part.strip()) for part in nodes.split(","))
+    rest = {"names": names, "rules": rules, "collection": collection}
+    plan = build_plan(chosen, env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed, rest)
+    for text in chosen.cautions(plan.setting):
+        warn(text)
     ledger = None if checkpoint is None else Ledger(checkpoint)
 
     service: Service | None = None

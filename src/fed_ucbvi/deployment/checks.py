@@ -1,55 +1,160 @@
-"""What a node reports is checked before it is used; a violation names the agent and the field."""
+"""What a node reports is checked before it is used; a violation names the agent and the field.
+
+A report must have the shapes and types of its algorithm, be finite, and be possible: visits add up to the episodes
+played, never fall, and grow only where the policy went; means lie between the least and the largest value sent down.
+A liar that keeps to all this cannot be told from an honest agent (that is what Byzan-UCBVI is for).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Container
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fed_ucbvi._types import IndexArray
-from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.algorithms.base import Array, Message, Setting
+from fed_ucbvi.deployment.meanings import Meaning
 from fed_ucbvi.deployment.members import Member
 from fed_ucbvi.deployment.messages import Played
-from fed_ucbvi.deployment.plan import Plan
+from fed_ucbvi.deployment.stand_in import Form
 
-if TYPE_CHECKING:
-    from fed_ucbvi.deployment.coordinator import Coordinator
+ROUNDING = 1e-9
+"""Relative; sums are not exact."""
 
 
 class ViolationError(Exception):
-    """A report that cannot be true."""
+    """Something a node sent cannot be true."""
 
 
-def check_played(played: Played, member: Member, plan: Plan, policy: IndexArray, chunk: int) -> None:
-    """Raise unless an answer to a start or a continue makes sense."""
-    if played.played > chunk or (played.played < chunk and not played.requests):
-        raise ViolationError(f"played {played.played} of {chunk} episodes and nobody asked")
+@dataclass(frozen=True)
+class Expected:
+    """What the server knows about the report it waits for.
+
+    Attributes:
+        forms: the arrays' names, shapes and types.
+        setting: the sizes.
+        policy: of the round.
+        query: what was sent down.
+        exchange: its number.
+        askers: agents that asked for the synchronisation.
+    """
+
+    forms: tuple[Form, ...]
+    setting: Setting
+    policy: IndexArray
+    query: Message
+    exchange: int
+    askers: Container[int]
+
+
+def check_played(played: Played, member: Member, policy: IndexArray, rules: int, chunk: int, *, early: bool) -> None:
+    """Raise unless an answer to a start or a continue makes sense.
+
+    ``early`` says whether the node may have stopped before ``chunk`` without asking.
+    """
+    if played.played > chunk:
+        raise ViolationError(f"{_who(member)}: played {played.played} episodes, {chunk} at most were allowed")
+    if played.played < chunk and not played.requests and not early:
+        raise ViolationError(f"{_who(member)}: played {played.played} of {chunk} episodes, and nobody asked")
     if played.requests and played.played < 1:
-        raise ViolationError("asked before the first episode")
+        raise ViolationError(f"{_who(member)}: asked before the first episode")
     H, S = policy.shape
     before = -1
     for request in played.requests:
         who = f"agent {request.agent}: request"
         if request.agent not in member.span or request.agent <= before:
-            raise ViolationError(f"{who}: is not one of this node's agents, or out of order")
+            raise ViolationError(f"{who}: not one of this node's agents, or out of order")
         before = request.agent
-        if request.step >= H or request.state >= S or request.rule >= len(plan.algorithm.rules):
+        if request.step >= H or request.state >= S or request.rule >= rules:
             raise ViolationError(f"{who}: no such step, state or rule")
         if request.action != policy[request.step, request.state]:
             raise ViolationError(f"{who}: action {request.action} is not the policy's")
 
 
-def check_report(report: Message, member: Member, run: Coordinator, exchange: int) -> None:
-    """Raise unless a report has the right shape and types, is finite, and can be true."""
-    forms = run.stand_in.forms[exchange]
-    everyone = f"agents {member.span[0]} to {member.span[-1]}"
-    if len(report) != len(forms):
-        raise ViolationError(f"{everyone}: {len(report)} arrays, expected {len(forms)}")
-    for form, array in zip(forms, report, strict=True):
+def check_report(report: Message, member: Member, length: int, expected: Expected) -> None:
+    """Raise unless a report after a round of ``length`` episodes can be true."""
+    if len(report) != len(expected.forms):
+        raise ViolationError(f"{_who(member)}: {len(report)} arrays, expected {len(expected.forms)}")
+    before = member.reports.get(expected.exchange)
+    for place, (form, array) in enumerate(zip(expected.forms, report, strict=True)):
         shape = (member.agents, *form.shape)
         if array.shape != shape or array.dtype != form.dtype:
             raise ViolationError(
-                f"{everyone}: {form.name} is {array.dtype}{array.shape}, expected {form.dtype}{shape}"
+                f"{_who(member)}: {form.name} is {array.dtype} {array.shape}, expected {form.dtype} {shape}"
             )
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ViolationError(f"{everyone}: {form.name} is not finite")
+        if array.dtype.kind == "f":
+            _refuse(~np.isfinite(array), member, form.name, "not finite", array)
+        _check_meaning(form, array, None if before is None else before[place], member, length, expected)
+
+
+def _check_meaning(
+    form: Form, array: Array, before: Array | None, member: Member, length: int, expected: Expected
+) -> None:
+    H, S = expected.policy.shape
+    name = form.name
+    match form.meaning:
+        case Meaning.VISITS_SO_FAR:
+            _refuse(array < 0, member, name, "negative", array)
+            total = array.reshape(member.agents, -1).sum(axis=1)
+            played = member.episodes + length
+            _refuse(total != played, member, name, f"does not add up to the {played} episodes played", total)
+            if before is not None:
+                _refuse(array < before, member, name, "smaller than before", array)
+                elsewhere = np.ones(form.shape, dtype=bool)
+                elsewhere[np.arange(S), expected.policy[H - 1 - expected.exchange]] = False
+                _refuse((array != before) & elsewhere, member, name, "changed where the policy did not go", array)
+        case Meaning.VISITS_OF_ROUND:
+            _refuse(array < 0, member, name, "negative", array)
+            total = array.sum(axis=-1)
+            _refuse(total != length, member, name, f"does not add up to the {length} episodes of the round", total)
+        case Meaning.STATE:
+            _within(array, 0, S - 1, member, name)
+        case Meaning.FLAG:
+            if array.size:
+                asked = np.array([[agent in expected.askers] for agent in member.span])
+                _refuse(array != asked, member, name, "not what the agent's request said", array)
+        case None:
+            pass
+        case _:
+            _within(array, *_range(form.meaning, expected), member, name)
+
+
+def _range(meaning: Meaning, expected: Expected) -> tuple[float, float]:
+    """The least and the largest value that a mean can have."""
+    H = float(expected.setting.horizon)
+    sent = expected.query[0] if len(expected.query) == 1 else None
+    low, high = (0.0, H) if sent is None else (float(sent.min()), float(sent.max()))
+    match meaning:
+        case Meaning.MEAN:
+            return low, high
+        case Meaning.SQUARE:
+            return 0.0, max(low * low, high * high)
+        case Meaning.GAP:
+            return -H, H
+        case Meaning.RETURN:
+            return min(0.0, low), 1.0 + high
+        case _:
+            return 0.0, 1.0
+
+
+def _within(array: Array, low: float, high: float, member: Member, name: str) -> None:
+    slack = ROUNDING * (1.0 + max(abs(low), abs(high)))
+    outside = (array < low - slack) | (array > high + slack)
+    _refuse(outside, member, name, f"outside [{low:g}, {high:g}]", array)
+
+
+def _refuse(wrong: npt.NDArray[np.bool_], member: Member, name: str, why: str, array: Array) -> None:
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ViolationError(
+            f"agent {member.first_agent + place[0]}: {name} at {place[1:]} is {array[place]}: {why}"
+            if len(place) > 1
+            else f"agent {member.first_agent + place[0]}: {name} ({array[place]}) {why}"
+        )
+
+
+def _who(member: Member) -> str:
+    span = member.span
+    return f"agent {span[0]}" if len(span) == 1 else f"agents {span[0]} to {span[-1]}"

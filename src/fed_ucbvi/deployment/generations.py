@@ -51,14 +51,12 @@ class Generations:
             slot = 1 - self._slots.get(self.current, 1)
             write_snapshot(self._folder / f"state-{slot}.snapshot", about, arrays)
             self._slots[round_number] = slot
-        self._kept[round_number] = arrays
+        base = self._kept.get(self.current, self._fresh)
+        self._kept = {self.current: base, round_number: arrays}
         self.current = round_number
-        for old in sorted(self._kept)[:-KEPT]:
-            del self._kept[old]
-            self._slots.pop(old, None)
 
     def return_to(self, round_number: int) -> None:
-        """Put the agents into the state after that round; later rounds are forgotten."""
+        """Put the agents into the state after that round, whatever they have been through since."""
         kept = self._fresh if round_number == 0 else self._kept.get(round_number)
         if kept is None:
             raise InputError(
@@ -67,8 +65,6 @@ class Generations:
             )
         restore(self._state, kept)
         self.current = round_number
-        for later in [number for number in self._kept if number > round_number]:
-            del self._kept[later]
 
     def _copy(self) -> dict[str, Array]:
         return {name: np.array(array, order="C") for name, array in self._state.arrays().items()}

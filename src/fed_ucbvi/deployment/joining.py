@@ -11,6 +11,7 @@ from typing import Any
 
 from fed_ucbvi._version import __version__
 from fed_ucbvi.deployment.arrays import WireError
+from fed_ucbvi.deployment.links import BROKEN
 from fed_ucbvi.deployment.messages import PROTOCOL, Fault, Hello, Refusal, Welcome, decode_down, encode
 from fed_ucbvi.deployment.names import check_name
 from fed_ucbvi.deployment.node import Node
@@ -32,7 +33,11 @@ class RefusedError(InputError):
 
 
 class _StreamEndedError(Exception):
-    """The stream ended; try again."""
+    """The stream ended; try again. ``served`` says whether the server had work for this node before."""
+
+    def __init__(self, reason: str, *, served: bool = False) -> None:
+        super().__init__(reason)
+        self.served = served
 
 
 async def take_part(
@@ -62,9 +67,9 @@ async def take_part(
         channel = open_channel(address, papers, server_name=server_name)
         try:
             await _session(node, open_stream(channel), incarnation)
-        except (_StreamEndedError, grpc.RpcError, asyncio.InvalidStateError) as error:
+        except (_StreamEndedError, *BROKEN) as error:
             reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
-            if isinstance(error, _StreamEndedError) and error.args[1:]:
+            if isinstance(error, _StreamEndedError) and error.served:
                 pause, alone_since = FIRST_PAUSE, time.monotonic()
             if time.monotonic() - alone_since > patience:
                 raise InputError(f"no connection to {address} for {patience:g} s: {reason}.") from error
@@ -75,6 +80,20 @@ async def take_part(
             await channel.close()
 
 
+async def _read_playing(node: Node, stream: Any) -> Any:
+    """Play on, episode by episode, until the node has something to say or the server has."""
+    reading = asyncio.ensure_future(stream.read())
+    try:
+        while node.playing and not reading.done():
+            played = node.play_on()
+            if played is not None:
+                await stream.write(encode(played))
+            await asyncio.sleep(0)
+        return await reading
+    finally:
+        reading.cancel()
+
+
 async def _session(node: Node, stream: Any, incarnation: bytes) -> None:
     """One stream from hello to its end; raises :class:`_StreamEndedError` unless the run is over."""
     run = node.run
@@ -82,10 +101,10 @@ async def _session(node: Node, stream: Any, incarnation: bytes) -> None:
     await stream.write(encode(hello))
     heard = False
     while not node.finished:
-        data = await stream.read()
+        data = await (_read_playing(node, stream) if node.playing else stream.read())
         if data is grpc.aio.EOF:
             status = await stream.details()
-            raise _StreamEndedError(status or "the server has closed the stream", *([heard] if heard else []))
+            raise _StreamEndedError(status or "the server has closed the stream", served=heard)
         try:
             message = decode_down(data)
             if isinstance(message, Refusal):
@@ -98,7 +117,7 @@ async def _session(node: Node, stream: Any, incarnation: bytes) -> None:
                 answer: Any = node.enter(message)
             else:
                 answer = node.answer(message)
-                heard = True
+            heard = True
         except RefusedError:
             raise
         except OSError as error:

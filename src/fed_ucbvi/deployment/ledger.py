@@ -74,7 +74,7 @@ class Ledger:
         with reading(self.folder):
             about, arrays = read_snapshot(self.folder / STATE)
             restore(run.server, arrays, "server.")
-            run.round, run.length = int(about["round"]), int(about["length"])
+            run.round, run.records.played = int(about["round"]), int(about["played"])
             self._written = int(about["rows"])
             data = (self.folder / ROWS).read_bytes()[: self._written * ROW_BYTES]
             table = np.frombuffer(data, dtype="<f8").reshape(self._written, len(COLUMNS))
@@ -112,7 +112,7 @@ class Ledger:
                         arrays[f"report.{member.name}.{exchange}.{place}"] = array
         about = {
             "round": run.round,
-            "length": run.length,
+            "played": run.records.played,
             "rows": len(run.records.rows),
             "seconds": run.records.seconds,
             "events": run.records.events,

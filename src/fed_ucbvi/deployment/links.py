@@ -13,6 +13,8 @@ from fed_ucbvi.deployment.packages import needed
 with needed("grpcio"):
     import grpc  # type: ignore[import-untyped]
 
+BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+"""What gRPC raises on a stream that has ended."""
 FRAME = 5
 """Bytes gRPC puts before every message: a flag and its length."""
 STALE = 16
@@ -55,7 +57,7 @@ class Link:
         self._count.bytes_down += len(data) + FRAME
         try:
             await self._context.write(data)
-        except (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
+        except BROKEN as error:
             raise LinkLostError(f"cannot write: {error}") from error
 
     async def receive(self) -> Up:
@@ -64,7 +66,7 @@ class Link:
             raise LinkLostError(self.farewell or "the stream is closed")
         try:
             data = await self._context.read()
-        except (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
+        except BROKEN as error:
             raise LinkLostError(f"cannot read: {error}") from error
         if data is grpc.aio.EOF:
             raise LinkLostError("the node has gone")

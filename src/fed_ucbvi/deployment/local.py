@@ -76,6 +76,10 @@ def run_locally(
             own = ("--name", name, "--first-agent", str(first), "--agents", str(count), "--state", str(folder / name))
             running.append(start_command("join", address, *papers, *own, *node_arguments, quiet=True))
         return server.wait()
+    except BaseException:
+        for process in (server, *running):
+            process.terminate()
+        raise
     finally:
         for process in (server, *running):
             _end(process)

@@ -145,10 +145,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class End:
-    """Training is over; the last round has ``length`` episodes."""
+    """Training is over, after so many rounds and episodes."""
 
     round: int
-    length: int
+    episodes: int
 
 
 Up = Hello | Ready | Played | Report | Fault

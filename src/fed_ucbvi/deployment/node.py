@@ -2,6 +2,9 @@
 
 Nothing here knows of networks: :meth:`Node.answer` takes a message and gives the answer, if there is one. The same
 message twice gives the same answer twice, and a round can be started again from the state before it.
+
+In a live collection nobody is waited for: after a start the node is :attr:`Node.playing`, and whoever holds it calls
+:meth:`Node.play_on` until it has an answer or the server says to stop.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy as np
 
 from fed_ucbvi._types import CountArray, IndexArray
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.algorithms.base import Budgets, FleetTables, Setting
+from fed_ucbvi.algorithms.base import Budgets, FleetTables, Message, Setting
 from fed_ucbvi.deployment.generations import Generations
 from fed_ucbvi.deployment.messages import (
     Continue,
@@ -31,12 +34,12 @@ from fed_ucbvi.deployment.messages import (
     Up,
     Welcome,
 )
+from fed_ucbvi.deployment.plan import COLLECTIONS, LIVE
 from fed_ucbvi.deployment.problems import Source, host
 from fed_ucbvi.drivers.base import Fleet, find_asker
 from fed_ucbvi.drivers.episodes import EpisodesDriver
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.errors import InputError, check_choice
 
-LOCKSTEP = "lockstep"
 TRAJECTORY = "states"
 """The field of a report that makes it a trajectory."""
 
@@ -50,6 +53,7 @@ class RoundInPlay:
     budgets: Budgets
     played: int = 0
     asked: bool = False
+    told: bool = False
     length: int | None = None
 
 
@@ -80,11 +84,18 @@ class Node:
         self.welcome: Welcome | None = None
         self.finished = False
         self._round: RoundInPlay | None = None
+        self._live = False
 
     @property
     def run(self) -> str:
         """The run this node is part of; empty before it has been told."""
         return "" if self.welcome is None else self.welcome.run
+
+    @property
+    def playing(self) -> bool:
+        """Whether there is something to play without being told again."""
+        now = self._round
+        return self._live and now is not None and not now.told and now.length is None
 
     @property
     def rounds(self) -> int:
@@ -102,8 +113,8 @@ class Node:
         return Ready(own.states, own.actions, own.horizon, self._hosted.digest(), self._generations.rounds)
 
     def _build(self, welcome: Welcome) -> None:
-        if welcome.collection != LOCKSTEP:
-            raise InputError(f"this node collects in {LOCKSTEP} only; the server wants '{welcome.collection}'.")
+        check_choice("collection", welcome.collection, COLLECTIONS)
+        self._live = welcome.collection == LIVE
         self._algorithm = make_algorithm(welcome.algorithm, json.loads(welcome.parameters))
         self._hosted = host(self._source(welcome.agents), self.first_agent, self.agents)
         own = self._hosted.federation
@@ -116,7 +127,7 @@ class Node:
         setting = Setting(*sizes, welcome.agents, welcome.episodes, welcome.eps_p, welcome.seed)
         tables = FleetTables(self.agents, own.successors, own.rewards, self.first_agent)
         self.state: Any = self._algorithm.new_agents(setting, tables)
-        self._check_consent(setting)
+        self._learn_forms(setting)
         fleet = Fleet(own.successors, own.probabilities, own.initial, own.horizon, welcome.seed, self.first_agent)
         self._driver = EpisodesDriver(fleet)
         identity = {
@@ -127,10 +138,14 @@ class Node:
         }
         self._generations = Generations(self.state, identity, self._folder)
 
-    def _check_consent(self, setting: Setting) -> None:
-        """Refuse to send trajectories unless that was agreed to."""
-        query = self._algorithm.query(self._algorithm.new_server(setting), 0)
-        fields = getattr(self._algorithm.report(self.state, query, 0), "_fields", ())
+    def _learn_forms(self, setting: Setting) -> None:
+        """See what messages look like, from a server of our own; refuse to send trajectories unless agreed to."""
+        server = self._algorithm.new_server(setting)
+        self._actions, self._episodes = setting.actions, setting.episodes
+        self._broadcast = _forms(self._algorithm.broadcast(server))
+        queries = [self._algorithm.query(server, e) for e in range(self._algorithm.exchanges(setting))]
+        self._queries = [_forms(query) for query in queries]
+        fields = getattr(self._algorithm.report(self.state, queries[0], 0), "_fields", ())
         if TRAJECTORY in fields and not self._trajectories:
             raise InputError(
                 f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, say so "
@@ -149,35 +164,54 @@ class Node:
             case Query():
                 return self._report(message)
             case End():
-                self._end(message)
+                self.finished = True
             case _:
                 raise InputError(f"the server sent a {type(message).__name__} where none belongs.")
         return None
+
+    def play_on(self) -> Played | None:
+        """One more episode of a live round; the answer, once there is one."""
+        now = self._round
+        if now is None:
+            return None
+        self._extend(now, now.played + 1)
+        return self._played(now) if now.asked or now.played >= now.start.most else None
 
     def _in_play(self, number: int) -> RoundInPlay:
         if self._round is None or self._round.start.round != number:
             raise InputError(f"the server speaks of round {number}, which it has not started.")
         return self._round
 
-    def _start(self, start: Start) -> Played:
+    def _start(self, start: Start) -> Played | None:
         """Begin a round from the state after round ``base``, be it for the first time or again."""
+        if _forms(start.arrays) != self._broadcast or start.first + start.most > self._episodes:
+            raise InputError(f"the server's start of round {start.round} does not fit the run.")
+        policy = start.arrays[0]
+        if policy.min() < 0 or policy.max() >= self._actions:
+            raise InputError("the server's policy takes actions that do not exist.")
         self._generations.return_to(start.base)
-        policy = np.ascontiguousarray(start.arrays[0], dtype=np.int32)
         budgets = self._algorithm.budgets(self.state, start.arrays)
         self._round = RoundInPlay(start, policy, budgets)
         self._driver.visits.fill(0)
         self._driver.transitions.fill(0)
-        return self._play(self._round, start.chunk)
+        return None if self.playing and start.chunk > 0 else self._play(self._round, start.chunk)
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents asks."""
+        self._extend(now, chunk)
+        return self._played(now)
+
+    def _extend(self, now: RoundInPlay, chunk: int) -> None:
         start = now.start
         more = min(chunk, start.most) - now.played
         if more > 0 and not now.asked and now.length is None:
             visits = now.budgets.visits
             now.played += self._driver.extend(now.policy, visits, start.first + now.played, more)
             now.asked = find_asker(self._driver.visits, visits)[0] > 0
-        return Played(start.round, now.played, self._requests(now) if now.asked else ())
+
+    def _played(self, now: RoundInPlay) -> Played:
+        now.told = True
+        return Played(now.start.round, now.played, self._requests(now) if now.asked else ())
 
     def _requests(self, now: RoundInPlay) -> tuple[Request, ...]:
         """One for each agent that asks, at the earliest step where its budget is reached."""
@@ -215,10 +249,12 @@ class Node:
         now = self._in_play(query.round)
         if now.length is None:
             raise InputError(f"the server asks about round {query.round}, which it has not stopped.")
+        if query.exchange >= len(self._queries) or _forms(query.arrays) != self._queries[query.exchange]:
+            raise InputError(f"the server's query {query.exchange} does not fit the run.")
         report = self._algorithm.report(self.state, query.arrays, query.exchange)
         return Report(query.round, query.exchange, tuple(report))
 
-    def _end(self, end: End) -> None:
-        if self._round is not None and self._round.start.round == end.round:
-            self._stop(self._round, end.length)
-        self.finished = True
+
+def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shapes and types."""
+    return [(array.shape, array.dtype) for array in arrays]

@@ -16,7 +16,8 @@ from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.sampling.distributions import MAX_COUNT
 from fed_ucbvi.sampling.philox import MAX_SEED
 
-COLLECTIONS = ("lockstep",)
+LOCKSTEP, LIVE = COLLECTIONS = ("lockstep", "live")
+"""All agents stop after the same episode, or each node where the stop reaches it."""
 AWAY = ("wait", "last", "exclude")
 VIOLATION = ("stop", "drop")
 
@@ -64,7 +65,7 @@ class Plan:
     algorithm: Algorithm[Any, Any]
     setting: Setting
     names: tuple[str, ...] | None = None
-    collection: str = "lockstep"
+    collection: str = LOCKSTEP
     rules: Rules = field(default_factory=Rules)
     federation: Federation | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(8))

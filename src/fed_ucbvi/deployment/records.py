@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,9 +12,11 @@ from fed_ucbvi.algorithms import parameters_of
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.communication import Traffic
 from fed_ucbvi.deployment.plan import Plan
-from fed_ucbvi.drivers.base import Stop
 from fed_ucbvi.regret import score_round
-from fed_ucbvi.results.run import About, Run, columns_of
+from fed_ucbvi.results.run import COLUMNS, About, Run, columns_of
+
+if TYPE_CHECKING:
+    from fed_ucbvi.deployment.rounds import Collected
 
 DRIVER = "network"
 
@@ -30,8 +31,9 @@ class Records:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.rows: list[tuple[float, ...]] = []
+        """In the order of :data:`~fed_ucbvi.results.run.COLUMNS`."""
         self.events: list[dict[str, Any]] = []
-        self.played = self.rounds = 0
+        self.played = self.rounds = self.last_length = 0
         self.regret = 0.0 if plan.federation is not None else math.nan
         self.seconds = 0.0
         self.last_asker = -1
@@ -40,43 +42,48 @@ class Records:
             self._everyone = np.arange(plan.federation.agents)
 
     def add(
-        self, end: Stop, playing: int, policy: IndexArray, requests: list[tuple[int, int]], traffic: Traffic
+        self, start: int, collected: Collected, lengths: CountArray, policy: IndexArray, traffic: Traffic
     ) -> None:
-        """Note down a finished round, in which ``playing`` agents took part."""
-        action, rule = requests[0] if requests else (-1, -1)
-        regret = self._regret(policy, end.length)
-        row = (self.played, end.length, playing * end.length, regret, math.nan, *end[1:], action, rule, *traffic)
-        self.restore([row])
+        """Note down a finished round, in which agent i played ``lengths[i]`` episodes, the first number ``start``."""
+        end, request = collected.end, collected.request
+        values = {
+            "start": start,
+            "length": end.length,
+            "agent_episodes": int(lengths.sum()),
+            "regret": self._regret(policy, lengths),
+            "askers": end.askers,
+            "agent": end.agent,
+            "step": end.step,
+            "state": end.state,
+            "action": -1 if request is None else request.action,
+            "rule": -1 if request is None else request.rule,
+            **traffic._asdict(),
+        }
+        self.restore([tuple(values.get(name, math.nan) for name in COLUMNS)])
 
     def restore(self, rows: list[tuple[float, ...]]) -> None:
         """Go on after these rows."""
         for row in rows:
+            values = dict(zip(COLUMNS, row, strict=True))
             self.rows.append(row)
-            start, length, _, regret, _, askers, agent = row[:7]
-            self.played = int(start + length)
-            self.rounds += askers > 0
-            self.regret += regret
-            self.last_asker = int(agent)
+            self.rounds += values["askers"] > 0
+            self.regret += values["regret"]
+            self.last_length, self.last_asker = int(values["length"]), int(values["agent"])
 
-    def note(self, event: Mapping[str, Any]) -> None:
-        """Note down something out of the ordinary."""
-        self.events.append(dict(event))
-
-    def _regret(self, policy: IndexArray, length: int) -> float:
+    def _regret(self, policy: IndexArray, lengths: CountArray) -> float:
         federation = self.plan.federation
         if federation is None:
             return math.nan
-        common = federation.common
-        starts = federation.initial
-        kernel = common.kernel
+        common, starts = federation.common, federation.initial
         if (starts.max(axis=1) == 1.0).all():
             visits: CountArray = np.zeros((federation.agents, federation.horizon, federation.states), dtype=np.int64)
-            visits[:, 0] = length * starts.astype(np.int64)
+            visits[:, 0] = lengths[:, None] * starts.astype(np.int64)
+            kernel = common.kernel
             tables = (kernel.successors, kernel.probabilities, common.rewards)
             regret, _ = score_round(*tables, self._best[0], policy, visits, federation.rewards, self._everyone)
             return regret
         gap: FloatArray = self._best[0] - common.evaluate(policy)[0]
-        return float(length * (starts @ gap).mean())
+        return float(lengths @ (starts @ gap)) / federation.agents
 
     def result(self, policy: IndexArray, V: FloatArray, *, complete: bool) -> Run:
         """The run as it stands."""

@@ -62,7 +62,7 @@ class Service:
         self.plan = plan
         self.hub = Hub(plan, certified=papers is not None, revoked=revoked)
         self.coordinator = Coordinator(plan, self.hub, ledger, report)
-        most = max(SMALLEST_LIMIT, 2 * plan.setting.agents * self.coordinator.largest_report())
+        most = max(SMALLEST_LIMIT, 2 * plan.setting.agents * self.coordinator.stand_in.largest())
         self._server, self.port = open_server(address, self.hub.session, papers, most_bytes=most)
 
     async def run(self) -> Outcome:

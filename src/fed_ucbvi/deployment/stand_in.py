@@ -7,20 +7,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms.base import FleetTables, Message
-from fed_ucbvi.deployment.members import Member
+from fed_ucbvi.deployment.meanings import MEANINGS, Meaning
+from fed_ucbvi.deployment.members import GONE, Member
 from fed_ucbvi.deployment.plan import Plan
+from fed_ucbvi.errors import InputError
 
 
 class Form(NamedTuple):
-    """One array of a report: its name, its shape without the leading axis of agents, and its type."""
+    """One array of a report: name, shape without the leading axis of agents, type, and what it means."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    meaning: Meaning | None
 
 
 class StandIn:
-    """One agent without experience on the server's side; it needs no problem, for it has been nowhere."""
+    """One agent without experience on the server's side; it needs no problem, for it has been nowhere.
+
+    It stands in for agents whose node is away. What agents report about all they have seen (``VISITS_SO_FAR``) may
+    be taken from their last report; what they report about a round, they report once.
+    """
 
     def __init__(self, plan: Plan, server: Any) -> None:
         setting, self._algorithm = plan.setting, plan.algorithm
@@ -31,13 +38,32 @@ class StandIn:
         for exchange in range(plan.algorithm.exchanges(setting)):
             report = plan.algorithm.report(self.agents, plan.algorithm.query(server, exchange), exchange)
             names = getattr(report, "_fields", tuple(f"array {i}" for i in range(len(report))))
-            forms = (Form(name, array.shape[1:], array.dtype) for name, array in zip(names, report, strict=True))
-            self.forms.append(tuple(forms))
+            meanings = MEANINGS.get(type(report), {})
+            self.forms.append(
+                tuple(
+                    Form(name, array.shape[1:], array.dtype, meanings.get(name))
+                    for name, array in zip(names, report, strict=True)
+                )
+            )
+        used = {form.meaning for forms in self.forms for form in forms}
+        self._lasting = Meaning.VISITS_SO_FAR in used
+        if (plan.rules.away != "wait" or plan.rules.violation != "stop") and not used & {
+            Meaning.VISITS_SO_FAR,
+            Meaning.VISITS_OF_ROUND,
+        }:
+            raise InputError(
+                f"{plan.algorithm.name} cannot go on without all its agents; wait for nodes that are away, and stop "
+                "at violations."
+            )
+
+    def largest(self) -> int:
+        """Bytes of the largest report of one agent."""
+        return max(sum(int(np.prod(form.shape)) * form.dtype.itemsize for form in forms) for forms in self.forms)
 
     def report(self, member: Member, query: Message, exchange: int) -> Message:
-        """What the server takes for the report of a node that is away."""
+        """What the server takes for the report of a node that is away: its last one, or that of newcomers."""
         last = member.reports.get(exchange)
-        if last is not None:
+        if last is not None and self._lasting and member.status != GONE:
             return last
         blank = self._algorithm.report(self.agents, query, exchange)
         return tuple(np.repeat(array, member.agents, axis=0) for array in blank)

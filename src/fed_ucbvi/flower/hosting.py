@@ -189,7 +189,7 @@ async def hold(
 
 
 async def _serve(service: Service, guests: Guests, done: Callable[[Outcome, InputError | None], None]) -> None:
-    """Run to the end, or until a guest cannot come."""
+    """Run to the end, or until a guest cannot come or the run is stopped; nodes are sent home then."""
     running = asyncio.ensure_future(service.run())
     watching = asyncio.ensure_future(guests.watch())
     failure: InputError | None = None
@@ -199,6 +199,9 @@ async def _serve(service: Service, guests: Guests, done: Callable[[Outcome, Inpu
     except InputError as error:
         failure = error
     finally:
+        if not running.done():
+            for member in service.hub.seated:
+                await service.hub.exclude(member, "the run has been stopped")
         for task in (watching, running):
             task.cancel()
         await asyncio.gather(running, watching, return_exceptions=True)

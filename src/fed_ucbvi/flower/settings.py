@@ -91,6 +91,7 @@ class RunSettings(_Settings):
     algorithm: str = "fed-ucbvi"
     option: Words = ()
     seed: int = 0
+    collection: str = "lockstep"
     deadline: float = 60.0
     patience: float = 600.0
     gathering: float = 600.0
@@ -125,9 +126,8 @@ class RunSettings(_Settings):
             self.eps_p,
             self.env_seed,
             self.env_option,
-            seed=self.seed,
-            names=names,
-            rules=self.rules(),
+            self.seed,
+            {"names": names, "rules": self.rules(), "collection": self.collection},
         )
 
     def meeting_point(self, *, secure: bool) -> str:

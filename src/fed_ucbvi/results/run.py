@@ -64,11 +64,6 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **packages}
 
 
-def known(value: Any) -> Any:
-    """NaN, a figure nobody knows (a federation's server has no kernel to score with), as None, which JSON can say."""
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
 @dataclass(frozen=True)
 class About:
     """Everything about a run but its numbers: goes into the manifest as it is."""
@@ -173,9 +168,9 @@ class Run:
         return np.asarray(np.searchsorted(asked, np.asarray(episodes), side="right"))
 
     def summary(self) -> dict[str, Any]:
-        """The figures of the run, ready for JSON; None where nobody knows."""
+        """The figures of the run, ready for JSON; what is unknown is None."""
         about = self.about
-        figures = {
+        content = {
             "algorithm": about.algorithm,
             "parameters": dict(about.parameters),
             "env": about.environment.get("name", "custom"),
@@ -207,7 +202,7 @@ class Run:
             "wall_seconds": self.wall_seconds,
             "versions": dict(about.versions),
         }
-        return {name: known(figure) for name, figure in figures.items()}
+        return {key: _none_for_nan(entry) for key, entry in content.items()}
 
     def to_frame(self) -> pl.DataFrame:
         """The records as a Polars frame, one row a round, with the rule by name and running totals."""
@@ -239,11 +234,11 @@ class Run:
                 {
                     "format": FORMAT,
                     "format_version": FORMAT_VERSION,
-                    "about": {name: known(value) for name, value in asdict(self.about).items()},
+                    "about": _none_for_nan(asdict(self.about)),
                     "summary": self.summary(),
                     "complete": self.complete,
                     "wall_seconds": self.wall_seconds,
-                    "value": known(self.value),
+                    "value": _none_for_nan(self.value),
                     "policy": self.policy.tolist(),
                     "V": self.V.tolist(),
                     "rounds_sha256": hashlib.sha256((draft / ROUNDS).read_bytes()).hexdigest(),
@@ -272,13 +267,13 @@ class Run:
             frame = pl.read_parquet(table)
             about = dict(manifest["about"])
             about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
-            unknown = {name: math.nan for name in ("eps_r", "optimal_value") if about[name] is None}
+            about |= {name: _nan_for_none(about[name]) for name in ("optimal_value", "eps_r")}
             run = cls(
-                about=About(**(about | unknown)),
+                about=About(**about),
                 records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
                 policy=np.array(manifest["policy"], dtype=np.int32),
                 V=np.array(manifest["V"], dtype=np.float64),
-                value=math.nan if manifest["value"] is None else float(manifest["value"]),
+                value=_nan_for_none(manifest["value"]),
                 wall_seconds=float(manifest["wall_seconds"]),
                 complete=bool(manifest["complete"]),
             )
@@ -291,14 +286,11 @@ class Run:
 
     def same_outcome(self, other: Run) -> bool:
         """Whether two runs agree in everything but the time they took and what they were made with."""
-        mine, theirs = (
-            {name: known(value) for name, value in {**asdict(run.about), "versions": None}.items()}
-            for run in (self, other)
-        )
+        mine, theirs = (_none_for_nan({**asdict(run.about), "versions": None}) for run in (self, other))
         return (
             mine == theirs
             and self.complete == other.complete
-            and known(self.value) == known(other.value)
+            and _none_for_nan(self.value) == _none_for_nan(other.value)
             and np.array_equal(self.policy, other.policy)
             and np.array_equal(self.V, other.V)
             and self.records.keys() == other.records.keys()
@@ -319,9 +311,19 @@ class Run:
     def __repr__(self) -> str:
         about = self.about
         state = "" if self.complete else f", interrupted after {self.episodes_played:,}"
-        regret = "unknown" if math.isnan(self.common_regret) else f"{self.common_regret:,.1f}"
         return (
             f"<Run {about.algorithm} on {about.environment.get('name', 'custom')}: {about.agents} agents, "
-            f"{about.episodes:,} episodes{state}; common regret {regret}, {self.rounds:,} rounds, "
+            f"{about.episodes:,} episodes{state}; common regret {self.common_regret:,.1f}, {self.rounds:,} rounds, "
             f"{(self.bytes_up + self.bytes_down) / 1e6:,.1f} MB>"
         )
+
+
+def _none_for_nan(content: Any) -> Any:
+    """The same with None where there is NaN, which JSON cannot write: what is unknown, as regret in a live run."""
+    if isinstance(content, Mapping):
+        return {key: _none_for_nan(entry) for key, entry in content.items()}
+    return None if isinstance(content, float) and math.isnan(content) else content
+
+
+def _nan_for_none(entry: float | None) -> float:
+    return math.nan if entry is None else float(entry)

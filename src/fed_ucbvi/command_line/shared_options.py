@@ -1,7 +1,8 @@
-"""Options that several commands share: the environment and the algorithm."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,3 +48,15 @@ AlgorithmOption = Annotated[
 Seed = Annotated[
     int, typer.Option(parser=whole_number, metavar="N", help="Seed of the run.", rich_help_panel=ALGORITHM)
 ]
+
+Certificates = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder with certificates ('fed-ucbvi certs').", rich_help_panel=NETWORK),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="No TLS; on this machine only.", rich_help_panel=NETWORK)]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to save the run in.", rich_help_panel=OUTPUT)]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=OUTPUT)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.", rich_help_panel=OUTPUT)]
