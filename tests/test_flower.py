@@ -123,14 +123,20 @@ class FakePost:
             yield Answer(name, None, str(error)) if error is not None else Answer(name, self.tasks[name].result())
 
 
-def hold_here(post: FakePost, config: dict[str, Any]) -> tuple[Outcome, dict[str, Figures]]:
-    """A run by invitation inside this process, in two minutes at most."""
+def hold_here(post: FakePost, config: dict[str, Any], stop: Path | None = None) -> tuple[Outcome, dict[str, Figures]]:
+    """A run by invitation inside this process, in two minutes at most; stopped once there is ``stop``."""
     outcomes: list[Outcome] = []
 
     async def run() -> dict[str, Figures]:
         post.loop = asyncio.get_running_loop()
         settings = RunSettings.of(config)
-        holding = hold(post, settings, "flower-1", secure=True, done=lambda outcome, _: outcomes.append(outcome))
+        holding = asyncio.ensure_future(
+            hold(post, settings, "flower-1", secure=True, done=lambda outcome, _: outcomes.append(outcome))
+        )
+        while stop is not None and not stop.exists():
+            await asyncio.sleep(0.005)
+        if stop is not None:
+            holding.cancel()
         return await asyncio.wait_for(holding, 120)
 
     figures = asyncio.run(run())
@@ -143,21 +149,24 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_a_run_by_invitation_is_the_simulation_and_can_be_gone_on_with(
+def test_a_run_by_invitation_that_is_stopped_and_begun_again_is_the_simulation(
     problem: Federation, simulated: Run, tmp_path: Path
 ) -> None:
-    saved = tmp_path / "all.npz"
+    saved, checkpoint = tmp_path / "all.npz", tmp_path / "checkpoint"
     write_federation(saved, problem)
     nodes = {number: NodeSettings(env=str(saved), state=tmp_path / f"state-{number}") for number in (30, 20, 10)}
-    config = run_config(nodes=3, checkpoint=str(tmp_path / "checkpoint"))
+    config = run_config(nodes=3, checkpoint=str(checkpoint))
+    stopped = FakePost(nodes)
+    with pytest.raises(InputError, match="the run has been stopped"):
+        hold_here(stopped, config, stop=checkpoint / "state.snapshot")
+    for task in stopped.tasks.values():
+        assert "the run has been stopped" in str(task.exception())  # no node waits for what does not come
     outcome, figures = hold_here(FakePost(nodes), config)
     assert_simulated(outcome.run, simulated)
     shares = [(own.name, own.first_agent, own.agents) for _, own in sorted(figures.items())]
     assert shares == [("node-10", 0, 1), ("node-20", 1, 1), ("node-30", 2, 2)]
     assert {own.run for own in figures.values()} == {"flower-1"}
     assert (tmp_path / "state-20" / "flower-1").is_dir()
-    again, _ = hold_here(FakePost(nodes), config)  # the run is over; the server says so once more
-    assert_simulated(again.run, simulated)
 
 
 @pytest.mark.usefixtures("_impatient")
@@ -333,7 +342,7 @@ def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nod
         assert f"{name}: agents {first} to {first + agents - 1} took part to the end" in told
     wire = json.loads(told[told.index("{\n") : told.rindex("\n}") + 2])["wire"]
     setting = Setting(5, 3, 4, 4, EPISODES, 0.2, SEED)
-    plan = Plan(make_algorithm("fed-ucbvi", {"nu": NU}), setting, run=f"flower-{number}")
+    plan = Plan(make_algorithm("fed-ucbvi", {"nu": float(NU)}), setting, run=f"flower-{number}")
     shares = zip(names, (0, SPLIT[0]), SPLIT, strict=True)
     plain = federate(plan, [Node(name, lambda M: problem, first, agents) for name, first, agents in shares])
     assert wire == vars(plain.wire)

@@ -28,6 +28,7 @@ AGAIN_SECONDS = 60.0
 """A node without a stream for so long is invited again: a restarted SuperNode has forgotten its invitation."""
 FAREWELL_SECONDS = 30.0
 """For nodes to say that they are done; the result does not wait for it."""
+STOPPED = "the run has been stopped"
 
 
 @dataclass(frozen=True)
@@ -198,13 +199,22 @@ async def _serve(service: Service, guests: Guests, done: Callable[[Outcome, Inpu
         await (running if running.done() else watching)
     except InputError as error:
         failure = error
+    except asyncio.CancelledError:
+        failure = InputError(STOPPED)
     finally:
         if not running.done():
-            for member in service.hub.seated:
-                await service.hub.exclude(member, "the run has been stopped")
+            _send_home(service.hub)
         for task in (watching, running):
             task.cancel()
         await asyncio.gather(running, watching, return_exceptions=True)
     done(service.outcome(), failure)
     if failure is not None:
         raise failure
+
+
+def _send_home(hub: Hub) -> None:
+    """Tell nodes not to come back: who wants to go on with the run invites them anew."""
+    for member in hub.seated:
+        member.status = GONE
+        if member.link is not None:
+            member.link.close(STOPPED)

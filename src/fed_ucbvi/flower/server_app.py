@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Any
+import signal
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
@@ -21,6 +22,8 @@ from fed_ucbvi.flower.settings import RunSettings
 from fed_ucbvi.results.run import FORMAT
 
 log = logging.getLogger("fed_ucbvi.federation")
+
+Figured = TypeVar("Figured")
 
 
 class GridPost:
@@ -56,6 +59,36 @@ def _answer(reply: Any) -> Answer:
     return Answer(to, Figures(**reply.content[RECORD]))
 
 
+def run_until_signalled(work: Coroutine[Any, Any, Figured]) -> Figured:
+    """Run ``work``; a signal cancels it, so that it ends in good order, and then goes on to Flower's own handler.
+
+    Flower's handler would end all tasks at once, and nodes would not hear that the run is over.
+    """
+    signals = (signal.SIGINT, signal.SIGTERM)
+    earlier = {number: signal.getsignal(number) for number in signals}
+    came: list[int] = []
+
+    async def cancellable() -> Figured:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+
+        def stop(number: int) -> None:
+            came.append(number)
+            task.cancel()
+
+        for number in signals:
+            loop.add_signal_handler(number, stop, number)
+        return await work
+
+    try:
+        return asyncio.run(cancellable())
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
 def main(grid: Any, context: Any) -> None:
     """Hold the run that the run configuration describes."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
@@ -80,7 +113,8 @@ def main(grid: Any, context: Any) -> None:
             failure=failure,
         )
 
-    figures = asyncio.run(hold(GridPost(grid), settings, f"flower-{context.run_id}", secure=secure, done=done))
+    run = f"flower-{context.run_id}"
+    figures = run_until_signalled(hold(GridPost(grid), settings, run, secure=secure, done=done))
     for name, own in sorted(figures.items()):
         last = own.first_agent + own.agents - 1
         log.info("%s: agents %d to %d took part to the end, %d rounds", name, own.first_agent, last, own.rounds)
