@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
-from fed_ucbvi.deployment.links import Link, LinkLostError, WireCount
+from fed_ucbvi.deployment.links import BROKEN, Link, LinkLostError, WireCount
 from fed_ucbvi.deployment.members import GONE, Member
 from fed_ucbvi.deployment.messages import PROTOCOL, Hello, Ready, Refusal, encode
 from fed_ucbvi.deployment.names import certified_names, check_name
@@ -19,6 +20,8 @@ log = logging.getLogger("fed_ucbvi.federation")
 
 HANDSHAKE_SECONDS = 120.0
 """From hello to ready; a node may have to build a large problem and compile in between."""
+FAREWELL_SECONDS = 5.0
+"""For telling a node why its stream ends."""
 MOST_UNKNOWN = 64
 """Streams that may be in the handshake at one time."""
 
@@ -138,10 +141,10 @@ class Hub:
             await self._tell()
             await link.closed.wait()
             if link.farewell:
-                await context.write(encode(Refusal(link.farewell, retry=member.status != GONE)))
+                await _dismiss(context, link.farewell, retry=member.status != GONE)
         except TurnedAwayError as refused:
             log.warning("%s: turned away: %s", peer, refused)
-            await context.write(encode(Refusal(str(refused), refused.retry)))
+            await _dismiss(context, str(refused), retry=refused.retry)
         except LinkLostError as lost:
             log.warning("%s: %s", peer, lost)
         except asyncio.CancelledError:  # the node has gone, or the server is closing down
@@ -240,6 +243,13 @@ class Hub:
             )
         self.members[member.name] = member
         return member
+
+
+async def _dismiss(context: Any, reason: str, *, retry: bool) -> None:
+    """Tell a node why its stream ends, if it still listens."""
+    with suppress(TimeoutError, *BROKEN):
+        async with asyncio.timeout(FAREWELL_SECONDS):
+            await context.write(encode(Refusal(reason, retry)))
 
 
 def _agents(member: Member) -> str:

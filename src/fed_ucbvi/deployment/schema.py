@@ -31,7 +31,7 @@ def _classes() -> dict[str, Any]:
     files = descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTOR.read_bytes())
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
-        pool.Add(file)
+        pool.AddSerializedFile(file.SerializeToString())
     names = [kind.name for file in files.file for kind in file.message_type]
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in names}
 

@@ -38,7 +38,7 @@ class Outcome:
 
 
 class Service:
-    """A server that listens.
+    """A server that listens; to be made inside a running event loop.
 
     Args:
         plan: the run.

@@ -280,6 +280,8 @@ class Run:
             sizes = (run.about.horizon, run.about.states)
             if run.policy.shape != sizes or run.V.shape != (sizes[0] + 1, sizes[1]):
                 raise InputError(f"{folder} is damaged: its policy and values are not those of {sizes[1]} states.")
+            if math.isnan(run.value) != math.isnan(run.about.optimal_value):
+                raise InputError(f"{folder} is damaged: of value and optimal value one is known and the other not.")
             if run.policy.min() < 0 or run.policy.max() >= run.about.actions:
                 raise InputError(f"{folder} is damaged: its policy takes actions that do not exist.")
         return run
