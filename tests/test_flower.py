@@ -137,7 +137,10 @@ def hold_here(post: FakePost, config: dict[str, Any], stop: Path | None = None) 
             await asyncio.sleep(0.005)
         if stop is not None:
             holding.cancel()
-        return await asyncio.wait_for(holding, 120)
+        try:
+            return await asyncio.wait_for(holding, 120)
+        finally:
+            await asyncio.wait([asyncio.wrap_future(task) for task in post.tasks.values()], timeout=60)
 
     figures = asyncio.run(run())
     return outcomes[0], figures
