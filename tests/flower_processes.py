@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,12 +26,19 @@ SETTINGS = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 CONNECTION = "here"
+PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
+
+
+def _end_with_the_tests() -> None:
+    """In a new process: ask the kernel to end it with its parent, should the tests be killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Flower:
@@ -69,6 +78,7 @@ class Flower:
                 cwd=self._home(name),
                 env=self._environment(name, extra),
                 start_new_session=True,
+                preexec_fn=_end_with_the_tests,
             )
 
     def log(self, name: str) -> str:
