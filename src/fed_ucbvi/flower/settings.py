@@ -28,7 +28,7 @@ def _words(value: object) -> object:
 
 
 def _numbers(value: object) -> object:
-    return tuple(part for part in value.replace(",", " ").split()) if isinstance(value, str) else value
+    return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
 
 OrNone = Annotated[Chosen | None, BeforeValidator(_or_none)]
