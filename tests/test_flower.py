@@ -328,9 +328,8 @@ def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nod
 ) -> None:
     """Real SuperLink and SuperNodes, with TLS and node keys.
 
-    The server is told sizes alone, each node's problem exists in its own file alone, and what crossed the line is
-    byte for byte what crosses it without Flower, of which the tests of the wire show that it holds no trajectory, no
-    transition count and no part of a problem.
+    The server is told sizes alone, each node's problem exists in a file of that node alone, and exactly as many
+    messages and bytes crossed the line as cross it without Flower; tests/test_network_wire.py looks into those.
     """
     out = tmp_path / "out"
     with two_supernodes(flower_venv, tmp_path, problem) as (processes, node_ids):
