@@ -21,8 +21,6 @@ from fed_ucbvi.command_line.shared_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fed_ucbvi.deployment.live import LiveSource
     from fed_ucbvi.deployment.problems import Source
 
@@ -113,6 +111,7 @@ def join(
 
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json
+    from fed_ucbvi.command_line.parameters import build_source
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.deployment.joining import take_part
     from fed_ucbvi.deployment.node import Node
@@ -130,7 +129,7 @@ def join(
     elif (live_kwargs, reward_range, horizon) != (None, None, None):
         raise InputError("--live-kwargs, --reward-range and --horizon are for real environments (--live).")
     else:
-        source = _simulated_source(env or "gridworld", first_agent + agents, eps_p, env_seed, env_option or ())
+        source = build_source(env or "gridworld", first_agent + agents, eps_p, env_seed, env_option or ())
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     node = Node(name, source, first_agent, agents, state, trajectories=send_trajectories)
     papers = None if certs is None else Papers.of(certs, name)
@@ -146,19 +145,6 @@ def join(
         print_json(summary)
     else:
         typer.echo(f"{name}: took part in run {node.run} to its end, {node.rounds:,} rounds")
-
-
-def _simulated_source(env: str, agents: int, eps_p: float, seed: int, options: Sequence[str]) -> Source:
-    """A problem by name, file or function; what can be wrong with a name is told at once."""
-    from fed_ucbvi.command_line.parameters import build_environment
-    from fed_ucbvi.deployment.problems import from_file, from_function
-
-    if ":" in env:
-        return from_function(env)
-    if env.endswith(".npz"):
-        return from_file(Path(env))
-    build_environment(env, agents, eps_p, seed, options)
-    return lambda M: build_environment(env, M, eps_p, seed, options)
 
 
 def _live_source(live: str, kwargs: str | None, reward_range: str | None, horizon: int | None) -> LiveSource:

@@ -8,6 +8,7 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,6 +16,9 @@ import typer
 from fed_ucbvi.errors import InputError
 
 if TYPE_CHECKING:
+    from fed_ucbvi.algorithms.base import Algorithm
+    from fed_ucbvi.deployment.plan import Plan
+    from fed_ucbvi.deployment.problems import Source
     from fed_ucbvi.problem.federation import Federation
 
 TRUE = ("true", "yes", "on", "1")
@@ -95,6 +99,53 @@ def build_environment(name: str, agents: int, eps_p: float, seed: int, texts: It
         raise
     except (ValueError, OverflowError) as error:
         raise InputError(f"{name}: {error}.") from error
+
+
+def build_source(env: str, agents: int, eps_p: float, seed: int, texts: Iterable[str]) -> Source:
+    """The problem of a node: an environment by name, a saved federation (.npz) or ``module:function``.
+
+    What can be wrong with a named environment of ``agents`` agents is told at once.
+    """
+    from fed_ucbvi.deployment.problems import from_file, from_function
+
+    if ":" in env:
+        return from_function(env)
+    if env.endswith(".npz"):
+        return from_file(Path(env))
+    options = tuple(texts)
+    build_environment(env, agents, eps_p, seed, options)
+    return lambda M: build_environment(env, M, eps_p, seed, options)
+
+
+def build_plan(
+    algorithm: Algorithm[Any, Any],
+    env: str | None,
+    sizes: str | None,
+    agents: int,
+    episodes: int,
+    eps_p: float,
+    env_seed: int,
+    env_option: Iterable[str],
+    seed: int,
+    rest: dict[str, Any],
+) -> Plan:
+    """A run over the network, from an environment's name or from sizes alone."""
+    from fed_ucbvi.algorithms.base import Setting
+    from fed_ucbvi.deployment.plan import Plan, plan_for
+    from fed_ucbvi.problem.federation import check_eps_p
+
+    if (env is None) == (sizes is None):
+        raise InputError("say either --env NAME (the server scores) or --sizes S,A,H (it knows nothing else).")
+    if env is not None:
+        federation = build_environment(env, agents, eps_p, env_seed, env_option)
+        return plan_for(algorithm, federation, episodes, seed=seed, **rest)
+    try:
+        S, A, H = (int(part) for part in str(sizes).split(","))
+        if min(S, A, H) < 1:
+            raise ValueError
+    except ValueError:
+        raise InputError(f"--sizes takes three whole numbers above 0 as S,A,H, got '{sizes}'.") from None
+    return Plan(algorithm, Setting(S, A, H, agents, episodes, check_eps_p(eps_p), seed), **rest)
 
 
 def algorithm_options(name: str, flags: Mapping[str, str | bool | None], texts: Iterable[str]) -> dict[str, object]:

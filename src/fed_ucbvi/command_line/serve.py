@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,10 +26,6 @@ from fed_ucbvi.command_line.shared_options import (
     Quiet,
     Seed,
 )
-
-if TYPE_CHECKING:
-    from fed_ucbvi.algorithms.base import Algorithm
-    from fed_ucbvi.deployment.plan import Plan
 
 
 def serve(
@@ -121,7 +117,7 @@ def serve(
     from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_out, warn
-    from fed_ucbvi.command_line.parameters import algorithm_options
+    from fed_ucbvi.command_line.parameters import algorithm_options, build_plan
     from fed_ucbvi.deployment.certificates import revoked_names
     from fed_ucbvi.deployment.ledger import Ledger
     from fed_ucbvi.deployment.names import check_name
@@ -142,7 +138,7 @@ def serve(
     chosen = make_algorithm(algorithm, algorithm_options(algorithm, {}, option or ()))
     names = None if nodes is None else tuple(check_name(part.strip()) for part in nodes.split(","))
     rest = {"names": names, "rules": rules, "collection": collection}
-    plan = _plan(chosen, env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed, rest)
+    plan = build_plan(chosen, env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed, rest)
     for text in chosen.cautions(plan.setting):
         warn(text)
     ledger = None if checkpoint is None else Ledger(checkpoint)
@@ -186,36 +182,3 @@ def serve(
             checkpoint=checkpoint,
             failure=failure,
         )
-
-
-def _plan(
-    algorithm: Algorithm[Any, Any],
-    env: str | None,
-    sizes: str | None,
-    agents: int,
-    episodes: int,
-    eps_p: float,
-    env_seed: int,
-    env_option: tuple[str, ...] | list[str],
-    seed: int,
-    rest: dict[str, Any],
-) -> Plan:
-    """The run, from an environment's name or from sizes alone."""
-    from fed_ucbvi.algorithms.base import Setting
-    from fed_ucbvi.command_line.parameters import build_environment
-    from fed_ucbvi.deployment.plan import Plan, plan_for
-    from fed_ucbvi.errors import InputError
-    from fed_ucbvi.problem.federation import check_eps_p
-
-    if (env is None) == (sizes is None):
-        raise InputError("say either --env NAME (the server scores) or --sizes S,A,H (it knows nothing else).")
-    if env is not None:
-        federation = build_environment(env, agents, eps_p, env_seed, env_option)
-        return plan_for(algorithm, federation, episodes, seed=seed, **rest)
-    try:
-        S, A, H = (int(part) for part in str(sizes).split(","))
-        if min(S, A, H) < 1:
-            raise ValueError
-    except ValueError:
-        raise InputError(f"--sizes takes three whole numbers above 0 as S,A,H, got '{sizes}'.") from None
-    return Plan(algorithm, Setting(S, A, H, agents, episodes, check_eps_p(eps_p), seed), **rest)

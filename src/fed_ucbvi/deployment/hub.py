@@ -24,6 +24,7 @@ HELLO_SECONDS, HANDSHAKE_SECONDS = 10.0, 120.0
 """Until the hello, and until the ready; a node may have to build a large problem and compile in between."""
 FAREWELL_SECONDS = 5.0
 """For telling a node why its stream ends."""
+FAREWELL_TRIES, FAREWELL_PAUSE = 5, 0.05
 MOST_UNKNOWN, MOST_OF_A_NAME = 64, 8
 """Streams that may be in the handshake at one time: in all, and with certificates of one name."""
 
@@ -269,10 +270,17 @@ class Hub:
 
 
 async def _dismiss(context: Any, reason: str, *, retry: bool) -> None:
-    """Tell a node why its stream ends, if it still listens."""
-    with suppress(TimeoutError, *BROKEN):
+    """Tell a node why its stream ends, if it still listens.
+
+    A message that was just being sent when its sender was cancelled is in the way for a moment; hence several tries.
+    """
+    with suppress(TimeoutError):
         async with asyncio.timeout(FAREWELL_SECONDS):
-            await context.write(encode(Refusal(reason, retry)))
+            for _ in range(FAREWELL_TRIES):
+                with suppress(*BROKEN):
+                    await context.write(encode(Refusal(reason, retry)))
+                    return
+                await asyncio.sleep(FAREWELL_PAUSE)
 
 
 def _agents(member: Member) -> str:

@@ -1,0 +1,41 @@
+"""A node that has been invited: join the run with its own environment and take part until it is over."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from fed_ucbvi.deployment.joining import take_part
+from fed_ucbvi.deployment.node import Node
+from fed_ucbvi.flower.invitation import Invitation
+from fed_ucbvi.flower.settings import NodeSettings
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All that a node says through Flower when it is done."""
+
+    run: str
+    name: str
+    first_agent: int
+    agents: int
+    rounds: int
+
+
+async def accept(invitation: Invitation, settings: NodeSettings) -> Figures:
+    """Take part in the run of an invitation until it is over."""
+    first, agents = settings.share(invitation.first_agent, invitation.agents)
+    state = None if settings.state is None else settings.state / invitation.run
+    node = Node(
+        invitation.name,
+        settings.source(first + agents),
+        first,
+        agents,
+        state,
+        trajectories=settings.send_trajectories,
+    )
+    with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:
+        papers = invitation.write_papers(Path(folder))
+        await take_part(node, invitation.address, papers, patience=invitation.patience)
+    return Figures(node.run, node.name, first, agents, node.rounds)

@@ -1,0 +1,220 @@
+"""The server of a run whose nodes come by invitation: gather, invite, serve, invite again those that were lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from fed_ucbvi.deployment.hub import Hub
+from fed_ucbvi.deployment.ledger import Ledger
+from fed_ucbvi.deployment.members import GONE
+from fed_ucbvi.deployment.serving import Outcome, Service
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.flower.accepting import Figures
+from fed_ucbvi.flower.invitation import Invitation, make_papers, node_name, write_invitations
+from fed_ucbvi.flower.settings import RunSettings
+
+log = logging.getLogger("fed_ucbvi.federation")
+
+LOOK_SECONDS = 1.0
+"""Between looks at who is there and who has answered."""
+AGAIN_SECONDS = 60.0
+"""A node without a stream for so long is invited again: a restarted SuperNode has forgotten its invitation."""
+FAREWELL_SECONDS = 30.0
+"""For nodes to say that they are done; the result does not wait for it."""
+STOPPED = "the run has been stopped"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A node's answer to an invitation: figures when the run is over, or why it could not take part."""
+
+    message: str
+    figures: Figures | None
+    error: str = ""
+
+
+class Post(Protocol):
+    """What carries invitations; calls may block."""
+
+    def online(self) -> Iterable[int]:
+        """Nodes that are there now."""
+
+    def invite(self, node_id: int, invitation: Invitation) -> str:
+        """Send an invitation; gives the message's name."""
+
+    def answers(self, messages: Sequence[str]) -> Iterable[Answer]:
+        """Answers to these messages that have come since the last call."""
+
+
+class Guests:
+    """Who has been invited, who is here, who has answered."""
+
+    def __init__(
+        self,
+        post: Post,
+        hub: Hub,
+        invitations: dict[int, Invitation],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._post, self._hub, self._invitations, self._clock = post, hub, invitations, clock
+        self._sent: dict[str, int] = {}
+        self._seen: dict[int, float] = {}
+        self.figures: dict[str, Figures] = {}
+
+    async def invite(self, node_id: int) -> None:
+        """Send a node its invitation."""
+        message = await asyncio.to_thread(self._post.invite, node_id, self._invitations[node_id])
+        self._sent[message] = node_id
+        self._seen[node_id] = self._clock()
+
+    async def invite_all(self) -> None:
+        """Send every node its invitation."""
+        for node_id in self._invitations:
+            await self.invite(node_id)
+
+    async def watch(self) -> None:
+        """Look after the guests while the run lasts; raises if one cannot come.
+
+        Before it has joined, a node that cannot come ends the run, which would wait for it. Later the rules for nodes
+        that are away say what happens.
+        """
+        while True:
+            for node_id, error in (await self.take_answers()).items():
+                if node_name(node_id) not in self._hub.members:
+                    raise InputError(f"{node_name(node_id)} cannot take part: {error}.")
+                log.warning("%s: has stopped: %s", node_name(node_id), error)
+            await self.invite_lost()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def take_answers(self) -> dict[int, str]:
+        """Take in what nodes have said; gives the complaints."""
+        complaints = {}
+        for answer in await asyncio.to_thread(self._post.answers, tuple(self._sent)):
+            node_id = self._sent.pop(answer.message)
+            if answer.figures is None:
+                complaints[node_id] = answer.error.rstrip(".")
+            else:
+                self.figures[node_name(node_id)] = answer.figures
+        return complaints
+
+    async def invite_lost(self) -> None:
+        """Invite again nodes that have had no stream for long and are there."""
+        lost = [node_id for node_id in self._invitations if self._is_lost(node_id)]
+        if lost:
+            online = set(await asyncio.to_thread(self._post.online))
+            for node_id in lost:
+                if node_id in online:
+                    log.warning("%s: invited again", node_name(node_id))
+                    await self.invite(node_id)
+
+    def _is_lost(self, node_id: int) -> bool:
+        member = self._hub.members.get(node_name(node_id))
+        if member is not None and (member.link is not None or member.status == GONE):
+            self._seen[node_id] = self._clock()
+        return self._clock() - self._seen[node_id] > AGAIN_SECONDS
+
+    async def see_off(self, seconds: float) -> None:
+        """Wait for nodes to say that they are done."""
+        end = self._clock() + seconds
+        while len(self.figures) < len(self._invitations) and self._clock() < end:
+            await self.take_answers()
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+async def gather(post: Post, settings: RunSettings) -> tuple[int, ...]:
+    """Wait for the SuperNodes to be there; gives them in the order of their agents."""
+    wanted = settings.wanted()
+    end = time.monotonic() + settings.rules().gathering
+    while True:
+        online = sorted(await asyncio.to_thread(post.online))
+        found = tuple(node_id for node_id in wanted or online if node_id in online)
+        if len(found) == settings.nodes:
+            return found
+        if len(found) > settings.nodes:
+            raise InputError(
+                f"{len(found)} SuperNodes are there for a run of {settings.nodes}; say by node-ids which are meant: "
+                f"{', '.join(map(str, found))}."
+            )
+        if time.monotonic() > end:
+            missing = f"; missing: {', '.join(map(str, sorted(set(wanted) - set(found))))}" if wanted else ""
+            raise InputError(
+                f"{len(found)} of {settings.nodes} SuperNodes came within {settings.gathering:g} s{missing}."
+            )
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def hold(
+    post: Post, settings: RunSettings, run: str, *, secure: bool, done: Callable[[Outcome, InputError | None], None]
+) -> dict[str, Figures]:
+    """Hold a run from the first look for nodes to their last words.
+
+    Args:
+        post: what carries invitations.
+        settings: the run's configuration.
+        run: its name, unless the checkpoint has one.
+        secure: whether invitations travel under TLS between parties that know each other.
+        done: takes the outcome as soon as it is there, and what stopped the run if it is not complete.
+
+    Returns:
+        What nodes said when they were done, by name.
+
+    Raises:
+        InputError: if the run cannot begin, or was stopped.
+    """
+    meeting_point = settings.meeting_point(secure=secure)
+    settings.plan()  # what is wrong with it is told before anybody is called
+    node_ids = await gather(post, settings)
+    names = tuple(node_name(node_id) for node_id in node_ids)
+    host, _, port = meeting_point.rpartition(":")
+    plan = replace(settings.plan(names), run=run)
+    ledger = None if settings.checkpoint is None else Ledger(settings.checkpoint)
+    plan = plan if ledger is None else ledger.adopt(plan)
+    with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as name:
+        folder = Path(name)
+        service = Service(plan, settings.listen, make_papers(folder, host.strip("[]"), names), ledger=ledger)
+        address = f"{host}:{int(port) or service.port}"
+        log.info("run %s: listening on port %d, nodes come to %s", plan.run, service.port, address)
+        invitations = write_invitations(folder, plan.run, address, node_ids, settings.agents, settings.patience)
+    guests = Guests(post, service.hub, invitations)
+    await guests.invite_all()
+    await _serve(service, guests, done)
+    await guests.see_off(FAREWELL_SECONDS)
+    return guests.figures
+
+
+async def _serve(service: Service, guests: Guests, done: Callable[[Outcome, InputError | None], None]) -> None:
+    """Run to the end, or until a guest cannot come or the run is stopped; nodes are sent home then."""
+    running = asyncio.ensure_future(service.run())
+    watching = asyncio.ensure_future(guests.watch())
+    failure: InputError | None = None
+    try:
+        await asyncio.wait((running, watching), return_when=asyncio.FIRST_COMPLETED)
+        await (running if running.done() else watching)
+    except InputError as error:
+        failure = error
+    except asyncio.CancelledError:
+        failure = InputError(STOPPED)
+    finally:
+        if not running.done():
+            _send_home(service.hub)
+        for task in (watching, running):
+            task.cancel()
+        await asyncio.gather(running, watching, return_exceptions=True)
+    done(service.outcome(), failure)
+    if failure is not None:
+        raise failure
+
+
+def _send_home(hub: Hub) -> None:
+    """Tell nodes not to come back: who wants to go on with the run invites them anew."""
+    for member in hub.seated:
+        member.status = GONE
+        if member.link is not None:
+            member.link.close(STOPPED)

@@ -1,0 +1,124 @@
+"""The ServerApp: ``serverapp = "fed_ucbvi.flower.server_app:app"`` in an app's ``pyproject.toml``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from fed_ucbvi.command_line.federation_output import finish_federation
+from fed_ucbvi.command_line.outputs import check_apart, check_out
+from fed_ucbvi.deployment.serving import Outcome
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.flower.accepting import Figures
+from fed_ucbvi.flower.hosting import Answer, hold
+from fed_ucbvi.flower.invitation import DAYS, RECORD, Invitation
+from fed_ucbvi.flower.settings import RunSettings
+from fed_ucbvi.results.run import FORMAT
+
+log = logging.getLogger("fed_ucbvi.federation")
+
+Figured = TypeVar("Figured")
+
+
+class GridPost:
+    """Invitations by way of Flower's grid."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def online(self) -> Iterable[int]:
+        """SuperNodes that are there now."""
+        return [int(node_id) for node_id in self._grid.get_node_ids()]
+
+    def invite(self, node_id: int, invitation: Invitation) -> str:
+        """Send an invitation; the answer may take as long as the certificates are good."""
+        content = RecordDict({RECORD: ConfigRecord(invitation.record())})
+        message = Message(content, node_id, MessageType.TRAIN, ttl=DAYS * 24 * 3600)
+        (sent,) = self._grid.push_messages([message])
+        if sent is None:
+            raise InputError(f"the SuperLink did not take the invitation for SuperNode {node_id}.")
+        return str(sent)
+
+    def answers(self, messages: Sequence[str]) -> Iterable[Answer]:
+        """Answers that have come since the last call."""
+        if not messages:
+            return []
+        return [_answer(reply) for reply in self._grid.pull_messages(messages)]
+
+
+def _answer(reply: Any) -> Answer:
+    to = reply.metadata.reply_to_message_id
+    if reply.has_error():
+        return Answer(to, None, str(reply.error.reason))
+    return Answer(to, Figures(**reply.content[RECORD]))
+
+
+def run_until_signalled(work: Coroutine[Any, Any, Figured]) -> Figured:
+    """Run ``work``; a signal cancels it, so that it ends in good order, and then goes on to Flower's own handler.
+
+    Flower's handler would end all tasks at once, and nodes would not hear that the run is over.
+    """
+    signals = (signal.SIGINT, signal.SIGTERM)
+    earlier = {number: signal.getsignal(number) for number in signals}
+    came: list[int] = []
+
+    async def cancellable() -> Figured:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+
+        def stop(number: int) -> None:
+            came.append(number)
+            task.cancel()
+
+        for number in signals:
+            loop.add_signal_handler(number, stop, number)
+        return await work
+
+    try:
+        return asyncio.run(cancellable())
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+def main(grid: Any, context: Any) -> None:
+    """Hold the run that the run configuration describes."""
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    log.setLevel(logging.INFO)
+    settings = RunSettings.of(context.run_config)
+    if settings.out is not None:
+        check_out(settings.out, overwrite=settings.overwrite, kind=FORMAT)
+        if settings.checkpoint is not None:
+            check_apart(settings.out, settings.checkpoint)
+    secure = getattr(grid, "_insecure", True) is False  # one setting of the SuperLink covers all its connections
+    if not secure:
+        log.warning("this SuperLink runs without TLS; nodes' keys are handed out in the open, on this machine only")
+
+    def done(outcome: Outcome, failure: InputError | None) -> None:
+        finish_federation(
+            outcome,
+            out=settings.out,
+            overwrite=settings.overwrite,
+            as_json=True,
+            quiet=False,
+            checkpoint=settings.checkpoint,
+            failure=failure,
+        )
+
+    run = f"flower-{context.run_id}"
+    figures = run_until_signalled(hold(GridPost(grid), settings, run, secure=secure, done=done))
+    for name, own in sorted(figures.items()):
+        last = own.first_agent + own.agents - 1
+        log.info("%s: agents %d to %d took part to the end, %d rounds", name, own.first_agent, last, own.rounds)
+
+
+app = ServerApp()
+app.main()(main)
