@@ -30,6 +30,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between attempts to connect: doubled every time, with some chance in it."""
 WELCOME_SECONDS = 60.0
 """How long a server may take to answer a hello; after that it speaks when it has something to say."""
+FAREWELL_SECONDS = 2.0
+"""How long a node waits for the server to hear why it ends the stream."""
 DISK_PAUSE = 1.0
 """Seconds before a node whose disk is full comes back."""
 
@@ -149,7 +151,9 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
 
 
 async def _complain(stream: Any, reason: str) -> None:
-    """Tell the server what is wrong, if it still listens."""
-    with suppress(*BROKEN):
-        await stream.write(encode(Fault(reason)))
-        await stream.done_writing()
+    """Tell the server what is wrong, if it still listens, and give it time to hear."""
+    with suppress(*BROKEN, TimeoutError):
+        async with asyncio.timeout(FAREWELL_SECONDS):
+            await stream.write(encode(Fault(reason)))
+            await stream.done_writing()
+            await stream.code()
