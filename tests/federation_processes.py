@@ -159,7 +159,7 @@ class Processes:
                 raise AssertionError(f"the server ended ({server.returncode}) before {what}")
             if time.monotonic() > end:
                 raise AssertionError(f"waited in vain for {what}")
-            time.sleep(0.002)
+            time.sleep(0.01)
 
     def reach(self, number: int) -> None:
         """Wait until that round is on record."""

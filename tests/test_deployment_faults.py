@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import time
 from pathlib import Path
@@ -32,7 +33,7 @@ def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: 
     chance = random.Random(20)
     certs = tmp_path / "certs"
     make_certificates(certs, server=SERVER, nodes=NODES)
-    victims = [("node-0",), (SERVER,), ("node-1",), (SERVER, "node-1"), NODES, (SERVER, *NODES)]
+    victims = [("node-0",), (SERVER,), (SERVER, "node-1"), NODES, (SERVER, *NODES)]
     chance.shuffle(victims)
     with Processes(tmp_path, certs=certs) as processes:
         processes.start(SERVER, *NODES)
@@ -46,18 +47,9 @@ def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: 
         assert_undisturbed(processes.finish(), processes)
 
 
-def test_a_frozen_node_is_given_up_at_its_deadline_and_changes_nothing_when_it_thaws(tmp_path: Path) -> None:
-    with Processes(tmp_path, "--deadline", "1.5") as processes:
-        processes.start(SERVER, *NODES)
-        for moment, name in ((20, "node-1"), (40, "node-0")):
-            processes.reach(moment)
-            processes.signal(name, signal.SIGSTOP)
-            processes.hear(SERVER, f"{name}: stream given up: no answer within 1.5 s")
-            processes.signal(name, signal.SIGCONT)
-        assert_undisturbed(processes.finish(), processes)
-
-
-def test_a_line_that_breaks_crawls_and_stalls_half_open_changes_nothing(tmp_path: Path) -> None:
+def test_frozen_nodes_and_lines_that_break_crawl_or_stall_change_nothing(tmp_path: Path) -> None:
+    """Frozen and stalled ones are given up at the deadline, and are welcome when they thaw."""
+    given_up = "stream given up: no answer within 2 s"
     with Processes(tmp_path, "--deadline", "2") as processes:
         processes.start(SERVER)
         with Line(processes.port) as line:
@@ -68,40 +60,36 @@ def test_a_line_that_breaks_crawls_and_stalls_half_open_changes_nothing(tmp_path
                 line.cut()
             processes.reach(30)
             line.delay = 0.005
-            processes.reach(50)
+            processes.reach(40)
             line.stall()
-            processes.hear(SERVER, "node-1: stream given up: no answer within 2 s")
+            processes.hear(SERVER, f"node-1: {given_up}")
             line.delay = 0.0
             line.restore()
+            processes.reach(60)
+            processes.signal("node-0", signal.SIGSTOP)
+            processes.hear(SERVER, f"node-0: {given_up}")
+            processes.signal("node-0", signal.SIGCONT)
             assert_undisturbed(processes.finish(), processes)
 
 
 def test_a_full_disk_on_either_side_is_waited_for_and_loses_nothing(tmp_path: Path) -> None:
-    with Processes(tmp_path) as processes:
+    """If it stays full, the server stops, and goes on from its checkpoint another time."""
+    with Processes(tmp_path, "--patience", "5") as processes:
         processes.start(SERVER, *NODES)
         processes.reach(20)
         processes.limit_files(SERVER, 100)
-        processes.hear(SERVER, "round [0-9]+ cannot be kept")
+        processes.hear(SERVER, "round [0-9]+ cannot be kept: .*; trying again")
         held = processes.round()
-        processes.hear(SERVER, "(?s)cannot be kept.*cannot be kept")
-        assert processes.round() == held
         processes.limit_files(SERVER, -1)
         processes.reach(held + 10)
         processes.limit_files("node-1", 100)
         processes.hear(SERVER, "node-1: stream given up: the node cannot go on: cannot keep its state")
         processes.limit_files("node-1", -1)
-        assert_undisturbed(processes.finish(), processes)
-
-
-def test_a_server_whose_disk_stays_full_stops_and_goes_on_later(tmp_path: Path) -> None:
-    with Processes(tmp_path, "--patience", "1") as processes:
-        processes.start(SERVER, *NODES)
-        processes.reach(20)
+        processes.reach(held + 20)
         processes.limit_files(SERVER, 100)
         assert processes.parties[SERVER].end() == 2
-        assert "cannot be kept in" in processes.parties[SERVER].words()
-        held = processes.round()
-        assert held >= 20
+        assert re.search("round [0-9]+ cannot be kept in .*checkpoint", processes.parties[SERVER].words())
+        assert processes.round() >= held + 20
         assert not (tmp_path / "run").exists()
         processes.start(SERVER)
         assert_undisturbed(processes.finish(), processes)
@@ -142,13 +130,12 @@ def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: s
     assert (result.records["agent"][first:] != 0).all()
 
 
-def test_live_nodes_and_their_server_are_killed_and_still_play_t_episodes_each(tmp_path: Path) -> None:
+def test_live_nodes_play_t_episodes_each_though_one_and_the_server_are_killed(tmp_path: Path) -> None:
     with Processes(tmp_path, "--collection", "live") as processes:
         processes.start(SERVER, *NODES)
-        for moment, dying in ((10, ("node-1",)), (20, (SERVER, "node-0"))):
-            processes.reach(moment)
-            processes.kill(*dying)
-            processes.start(*dying)
+        processes.reach(20)
+        processes.kill(SERVER, "node-0")
+        processes.start(SERVER, "node-0")
         result, summary = processes.finish()
     assert result.complete
     assert summary["events"] == []
