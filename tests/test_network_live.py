@@ -112,8 +112,8 @@ def test_one_node_with_all_agents_learns_what_they_learn_without_a_network(name:
 def test_two_nodes_learn_frozen_lake() -> None:
     """The value of the learnt policy, in the table that nobody saw, is near the optimum, the uniform policy's is not.
 
-    The run depends on timing, hence the margin: 20 runs with this seed all reached the optimum, 20 with others 0.85 to
-    1 of it; in 21 to 34 of their rounds the nodes played different numbers of episodes.
+    The run depends on timing, hence the margin: 20 runs with this seed all reached the optimum, 20 with others 0.85
+    to 1 of it; in 21 to 34 of their rounds the nodes played different numbers of episodes.
     """
     slip, T = {"success_rate": 0.8}, 150
     nodes = make_nodes(LiveSource.of(LAKE, slip, reward_range=(0, 1), horizon=8), [2, 2])
