@@ -11,7 +11,7 @@ reproduce: $(READY)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -140,7 +140,7 @@ def hold_here(post: FakePost, config: dict[str, Any], stop: Path | None = None) 
         try:
             return await asyncio.wait_for(holding, 120)
         finally:
-            await asyncio.wait([asyncio.wrap_future(task) for task in post.tasks.values()], timeout=60)
+            await asyncio.to_thread(futures.wait, list(post.tasks.values()), 60)
 
     figures = asyncio.run(run())
     return outcomes[0], figures
@@ -304,7 +304,7 @@ def two_supernodes(venv: Path, folder: Path, problem: Federation) -> Iterator[tu
     names = [f"node-{number}" for number in range(2)]
     with flower(venv, folder) as processes:
         processes.start_superlink()
-        with ThreadPoolExecutor() as pool:
+        with futures.ThreadPoolExecutor() as pool:
             node_ids = list(pool.map(processes.register, names))
         files = save_shares(problem, folder)
         private = folder / "private"

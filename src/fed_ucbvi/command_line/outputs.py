@@ -124,11 +124,11 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
 
 def _own_units(run: Run) -> list[str]:
     """The same figures in the environment's own units, if those are others."""
-    if run.original_units["average_reward"] == run.average_reward:
+    figures = {name: figure for name, figure in run.original_units.items() if not math.isnan(figure)}
+    if not figures or figures.get("average_reward") == run.average_reward:
         return []
-    figures = run.original_units.items()
     names = {"value": "value", "optimal_value": "optimum", "average_reward": "paid per episode"}
-    return [", ".join(f"{names[name]} {figure:,.4g}" for name, figure in figures if not math.isnan(figure))]
+    return [", ".join(f"{names[name]} {figure:,.4g}" for name, figure in figures.items())]
 
 
 def finish(

@@ -25,6 +25,8 @@ HELLO_SECONDS, HANDSHAKE_SECONDS = 10.0, 120.0
 FAREWELL_SECONDS = 5.0
 """For telling a node why its stream ends."""
 FAREWELL_TRIES, FAREWELL_PAUSE = 5, 0.05
+LISTENING_SECONDS = 1.0
+"""The stream stays open so long after that: a node that was just writing would find it broken and read no more."""
 MOST_UNKNOWN, MOST_OF_A_NAME = 64, 8
 """Streams that may be in the handshake at one time: in all, and with certificates of one name."""
 
@@ -143,6 +145,7 @@ class Hub:
             await link.closed.wait()
             if link.farewell:
                 await _dismiss(context, link.farewell, retry=member.status != GONE)
+                await asyncio.sleep(LISTENING_SECONDS)  # ends when the node leaves
         except TurnedAwayError as refused:
             log.warning("%s: turned away: %s", peer, refused)
             await _dismiss(context, str(refused), retry=refused.retry)
