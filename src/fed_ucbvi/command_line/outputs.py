@@ -16,6 +16,7 @@ import typer
 
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import check_free
+from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
@@ -125,7 +126,7 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
 def _own_units(run: Run) -> list[str]:
     """The same figures in the environment's own units, if those are others."""
     figures = {name: figure for name, figure in run.original_units.items() if not math.isnan(figure)}
-    if not figures or figures.get("average_reward") == run.average_reward:
+    if not figures or Units.of(run.about.environment) == Units():
         return []
     names = {"value": "value", "optimal_value": "optimum", "average_reward": "paid per episode"}
     return [", ".join(f"{names[name]} {figure:,.4g}" for name, figure in figures.items())]
