@@ -9,14 +9,33 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 
+from fed_ucbvi import FedUCBVI, Run, run, synthetic
 from fed_ucbvi.deployment.messages import PROTOCOL, Down, Hello, Refusal, Up, Welcome, decode_down, encode
 from fed_ucbvi.deployment.node import Node
+from fed_ucbvi.deployment.plan import Plan, Rules, plan_for
 from fed_ucbvi.deployment.transport import Papers, open_channel, open_stream
 
 INCARNATION = b"enemy and friend"
 NO_REASON = "ended without a word"
 Turn = Callable[[Up], Iterable[bytes]]
 """What is sent instead of an answer."""
+
+WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
+ALGORITHM = FedUCBVI(synchronisation="local")
+T, SEED = 120, 4
+SPLIT = [1, 2]
+SECONDS = 100
+"""What a story may take at most."""
+
+
+def plan(**rules: Any) -> Plan:
+    """The task, with a patience that no test outlives unless it says so."""
+    return plan_for(ALGORITHM, WORLD, T, seed=SEED, run="the-run", rules=Rules(**{"patience": 30.0, **rules}))
+
+
+def simulated() -> Run:
+    """What it gives."""
+    return run(ALGORITHM, WORLD, T, seed=SEED, driver="episodes")
 
 
 class Stream:
