@@ -30,7 +30,7 @@ from fed_ucbvi.experiments.lots import (
     rounds,
     values,
 )
-from fed_ucbvi.experiments.scale import Scale
+from fed_ucbvi.experiments.scale import EPS_P, Scale
 from fed_ucbvi.experiments.traces import Pair
 from fed_ucbvi.report.content import Figure, Panel, Section, Series
 from fed_ucbvi.results.style import DARK_GREY, label_of
@@ -46,19 +46,20 @@ BYTES_LABEL = "Megabytes sent so far, both ways, all agents"
 
 
 def grids(scale: Scale) -> list[dict[str, Any]]:
-    """All eps_p for the base M; all M for all eps_p, which FedQ does in ``full`` only.
+    """All eps_p for all M, which FedQ does in ``full`` only.
 
-    Otherwise M varies at eps_p = 0 for both, and at the largest for FedQ-Bernstein, without its slowest runs.
+    Otherwise FedQ has some eps_p for the base M; M varies at eps_p = 0 for both, and at the largest for
+    FedQ-Bernstein, without its slowest runs.
     """
     everywhere = scale.grid(ALGORITHMS, eps_p=scale.eps_p, agents=scale.agents)
     if scale.size == "full":
         return [everywhere]
     own, *others = ALGORITHMS
     return [
-        scale.grid(ALGORITHMS, eps_p=scale.eps_p),
+        scale.grid(others, eps_p=scale.eps_p if scale.quick else (EPS_P[0], *EPS_P[3::2], EPS_P[-1])),
         scale.grid([own], eps_p=scale.eps_p, agents=scale.agents),
         scale.grid(others, eps_p=scale.eps_p[:1], agents=scale.agents),
-        scale.grid(others[:1], eps_p=scale.eps_p[-1:], agents=scale.agents[:-1]),
+        scale.grid(others[:1], eps_p=scale.eps_p[-1:], agents=scale.agents[: -1 if scale.quick else -2]),
     ]
 
 
