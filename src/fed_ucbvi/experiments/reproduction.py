@@ -173,7 +173,7 @@ def _report_on_reproduction(folder: Path) -> Report:
             sections.append(without_gaps(EXPERIMENTS[name].analyse(pairs, plan.scale)))
     text = (
         "The experiments of the paper, and what they left open, from one command: fed-ucbvi reproduce. Every claim "
-        "is judged by a rule that was written down before the runs.",
+        "is judged by the rule that stands beside it.",
     )
     provenance = {**plan.manifest(), "sweeps": [name for name in (MAIN, TUNED) if (folder / name).exists()]}
     title = "Fed-UCBVI: a smoke test of the evidence" if plan.scale.quick else "Fed-UCBVI: the evidence"
