@@ -12,7 +12,7 @@ from typing import Any
 from fed_ucbvi.deployment.checks import ViolationError
 from fed_ucbvi.deployment.links import BROKEN, SMALLEST_LIMIT, Link, LinkLostError, WireCount
 from fed_ucbvi.deployment.members import GONE, HERE, Member
-from fed_ucbvi.deployment.messages import PROTOCOL, Hello, Ready, Refusal, encode
+from fed_ucbvi.deployment.messages import PROTOCOL, Fault, Hello, Ready, Refusal, encode
 from fed_ucbvi.deployment.names import certified_names, check_name
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.deployment.problems import DIGEST_BYTES, host
@@ -189,7 +189,8 @@ class Hub:
         await link.send(self._welcome)
         ready = await link.receive()
         if not isinstance(ready, Ready):
-            raise TurnedAwayError(f"a ready was expected, got {type(ready).__name__}")
+            told = f": {ready.reason}" if isinstance(ready, Fault) else ""
+            raise TurnedAwayError(f"a ready was expected, got {type(ready).__name__}{told}")
         member = self._seat(hello, ready)
         old, member.link, member.incarnation = member.link, link, hello.incarnation
         if old is not None:

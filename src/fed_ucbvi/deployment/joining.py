@@ -124,10 +124,11 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
     run = node.run
     hello = Hello(PROTOCOL, __version__, node.name, incarnation, node.first_agent, node.agents, run)
     await stream.write(encode(hello))
+    in_round = False  # a round begun on an earlier stream goes on once the server asks for it again
     while not node.finished:
         try:
             async with asyncio.timeout(None if met.is_set() else WELCOME_SECONDS):
-                data = await (_read_playing(node, stream) if node.playing else stream.read())
+                data = await (_read_playing(node, stream) if in_round and node.playing else stream.read())
         except TimeoutError:
             raise _StreamEndedError("the server does not answer") from None
         if data is grpc.aio.EOF:
@@ -144,6 +145,7 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
                     raise InputError(f"the server speaks protocol {message.protocol}, this node {PROTOCOL}.")
                 answer: Any = node.enter(message)
             else:
+                in_round = True
                 answer = node.answer(message)
             met.set()
         if answer is not None:
