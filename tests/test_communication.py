@@ -14,7 +14,7 @@ from fed_ucbvi._types import IndexArray
 from fed_ucbvi.algorithms.base import Array, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.fed_ucbvi import Agents, Broadcast, Query, Report, Server
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.results.run import COLUMNS
+from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.simulation import Simulation
 
 INTEGER = 8

@@ -12,7 +12,7 @@ from fed_ucbvi.experiments import ablations, claims, fair, theory
 from fed_ucbvi.experiments.lots import Key, Lots
 from fed_ucbvi.experiments.traces import Trace
 from fed_ucbvi.report.content import Verdict
-from fed_ucbvi.results.run import About
+from fed_ucbvi.results.about import About
 from fed_ucbvi.theory.bracket import Bracket
 
 T = 1000

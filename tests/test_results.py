@@ -16,7 +16,7 @@ import pytest
 
 from fed_ucbvi import Federation, FedUCBVI, InputError, Interrupted, Run, gridworld, run, synthetic
 from fed_ucbvi import simulation as simulation_module
-from fed_ucbvi.results.run import COLUMNS
+from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.simulation import Progress
 from fed_ucbvi.theory.bracket import Bracket
 
@@ -169,7 +169,7 @@ def test_a_save_that_fails_leaves_nothing_behind_and_keeps_the_old_result(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("fed_ucbvi.results.run.write_manifest", fail)
+        patch.setattr("fed_ucbvi.results.storage.write_manifest", fail)
         for target, overwrite in (("new", False), ("old", True)):
             with pytest.raises(error):
                 replace(result, value=0.25).save(tmp_path / target, overwrite=overwrite)

@@ -14,7 +14,7 @@ from fed_ucbvi import MDP, Caution, Federation, FedUCBVI, InputError, Interrupte
 from fed_ucbvi import simulation as module
 from fed_ucbvi._types import FloatArray, IndexArray
 from fed_ucbvi.drivers.base import Stop
-from fed_ucbvi.results.run import COLUMNS
+from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.simulation import Progress, Simulation, drive
 from problems import all_policies, brute_force_value, random_federation
 

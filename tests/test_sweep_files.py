@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from fed_ucbvi import FedUCBVI, InputError, Run, gridworld, run
-from fed_ucbvi.results.run import CHECKSUM_KEY, COLUMNS, FORMAT_VERSION, MANIFEST_KEY
+from fed_ucbvi.results.records import COLUMNS
+from fed_ucbvi.results.storage import CHECKSUM_KEY, FORMAT_VERSION, MANIFEST_KEY, manifest_of
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_other_parquet_files_are_refused(result: Run, tmp_path: Path) -> None:
 
 def test_a_later_format_is_refused_by_its_version(result: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
-        later.setattr("fed_ucbvi.results.run.FORMAT_VERSION", FORMAT_VERSION + 1)
+        later.setattr("fed_ucbvi.results.storage.FORMAT_VERSION", FORMAT_VERSION + 1)
         content = result.to_bytes()
     with pytest.raises(InputError, match=f"format version {FORMAT_VERSION + 1}; this program reads {FORMAT_VERSION}"):
         Run.from_bytes(content, "theirs")
@@ -113,9 +114,9 @@ def test_a_later_format_is_refused_by_its_version(result: Run, monkeypatch: pyte
 
 def test_a_sealed_file_with_nonsense_inside_is_refused(result: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def without(key: str) -> bytes:
-        manifest: dict[str, Any] = {name: value for name, value in result._manifest().items() if name != key}
+        manifest: dict[str, Any] = {name: value for name, value in manifest_of(result).items() if name != key}
         with monkeypatch.context() as broken:
-            broken.setattr(Run, "_manifest", lambda self: manifest)
+            broken.setattr("fed_ucbvi.results.storage.manifest_of", lambda run: manifest)
             return result.to_bytes()
 
     for key in ("about", "policy", "V", "value"):

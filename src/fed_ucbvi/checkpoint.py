@@ -15,7 +15,8 @@ from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.liars import Liars
 from fed_ucbvi.problem.mdp import MDP
-from fed_ucbvi.results.run import COLUMNS, Run
+from fed_ucbvi.results.records import COLUMNS
+from fed_ucbvi.results.run import Run
 from fed_ucbvi.simulation import Progress, Simulation, drive
 
 FORMAT = "fed-ucbvi/checkpoint"

@@ -25,7 +25,8 @@ from fed_ucbvi.errors import InputError, check_positive_integer
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.run import COLUMNS, Run
+from fed_ucbvi.results.records import COLUMNS
+from fed_ucbvi.results.run import Run
 from fed_ucbvi.simulation import Caution, Progress, Simulation, drive
 
 if TYPE_CHECKING:

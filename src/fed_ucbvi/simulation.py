@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi._types import CountArray, IndexArray
-from fed_ucbvi.algorithms import parameters_of
 from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Message, Setting, exchange_messages
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.drivers import make_driver
@@ -19,7 +18,9 @@ from fed_ucbvi.drivers.base import Driver, Fleet, Stop
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import Scorer
-from fed_ucbvi.results.run import About, Run, columns_of
+from fed_ucbvi.results.about import About
+from fed_ucbvi.results.records import columns_of
+from fed_ucbvi.results.run import Run
 from fed_ucbvi.sampling.distributions import MAX_COUNT
 from fed_ucbvi.sampling.philox import MAX_SEED
 
@@ -169,30 +170,9 @@ class Simulation:
 
     def result(self) -> Run:
         """The run as it stands."""
-        federation, setting, common = self.federation, self.setting, self.federation.common
-        about = About(
-            algorithm=self.algorithm.name,
-            parameters=parameters_of(self.algorithm),
-            rules=self.algorithm.rules,
-            environment=dict(federation.description),
-            layout=federation.layout,
-            agents=setting.agents,
-            states=setting.states,
-            actions=setting.actions,
-            horizon=setting.horizon,
-            episodes=setting.episodes,
-            eps_p=federation.eps_p,
-            eps_r=federation.eps_r,
-            seed=setting.seed,
-            driver=self.driver_name,
-            facts=self.algorithm.facts(setting),
-            cautions=tuple(self.algorithm.cautions(setting)),
-            optimal_value=float(common.initial @ self._scorer.optimum.V[0]),
-            best_common_value=federation.best_common_value,
-        )
-        policy = self.server.policy.copy()
+        common, policy = self.federation.common, self.server.policy.copy()
         return Run(
-            about=about,
+            about=About.of(self.algorithm, self.setting, self.federation, self.driver_name),
             records=self.records(),
             policy=policy,
             V=self.server.V.copy(),

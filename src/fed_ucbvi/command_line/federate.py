@@ -14,6 +14,7 @@ from fed_ucbvi.command_line.shared_options import (
     PROBLEM,
     AlgorithmName,
     AlgorithmOption,
+    EnvironmentName,
     EnvOption,
     EnvSeed,
     Episodes,
@@ -39,9 +40,7 @@ def federate(
             rich_help_panel=PROBLEM,
         ),
     ] = None,
-    env: Annotated[
-        str, typer.Option(metavar="NAME", help="See 'fed-ucbvi environments'.", rich_help_panel=PROBLEM)
-    ] = "gridworld",
+    env: EnvironmentName = "gridworld",
     episodes: Episodes = 30_000,
     eps_p: EpsP = 0.0,
     env_seed: EnvSeed = 0,

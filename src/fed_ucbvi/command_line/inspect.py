@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.shared_options import Agents, EnvOption, EnvSeed, EpsP, Json
 
 if TYPE_CHECKING:
     from fed_ucbvi.theory.bracket import Bracket
@@ -15,17 +15,14 @@ if TYPE_CHECKING:
 
 def inspect(
     env: Annotated[str, typer.Argument(metavar="ENV", help="See 'fed-ucbvi environments'.")],
-    agents: Annotated[int, typer.Option(parser=whole_number, metavar="M", help="Number of agents.")] = 20,
-    eps_p: Annotated[float, typer.Option(metavar="X", help="Heterogeneity, from 0 to below 1.")] = 0.1,
-    env_seed: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Seed of the agents' kernels.")] = 0,
-    env_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=JSON", help="An option of the environment; may be repeated.", show_default=False),
-    ] = None,
+    agents: Agents = 20,
+    eps_p: EpsP = 0.1,
+    env_seed: EnvSeed = 0,
+    env_option: EnvOption = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it, as .png or .pdf; replaced if it exists.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure the heterogeneity of an environment's agents and what sharing one policy costs them."""
     from fed_ucbvi.command_line.outputs import print_json, print_rows

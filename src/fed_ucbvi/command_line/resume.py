@@ -19,7 +19,7 @@ def resume(
     from fed_ucbvi.checkpoint import resume as go_on
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_out, finish
-    from fed_ucbvi.results.run import FORMAT
+    from fed_ucbvi.results.storage import FORMAT
     from fed_ucbvi.simulation import Interrupted
 
     if out is not None:

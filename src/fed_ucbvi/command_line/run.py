@@ -8,39 +8,33 @@ from typing import Annotated
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
-
-PROBLEM, ALGORITHM, OUTPUT = "The problem", "The algorithm", "Running and results"
+from fed_ucbvi.command_line.shared_options import (
+    ALGORITHM,
+    OUTPUT,
+    PROBLEM,
+    Agents,
+    AlgorithmName,
+    AlgorithmOption,
+    EnvironmentName,
+    EnvOption,
+    EnvSeed,
+    Episodes,
+    EpsP,
+    Json,
+    Out,
+    Overwrite,
+    Quiet,
+    Seed,
+)
 
 
 def run(
-    env: Annotated[
-        str, typer.Option(metavar="NAME", help="See 'fed-ucbvi environments'.", rich_help_panel=PROBLEM)
-    ] = "gridworld",
-    agents: Annotated[
-        int, typer.Option(parser=whole_number, metavar="M", help="Number of agents.", rich_help_panel=PROBLEM)
-    ] = 20,
-    episodes: Annotated[
-        int,
-        typer.Option(
-            parser=whole_number, metavar="T", help="Episodes per agent; 1e9 is fine.", rich_help_panel=PROBLEM
-        ),
-    ] = 30_000,
-    eps_p: Annotated[
-        float, typer.Option(metavar="X", help="Heterogeneity, from 0 to below 1.", rich_help_panel=PROBLEM)
-    ] = 0.0,
-    env_seed: Annotated[
-        int,
-        typer.Option(parser=whole_number, metavar="N", help="Seed of the agents' kernels.", rich_help_panel=PROBLEM),
-    ] = 0,
-    env_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=JSON",
-            help="An option of the environment, as rows=5 or walls=[[1,1],[2,3]]; may be repeated.",
-            rich_help_panel=PROBLEM,
-            show_default=False,
-        ),
-    ] = None,
+    env: EnvironmentName = "gridworld",
+    agents: Agents = 20,
+    episodes: Episodes = 30_000,
+    eps_p: EpsP = 0.0,
+    env_seed: EnvSeed = 0,
+    env_option: EnvOption = None,
     liars: Annotated[
         float, typer.Option(metavar="X", help="Fraction of the agents that lie.", rich_help_panel=PROBLEM)
     ] = 0.0,
@@ -52,18 +46,8 @@ def run(
             rich_help_panel=PROBLEM,
         ),
     ] = "random",
-    algorithm: Annotated[
-        str, typer.Option(metavar="NAME", help="See 'fed-ucbvi algorithms'.", rich_help_panel=ALGORITHM)
-    ] = "fed-ucbvi",
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="Any parameter of the algorithm, as nu=500; may be repeated. The flags below are short for some.",
-            rich_help_panel=ALGORITHM,
-            show_default=False,
-        ),
-    ] = None,
+    algorithm: AlgorithmName = "fed-ucbvi",
+    option: AlgorithmOption = None,
     bonus: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="practical, theory or corrected.", rich_help_panel=ALGORITHM),
@@ -97,18 +81,12 @@ def run(
     ties: Annotated[
         str | None, typer.Option(metavar="NAME", help="first or random.", rich_help_panel=ALGORITHM)
     ] = None,
-    seed: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="Seed of the run.", rich_help_panel=OUTPUT)
-    ] = 0,
+    seed: Seed = 0,
     driver: Annotated[
         str, typer.Option(metavar="NAME", help="auto, counts or episodes.", rich_help_panel=OUTPUT)
     ] = "auto",
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder to save the run in.", rich_help_panel=OUTPUT)
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=OUTPUT)
-    ] = False,
+    out: Out = None,
+    overwrite: Overwrite = False,
     checkpoint: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder to keep the state in, for 'resume'.", rich_help_panel=OUTPUT),
@@ -119,10 +97,8 @@ def run(
             parser=whole_number, metavar="K", help="Rounds between two checkpoints.", rich_help_panel=OUTPUT
         ),
     ] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="No progress bar and no summary.", rich_help_panel=OUTPUT)
-    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a federated algorithm and print its regret and communication.
 
@@ -132,7 +108,7 @@ def run(
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_checkpoint, check_out, finish, plain_warnings
     from fed_ucbvi.command_line.parameters import algorithm_options, build_environment
-    from fed_ucbvi.results.run import FORMAT
+    from fed_ucbvi.results.storage import FORMAT
     from fed_ucbvi.simulation import Interrupted
     from fed_ucbvi.simulation import run as simulate
 

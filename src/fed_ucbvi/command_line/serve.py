@@ -126,7 +126,7 @@ def serve(
     from fed_ucbvi.deployment.transport import Papers
     from fed_ucbvi.errors import InputError
     from fed_ucbvi.files import new_file
-    from fed_ucbvi.results.run import FORMAT
+    from fed_ucbvi.results.storage import FORMAT
 
     if insecure == (certs is not None):
         raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")

@@ -17,8 +17,15 @@ PROBLEM, ALGORITHM, NETWORK, FAULTS, OUTPUT = (
     "Running and results",
 )
 
+EnvironmentName = Annotated[
+    str, typer.Option(metavar="NAME", help="See 'fed-ucbvi environments'.", rich_help_panel=PROBLEM)
+]
+Agents = Annotated[
+    int, typer.Option(parser=whole_number, metavar="M", help="Number of agents.", rich_help_panel=PROBLEM)
+]
 Episodes = Annotated[
-    int, typer.Option(parser=whole_number, metavar="T", help="Episodes per agent.", rich_help_panel=PROBLEM)
+    int,
+    typer.Option(parser=whole_number, metavar="T", help="Episodes per agent; 1e9 is fine.", rich_help_panel=PROBLEM),
 ]
 EpsP = Annotated[float, typer.Option(metavar="X", help="Heterogeneity, from 0 to below 1.", rich_help_panel=PROBLEM)]
 EnvSeed = Annotated[
@@ -28,7 +35,7 @@ EnvOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=JSON",
-        help="An option of the environment, as rows=5; may be repeated.",
+        help="An option of the environment, as rows=5 or walls=[[1,1],[2,3]]; may be repeated.",
         rich_help_panel=PROBLEM,
         show_default=False,
     ),
@@ -59,4 +66,4 @@ Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=OUTPUT)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no summary.", rich_help_panel=OUTPUT)]

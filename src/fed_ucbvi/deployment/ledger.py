@@ -22,7 +22,7 @@ from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.deployment.snapshots import read_snapshot, restore, sweep, write_snapshot
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import check_free, new_folder, read_manifest, reading, write_manifest
-from fed_ucbvi.results.run import COLUMNS
+from fed_ucbvi.results.records import COLUMNS
 
 if TYPE_CHECKING:
     from fed_ucbvi.deployment.coordinator import Coordinator

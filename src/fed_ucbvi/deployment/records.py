@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms import parameters_of
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.communication import Traffic
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.regret import Scorer
-from fed_ucbvi.results.run import COLUMNS, About, Run, columns_of
-from fed_ucbvi.theory.bracket import Bracket
+from fed_ucbvi.results.about import About
+from fed_ucbvi.results.records import COLUMNS, columns_of
+from fed_ucbvi.results.run import Run
 
 if TYPE_CHECKING:
     from fed_ucbvi.deployment.rounds import Collected
@@ -32,7 +32,7 @@ class Records:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.rows: list[tuple[float, ...]] = []
-        """In the order of :data:`~fed_ucbvi.results.run.COLUMNS`."""
+        """In the order of :data:`~fed_ucbvi.results.records.COLUMNS`."""
         self.events: list[dict[str, Any]] = []
         self.played = self.rounds = self.last_length = 0
         self.regret = 0.0 if plan.federation is not None else math.nan
@@ -86,30 +86,10 @@ class Records:
 
     def result(self, policy: IndexArray, V: FloatArray, *, complete: bool) -> Run:
         """The run as it stands."""
-        plan, setting, federation = self.plan, self.plan.setting, self.plan.federation
+        plan, federation = self.plan, self.plan.federation
         common = None if federation is None else federation.common
-        about = About(
-            algorithm=plan.algorithm.name,
-            parameters=parameters_of(plan.algorithm),
-            rules=plan.algorithm.rules,
-            environment={"name": "custom"} if federation is None else dict(federation.description),
-            layout=None if federation is None else federation.layout,
-            agents=setting.agents,
-            states=setting.states,
-            actions=setting.actions,
-            horizon=setting.horizon,
-            episodes=setting.episodes,
-            eps_p=setting.eps_p,
-            eps_r=math.nan if federation is None else federation.eps_r,
-            seed=setting.seed,
-            driver=DRIVER,
-            facts=plan.algorithm.facts(setting),
-            cautions=tuple(plan.algorithm.cautions(setting)),
-            optimal_value=math.nan if common is None else float(common.initial @ common.solve().V[0]),
-            best_common_value=Bracket(math.nan, math.nan) if federation is None else federation.best_common_value,
-        )
         return Run(
-            about=about,
+            about=About.of(plan.algorithm, plan.setting, federation, DRIVER),
             records=self.columns(),
             policy=policy.copy(),
             V=V.copy(),

@@ -22,7 +22,7 @@ from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair, load_pairs
 from fed_ucbvi.files import new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.report.content import Report, Section
-from fed_ucbvi.results.run import versions
+from fed_ucbvi.results.about import versions
 from fed_ucbvi.sweeps.execution import run_sweep
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep

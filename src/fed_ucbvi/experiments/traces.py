@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._types import FloatArray
-from fed_ucbvi.results.run import About, Run
+from fed_ucbvi.results.about import About
+from fed_ucbvi.results.run import Run
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import Store
 

@@ -19,7 +19,7 @@ from fed_ucbvi.flower.accepting import Figures
 from fed_ucbvi.flower.hosting import Answer, hold
 from fed_ucbvi.flower.invitation import DAYS, RECORD, Invitation
 from fed_ucbvi.flower.settings import RunSettings
-from fed_ucbvi.results.run import FORMAT
+from fed_ucbvi.results.storage import FORMAT
 
 log = logging.getLogger("fed_ucbvi.federation")
 

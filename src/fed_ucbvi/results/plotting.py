@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fed_ucbvi.errors import InputError
+from fed_ucbvi.results.about import About
 from fed_ucbvi.results.grid import draw_policy
 from fed_ucbvi.results.panels import draw_lengths, draw_means, draw_regret, draw_rounds
-from fed_ucbvi.results.run import About, Run
+from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.style import SETTINGS, check_picture, label_of, number, save_figure
 
 if TYPE_CHECKING:

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import math
-import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,84 +13,15 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import check_version, new_file, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.files import new_file
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.about import About
+from fed_ucbvi.results.unknown import none_for_nan
 from fed_ucbvi.theory.bracket import Bracket
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
-
-FORMAT = "fed-ucbvi/run"
-FORMAT_VERSION = 2
-ROUNDS = "rounds.parquet"
-MANIFEST_KEY, CHECKSUM_KEY = "fed-ucbvi", "fed-ucbvi-checksum"
-"""Where a run in one file keeps its manifest and the checksum of everything, in the Parquet metadata."""
-SEAL, UNSEALED = b"sha256:", "sha256:" + "0" * 64
-"""How the checksum begins, and what stands in for it while it is computed."""
-
-COLUMNS: dict[str, type[np.generic]] = {
-    "start": np.int64,
-    "length": np.int64,
-    "agent_episodes": np.int64,
-    "regret": np.float64,
-    "reward": np.float64,
-    "value": np.float64,
-    "askers": np.int64,
-    "agent": np.int64,
-    "step": np.int64,
-    "state": np.int64,
-    "action": np.int64,
-    "rule": np.int64,
-    "messages_up": np.int64,
-    "messages_down": np.int64,
-    "bytes_up": np.int64,
-    "bytes_down": np.int64,
-}
-"""One record a round. ``start`` counts the episodes before it and ``length`` those in it, of the agent that has
-played most; ``agent_episodes`` adds up all agents' (M times the length where they stop together). ``regret`` and
-``reward`` are sums over its episodes, averaged over agents; ``value`` is what its policy is worth in one episode,
-in the agents' own MDPs and averaged over them; who asked is -1 in a round cut short; ``rule`` is an index into the
-algorithm's rules."""
-
-
-def columns_of(rows: Sequence[tuple[float, ...]]) -> dict[str, npt.NDArray[Any]]:
-    """Rows of records as columns."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
-    return {
-        name: np.array(column, dtype=dtype) for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
-    }
-
-
-def versions() -> dict[str, str]:
-    """What the result was made with."""
-    packages = {name: version(name) for name in ("fed-ucbvi", "numpy", "numba", "polars")}
-    return {"python": platform.python_version(), **packages}
-
-
-@dataclass(frozen=True)
-class About:
-    """Everything about a run but its numbers: goes into the manifest as it is."""
-
-    algorithm: str
-    parameters: Mapping[str, Any]
-    rules: tuple[str, ...]
-    environment: Mapping[str, Any]
-    layout: Mapping[str, Any] | None
-    agents: int
-    states: int
-    actions: int
-    horizon: int
-    episodes: int
-    eps_p: float
-    eps_r: float
-    seed: int
-    driver: str
-    facts: Mapping[str, float]
-    cautions: tuple[str, ...]
-    optimal_value: float
-    best_common_value: Bracket
-    versions: Mapping[str, str] = field(default_factory=versions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +30,7 @@ class Run:
 
     Attributes:
         about: algorithm, environment, sizes, seed, driver, versions.
-        records: one entry a round, by column; see :data:`COLUMNS`.
+        records: one entry a round, by column; see :data:`~fed_ucbvi.results.records.COLUMNS`.
         policy: the policy in force at the end, ``(H, S)``.
         V: the server's optimistic values at the end, ``(H+1, S)``.
         value: what that policy is worth in the common MDP from its initial distribution.
@@ -241,7 +166,7 @@ class Run:
             "wall_seconds": self.wall_seconds,
             "versions": dict(about.versions),
         }
-        return {key: _none_for_nan(entry) for key, entry in content.items()}
+        return {key: none_for_nan(entry) for key, entry in content.items()}
 
     def to_frame(self) -> pl.DataFrame:
         """The records as a Polars frame, one row a round, with the rule by name and running totals."""
@@ -270,60 +195,29 @@ class Run:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the folder ``path``: ``rounds.parquet`` and ``manifest.json``."""
-        import polars as pl
+        from fed_ucbvi.results.storage import save_run
 
-        with new_folder(Path(path), FORMAT, overwrite=overwrite) as draft:
-            pl.DataFrame(dict(self.records)).write_parquet(draft / ROUNDS)
-            digest = hashlib.sha256((draft / ROUNDS).read_bytes()).hexdigest()
-            write_manifest(draft, {**self._manifest(), "rounds_sha256": digest})
+        save_run(self, Path(path), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
         """Read back what :meth:`save` wrote; a damaged or foreign folder is refused."""
-        import polars as pl
+        from fed_ucbvi.results.storage import load_run
 
-        folder = Path(path)
-        if not folder.is_dir():
-            raise InputError(f"{folder} is not a folder; a saved run is a folder with {ROUNDS} and manifest.json.")
-        manifest = read_manifest(folder, FORMAT)
-        check_version(folder, manifest, FORMAT_VERSION)
-        table = folder / ROUNDS
-        if not table.is_file():
-            raise InputError(f"{folder} is damaged: {ROUNDS} is missing.")
-        if hashlib.sha256(table.read_bytes()).hexdigest() != manifest.get("rounds_sha256"):
-            raise InputError(f"{table} is damaged: it is not the file the manifest describes.")
-        with reading(folder):
-            return cls._from_parts(folder, manifest, pl.read_parquet(table))
+        return load_run(Path(path))
 
     def to_bytes(self) -> bytes:
-        """The whole run as one Parquet file: records as rows, the manifest and a checksum in the metadata.
+        """The whole run as one Parquet file."""
+        from fed_ucbvi.results.storage import run_to_bytes
 
-        The checksum covers every byte of the file; where it stands itself, :data:`UNSEALED` is taken instead.
-        """
-        import polars as pl
-
-        buffer = io.BytesIO()
-        manifest = json.dumps(self._manifest(), allow_nan=False)
-        pl.DataFrame(dict(self.records)).write_parquet(
-            buffer, metadata={MANIFEST_KEY: manifest, CHECKSUM_KEY: UNSEALED}
-        )
-        content = buffer.getvalue()
-        return content.replace(UNSEALED.encode(), SEAL + hashlib.sha256(content).hexdigest().encode())
+        return run_to_bytes(self)
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str | Path = "the run") -> Run:
         """Read back what :meth:`to_bytes` gave; ``name`` is how errors call it."""
-        import polars as pl
+        from fed_ucbvi.results.storage import run_from_bytes
 
-        start = content.rfind(SEAL)
-        seal = content[start : start + len(UNSEALED)]
-        digest = hashlib.sha256(content.replace(seal, UNSEALED.encode())).hexdigest() if start >= 0 else ""
-        if seal != SEAL + digest.encode():
-            raise InputError(f"{name} is damaged, or no run of fed-ucbvi's: its checksum is missing or wrong.")
-        with reading(Path(name)):
-            manifest = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[MANIFEST_KEY])
-            check_version(name, manifest, FORMAT_VERSION)
-            return cls._from_parts(name, manifest, pl.read_parquet(io.BytesIO(content)))
+        return run_from_bytes(content, name)
 
     def write_file(self, path: str | Path) -> None:
         """Write the whole run to one Parquet file, replacing what is there."""
@@ -337,52 +231,13 @@ class Run:
             raise InputError(f"{path} is not a file; a run in one file is a Parquet file.")
         return cls.from_bytes(Path(path).read_bytes(), path)
 
-    def _manifest(self) -> dict[str, Any]:
-        """Everything but the records, ready for JSON."""
-        return {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "about": _none_for_nan(asdict(self.about)),
-            "summary": self.summary(),
-            "complete": self.complete,
-            "wall_seconds": self.wall_seconds,
-            "value": _none_for_nan(self.value),
-            "policy": self.policy.tolist(),
-            "V": self.V.tolist(),
-        }
-
-    @classmethod
-    def _from_parts(cls, name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> Run:
-        """A run from its manifest and its records; ``name`` is where they came from."""
-        about = dict(manifest["about"])
-        about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
-        about |= {name: _nan_for_none(about[name]) for name in ("optimal_value", "eps_r")}
-        about["best_common_value"] = Bracket(*(_nan_for_none(end) for end in about["best_common_value"]))
-        run = cls(
-            about=About(**about),
-            records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
-            policy=np.array(manifest["policy"], dtype=np.int32),
-            V=np.array(manifest["V"], dtype=np.float64),
-            value=_nan_for_none(manifest["value"]),
-            wall_seconds=float(manifest["wall_seconds"]),
-            complete=bool(manifest["complete"]),
-        )
-        sizes = (run.about.horizon, run.about.states)
-        if run.policy.shape != sizes or run.V.shape != (sizes[0] + 1, sizes[1]):
-            raise InputError(f"{name} is damaged: its policy and values are not those of {sizes[1]} states.")
-        if math.isnan(run.value) != math.isnan(run.about.optimal_value):
-            raise InputError(f"{name} is damaged: of value and optimal value one is known and the other not.")
-        if run.policy.min() < 0 or run.policy.max() >= run.about.actions:
-            raise InputError(f"{name} is damaged: its policy takes actions that do not exist.")
-        return run
-
     def same_outcome(self, other: Run) -> bool:
         """Whether two runs agree in everything but the time they took and what they were made with."""
-        mine, theirs = (_none_for_nan({**asdict(run.about), "versions": None}) for run in (self, other))
+        mine, theirs = (none_for_nan({**asdict(run.about), "versions": None}) for run in (self, other))
         return (
             mine == theirs
             and self.complete == other.complete
-            and _none_for_nan(self.value) == _none_for_nan(other.value)
+            and none_for_nan(self.value) == none_for_nan(other.value)
             and np.array_equal(self.policy, other.policy)
             and np.array_equal(self.V, other.V)
             and self.records.keys() == other.records.keys()
@@ -408,16 +263,3 @@ class Run:
             f"{about.episodes:,} episodes{state}; common regret {self.common_regret:,.1f}, {self.rounds:,} rounds, "
             f"{(self.bytes_up + self.bytes_down) / 1e6:,.1f} MB>"
         )
-
-
-def _none_for_nan(content: Any) -> Any:
-    """The same with None where there is NaN, which JSON cannot write: what is unknown, as regret in a live run."""
-    if isinstance(content, Mapping):
-        return {key: _none_for_nan(entry) for key, entry in content.items()}
-    if isinstance(content, tuple):
-        return [_none_for_nan(entry) for entry in content]
-    return None if isinstance(content, float) and math.isnan(content) else content
-
-
-def _nan_for_none(entry: float | None) -> float:
-    return math.nan if entry is None else float(entry)

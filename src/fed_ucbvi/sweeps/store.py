@@ -26,7 +26,8 @@ from pathlib import Path
 
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
-from fed_ucbvi.results.run import Run, versions
+from fed_ucbvi.results.about import versions
+from fed_ucbvi.results.run import Run
 from fed_ucbvi.simulation import Caution
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep

@@ -1,0 +1,129 @@
+"""Runs on disk: a folder with Parquet and JSON, or everything in one Parquet file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.files import check_version, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.results.about import About
+from fed_ucbvi.results.records import COLUMNS
+from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.unknown import nan_for_none, none_for_nan
+from fed_ucbvi.theory.bracket import Bracket
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FORMAT = "fed-ucbvi/run"
+FORMAT_VERSION = 2
+ROUNDS = "rounds.parquet"
+MANIFEST_KEY, CHECKSUM_KEY = "fed-ucbvi", "fed-ucbvi-checksum"
+"""Where a run in one file keeps its manifest and the checksum of everything, in the Parquet metadata."""
+SEAL, UNSEALED = b"sha256:", "sha256:" + "0" * 64
+"""How the checksum begins, and what stands in for it while it is computed."""
+
+
+def save_run(run: Run, folder: Path, *, overwrite: bool) -> None:
+    """Write ``folder``: ``rounds.parquet`` and ``manifest.json``."""
+    import polars as pl
+
+    with new_folder(folder, FORMAT, overwrite=overwrite) as draft:
+        pl.DataFrame(dict(run.records)).write_parquet(draft / ROUNDS)
+        digest = hashlib.sha256((draft / ROUNDS).read_bytes()).hexdigest()
+        write_manifest(draft, {**manifest_of(run), "rounds_sha256": digest})
+
+
+def load_run(folder: Path) -> Run:
+    """Read back what :func:`save_run` wrote; a damaged or foreign folder is refused."""
+    import polars as pl
+
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; a saved run is a folder with {ROUNDS} and manifest.json.")
+    manifest = read_manifest(folder, FORMAT)
+    check_version(folder, manifest, FORMAT_VERSION)
+    table = folder / ROUNDS
+    if not table.is_file():
+        raise InputError(f"{folder} is damaged: {ROUNDS} is missing.")
+    if hashlib.sha256(table.read_bytes()).hexdigest() != manifest.get("rounds_sha256"):
+        raise InputError(f"{table} is damaged: it is not the file the manifest describes.")
+    with reading(folder):
+        return _from_parts(folder, manifest, pl.read_parquet(table))
+
+
+def run_to_bytes(run: Run) -> bytes:
+    """The whole run as one Parquet file: records as rows, the manifest and a checksum in the metadata.
+
+    The checksum covers every byte of the file; where it stands itself, :data:`UNSEALED` is taken instead.
+    """
+    import polars as pl
+
+    buffer = io.BytesIO()
+    manifest = json.dumps(manifest_of(run), allow_nan=False)
+    pl.DataFrame(dict(run.records)).write_parquet(buffer, metadata={MANIFEST_KEY: manifest, CHECKSUM_KEY: UNSEALED})
+    content = buffer.getvalue()
+    return content.replace(UNSEALED.encode(), SEAL + hashlib.sha256(content).hexdigest().encode())
+
+
+def run_from_bytes(content: bytes, name: str | Path) -> Run:
+    """Read back what :func:`run_to_bytes` gave; ``name`` is how errors call it."""
+    import polars as pl
+
+    start = content.rfind(SEAL)
+    seal = content[start : start + len(UNSEALED)]
+    digest = hashlib.sha256(content.replace(seal, UNSEALED.encode())).hexdigest() if start >= 0 else ""
+    if seal != SEAL + digest.encode():
+        raise InputError(f"{name} is damaged, or no run of fed-ucbvi's: its checksum is missing or wrong.")
+    with reading(Path(name)):
+        manifest = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[MANIFEST_KEY])
+        check_version(name, manifest, FORMAT_VERSION)
+        return _from_parts(name, manifest, pl.read_parquet(io.BytesIO(content)))
+
+
+def manifest_of(run: Run) -> dict[str, Any]:
+    """Everything but the records, ready for JSON."""
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "about": none_for_nan(asdict(run.about)),
+        "summary": run.summary(),
+        "complete": run.complete,
+        "wall_seconds": run.wall_seconds,
+        "value": none_for_nan(run.value),
+        "policy": run.policy.tolist(),
+        "V": run.V.tolist(),
+    }
+
+
+def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> Run:
+    """A run from its manifest and its records; ``name`` is where they came from."""
+    about = dict(manifest["about"])
+    about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
+    about |= {name: nan_for_none(about[name]) for name in ("optimal_value", "eps_r")}
+    about["best_common_value"] = Bracket(*(nan_for_none(end) for end in about["best_common_value"]))
+    run = Run(
+        about=About(**about),
+        records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
+        policy=np.array(manifest["policy"], dtype=np.int32),
+        V=np.array(manifest["V"], dtype=np.float64),
+        value=nan_for_none(manifest["value"]),
+        wall_seconds=float(manifest["wall_seconds"]),
+        complete=bool(manifest["complete"]),
+    )
+    sizes = (run.about.horizon, run.about.states)
+    if run.policy.shape != sizes or run.V.shape != (sizes[0] + 1, sizes[1]):
+        raise InputError(f"{name} is damaged: its policy and values are not those of {sizes[1]} states.")
+    if math.isnan(run.value) != math.isnan(run.about.optimal_value):
+        raise InputError(f"{name} is damaged: of value and optimal value one is known and the other not.")
+    if run.policy.min() < 0 or run.policy.max() >= run.about.actions:
+        raise InputError(f"{name} is damaged: its policy takes actions that do not exist.")
+    return run
