@@ -14,7 +14,6 @@ from fed_ucbvi import FedQAdvantage, InputError, gridworld, synthetic
 from fed_ucbvi._types import CountArray
 from fed_ucbvi.algorithms.advantage import Server
 from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
-from fed_ucbvi.algorithms.fedq_advantage import Agents
 from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.checkpoint import Checkpoint
 from fed_ucbvi.problem.federation import Federation
@@ -431,10 +430,3 @@ def test_a_beta_above_the_horizon_is_refused_once_the_horizon_is_known() -> None
     algorithm = FedQAdvantage(constants="published", beta=3.5)
     with pytest.raises(InputError, match="at most the horizon, 3"):
         Simulation(algorithm, small_federation(0), 10, 0, "auto")
-
-
-def test_an_agent_keeps_nothing_between_rounds() -> None:
-    setting = Setting(2, 2, 2, 2, 10, 0.0, 0)
-    tables = FleetTables(2, np.zeros((1, 2, 2, 1), np.int32), np.zeros((1, 1, 2, 2)))
-    agents: Agents = FedQAdvantage().new_agents(setting, tables)
-    assert agents.arrays() == {}

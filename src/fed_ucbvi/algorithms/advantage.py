@@ -29,7 +29,8 @@ import numpy.typing as npt
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Setting, TableServer
-from fed_ucbvi.algorithms.greedy import choose_action, randomise
+from fed_ucbvi.algorithms.greedy import choose_action
+from fed_ucbvi.algorithms.one_report import first_policy
 from fed_ucbvi.algorithms.variance import variance_of
 
 CONSTANTS = ("practical", "published")
@@ -89,9 +90,6 @@ def new_server(setting: Setting, rule: Rule, initial_policy: str, start: FloatAr
     V, V_ref = np.zeros((H + 1, S)), np.zeros((H + 1, S))
     V[:H], V_ref[:H] = start[:, None], reference[:, None]
     Q = np.repeat(V[:H, :, None], A, axis=2)
-    policy = np.zeros((H, S), dtype=np.int32)
-    if initial_policy == "random":
-        randomise(np.uint64(setting.seed), A, policy)
     N, y, y_previous = (np.zeros((H, S, A), dtype=np.int64) for _ in range(3))
     estimates = Estimates(
         N=N,
@@ -103,7 +101,7 @@ def new_server(setting: Setting, rule: Rule, initial_policy: str, start: FloatAr
         V=V,
         V_ref=V_ref,
         settled=np.zeros((H, S), dtype=np.bool_),
-        policy=policy,
+        policy=first_policy(setting, initial_policy),
         updates=np.zeros(1, dtype=np.int64),
     )
     return Server(estimates, rule)

@@ -24,19 +24,20 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.fedq_trigger import (
     RULES,
     fill_budgets,
-    first_policy,
     initial_values,
     second_case,
     trigger_cautions,
 )
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
+from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, first_policy, report_buffers
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
 from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.errors import check_choice, check_integer, check_number
@@ -109,23 +110,8 @@ class Server(TableServer[Estimates, UpdateRule]):
     """The central server: it knows averages over agents, never a transition."""
 
 
-@dataclass
-class Agents:
-    """A fleet. An agent remembers nothing beyond a round: what it was sent, and what it will report."""
-
-    tables: FleetTables
-    V: FloatArray
-    out: BernsteinReport
-    asks: Budgets
-    federation_size: int
-
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return {"V": self.V, **self.out._asdict()}
-
-
 @dataclass(frozen=True)
-class FedQHoeffding:
+class FedQHoeffding(OneReport[Server, BernsteinReport]):
     """Parameters of FedQ-Hoeffding.
 
     Args:
@@ -144,8 +130,8 @@ class FedQHoeffding:
 
     name: ClassVar[str] = "fedq-hoeffding"
     rules: ClassVar[tuple[str, ...]] = RULES
-    together: ClassVar[bool] = True
-    single_agent: ClassVar[bool] = False
+    broadcast_type: ClassVar[type[Broadcast]] = Broadcast
+    values: ClassVar[tuple[str, ...]] = ("V",)
     bernstein: ClassVar[bool] = False
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^5 S A T / M)")
 
@@ -172,10 +158,6 @@ class FedQHoeffding:
     def cautions(self, setting: Setting) -> list[str]:
         """A warning where every episode ends a round, because no ``N <= M T`` reaches ``i_0``."""
         return trigger_cautions(setting)
-
-    def exchanges(self, setting: Setting) -> int:
-        """One: reports go up without being asked for."""
-        return 1
 
     def update_rule(self, setting: Setting) -> UpdateRule:
         """The server's rule with the bonus of the chosen kind."""
@@ -217,37 +199,31 @@ class FedQHoeffding:
         )
         return Server(estimates, self.update_rule(setting))
 
-    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
-        """No visits yet."""
-        shape = (tables.agents, setting.horizon, setting.states)
-        return Agents(
-            tables=tables,
-            V=initial_values(setting, remaining=self.bonus == "practical"),
-            out=BernsteinReport(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(3))),
-            asks=Budgets(np.zeros(shape, dtype=np.int64), np.zeros(shape[1:], dtype=np.int8)),
-            federation_size=setting.agents,
-        )
+    def new_report(self, m: int, H: int, S: int) -> BernsteinReport:
+        """n, r, v and mu; those who do not send mu keep it all the same."""
+        return report_buffers(BernsteinReport, m, H, S)
 
     def broadcast(self, server: Server) -> Broadcast:
         """``pi``, ``N_h(s, pi_h(s))`` and ``V``."""
         return Broadcast(server.estimates.policy, server.estimates.N_policy, server.estimates.V)
 
-    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
-        """``max(1, floor(N/(M H (H+1))))`` visits make an agent ask; V is kept for the round."""
-        np.copyto(agents.V, broadcast[2])
-        fill_budgets(broadcast[1], agents.federation_size, agents.asks.visits, agents.asks.rule)
-        return agents.asks
+    def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+        """``max(1, floor(N/(M H (H+1))))`` visits make an agent ask."""
+        fill_budgets(broadcast.N, M, visits, rule)
 
-    def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
-        """The round's n, r, v and mu; those of the round before are forgotten."""
-        _, successors, rewards, _ = agents.tables
-        _absorb(policy, transitions, visits, successors, rewards, agents.V, agents.out)
+    def summarise(
+        self,
+        policy: IndexArray,
+        transitions: CountArray,
+        visits: CountArray,
+        tables: FleetTables,
+        values: FloatArray,
+        out: BernsteinReport,
+    ) -> None:
+        """The round's n, r, v and mu."""
+        _summarise(policy, transitions, visits, tables.successors, tables.rewards, values[0], out)
 
-    def query(self, server: Server, exchange: int) -> Message:
-        """Nothing: the end of the round says it all."""
-        return ()
-
-    def report(self, agents: Agents, query: Message, exchange: int) -> Report | BernsteinReport:
+    def report(self, agents: RoundAgents[BernsteinReport], query: Message, exchange: int) -> Report | BernsteinReport:
         """What the round's counts came to."""
         return agents.out if self.bernstein else Report(*agents.out[:3])
 
@@ -255,10 +231,6 @@ class FedQHoeffding:
         """One update of Q, V and the policy where someone has been."""
         n, r, v = report[:3]
         _aggregate(n, r, v, report[3] if self.bernstein else v, server.rule, server.estimates)
-
-    def synchronise(self, server: Server, agents: Agents) -> None:
-        """The one exchange."""
-        self.aggregate(server, agents.out, 0)
 
 
 @dataclass(frozen=True)
@@ -315,7 +287,7 @@ def logarithm(setting: Setting, delta: float) -> float:
 
 
 @compiled
-def _absorb(
+def _summarise(
     policy: IndexArray,
     transitions: CountArray,
     visits: CountArray,

@@ -36,8 +36,9 @@ from fed_ucbvi.algorithms.advantage import (
     never_settles,
     new_server,
 )
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES
+from fed_ucbvi.algorithms.one_report import OneReport, report_buffers
 from fed_ucbvi.errors import InputError, check_choice, check_number
 
 CLIPS = ("horizon", "remaining")
@@ -69,28 +70,8 @@ class Report(NamedTuple):
     d2: FloatArray
 
 
-@dataclass
-class Agents:
-    """A fleet: it remembers nothing from one round to the next, so all of these are buffers.
-
-    ``V`` and ``V_ref`` are the round's, from the broadcast.
-    """
-
-    successors: IndexArray
-    rewards: FloatArray
-    V: FloatArray
-    V_ref: FloatArray
-    out: Report
-    asks: Budgets
-    federation_size: int
-
-    def arrays(self) -> dict[str, Array]:
-        """Nothing survives a round."""
-        return {}
-
-
 @dataclass(frozen=True)
-class FedQAdvantage:
+class FedQAdvantage(OneReport[Server, Report]):
     """FedQ-Advantage (Zheng, Zhang and Xue, ICLR 2025).
 
     Args:
@@ -114,7 +95,8 @@ class FedQAdvantage:
 
     name: ClassVar[str] = "fedq-advantage"
     rules: ClassVar[tuple[str, ...]] = ("first stage", "early in stage", "late in stage")
-    single_agent: ClassVar[bool] = False
+    broadcast_type: ClassVar[type[Broadcast]] = Broadcast
+    values: ClassVar[tuple[str, ...]] = ("V", "V_ref")
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^2 log H log T", "sqrt(H^3 S A T / M)")
 
     constants: str = "practical"
@@ -172,10 +154,6 @@ class FedQAdvantage:
         """A warning where the reference can never be set."""
         return never_settles(setting, self.settling(setting))
 
-    def exchanges(self, setting: Setting) -> int:
-        """One, for all steps."""
-        return 1
-
     def new_server(self, setting: Setting) -> Server:
         """No visits, ``Q = V = V^R = H`` (or H-h+1) and the initial policy."""
         H = setting.horizon
@@ -190,58 +168,42 @@ class FedQAdvantage:
         start = H - np.arange(H, dtype=np.float64) if self.clip == "remaining" else np.full(H, float(H))
         return new_server(setting, rule, self.initial_policy, start, start)
 
-    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
-        """A fleet that has seen nothing."""
-        m, H, S = tables.agents, setting.horizon, setting.states
-        return Agents(
-            successors=tables.successors,
-            rewards=tables.rewards,
-            V=np.zeros((H + 1, S)),
-            V_ref=np.zeros((H + 1, S)),
-            out=Report(np.zeros((m, H, S), dtype=np.int64), *(np.zeros((m, H, S)) for _ in range(6))),
-            asks=Budgets(np.ones((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
-            federation_size=setting.agents,
-        )
+    def new_report(self, m: int, H: int, S: int) -> Report:
+        """Visits and six means."""
+        return report_buffers(Report, m, H, S)
 
     def broadcast(self, server: Server) -> Broadcast:
         """The policy, the values, the reference, and where the stages of the triplets to be played stand."""
         _, y, y_previous, _, _, _, V, V_ref, _, policy, _ = server.estimates
         return Broadcast(policy, V, V_ref, *_at_policy(policy, y, y_previous))
 
-    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
+    def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
         """Visits in the round at which an agent asks; see the module's text."""
-        _, V, V_ref, y, y_previous = broadcast
-        agents.V[:], agents.V_ref[:] = V, V_ref
-        _budgets(y, y_previous, agents.federation_size, agents.asks.visits, agents.asks.rule)
-        return agents.asks
+        _fill_budgets(broadcast.y, broadcast.y_previous, M, visits, rule)
 
-    def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
-        """Work out the round's means; that is all an agent ever needs of it."""
-        _summarise(policy, transitions, visits, agents.successors, agents.rewards, agents.V, agents.V_ref, agents.out)
-
-    def query(self, server: Server, exchange: int) -> tuple[()]:
-        """Nothing: the broadcast said it all."""
-        return ()
-
-    def report(self, agents: Agents, query: Message, exchange: int) -> Report:
+    def summarise(
+        self,
+        policy: IndexArray,
+        transitions: CountArray,
+        visits: CountArray,
+        tables: FleetTables,
+        values: FloatArray,
+        out: Report,
+    ) -> None:
         """The round's visits and means."""
-        return agents.out
+        _summarise(policy, transitions, visits, tables.successors, tables.rewards, values[0], values[1], out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side: add up the reports, end the stages that are due."""
         M = len(report[0])
         _aggregate(M, Report(*report), server.rule, server.estimates)
 
-    def synchronise(self, server: Server, agents: Agents) -> None:
-        """The one exchange."""
-        _aggregate(len(agents.out.n), agents.out, server.rule, server.estimates)
-
 
 # ---------------------------------------------------------------------------------------------- agent side
 
 
 @compiled
-def _budgets(y: CountArray, y_previous: CountArray, M: int, out: CountArray, rule: npt.NDArray[np.int8]) -> None:
+def _fill_budgets(y: CountArray, y_previous: CountArray, M: int, out: CountArray, rule: npt.NDArray[np.int8]) -> None:
     """The stage rule, in whole numbers: ``y <= (1 - 1/H) y-`` if and only if ``y- - y >= ceil(y- / H)``."""
     m, H, S = out.shape
     for h in range(H):

@@ -36,16 +36,16 @@ import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.base import Array, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.fedq_trigger import (
     RULES,
     fill_budgets,
-    first_policy,
     initial_values,
     second_case,
     trigger_cautions,
 )
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
+from fed_ucbvi.algorithms.one_report import OneReport, first_policy, report_buffers
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
 from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.errors import check_choice, check_number
@@ -132,23 +132,8 @@ class Server(TableServer[Estimates, UpdateRule]):
         return {**super().arrays(), **{f"mean_{name}": array for name, array in self.means._asdict().items()}}
 
 
-@dataclass
-class Agents:
-    """A fleet. An agent remembers nothing beyond a round: what it was sent, and what it will report."""
-
-    tables: FleetTables
-    values: FloatArray
-    out: Report
-    asks: Budgets
-    federation_size: int
-
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return {"values": self.values, **self.out._asdict()}
-
-
 @dataclass(frozen=True)
-class FedQEarlySettled:
+class FedQEarlySettled(OneReport[Server, Report]):
     """Parameters of FedQ-EarlySettled-LowCost (experimental; see the module's text).
 
     Args:
@@ -164,8 +149,8 @@ class FedQEarlySettled:
 
     name: ClassVar[str] = "fedq-early-settled-lowcost"
     rules: ClassVar[tuple[str, ...]] = RULES
-    together: ClassVar[bool] = True
-    single_agent: ClassVar[bool] = False
+    broadcast_type: ClassVar[type[Broadcast]] = Broadcast
+    values: ClassVar[tuple[str, ...]] = ("V", "V_lower", "V_reference")
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^3 S A T / M)")
 
     c_b: float = 1.0
@@ -200,10 +185,6 @@ class FedQEarlySettled:
             "with constants of our choice; do not take its figures for the authors'.",
             *trigger_cautions(setting),
         ]
-
-    def exchanges(self, setting: Setting) -> int:
-        """One: reports go up without being asked for."""
-        return 1
 
     def new_server(self, setting: Setting) -> Server:
         """``Q = Q^U = Q^R = V = V^R = H`` and ``Q^L = V^L = 0``."""
@@ -240,57 +221,41 @@ class FedQEarlySettled:
         )
         return Server(estimates, rule, Means(*(table(0.0) for _ in range(4))))
 
-    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
-        """No visits yet."""
-        shape = (tables.agents, setting.horizon, setting.states)
-        V = initial_values(setting)
-        return Agents(
-            tables=tables,
-            values=np.stack([V, np.zeros_like(V), V]),
-            out=Report(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(6))),
-            asks=Budgets(np.zeros(shape, dtype=np.int64), np.zeros(shape[1:], dtype=np.int8)),
-            federation_size=setting.agents,
-        )
+    def new_report(self, m: int, H: int, S: int) -> Report:
+        """Visits, rewards and five means."""
+        return report_buffers(Report, m, H, S)
 
     def broadcast(self, server: Server) -> Broadcast:
         """``pi``, ``N_h(s, pi_h(s))``, ``V``, ``V^L`` and ``V^R``."""
         known = server.estimates
         return Broadcast(known.policy, known.N_policy, known.V, known.V_lower, known.V_reference)
 
-    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
-        """``max(1, floor(N/(M H (H+1))))`` visits make an agent ask; the values are kept for the round."""
-        for own, sent in zip(agents.values, broadcast[2:], strict=True):
-            np.copyto(own, sent)
-        fill_budgets(broadcast[1], agents.federation_size, agents.asks.visits, agents.asks.rule)
-        return agents.asks
+    def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+        """``max(1, floor(N/(M H (H+1))))`` visits make an agent ask."""
+        fill_budgets(broadcast.N, M, visits, rule)
 
-    def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
-        """The round's counts and means; those of the round before are forgotten."""
-        _, successors, rewards, _ = agents.tables
-        _absorb(policy, transitions, visits, successors, rewards, agents.values, agents.out)
-
-    def query(self, server: Server, exchange: int) -> Message:
-        """Nothing: the end of the round says it all."""
-        return ()
-
-    def report(self, agents: Agents, query: Message, exchange: int) -> Report:
-        """What the round's counts came to."""
-        return agents.out
+    def summarise(
+        self,
+        policy: IndexArray,
+        transitions: CountArray,
+        visits: CountArray,
+        tables: FleetTables,
+        values: FloatArray,
+        out: Report,
+    ) -> None:
+        """The round's counts and means."""
+        _summarise(policy, transitions, visits, tables.successors, tables.rewards, values, out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """One update where someone has been."""
         _aggregate(Report(*report), server.rule, server.estimates, server.means)
-
-    def synchronise(self, server: Server, agents: Agents) -> None:
-        """The one exchange."""
-        self.aggregate(server, agents.out, 0)
 
 
 # ---------------------------------------------------------------------------------------------- agent side
 
 
 @compiled
-def _absorb(
+def _summarise(
     policy: IndexArray,
     transitions: CountArray,
     visits: CountArray,

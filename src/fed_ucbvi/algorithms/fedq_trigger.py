@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi._types import CountArray, FloatArray
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.algorithms.greedy import randomise
 
 RULES = ("first-visit", "growth")
 """Of the one rule for synchronisation, the two regimes: budget 1 (``N < i_0``), and a share of N."""
@@ -34,14 +33,6 @@ def initial_values(setting: Setting, *, remaining: bool = False) -> FloatArray:
     H = setting.horizon
     start = H - np.arange(H + 1.0) if remaining else np.append(np.full(H, float(H)), 0.0)
     return np.repeat(start[:, None], setting.states, axis=1)
-
-
-def first_policy(setting: Setting, choice: str) -> IndexArray:
-    """What is played in the first round."""
-    policy = np.zeros((setting.horizon, setting.states), dtype=np.int32)
-    if choice == "random":
-        randomise(np.uint64(setting.seed), setting.actions, policy)
-    return policy
 
 
 @compiled

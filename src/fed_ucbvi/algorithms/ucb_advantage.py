@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
@@ -34,8 +35,9 @@ from fed_ucbvi.algorithms.advantage import (
     never_settles,
     new_server,
 )
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES
+from fed_ucbvi.algorithms.one_report import OneReport
 from fed_ucbvi.errors import InputError, check_choice, check_number
 
 
@@ -52,22 +54,8 @@ class Report(NamedTuple):
     rewards: FloatArray
 
 
-@dataclass
-class Agents:
-    """A fleet: it remembers its last trajectories only, which are sent at once."""
-
-    successors: IndexArray
-    rewards: FloatArray
-    out: Report
-    asks: Budgets
-
-    def arrays(self) -> dict[str, Array]:
-        """Nothing survives a round."""
-        return {}
-
-
 @dataclass(frozen=True)
-class UCBAdvantage:
+class UCBAdvantage(OneReport[Server, Report]):
     """UCB-Advantage (Zhang, Zhou and Ji, NeurIPS 2020), for a single agent.
 
     Args:
@@ -88,7 +76,7 @@ class UCBAdvantage:
 
     name: ClassVar[str] = "ucb-advantage"
     rules: ClassVar[tuple[str, ...]] = ("every episode",)
-    together: ClassVar[bool] = True
+    broadcast_type: ClassVar[type[Broadcast]] = Broadcast
     single_agent: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-free", False, "T", "sqrt(H^3 S A T)")
 
@@ -139,10 +127,6 @@ class UCBAdvantage:
         """A warning where the reference can never be set."""
         return never_settles(setting, self.settling(setting))
 
-    def exchanges(self, setting: Setting) -> int:
-        """One: the trajectories."""
-        return 1
-
     def new_server(self, setting: Setting) -> Server:
         """No visits, ``Q = V = H-h+1``, ``V^R = H`` and the initial policy."""
         if self.single_agent and setting.agents > 1:
@@ -162,44 +146,33 @@ class UCBAdvantage:
         remaining = H - np.arange(H, dtype=np.float64)
         return new_server(setting, rule, self.initial_policy, remaining, np.full(H, float(H)))
 
-    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
-        """A fleet that has seen nothing."""
-        m, H, S = tables.agents, setting.horizon, setting.states
-        return Agents(
-            successors=tables.successors,
-            rewards=tables.rewards,
-            out=Report(np.zeros((m, H + 1), dtype=np.int32), np.zeros((m, H))),
-            asks=Budgets(np.ones((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
-        )
+    def new_report(self, m: int, H: int, S: int) -> Report:
+        """One trajectory an agent."""
+        return Report(np.zeros((m, H + 1), dtype=np.int32), np.zeros((m, H)))
 
     def broadcast(self, server: Server) -> Broadcast:
         """The policy."""
         return Broadcast(server.estimates.policy)
 
-    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
+    def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
         """1 everywhere: every agent asks after every episode."""
-        agents.asks.visits.fill(1)
-        return agents.asks
+        visits.fill(1)
 
-    def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
+    def summarise(
+        self,
+        policy: IndexArray,
+        transitions: CountArray,
+        visits: CountArray,
+        tables: FleetTables,
+        values: FloatArray,
+        out: Report,
+    ) -> None:
         """Read each agent's trajectory off the counts of its one episode."""
-        _follow(policy, transitions, visits, agents.successors, agents.rewards, agents.out)
-
-    def query(self, server: Server, exchange: int) -> tuple[()]:
-        """Nothing."""
-        return ()
-
-    def report(self, agents: Agents, query: Message, exchange: int) -> Report:
-        """The trajectories."""
-        return agents.out
+        _follow(policy, transitions, visits, tables.successors, tables.rewards, out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side: feed the trajectories to the algorithm, in agent order."""
         _feed(Report(*report), self.discards, server.rule, server.estimates)
-
-    def synchronise(self, server: Server, agents: Agents) -> None:
-        """The one exchange."""
-        _feed(agents.out, self.discards, server.rule, server.estimates)
 
 
 @dataclass(frozen=True)
