@@ -68,7 +68,7 @@ def regret_bound_terms(
     True
     """
     check_choice("proof", proof, PROOFS)
-    _check(S, A, H, M, T, eps_p, eps_r, delta)
+    check_sizes(S, A, H, M, T, eps_p, eps_r, delta)
     b = beta_max(S, A, H, M, T, delta)
     to_agents = (2 * T * eps_p * H**2, 2 * T * eps_r * H)
     if proof == "mended":
@@ -135,7 +135,7 @@ def regret_lower_bound(S: int, A: int, H: int, M: int, T: int) -> LowerBound:
     >>> regret_lower_bound(S=10, A=2, H=9, M=4, T=10_000).unmet
     ()
     """
-    _check(S, A, H, M, T, 0.0, 0.0, 0.5)
+    check_sizes(S, A, H, M, T, 0.0, 0.0, 0.5)
     unmet = []
     if S < 6 or A < 2:
         unmet.append("S >= 6 and A >= 2")
@@ -162,7 +162,7 @@ def rounds_bound(S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: fl
     three agents or more this is below ``R_max``; with one or two, the first visits are what ``R_max`` leaves out.
     There are never more rounds than episodes.
     """
-    _check(S, A, H, M, T, eps_p, 0.0, delta)
+    check_sizes(S, A, H, M, T, eps_p, 0.0, delta)
     nu = threshold_nu(S, A, H, M, T, eps_p, delta)
     local = M * (1 + math.log2(min(nu / M, T))) + 1
     growth = max(0.0, math.log(T * M / nu)) / math.log(9 / 7)
@@ -198,7 +198,7 @@ def nontrivial_from(
     >>> nontrivial_from(S=8, A=4, H=10, M=20, eps_p=0.1, eps_r=0, delta=0.05) is None
     True
     """
-    _check(S, A, H, M, 1, eps_p, eps_r, delta)
+    check_sizes(S, A, H, M, 1, eps_p, eps_r, delta)
     return first_episode(
         lambda T: regret_bound(S, A, H, M, T, eps_p, eps_r, delta, proof=proof) < trivial_bound(H, T)
     )
@@ -210,13 +210,14 @@ def global_rule_from(S: int, A: int, H: int, M: int, eps_p: float, delta: float)
     >>> global_rule_from(S=8, A=4, H=10, M=20, eps_p=0.1, delta=0.05) is None
     True
     """
-    _check(S, A, H, M, 1, eps_p, 0.0, delta)
+    check_sizes(S, A, H, M, 1, eps_p, 0.0, delta)
     if 14 * eps_p * H >= 1:
         return None
     return first_episode(lambda T: threshold_nu(S, A, H, M, T, eps_p, delta) <= M * T)
 
 
-def _check(S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, delta: float) -> None:
+def check_sizes(S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, delta: float) -> None:
+    """Raise unless these can be the sizes, the heterogeneity and the failure probability of a run."""
     for name, size in (("states", S), ("actions", A), ("horizon", H), ("agents", M), ("episodes", T)):
         check_positive_integer(name, size)
     check_number("eps_p", eps_p, at_least=0, at_most=1, why="Assumption 1")
