@@ -65,6 +65,13 @@ class PairedDifference(NamedTuple):
         """Whether the interval leaves out 0."""
         return self.low > 0 or self.high < 0
 
+    @property
+    def outcome(self) -> str:
+        """In a word: x is ``lower`` or ``higher``, ``equal`` in each of several pairs, or it is ``undecided``."""
+        if self.decided:
+            return "lower" if self.high < 0 else "higher"
+        return "equal" if self.low == self.high == 0 else "undecided"
+
 
 class PairedRatio(NamedTuple):
     """What :func:`paired_ratio` finds: the ratio of the means and its 95 % interval, and the ratio of the medians."""
