@@ -29,7 +29,7 @@ def reproduce(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(parser=whole_number, metavar="N", help="Runs of each cell; from 20 on bands are intervals."),
+        typer.Option(parser=whole_number, metavar="N", help="Runs of each cell."),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="The whole grid of agents and eps_p, and table1.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Every figure from little data, in seconds.")] = False,

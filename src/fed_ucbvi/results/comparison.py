@@ -61,7 +61,7 @@ class Comparison:
         return (
             f"{self.metric}{about}. Square brackets hold the {INTERVAL_NAME} (Student's). Differences and ratios are "
             f"to {self.baseline}, paired over common seeds. A comparison is undecided while the interval of the "
-            f"difference holds 0; as many as the seeds needed would decide it with probability "
+            "difference holds 0; as many as the seeds needed would decide it with probability "
             f"{POWER_PERCENT} if the true difference were the one found."
         )
 
@@ -122,8 +122,9 @@ def compare_runs(
 
     Runs with the same ``by`` make a group; whatever else runs differ in makes the problem. By default each algorithm
     (with its parameters) is thus compared with the baseline separately for each environment, number of agents and so
-    on. Two runs make a pair if all their seeds are equal, those of the environment included: they met the same agents.
-    See :mod:`~fed_ucbvi.results.statistics` for the intervals, which are not corrected for making many comparisons.
+    on. Two runs make a pair if all their seeds are equal, those of the environment included: they met the same
+    agents. See :mod:`~fed_ucbvi.results.statistics` for the intervals, which are not corrected for making
+    many comparisons.
 
     Args:
         runs: complete runs.

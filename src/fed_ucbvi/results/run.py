@@ -185,7 +185,7 @@ class Run:
         """Regret, round lengths and (on a grid) the learnt policy; written to ``path`` if given."""
         from fed_ucbvi.results.plotting import plot_run
 
-        return plot_run(self, None if path is None else Path(path))
+        return plot_run(self, path)
 
     def export_policy(self, path: str | Path) -> None:
         """Write the learnt policy to one file, ``.json`` or ``.npz``, for :func:`~fed_ucbvi.load_policy`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fed_ucbvi.errors import InputError
@@ -13,6 +13,9 @@ from fed_ucbvi.results.style import label_of
 
 Settings = Mapping[str, Any]
 """Algorithm, environment and sizes by name; parameters are ``algorithm.NAME``, options ``environment.NAME``."""
+
+Write = Callable[[str, Any], str]
+"""One setting in words, from its name and value."""
 
 LETTERS = {"agents": "M", "episodes": "T", "horizon": "H", "states": "S", "actions": "A"}
 LONGEST_VALUE = 24
@@ -112,24 +115,25 @@ def _same(group: Settings, name: str, value: Any) -> bool:
     return name in group and key_of({name: group[name]}) == key_of({name: value})
 
 
-def labels(groups: Sequence[Settings]) -> list[str]:
-    """What sets each group apart, in words; never the same for two groups.
+def labels(groups: Sequence[Settings], write: Write | None = None) -> list[str]:
+    """What sets each group apart, in words; never the same for two groups. ``write`` as in :func:`label`.
 
     >>> labels([{"algorithm": "fed-ucbvi", "algorithm.bonus_scale": scale} for scale in (0.1, 0.2)])
     ['bonus_scale = 0.1', 'bonus_scale = 0.2']
     """
-    texts = [label(settings) for settings in apart(groups)]
+    texts = [label(settings, write) for settings in apart(groups)]
     return [f"{text} ({place})" if texts.count(text) > 1 else text for place, text in enumerate(texts, 1)]
 
 
-def label(settings: Settings) -> str:
-    """Settings in words.
+def label(settings: Settings, write: Write | None = None) -> str:
+    """Settings in words; each by ``write``, or else as :func:`setting_text` has it.
 
     >>> label({"algorithm": "fed-ucbvi", "agents": 20, "algorithm.bonus_scale": 0.1})
     'Fed-UCBVI, M = 20, bonus_scale = 0.1'
     """
     who = " on ".join(label_of(settings[name]) for name in ("algorithm", "environment") if name in settings)
-    others = [setting_text(name, settings[name]) for name in settings if name not in ("algorithm", "environment")]
+    write = write or setting_text
+    others = [write(name, settings[name]) for name in settings if name not in ("algorithm", "environment")]
     return ", ".join(part for part in (who, *others) if part)
 
 
