@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 OWNERS = ("algorithm", "environment")
+OF_THE_ENVIRONMENT = ("states", "actions", "horizon", "eps_p")
 LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -128,8 +129,8 @@ def compare_runs(
 
     Args:
         runs: complete runs.
-        by: what is compared: ``"algorithm"`` (with its parameters), ``"environment"`` (with its options), a size as
-            ``"agents"``, the name of one parameter or option; or several of these.
+        by: what is compared: ``"algorithm"`` (with its parameters), ``"environment"`` (with its options and
+            sizes), ``"agents"``, ``"episodes"``, the name of one parameter or option; or several of these.
         metric: a number that :func:`~fed_ucbvi.results.run_table.runs_frame` has for each run.
         baseline: the group to compare with: its label, or a value that no other group has; the first by default.
 
@@ -174,6 +175,7 @@ def _chosen(by: Sequence[str], settings: Sequence[Settings]) -> set[str]:
             raise unknown_name("setting to compare by", wanted, [name for name in known if "." not in name])
         chosen |= {name for name in names if wanted in (name, name.partition(".")[2])}
         chosen |= {name for name in names if wanted in OWNERS and name.startswith(f"{wanted}.")}
+        chosen |= {name for name in names if wanted == "environment" and name in OF_THE_ENVIRONMENT}
     return chosen
 
 
