@@ -29,7 +29,7 @@ with warnings.catch_warnings():
     from fed_ucbvi.command_line import app
     from fed_ucbvi.command_line.interruption import PATIENCE, Interruption
     from fed_ucbvi.command_line.parameters import by_type
-    from fed_ucbvi.command_line.progress import progress_bar
+    from fed_ucbvi.progress import progress_bar
 
 SMALL = ("run", "--env", "synthetic", "--agents", "3", "--episodes", "60", "--nu", "50")
 PROGRAM = (
