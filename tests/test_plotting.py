@@ -319,6 +319,18 @@ def test_a_dollar_sign_in_a_setting_is_drawn_as_it_is(plain_run: Run) -> None:
     assert len({str(drawn.get_label()) for drawn in figure.axes[0].lines}) == 2
 
 
+def test_long_labels_leave_room_for_the_curves(plain_run: Run) -> None:
+    worlds = [{**plain_run.about.environment, "some_option": f"{'long' * 5}{k}", "another": k} for k in range(3)]
+    twins = [
+        dataclasses.replace(plain_run, about=dataclasses.replace(plain_run.about, environment=world))
+        for world in worlds
+    ]
+    figure = plot_runs(twins)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        assert axes.get_position().width * figure.get_size_inches()[0] > 1.5
+
+
 def test_the_band_is_named_as_in_tables(several: list[Run]) -> None:
     assert INTERVAL_NAME in plot_runs(several).get_suptitle()
 

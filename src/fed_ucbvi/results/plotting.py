@@ -18,6 +18,10 @@ from fed_ucbvi.results.style import SETTINGS, check_picture, number, save_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LETTER = 0.057
+"""Width of a letter of a label, in inches, about."""
+SHORT_NAME = 14
+"""Letters of a label that fit beside a panel without making it narrow."""
 EPS_P = r"$\varepsilon_p$"
 
 
@@ -82,7 +86,7 @@ def plot_runs(runs: Iterable[Run], path: str | Path | None = None) -> Figure:
     names = labels(settings, _written)
     known = not any(math.isnan(run.common_regret) for group in groups for run in group)
     with matplotlib.rc_context(SETTINGS):
-        figure = Picture(7.4, 3.1)
+        figure = Picture(7.4 + 2 * LETTER * max(0, max(map(len, names)) - SHORT_NAME), 3.1)
         left, right = figure.subplots(1, 2)
         left.set_title("Regret" if known else "Reward (regret unknown)")
         left.set_ylabel("Common regret (units of reward)" if known else "Mean reward an episode so far")
