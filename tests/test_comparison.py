@@ -140,6 +140,13 @@ def test_labels_say_exactly_what_sets_groups_apart() -> None:
         {"algorithm": "a", "algorithm.scale": 2},
         {"algorithm": "b"},
     ]
+    worlds = [
+        {"environment": "x", "horizon": 5},
+        {"environment": "y", "horizon": 9},
+        {"environment": "y", "horizon": 8},
+    ]
+    assert labels(worlds) == ["x", "y, H = 9", "y, H = 8"]
+    assert "\x1b" not in "".join(labels([{"environment.map": text} for text in ("\x1b[31m", "\n")]))
     long = [{"algorithm": "a", "environment.map": "x" * 50 + end} for end in "yz"]
     assert len(set(labels(long))) == 2
 

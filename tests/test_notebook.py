@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
+import math
 from typing import Any
 
 import nbformat
+import numpy as np
 import pytest
 from nbclient import NotebookClient
 from PIL import Image
+
+from fed_ucbvi import MDP, FedUCBVI, gridworld, run
 
 CELLS = {
     "imports": """
@@ -59,6 +64,26 @@ def test_a_value_is_a_line_of_text_and_a_small_table(outputs: dict[str, list[Any
     assert table.startswith("<table>")
     assert len(table) < 3000
     assert "array(" not in text + table
+
+
+def test_what_is_unknown_is_called_so_and_no_repr_is_an_array() -> None:
+    world = gridworld(agents=5).with_liars(0.2, "random")
+    assert "1 of them lie" in repr(world)
+    assert "<td>lying</td><td>1</td>" in world._repr_html_()
+    unknown = dataclasses.replace(world, common=MDP.unknown(8, 4, 10), eps_p=math.nan)
+    assert "eps_p = unknown" in repr(unknown)
+    result = run(FedUCBVI(nu=10), world, 30)
+    records = {**result.records, "regret": np.full_like(result.records["regret"], math.nan)}
+    assert "common regret unknown" in repr(dataclasses.replace(result, records=records))
+    for value in (unknown, world, world.common, world.common.kernel, result):
+        assert len(repr(value)) < 200
+        assert "array" not in repr(value)
+
+
+def test_a_table_escapes_what_it_is_given() -> None:
+    world = dataclasses.replace(gridworld(agents=2), description={"name": "<script>", "map": "<b>" + "x" * 99})
+    assert "<script>" not in world._repr_html_()
+    assert "<b>x" not in world._repr_html_()
 
 
 @pytest.mark.parametrize("name", ["plot", "plot_runs"])

@@ -331,6 +331,24 @@ def test_long_labels_leave_room_for_the_curves(plain_run: Run) -> None:
         assert axes.get_position().width * figure.get_size_inches()[0] > 1.5
 
 
+def test_many_labels_stay_in_the_picture_and_apart(plain_run: Run) -> None:
+    twins = [
+        dataclasses.replace(
+            plain_run, about=dataclasses.replace(plain_run.about, environment={**plain_run.about.environment, "k": k})
+        )
+        for k in range(25)
+    ]
+    figure = plot_runs(twins)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        boxes = [note.get_window_extent() for note in axes.texts if isinstance(note, Annotation)]
+        assert len(boxes) == 25
+        assert min(box.y0 for box in boxes) > 0
+        assert max(box.y1 for box in boxes) < figure.bbox.height
+        tops = sorted(box.y0 for box in boxes)
+        assert min(np.diff(tops)) > 0.9 * boxes[0].height
+
+
 def test_the_band_is_named_as_in_tables(several: list[Run]) -> None:
     assert INTERVAL_NAME in plot_runs(several).get_suptitle()
 

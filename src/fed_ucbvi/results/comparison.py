@@ -13,14 +13,22 @@ from fed_ucbvi.errors import InputError, check_choice, unknown_name
 from fed_ucbvi.notebook import html_table
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.run_table import outcomes
-from fed_ucbvi.results.settings import Settings, checked_runs, key_of, label, labels, seeds_of, settings_of
+from fed_ucbvi.results.settings import (
+    ENVIRONMENT_SIZES,
+    Settings,
+    checked_runs,
+    key_of,
+    label,
+    labels,
+    seeds_of,
+    settings_of,
+)
 from fed_ucbvi.results.statistics import INTERVAL_NAME, POWER, mean_interval, paired_difference, paired_ratio
 
 if TYPE_CHECKING:
     import polars as pl
 
 OWNERS = ("algorithm", "environment")
-OF_THE_ENVIRONMENT = ("states", "actions", "horizon", "eps_p")
 LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -175,7 +183,7 @@ def _chosen(by: Sequence[str], settings: Sequence[Settings]) -> set[str]:
             raise unknown_name("setting to compare by", wanted, [name for name in known if "." not in name])
         chosen |= {name for name in names if wanted in (name, name.partition(".")[2])}
         chosen |= {name for name in names if wanted in OWNERS and name.startswith(f"{wanted}.")}
-        chosen |= {name for name in names if wanted == "environment" and name in OF_THE_ENVIRONMENT}
+        chosen |= {name for name in names if wanted == "environment" and name in (*ENVIRONMENT_SIZES, "eps_p")}
     return chosen
 
 

@@ -33,7 +33,9 @@ LOG_FROM = 100
 CURVE_POINTS = 400
 MOST_ENDS = 4000
 LABELS_APART = 0.075
-"""Least distance between two labels, as a share of the height of the axes."""
+"""Distance between two labels, as a share of the height of the axes; less where there are many in high axes."""
+LABELS_REACH = 1.1
+"""Height that all labels may take, as a share of that of the axes."""
 
 
 def curve_points(played: int, ends: CountArray) -> CountArray:
@@ -168,7 +170,10 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Write beside the right ends of curves, pushed apart where texts would overlap."""
     bottom, top = axes.get_ylim()
     order = sorted(ends)
-    heights = spread([(end[0] - bottom) / (top - bottom) for end in order], [LABELS_APART] * len(order))
+    sizes = [min(LABELS_APART, LABELS_REACH / len(order))] * len(order)
+    margin = (LABELS_REACH - 1) / 2
+    wanted = [(end[0] - bottom) / (top - bottom) for end in order]
+    heights = spread(wanted, sizes, low=-margin, high=1 + margin)
     for (_, text, colour), height in zip(order, heights, strict=True):
         name = axes.annotate(text, (1, height), (4, 0), xycoords="axes fraction", textcoords="offset points")
         name.set(va="center", color=colour, fontsize=7.5)

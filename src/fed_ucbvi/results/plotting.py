@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LETTER = 0.057
 """Width of a letter of a label, in inches, about."""
+LINE = 0.16
+"""Height of a label, in inches."""
 SHORT_NAME = 14
 """Letters of a label that fit beside a panel without making it narrow."""
 EPS_P = r"$\varepsilon_p$"
@@ -86,7 +88,8 @@ def plot_runs(runs: Iterable[Run], path: str | Path | None = None) -> Figure:
     names = labels(settings, _written)
     known = not any(math.isnan(run.common_regret) for group in groups for run in group)
     with matplotlib.rc_context(SETTINGS):
-        figure = Picture(7.4 + 2 * LETTER * max(0, max(map(len, names)) - SHORT_NAME), 3.1)
+        width = 7.4 + 2 * LETTER * max(0, max(map(len, names)) - SHORT_NAME)
+        figure = Picture(width, max(3.1, 0.9 + LINE * len(groups)))
         left, right = figure.subplots(1, 2)
         left.set_title("Regret" if known else "Reward (regret unknown)")
         left.set_ylabel("Common regret (units of reward)" if known else "Mean reward an episode so far")
@@ -100,7 +103,7 @@ def plot_runs(runs: Iterable[Run], path: str | Path | None = None) -> Figure:
         else:
             count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
             what = f"mean of {count} runs; band: {INTERVAL_NAME}"
-        figure.suptitle(f"{_title(shared(settings))}\n{what}", fontsize=10, x=0.012, ha="left")
+        figure.suptitle(f"{_title(shared(settings))}\n{what}".strip(), fontsize=10, x=0.012, ha="left")
     if path is not None:
         save_figure(figure, path)
     return figure

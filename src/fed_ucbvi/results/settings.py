@@ -18,6 +18,7 @@ Write = Callable[[str, Any], str]
 """One setting in words, from its name and value."""
 
 LETTERS = {"agents": "M", "episodes": "T", "horizon": "H", "states": "S", "actions": "A"}
+ENVIRONMENT_SIZES = ("horizon", "states", "actions")
 LONGEST_VALUE = 24
 """Characters of a value in a label."""
 
@@ -92,7 +93,8 @@ def shared(groups: Sequence[Settings]) -> dict[str, Any]:
 def apart(groups: Sequence[Settings]) -> list[dict[str, Any]]:
     """For each group the settings that set it apart: no two groups that differ have the same ones.
 
-    A parameter is compared among groups with the same algorithm, an option among those with the same environment.
+    A parameter is compared among groups with the same algorithm, an option or a size of the environment among those
+    with the same environment.
 
     >>> groups = [{"algorithm": "fedq", "algorithm.c": 2.0}]
     >>> groups += [{"algorithm": "ucbvi", "algorithm.scale": scale, "algorithm.ties": "first"} for scale in (1, 2)]
@@ -103,8 +105,8 @@ def apart(groups: Sequence[Settings]) -> list[dict[str, Any]]:
     for group in groups:
         differing = {}
         for name, value in group.items():
-            owner = name.partition(".")[0] if "." in name else None
-            siblings = [other for other in groups if owner is None or _same(other, owner, group.get(owner))]
+            owner = "environment" if name in ENVIRONMENT_SIZES else name.rpartition(".")[0]
+            siblings = [other for other in groups if other.get(owner) == group.get(owner)]
             if not all(_same(other, name, value) for other in siblings):
                 differing[name] = value
         found.append(differing)
@@ -126,7 +128,7 @@ def labels(groups: Sequence[Settings], write: Write | None = None) -> list[str]:
 
 
 def label(settings: Settings, write: Write | None = None) -> str:
-    """Settings in words; each by ``write``, or else as :func:`setting_text` has it.
+    """Settings in words, each by ``write`` or else as :func:`setting_text` has it; signs that do not print give way.
 
     >>> label({"algorithm": "fed-ucbvi", "agents": 20, "algorithm.bonus_scale": 0.1})
     'Fed-UCBVI, M = 20, bonus_scale = 0.1'
@@ -134,7 +136,8 @@ def label(settings: Settings, write: Write | None = None) -> str:
     who = " on ".join(label_of(settings[name]) for name in ("algorithm", "environment") if name in settings)
     write = write or setting_text
     others = [write(name, settings[name]) for name in settings if name not in ("algorithm", "environment")]
-    return ", ".join(part for part in (who, *others) if part)
+    text = ", ".join(part for part in (who, *others) if part)
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
 
 
 def setting_text(name: str, value: Any) -> str:
