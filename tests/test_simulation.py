@@ -313,6 +313,13 @@ def test_progress_is_reported_as_it_is() -> None:
     assert [report.regret for report in reports] == pytest.approx(np.cumsum(result.records["regret"]).tolist())
 
 
+def test_the_last_report_is_about_the_whole_run() -> None:
+    reports: list[Progress] = []
+    result = run(LOCAL, gridworld(agents=2), 500, seed=1, progress=reports.append)
+    assert reports[-1][:3] == (500, 500, result.rounds)
+    assert reports[-1].regret == pytest.approx(result.common_regret)
+
+
 @pytest.mark.usefixtures("report_every_round")
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_an_interrupted_run_carries_what_it_has_and_that_loads(driver: str, tmp_path: Path) -> None:

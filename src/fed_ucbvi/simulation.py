@@ -250,7 +250,7 @@ def drive(
                 simulation.seconds = earlier + now - began
                 if store is not None and len(simulation.rows) % store.every == 0:
                     store.write(simulation)
-                if now >= due:
+                if now >= due or simulation.done:
                     due = now + SECONDS_BETWEEN_REPORTS
                     report(
                         Progress(

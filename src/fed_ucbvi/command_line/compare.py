@@ -23,11 +23,11 @@ def compare(
 
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json, warn
-    from fed_ucbvi.command_line.progress import progress_bar
     from fed_ucbvi.experiments import table1
     from fed_ucbvi.experiments.scale import Scale
     from fed_ucbvi.experiments.traces import load_pairs
     from fed_ucbvi.files import new_file
+    from fed_ucbvi.progress import progress_bar
     from fed_ucbvi.sweeps.execution import run_sweep
     from fed_ucbvi.sweeps.specification import Sweep
 

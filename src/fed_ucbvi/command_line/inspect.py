@@ -27,8 +27,8 @@ def inspect(
     """Measure the heterogeneity of an environment's agents and what sharing one policy costs them."""
     from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.command_line.parameters import build_environment
-    from fed_ucbvi.command_line.progress import progress_bar
     from fed_ucbvi.problem.inspection import inspect_federation
+    from fed_ucbvi.progress import progress_bar
     from fed_ucbvi.results.style import check_picture
 
     if plot is not None:

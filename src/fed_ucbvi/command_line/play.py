@@ -35,9 +35,9 @@ def play(
     """Play the policy that a run has learnt, and compare what it is paid with what the run says it is worth."""
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json, print_rows
-    from fed_ucbvi.command_line.progress import progress_bar
     from fed_ucbvi.errors import InputError
     from fed_ucbvi.playing import play as play_policy
+    from fed_ucbvi.progress import progress_bar
 
     if render is not None and (out is not None or as_json):
         raise InputError("--render shows episodes on the screen; it does not go with --out or --json.")

@@ -31,7 +31,7 @@ def report(
 def write(made: Report, folder: Path) -> None:
     """Write the report; an earlier one gives way."""
     from fed_ucbvi.command_line.interruption import interruptible
-    from fed_ucbvi.command_line.progress import progress_bar
+    from fed_ucbvi.progress import progress_bar
     from fed_ucbvi.report.writing import write_report
 
     with interruptible(), progress_bar("figures") as progress:

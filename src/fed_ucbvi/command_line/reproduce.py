@@ -29,7 +29,7 @@ def reproduce(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(parser=whole_number, metavar="N", help="Runs of each cell; from 20 on bands are intervals."),
+        typer.Option(parser=whole_number, metavar="N", help="Runs of each cell."),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="The whole grid of agents and eps_p, and table1.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Every figure from little data, in seconds.")] = False,
@@ -45,11 +45,10 @@ def reproduce(
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_out, warn
     from fed_ucbvi.command_line.program import INTERRUPTED
-    from fed_ucbvi.command_line.progress import progress_bar
     from fed_ucbvi.command_line.report import print_report, write
     from fed_ucbvi.errors import InputError, check_positive_integer
     from fed_ucbvi.experiments import reproduction
-    from fed_ucbvi.progress import announce_compilation
+    from fed_ucbvi.progress import announce_compilation, progress_bar
     from fed_ucbvi.sweeps.execution import SweepInterrupted
 
     announce_compilation()

@@ -35,8 +35,7 @@ def sweep(
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import plain_warnings
     from fed_ucbvi.command_line.program import INTERRUPTED
-    from fed_ucbvi.command_line.progress import progress_bar
-    from fed_ucbvi.progress import announce_compilation
+    from fed_ucbvi.progress import announce_compilation, progress_bar
     from fed_ucbvi.sweeps.execution import SweepInterrupted, run_sweep
     from fed_ucbvi.sweeps.specification import Sweep
 

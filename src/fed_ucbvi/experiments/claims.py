@@ -15,7 +15,7 @@ import numpy as np
 from fed_ucbvi.experiments.lots import Key, Lots, Measure, having, mean, regret, rounds, values
 from fed_ucbvi.experiments.traces import Trace
 from fed_ucbvi.report.content import Outcome, Verdict
-from fed_ucbvi.results.intervals import mean_and_spread
+from fed_ucbvi.results.statistics import mean_interval
 from fed_ucbvi.results.style import label_of
 
 SLIGHT = 1.25
@@ -144,7 +144,7 @@ def slope_in_agents(group: Lots, measure: Measure) -> tuple[float, float] | None
         return None
     table = np.array([[measure(run) for run in group[key] if run.about.seed in common] for key in order])
     slopes = np.polyfit(np.log([key.agents for key in order]), np.log(np.maximum(table, 1e-12)), 1)[0]
-    middle, low, high = mean_and_spread(slopes)
+    middle, low, high = mean_interval(slopes)
     return float(middle), float(high - low) / 2
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fed_ucbvi.experiments.traces import Pair, Trace
 from fed_ucbvi.report.content import Dash, Interval, Marker, Series, Table
-from fed_ucbvi.results.intervals import mean_and_spread, spread_name
+from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
 from fed_ucbvi.results.style import colour_of, label_of
 from fed_ucbvi.sweeps.job import Job
 
@@ -114,8 +114,8 @@ def mean(lot: Sequence[Trace], measure: Measure) -> float:
 
 
 def interval(lot: Sequence[Trace], measure: Measure) -> Interval:
-    """The mean of a measure over a lot, with its band."""
-    middle, low, high = mean_and_spread([measure(run) for run in lot])
+    """The mean of a measure over a lot, with its 95 % interval."""
+    middle, low, high = mean_interval([measure(run) for run in lot])
     return Interval(float(middle), max(0.0, float(low)), float(high))
 
 
@@ -125,7 +125,7 @@ def band_text(runs: Iterable[Sequence[Trace]]) -> str:
     if not sizes or sizes[-1] == 1:
         return "One run each."
     count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    return f"Mean of {count} runs, band: {spread_name(sizes[0])}."
+    return f"Mean of {count} runs, band: {INTERVAL_NAME}."
 
 
 def episodes_grid(lot: Sequence[Trace], points: int = CURVE_POINTS) -> npt.NDArray[np.int64]:
@@ -146,7 +146,7 @@ def banded(
 
     With ``positive`` the band's lower end stays above a hundredth of the mean, so that logarithmic axes can hold it.
     """
-    middle, low, high = mean_and_spread(samples)
+    middle, low, high = mean_interval(samples)
     if positive:
         low = np.maximum(low, middle / 100)
     style = {"name": label_of(algorithm), "colour": colour_of(algorithm)} | style

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError, check_choice, check_number
+from fed_ucbvi.notebook import html_table, number_text, shortened
 from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
 from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, frozen_indices, real_numbers
 from fed_ucbvi.problem.liars import Liars, choose_liars
@@ -107,6 +108,29 @@ class Federation:
         """The MDP of agent ``i`` (from 0)."""
         reward = self.rewards[i if self.rewards.shape[0] > 1 else 0]
         return MDP(Kernel(self.successors, self.probabilities[i]), reward, self.initial[i], self.horizon)
+
+    def __repr__(self) -> str:
+        name, sizes = self.description.get("name", "custom"), f"S = {self.states:,}, A = {self.actions:,}"
+        lying = "" if self.liars is None else f", {len(self.liars.agents):,} of them lie"
+        return (
+            f"<Federation {name}: {self.agents:,} agents{lying}, {sizes}, H = {self.horizon:,}, "
+            f"eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        figures = {
+            "agents": self.agents,
+            "lying": self.agents - len(self.honest),
+            "states": self.states,
+            "actions": self.actions,
+            "horizon": self.horizon,
+            "eps_p": self.eps_p,
+            "eps_r": self.eps_r,
+        }
+        rows = [(name, number_text(figure)) for name, figure in figures.items()]
+        options = {name: value for name, value in self.description.items() if name not in (*figures, "name", "liars")}
+        rows += [(name, shortened(str(value))) for name, value in options.items()]
+        return html_table(f"Federation {self.description.get('name', 'custom')}", rows)
 
     def with_liars(self, fraction: float, attack: str, seed: int = 0) -> Federation:
         """The same federation in which a fraction of the agents, chosen from the seed, lies.

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import FloatArray, IndexArray
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
+from fed_ucbvi.notebook import html_table
 from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers, whole_numbers
 
 
@@ -95,6 +96,21 @@ class MDP:
 
         kernel = self.kernel
         return state_occupancy(kernel.successors, kernel.probabilities, self.initial, self._checked_policy(policy))
+
+    def __repr__(self) -> str:
+        return f"<MDP: S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}>"
+
+    def _repr_html_(self) -> str:
+        shapes = [
+            ("states", f"{self.states:,}"),
+            ("actions", f"{self.actions:,}"),
+            ("horizon", f"{self.horizon:,}"),
+            ("kernel", "stationary" if self.kernel.steps == 1 else "depends on the step"),
+            ("next states", f"at most {self.kernel.successors.shape[3]:,}"),
+            ("rewards", "stationary" if self.rewards.shape[0] == 1 else "depend on the step"),
+            ("first states", f"{np.count_nonzero(self.initial):,} possible"),
+        ]
+        return html_table("MDP", shapes)
 
     def _checked_policy(self, policy: npt.ArrayLike) -> IndexArray:
         table = whole_numbers("a policy", policy)

@@ -14,8 +14,10 @@ import numpy.typing as npt
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import new_file
+from fed_ucbvi.notebook import html_table, number_text
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
+from fed_ucbvi.results.style import byte_count
 from fed_ucbvi.results.unknown import none_for_nan
 from fed_ucbvi.theory.bracket import Bracket
 
@@ -185,7 +187,7 @@ class Run:
         """Regret, round lengths and (on a grid) the learnt policy; written to ``path`` if given."""
         from fed_ucbvi.results.plotting import plot_run
 
-        return plot_run(self, None if path is None else Path(path))
+        return plot_run(self, path)
 
     def export_policy(self, path: str | Path) -> None:
         """Write the learnt policy to one file, ``.json`` or ``.npz``, for :func:`~fed_ucbvi.load_policy`."""
@@ -255,11 +257,33 @@ class Run:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self) -> str:
+    def _title(self) -> str:
         about = self.about
         state = "" if self.complete else f", interrupted after {self.episodes_played:,}"
         return (
-            f"<Run {about.algorithm} on {about.environment.get('name', 'custom')}: {about.agents} agents, "
-            f"{about.episodes:,} episodes{state}; common regret {self.common_regret:,.1f}, {self.rounds:,} rounds, "
-            f"{(self.bytes_up + self.bytes_down) / 1e6:,.1f} MB>"
+            f"{about.algorithm} on {about.environment.get('name', 'custom')}: {about.agents} agents, "
+            f"{about.episodes:,} episodes{state}"
         )
+
+    def __repr__(self) -> str:
+        regret = "unknown" if np.isnan(self.common_regret) else f"{self.common_regret:,.1f}"
+        sent = byte_count(self.bytes_up + self.bytes_down)
+        return f"<Run {self._title()}; common regret {regret}, {self.rounds:,} rounds, {sent}>"
+
+    def _repr_html_(self) -> str:
+        about = self.about
+        figures = {
+            "horizon": about.horizon,
+            "eps_p": about.eps_p,
+            "seed": about.seed,
+            "common regret": self.common_regret,
+            "rounds": self.rounds,
+            "reward an episode": self.average_reward,
+            "policy's value in the common MDP": self.value,
+            "optimum of the common MDP": about.optimal_value,
+        }
+        rows = [(name, number_text(figure)) for name, figure in figures.items()]
+        rows.insert(4, ("federated regret", str(self.federated_regret)))
+        rows.append(("communication", f"{byte_count(self.bytes_up)} up, {byte_count(self.bytes_down)} down"))
+        rows.append(("wall time", f"{self.wall_seconds:,.2f} s (driver {about.driver})"))
+        return html_table(self._title(), rows)
