@@ -21,10 +21,6 @@ POWER = 0.8
 """The probability with which :func:`seeds_needed` wants a comparison to be decided."""
 INTERVAL_NAME = "95 % interval of the mean"
 """How pictures and tables name the band of :func:`mean_interval`."""
-DEVIATION_NAME = "standard deviation"
-"""How pictures and tables name the band of :func:`mean_deviation`."""
-
-
 FORMULA_FROM = 20
 """Pairs from which on the formula of :func:`seeds_needed` needs no correction."""
 NEVER_MISSED = 15.0
@@ -65,6 +61,13 @@ class PairedDifference(NamedTuple):
         """Whether the interval leaves out 0."""
         return self.low > 0 or self.high < 0
 
+    @property
+    def outcome(self) -> str:
+        """In a word: x is ``lower`` or ``higher``, ``equal`` in each of several pairs, or it is ``undecided``."""
+        if self.decided:
+            return "lower" if self.high < 0 else "higher"
+        return "equal" if self.low == self.high == 0 else "undecided"
+
 
 class PairedRatio(NamedTuple):
     """What :func:`paired_ratio` finds: the ratio of the means and its 95 % interval, and the ratio of the medians."""
@@ -96,31 +99,15 @@ def mean_interval(samples: npt.ArrayLike) -> Band:
     >>> float(mean), round(float(low), 3), round(float(high), 3)
     (2.0, -0.484, 4.484)
     """
-    values, mean = _values_and_mean(samples)
-    n = len(values)
+    values = np.asarray(samples, dtype=np.float64)
+    n = len(values) if values.ndim else 0
+    if n == 0:
+        raise InputError("a mean needs at least one run.")
+    mean = np.asarray(values.mean(axis=0))
     if n == 1:
         return Band(mean, mean.copy(), mean.copy())
     margin = student_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
     return Band(mean, np.asarray(mean - margin), np.asarray(mean + margin))
-
-
-def mean_deviation(samples: npt.ArrayLike) -> Band:
-    """Mean over the first axis (runs) with one standard deviation of the runs to either side.
-
-    >>> mean, low, high = mean_deviation([1.0, 2.0, 3.0])
-    >>> float(mean), float(low), float(high)
-    (2.0, 1.0, 3.0)
-    """
-    values, mean = _values_and_mean(samples)
-    deviation = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
-    return Band(mean, np.asarray(mean - deviation), np.asarray(mean + deviation))
-
-
-def _values_and_mean(samples: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    values = np.asarray(samples, dtype=np.float64)
-    if values.ndim == 0 or len(values) == 0:
-        raise InputError("a mean needs at least one run.")
-    return values, np.asarray(values.mean(axis=0))
 
 
 def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedDifference:
