@@ -1,4 +1,4 @@
-"""How actions are numbered: with ``ties="first"`` it decides part of the regret, with ``ties="random"`` it does not."""
+"""With ``ties="first"`` the numbering of actions decides part of the regret, with ``ties="random"`` it does not."""
 
 from __future__ import annotations
 

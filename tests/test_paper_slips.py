@@ -375,7 +375,10 @@ def test_24_given_how_often_a_pair_was_visited_its_next_states_are_not_drawn_ind
     N. Then the runs with the least N would all have had nothing but bad luck with probability ``2^-(N runs)``, below
     1e-9, and of those with a large N more than 0.6 would have been lucky with probability below 0.01. Fixed seeds.
     """
-    lucky = [[[0, 0.5, 0.5, 0], [0, 0, 0, 1]], *([[float(s == to) for to in range(4)]] * 2 for s in (1, 2, 3))]
+    lucky = np.zeros((4, 2, 4))
+    lucky[0, 0, [1, 2]], lucky[0, 1, 3] = 0.5, 1.0
+    for state in (1, 2, 3):
+        lucky[state, :, state] = 1.0
     rewards = [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.5, 0.5]]
     alone = Federation.from_mdps([MDP(lucky, rewards, initial=0, horizon=2)])
     seen: dict[int, list[int]] = {}
