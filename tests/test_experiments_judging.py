@@ -229,9 +229,9 @@ def test_the_grid_is_widened_beyond_an_edge_for_those_whose_best_factor_is_there
         for job in Sweep(name="t", grids=[grid]).jobs()
     ]
     assert {(job.environment, job.algorithm, job.label) for job in jobs} == {
-        *(("gridworld", "fedq-advantage", f"k = {k:g}") for k in (2, 4, 8)),
-        *(("synthetic", "concurrent-ucbvi", f"k = {1 / k:g}") for k in (128, 256, 512)),
+        *(("gridworld", "fedq-advantage", f"k = {k:g}") for k in (2, 4, 8, 16)),
+        *(("synthetic", "concurrent-ucbvi", f"k = {1 / k:g}") for k in (128, 256, 512, 1024)),
     }
     assert {job.seed for job in jobs} == set(tuning.TUNING_SEEDS)
-    assert {job.parameters["iota"] for job in jobs if job.algorithm == "fedq-advantage"} == {4.0, 16.0, 64.0}
+    assert {job.parameters["iota"] for job in jobs if job.algorithm == "fedq-advantage"} == {4.0, 16.0, 64.0, 256.0}
     assert tuning.wider_grids(tuning_pairs({}), Scale()) == []

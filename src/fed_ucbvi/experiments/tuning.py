@@ -1,7 +1,7 @@
 """Tuning: one number for each algorithm, a factor on its bonus, chosen on instances of their own.
 
 *The grid*: each algorithm's bonus is multiplied by each of the same seven factors, 1/64 to 1. Where the best factor
-is the least or the largest of the seven, three more are tried beyond it. If the best is still at the edge of what was
+is the least or the largest of the seven, four more are tried beyond it. If the best is still at the edge of what was
 tried, :func:`tuning_text` says so.
 
 *The rule*: the factor whose largest regret over the tuning instances is least. Too small a bonus leaves some runs
@@ -28,7 +28,7 @@ ALIKE_ONLY = ("concurrent-ucbvi", "fedq-hoeffding")
 """Run with identical agents alone; the algorithms of the paper's figures meet different agents too."""
 FACTORS = tuple(2.0**power for power in range(-6, 1))
 QUICK_FACTORS = (0.25, 1.0)
-FURTHER = 3
+FURTHER = 4
 """How many more factors are tried beyond an edge of the grid, each twice or half the one before."""
 TUNING_SEEDS = tuple(range(1000, 1006))
 """Seeds of runs and instances for tuning alone."""
