@@ -248,9 +248,11 @@ def _below(group: Lots, lots: Lots, other: str) -> Finding | None:
         medians.append(ratio.median)
         wins = sum(one < two for one, two in zip(x, y, strict=True))
         won, played = won + wins, played + len(x)
-        if far[-1].one_run or lower[-1].one_run or (ratio.estimate < 1) != (ratio.median < 1):
+        one_run = far[-1].one_run or lower[-1].one_run
+        if one_run or (ratio.estimate < 1) != (ratio.median < 1):
             notes.append(
-                f"at M = {key.agents} and {eps_text(key.eps_p)} one run decides: the ratio of means is "
+                f"at M = {key.agents} and {eps_text(key.eps_p)} "
+                f"{'one run decides' if one_run else 'means and medians disagree'}: the ratio of means is "
                 f"{ratio.estimate:.2f}{_ends(ratio)}, that of medians {ratio.median:.2f}, and it is lower with "
                 f"{wins} of {len(x)} seeds"
             )
