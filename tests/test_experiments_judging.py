@@ -202,6 +202,13 @@ def test_a_best_factor_at_the_edge_of_the_grid_is_said_beside_the_verdict(
     assert text.split(" At the edge")[0].split(" No best")[0] in verdict.detail
 
 
+def test_tuning_with_a_shorter_t_than_the_evaluation_is_said_beside_the_verdict() -> None:
+    lots = tuned({0.25: 9.0, 0.5: 4.0, 1.0: 8.0})
+    assert "tuned with T" not in tuning.tuning_text(lots, ["fed-ucbvi"])
+    longer = {key._replace(episodes=9000) if key.label == tuning.BEST else key: lot for key, lot in lots.items()}
+    assert "GridWorld: tuned with T = 1,000, evaluated with T = 9,000." in tuning.tuning_text(longer, ["fed-ucbvi"])
+
+
 def tuning_pairs(best: dict[tuple[str, str], float]) -> list[Pair]:
     """Tuning runs of all, with the least regret at these factors, and at 1/8 for the rest."""
     tried = Sweep(name="t", grids=tuning.grids(Scale())[:1]).jobs()

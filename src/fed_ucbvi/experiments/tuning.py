@@ -152,6 +152,12 @@ def tuning_text(lots: Lots, algorithms: Sequence[str]) -> str:
         f"{'others' if tuning.isdisjoint(evaluation) else 'that are not all others'} (seeds {min(evaluation)} to "
         f"{max(evaluation)})."
     )
+    for environment in environments(lots):
+        group = having(lots, environment=environment)
+        short = max((key.episodes for key in group if _is_trial(key)), default=0)
+        long = max((key.episodes for key in group if key.label == BEST), default=0)
+        if 0 < short < long:
+            text += f" {label_of(environment)}: tuned with T = {short:,}, evaluated with T = {long:,}."
     best = {key: one for key, one in best_factors(lots).items() if key[1] in algorithms}
     edges = [
         f"{label_of(name)} on {label_of(environment)} (k = {factor_text(factor)}, the {edge} tried)"
