@@ -302,7 +302,7 @@ def ordered(claim: str, place: str, rows: Mapping[str, Sequence[Sequence[Trace]]
     findings: dict[str, Finding | None] = {}
     for name, row in rows.items():
         found = [compare(*paired(low, high, measure), strictly=True) for low, high in pairwise(row)]
-        line = " < ".join(f"{mean(lot, measure):,.0f}" for lot in row) + "?"
+        line = " against ".join(f"{mean(lot, measure):,.0f}" for lot in row)
         findings[name] = Finding(decide(all_or_none, found), line, line)
     rule = f"It holds in an environment if the means are in this order. {ERROR_TERM}"
     verdict = verdict_of(claim, place, rule, findings)
