@@ -87,7 +87,7 @@ def _answers(made: Plan) -> tuple[str, list[tuple[str, str]]]:
     one, every = made.one_synchronisation, made.all_rounds
     rows = [
         ("global rule", _global_rule(made)),
-        ("rounds", f"at most {made.rounds:,} (the paper's R_max: {made.rounds_paper:,.0f})"),
+        ("rounds", f"at most {made.rounds:,} (the paper's R_max, with log2: {made.rounds_max_log2:,.0f})"),
         ("one round", f"{byte_count(one.bytes_up)} up, {byte_count(one.bytes_down)} down, {M:,} agents together"),
         ("all rounds", f"at most {byte_count(every.bytes_up)} up, {byte_count(every.bytes_down)} down"),
         (

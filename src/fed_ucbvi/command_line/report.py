@@ -54,7 +54,13 @@ def print_report(made: Report, folder: Path, *, as_json: bool) -> None:
                 "figures": [figure.id for section in made.sections for figure in section.figures],
                 "tables": [table.id for section in made.sections for table in section.tables],
                 "verdicts": [
-                    {"claim": verdict.claim, "outcome": verdict.outcome, "measured": verdict.measured}
+                    {
+                        "claim": verdict.claim,
+                        "outcome": verdict.outcome,
+                        "measured": verdict.measured,
+                        "seeds": verdict.seeds,
+                        "detail": verdict.detail,
+                    }
                     for verdict in verdicts
                 ],
                 "missing": missing,

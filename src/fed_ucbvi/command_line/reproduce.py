@@ -62,15 +62,16 @@ def reproduce(
         plan = _plan(only or [], seeds, full=full, quick=quick)
         check_out(out, overwrite=overwrite, kind=reproduction.FORMAT)
         reproduction.start(out, plan, overwrite=overwrite)
+    runs = reproduction.Runs(out)
     try:
         with interruptible(), progress_bar("runs") as report:
-            failed = reproduction.run_experiments(out, plan, jobs=jobs, report=report)
+            failed = reproduction.run_experiments(runs, plan, jobs=jobs, report=report)
     except SweepInterrupted as error:
         typer.echo(f"{error}; go on with: fed-ucbvi reproduce --out {shlex.quote(str(out))} --resume", err=True)
         raise typer.Exit(INTERRUPTED) from None
     for id_, error_text in failed.items():
         warn(f"run {id_} failed: {error_text}")
-    made = reproduction.report_on(out)
+    made = reproduction.report_on(out, runs)
     write(made, out / reproduction.REPORT)
     print_report(made, out / reproduction.REPORT, as_json=as_json)
     if failed:

@@ -18,7 +18,12 @@ from fed_ucbvi.report.legend import Entry, legend_of
 from fed_ucbvi.report.plots import plots_of
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-SIGNS = {"holds": ("✓", "holds"), "holds partly": ("≈", "partly"), "does not hold": ("✗", "fails")}
+SIGNS = {
+    "holds": ("✓", "holds"),
+    "holds partly": ("≈", "partly"),
+    "undecided": ("?", "undecided"),
+    "does not hold": ("✗", "fails"),
+}
 """Sign and CSS class of each outcome; the words are always written too."""
 FIGURE_FILES = ("png", "pdf", "csv", "parquet")
 TABLE_FILES = ("csv", "parquet")

@@ -36,7 +36,7 @@ class Plan:
         nu: the threshold between the two synchronisation rules.
         global_rule_from: the smallest T at which the global rule can fire; None if it never can.
         rounds: synchronisations at most.
-        rounds_paper: the paper's ``R_max``.
+        rounds_max_log2: the paper's ``R_max`` with ``log2 nu``, as its proof counts; it prints ``log nu``.
         one_synchronisation: messages and bytes of a round at whose end one agent asks.
         all_rounds: messages and bytes of the whole run at most (every agent asks every time).
         bound: the regret bound, term by term.
@@ -62,7 +62,7 @@ class Plan:
     nu: float
     global_rule_from: int | None
     rounds: int
-    rounds_paper: float
+    rounds_max_log2: float
     one_synchronisation: Traffic
     all_rounds: Traffic
     bound: RegretBound
@@ -164,7 +164,7 @@ def plan(
         nu=threshold_nu(S, A, H, M, T, eps_p, delta),
         global_rule_from=global_rule_from(S, A, H, M, eps_p, delta),
         rounds=rounds,
-        rounds_paper=most_rounds(S, A, H, M, T, eps_p, delta),
+        rounds_max_log2=most_rounds(S, A, H, M, T, eps_p, delta),
         one_synchronisation=one,
         all_rounds=every,
         bound=bound,
