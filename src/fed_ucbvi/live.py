@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,7 +48,8 @@ class LiveFederation:
         agents: M.
         horizon: H; by default the environment's max_episode_steps, if it has one.
         reward_range: ``(low, high)``, between which every reward lies; it cannot be found out, so it must be given.
-        eps_p: what the algorithm is told of Assumption 1 (Fed-UCBVI's threshold nu depends on it).
+        eps_p: of Assumption 1, if it is known; Fed-UCBVI's threshold nu depends on it. Where it is not given it is
+            unknown, and nu is computed as if the agents were alike, with 0.
         vectorisation: ``sync``: all environments in this process; ``async``: a process for each agent, which pays
             where a step takes long.
         description: for the record.
@@ -57,7 +59,7 @@ class LiveFederation:
     agents: int
     horizon: int | None = None
     reward_range: Sequence[float] | None = None
-    eps_p: float = 0.0
+    eps_p: float | None = None
     vectorisation: str = "sync"
     description: Mapping[str, object] = field(default_factory=lambda: {"name": "custom"})
     states: int = field(init=False)
@@ -66,7 +68,8 @@ class LiveFederation:
 
     def __post_init__(self) -> None:
         M = check_positive_integer("agents", self.agents)
-        check_eps_p(self.eps_p)
+        if self.eps_p is not None:
+            check_eps_p(self.eps_p)
         units = live_units(self.reward_range)
         states, actions, horizon = live_sizes(self.make, range(M), self.horizon)
         told = {"horizon": horizon, "agents": M, "reward_offset": units.offset, "reward_scale": units.scale}
@@ -85,7 +88,7 @@ class LiveFederation:
         kwargs: Kwargs | Sequence[Kwargs] | None = None,
         vary: Mapping[str, Sequence[float]] | None = None,
         seed: int = 0,
-        eps_p: float = 0.0,
+        eps_p: float | None = None,
         vectorisation: str = "sync",
     ) -> LiveFederation:
         """Agents with the environment registered as ``id``; ``kwargs``, ``vary`` and ``seed`` as for tables.
@@ -122,6 +125,8 @@ class LiveSimulation(Simulation):
         if hasattr(self.agents, "experience"):
             self.tables.remember_all()
         self._width = self.tables.width
+        self.starts: CountArray = np.zeros(live.states, dtype=np.int64)
+        """How many episodes have begun in each state."""
 
     def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         """Live drivers on common tables."""
@@ -141,6 +146,7 @@ class LiveSimulation(Simulation):
         """One round; the reward on record is the one that was paid."""
         self.tables.paid = 0.0
         super().advance()
+        self.starts += self.tables.visits[:, 0].sum(axis=0)
         row = self.rows[-1]
         self.rows[-1] = (*row[:REWARD], self.tables.paid / self.setting.agents, *row[REWARD + 1 :])
 
@@ -155,6 +161,12 @@ class LiveSimulation(Simulation):
         self._width = self.tables.width
         self.agents = on_wider_supports(self.algorithm, self.setting, self.agents, self.tables)
         self.algorithm.budgets(self.agents, self.algorithm.broadcast(self.server))
+
+    def hoped_for(self) -> float:
+        """From the initial states that occurred, where their law is unknown."""
+        known = super().hoped_for()
+        met = int(self.starts.sum())
+        return float(self.starts @ self.server.V[0]) / met if math.isnan(known) and met else known
 
     def close(self) -> None:
         """Close all environments."""
@@ -205,6 +217,7 @@ def _scored(live: LiveFederation, table: Federation | None) -> Federation:
     """The federation that a live run is measured on: the one given, or one of which nothing is known."""
     M, S, A, H = live.agents, live.states, live.actions, int(live.horizon or 0)
     description = dict(live.description)
+    eps_p = math.nan if live.eps_p is None else float(live.eps_p)
     if table is not None:
         sizes = (table.agents, table.states, table.actions, table.horizon)
         if sizes != (M, S, A, H):
@@ -217,7 +230,7 @@ def _scored(live: LiveFederation, table: Federation | None) -> Federation:
                 f"score_with counts rewards in {Units.of(table.description)}, the live run in {live.units}; pass the "
                 "same reward_range to both."
             )
-        return replace(table, eps_p=float(live.eps_p), description=description, liars=None)
+        return replace(table, eps_p=eps_p, description=description, liars=None)
     common = MDP.unknown(S, A, H)
     return Federation(
         successors=common.kernel.successors,
@@ -225,7 +238,7 @@ def _scored(live: LiveFederation, table: Federation | None) -> Federation:
         rewards=common.rewards[None],
         initial=np.full((M, S), np.nan),
         common=common,
-        eps_p=float(live.eps_p),
+        eps_p=eps_p,
         eps_r=float("nan"),
         description=description,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import Scorer
 from fed_ucbvi.results.about import About
+from fed_ucbvi.results.agents import hoped_for, values_by_agent
 from fed_ucbvi.results.records import columns_of
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.sampling.distributions import MAX_COUNT
@@ -67,14 +69,16 @@ class Simulation:
             )
         seed = check_integer("seed", seed, at_most=MAX_SEED)
         self.algorithm, self.federation, self.driver_name = algorithm, federation, driver
+        known = not math.isnan(federation.eps_p)
         self.setting = Setting(
             federation.states,
             federation.actions,
             federation.horizon,
             federation.agents,
             T,
-            federation.eps_p,
+            federation.eps_p if known else 0.0,
             seed,
+            known,
         )
         self.driver, self._alone, tables = self._equip()
         self.server = algorithm.new_server(self.setting)
@@ -168,6 +172,10 @@ class Simulation:
         """The records so far, by column."""
         return columns_of(self.rows)
 
+    def hoped_for(self) -> float:
+        """The server's optimistic value of the initial states, averaged over agents."""
+        return hoped_for(self.federation, self.server.V)
+
     def result(self) -> Run:
         """The run as it stands."""
         common, policy = self.federation.common, self.server.policy.copy()
@@ -177,6 +185,8 @@ class Simulation:
             policy=policy,
             V=self.server.V.copy(),
             value=float(common.initial @ common.evaluate(policy)[0]),
+            optimistic_value=self.hoped_for(),
+            by_agent=values_by_agent(self.federation, policy),
             wall_seconds=self.seconds,
             complete=self.done,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,7 +115,7 @@ def _facts(about: About) -> dict[str, str]:
         "agents": f"$M$ = {about.agents:,}",
         "episodes": f"$T$ = {number(about.episodes)}",
         "horizon": f"$H$ = {about.horizon:,}",
-        "eps_p": f"{EPS_P} = {about.eps_p:g}",
+        "eps_p": f"{EPS_P} unknown" if math.isnan(about.eps_p) else f"{EPS_P} = {about.eps_p:g}",
         **{f"environment.{key}": f"{key} = {value}" for key, value in environment.items()},
         **{f"algorithm.{key}": f"{key} = {value}" for key, value in about.parameters.items()},
     }
