@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fed_ucbvi._types import CountArray, IndexArray
-from fed_ucbvi.algorithms.base import Algorithm, FleetTables
+from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables
+from fed_ucbvi.checkpoint import Checkpoint
 from fed_ucbvi.drivers.base import Driver, Stop
 from fed_ucbvi.drivers.live import LiveDriver, LiveTables, on_wider_supports
 from fed_ucbvi.environments.gymnasium_making import (
@@ -26,6 +30,7 @@ from fed_ucbvi.errors import InputError, check_positive_integer
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.agents import is_known
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.simulation import Caution, Progress, Simulation, drive
@@ -168,6 +173,25 @@ class LiveSimulation(Simulation):
         met = int(self.starts.sum())
         return float(self.starts @ self.server.V[0]) / met if math.isnan(known) and met else known
 
+    def identity(self) -> dict[str, Any]:
+        """Sizes, the description, and what was said about the environments."""
+        known = {"states": self.live.states, "actions": self.live.actions, "eps_p": self.live.eps_p}
+        about = {**known, "scored": is_known(self.federation), **self.live.description}
+        same: dict[str, Any] = json.loads(json.dumps(about))
+        return same
+
+    def more_arrays(self) -> dict[str, Array]:
+        """What was seen of the environments."""
+        return {**self.tables.arrays(), "starts": self.starts}
+
+    def restore_more(self, arrays: Mapping[str, Array]) -> None:
+        """Supports and means of rewards as they were, and agents with as many slots."""
+        self.tables.restore(arrays)
+        np.copyto(self.starts, arrays["starts"])
+        if self.tables.width != self._width:
+            self._width = self.tables.width
+            self.agents = self.algorithm.new_agents(self.setting, self.tables.for_agents())
+
     def close(self) -> None:
         """Close all environments."""
         for driver in self._drivers:
@@ -182,6 +206,8 @@ def run_live(
     seed: int = 0,
     score_with: Federation | None = None,
     progress: bool | Callable[[Progress], None] = True,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 100,
 ) -> Run:
     """Run ``algorithm`` on live environments for exactly ``episodes`` episodes per agent.
 
@@ -196,6 +222,9 @@ def run_live(
             policy and ties.
         score_with: the same problem as a table, as :func:`from_gymnasium` makes it, to compute regret with.
         progress: as for :func:`fed_ucbvi.run`.
+        checkpoint: folder to keep the state in, for :func:`resume_live`.
+        checkpoint_every: rounds between two checkpoints; what real environments have played since the last one is
+            lost when a run is killed.
 
     Raises:
         InputError: if something cannot be used.
@@ -204,13 +233,46 @@ def run_live(
     from fed_ucbvi.progress import announce_compilation
 
     announce_compilation()
+    every = check_positive_integer("checkpoint_every", checkpoint_every)
     simulation = LiveSimulation(algorithm, live, episodes, seed, score_with)
+    store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
     for text in algorithm.cautions(simulation.setting):
         warnings.warn(text, Caution, stacklevel=2)
-    try:
-        return drive(simulation, progress)
-    finally:
-        simulation.close()
+    with closing(simulation):
+        return drive(simulation, progress, store)
+
+
+def resume_live(
+    folder: str | Path,
+    live: LiveFederation,
+    *,
+    score_with: Federation | None = None,
+    progress: bool | Callable[[Progress], None] = True,
+) -> Run:
+    """Go on with the live run whose checkpoint is in ``folder``, on the environments it was begun with.
+
+    Server, agents, supports, records and clocks are those of the checkpoint. The environments are not in it. They are
+    made anew, and each is seeded at its first reset from (seed, agent, number of the episode), so that it does not
+    show again what has been seen. Where an episode depends on nothing but its number, the result equals that of an
+    uninterrupted run bit for bit; elsewhere it is another run of the same law.
+
+    Args:
+        folder: what ``run_live(..., checkpoint=folder)`` wrote.
+        live: the environments: same sizes, same description, same reward_range and eps_p as then.
+        score_with: the table, if there was one.
+        progress: as for :func:`fed_ucbvi.run`.
+
+    Raises:
+        InputError: if the environments are others than those of the checkpoint, or something else cannot be used.
+        Interrupted: on Ctrl-C; carries the partial result.
+    """
+
+    def simulate(algorithm: Algorithm[Any, Any], episodes: int, seed: int) -> LiveSimulation:
+        return LiveSimulation(algorithm, live, episodes, seed, score_with)
+
+    store, simulation = Checkpoint.open_live(Path(folder), simulate)
+    with closing(simulation):
+        return drive(simulation, progress, store)
 
 
 def _scored(live: LiveFederation, table: Federation | None) -> Federation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -167,6 +167,17 @@ class Simulation:
             liars.tamper_report(report, self.setting.horizon, self.rounds, exchange)
 
         exchange_messages(algorithm, self.server, self.agents, self.setting, tamper)
+
+    def identity(self) -> dict[str, Any] | None:
+        """What tells whether a problem that no file can hold is the same, ready for JSON; None where a file can."""
+        return None
+
+    def more_arrays(self) -> dict[str, Array]:
+        """What a checkpoint keeps beside server, agents, clock and records."""
+        return {}
+
+    def restore_more(self, arrays: Mapping[str, Array]) -> None:
+        """Go back to what :meth:`more_arrays` said, before server and agents do."""
 
     def records(self) -> dict[str, Array]:
         """The records so far, by column."""
