@@ -124,11 +124,11 @@ def test_quiet_says_nothing_but_json_and_warnings() -> None:
 
 
 def test_json_is_on_standard_output_and_warnings_on_standard_error() -> None:
-    process = start("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--eps-p", "0.5", "--json")
+    process = start("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--nu", "50", "--json")
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0
     assert json.loads(stdout)["warnings"]
-    assert stderr.startswith("warning: the global synchronisation rule can never fire")
+    assert stderr.startswith("warning: the global rule cannot fire: it needs N >= nu = 50")
     assert len(stderr.splitlines()) == 1
 
 

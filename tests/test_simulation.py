@@ -251,14 +251,14 @@ def test_regret_agrees_with_simulated_value_gaps() -> None:
 @pytest.mark.parametrize(
     ("nu", "reachable"), [(100.0, True), (99.5, True), (100.5, False), (1e9, False), (None, False)]
 )
-def test_a_caution_is_given_exactly_where_the_global_rule_can_never_fire(
+def test_a_caution_is_given_exactly_where_nu_is_given_and_the_global_rule_can_never_fire(
     synchronisation: str, nu: float | None, reachable: bool
 ) -> None:
     """M T = 100."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = run(FedUCBVI(nu=nu, synchronisation=synchronisation), synthetic(agents=4), 25)
-    expected = synchronisation == "mixture" and not reachable
+    expected = synchronisation == "mixture" and nu is not None and not reachable
     assert [warning.category for warning in caught] == [Caution] * expected
     assert len(result.about.cautions) == expected
     if expected:
@@ -266,9 +266,10 @@ def test_a_caution_is_given_exactly_where_the_global_rule_can_never_fire(
         assert caught[0].filename == __file__, "the warning points at the caller"
 
 
-def test_the_papers_own_settings_call_for_the_caution() -> None:
-    with pytest.warns(Caution, match="can never fire"):
-        run(FedUCBVI(), gridworld(), 10)
+def test_a_default_run_begins_without_a_caution() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(FedUCBVI(), gridworld(), 10).about.cautions == ()
 
 
 @pytest.mark.parametrize("episodes", [0, -1, 1.5, math.nan, math.inf, "ten", True, None, 2**53 + 1])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fed_ucbvi.environments.synthetic import synthetic
     from fed_ucbvi.environments.two_state_chain import two_state_chain
     from fed_ucbvi.errors import InputError
-    from fed_ucbvi.live import LiveFederation, run_live
+    from fed_ucbvi.live import LiveFederation, resume_live, run_live
     from fed_ucbvi.problem.estimation import EpsEstimate, estimate_eps_p
     from fed_ucbvi.problem.federation import Federation
     from fed_ucbvi.problem.inspection import Inspection, inspect_federation
@@ -100,6 +100,7 @@ _HOME = {
     "regret_bound_terms": "theory.bounds",
     "regret_lower_bound": "theory.bounds",
     "resume": "checkpoint",
+    "resume_live": "live",
     "riverswim": "environments.riverswim",
     "rounds_bound": "theory.bounds",
     "run": "simulation",
@@ -157,6 +158,7 @@ __all__ = [
     "regret_bound_terms",
     "regret_lower_bound",
     "resume",
+    "resume_live",
     "riverswim",
     "rounds_bound",
     "run",

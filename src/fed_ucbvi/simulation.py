@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import Scorer
 from fed_ucbvi.results.about import About
+from fed_ucbvi.results.agents import hoped_for, values_by_agent
 from fed_ucbvi.results.records import columns_of
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.sampling.distributions import MAX_COUNT
@@ -67,14 +69,16 @@ class Simulation:
             )
         seed = check_integer("seed", seed, at_most=MAX_SEED)
         self.algorithm, self.federation, self.driver_name = algorithm, federation, driver
+        known = not math.isnan(federation.eps_p)
         self.setting = Setting(
             federation.states,
             federation.actions,
             federation.horizon,
             federation.agents,
             T,
-            federation.eps_p,
+            federation.eps_p if known else 0.0,
             seed,
+            known,
         )
         self.driver, self._alone, tables = self._equip()
         self.server = algorithm.new_server(self.setting)
@@ -164,9 +168,24 @@ class Simulation:
 
         exchange_messages(algorithm, self.server, self.agents, self.setting, tamper)
 
+    def identity(self) -> dict[str, Any] | None:
+        """What tells whether a problem that no file can hold is the same, ready for JSON; None where a file can."""
+        return None
+
+    def more_arrays(self) -> dict[str, Array]:
+        """What a checkpoint keeps beside server, agents, clock and records."""
+        return {}
+
+    def restore_more(self, arrays: Mapping[str, Array]) -> None:
+        """Go back to what :meth:`more_arrays` said, before server and agents do."""
+
     def records(self) -> dict[str, Array]:
         """The records so far, by column."""
         return columns_of(self.rows)
+
+    def hoped_for(self) -> float:
+        """The server's optimistic value of the initial states, averaged over agents."""
+        return hoped_for(self.federation, self.server.V)
 
     def result(self) -> Run:
         """The run as it stands."""
@@ -177,6 +196,8 @@ class Simulation:
             policy=policy,
             V=self.server.V.copy(),
             value=float(common.initial @ common.evaluate(policy)[0]),
+            optimistic_value=self.hoped_for(),
+            by_agent=values_by_agent(self.federation, policy),
             wall_seconds=self.seconds,
             complete=self.done,
         )

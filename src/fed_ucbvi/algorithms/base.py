@@ -30,7 +30,10 @@ Message = tuple[Array, ...]
 
 @dataclass(frozen=True)
 class Setting:
-    """What everyone knows before the run: S, A, H, M, T, eps_p and the seed."""
+    """What everyone knows before the run: S, A, H, M, T, eps_p and the seed.
+
+    Where nobody knows eps_p it is taken to be 0, as if the agents were alike, and ``eps_p_known`` is False.
+    """
 
     states: int
     actions: int
@@ -39,6 +42,7 @@ class Setting:
     episodes: int
     eps_p: float
     seed: int
+    eps_p_known: bool = True
 
 
 class FleetTables(NamedTuple):

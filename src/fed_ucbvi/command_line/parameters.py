@@ -123,13 +123,13 @@ def build_plan(
     sizes: str | None,
     agents: int,
     episodes: int,
-    eps_p: float,
+    eps_p: float | None,
     env_seed: int,
     env_option: Iterable[str],
     seed: int,
     rest: dict[str, Any],
 ) -> Plan:
-    """A run over the network, from an environment's name or from sizes alone."""
+    """A run over the network, from an environment's name or from sizes alone, when eps_p may be unknown (None)."""
     from fed_ucbvi.algorithms.base import Setting
     from fed_ucbvi.deployment.plan import Plan, plan_for
     from fed_ucbvi.problem.federation import check_eps_p
@@ -137,7 +137,7 @@ def build_plan(
     if (env is None) == (sizes is None):
         raise InputError("say either --env NAME (the server scores) or --sizes S,A,H (it knows nothing else).")
     if env is not None:
-        federation = build_environment(env, agents, eps_p, env_seed, env_option)
+        federation = build_environment(env, agents, eps_p or 0.0, env_seed, env_option)
         return plan_for(algorithm, federation, episodes, seed=seed, **rest)
     try:
         S, A, H = (int(part) for part in str(sizes).split(","))
@@ -145,7 +145,8 @@ def build_plan(
             raise ValueError
     except ValueError:
         raise InputError(f"--sizes takes three whole numbers above 0 as S,A,H, got '{sizes}'.") from None
-    return Plan(algorithm, Setting(S, A, H, agents, episodes, check_eps_p(eps_p), seed), **rest)
+    told, known = check_eps_p(eps_p or 0.0), eps_p is not None
+    return Plan(algorithm, Setting(S, A, H, agents, episodes, told, seed, known), **rest)
 
 
 def algorithm_options(name: str, flags: Mapping[str, str | bool | None], texts: Iterable[str]) -> dict[str, object]:

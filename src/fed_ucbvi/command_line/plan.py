@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -140,6 +141,23 @@ def _federate(made: Plan) -> list[tuple[str, str]]:
     if made.federation_wins_below is not None:
         rows.append(("eps_p", f"at this T federation wins below eps_p = {made.federation_wins_below:.3g}"))
     if made.alone_wins_from is not None and made.alone_wins_in_order is not None:
-        in_order = f"without constants and logarithms, from T = {_large(made.alone_wins_in_order)}"
-        rows.append(("T", f"one agent alone wins from T = {_large(made.alone_wins_from)} on; {in_order}"))
+        rows.append(("for how long?", _for_how_long(made.episodes, made.alone_wins_from, made.alone_wins_in_order)))
     return rows
+
+
+def _for_how_long(episodes: int, proven: int, in_order: float) -> str:
+    """From which T on one agent alone is better, by the bounds with and without their constants."""
+    rough = max(1, math.ceil(in_order))
+    first, last = sorted((proven, rough))
+    if episodes < first:
+        conclusion = f"T = {_large(episodes)} is below both, so federate"
+    elif episodes >= last:
+        conclusion = f"T = {_large(episodes)} is above both, so let each agent learn alone"
+    else:
+        conclusion = f"T = {_large(episodes)} lies between, so try both"
+    return (
+        "in the long run one agent alone wins, because sharing a policy costs agents that differ something in every "
+        f"episode, and learning costs less and less. By the bounds with their large constants it does from T = "
+        f"{_large(proven)} on, by their orders (constants and logarithms left out) from T = {_large(rough)} on; "
+        f"{conclusion}"
+    )

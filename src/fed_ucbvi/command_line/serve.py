@@ -18,7 +18,6 @@ from fed_ucbvi.command_line.shared_options import (
     EnvOption,
     EnvSeed,
     Episodes,
-    EpsP,
     Insecure,
     Json,
     Out,
@@ -63,7 +62,15 @@ def serve(
         int, typer.Option(parser=whole_number, metavar="M", help="Agents on all nodes.", rich_help_panel=PROBLEM)
     ] = 4,
     episodes: Episodes = 30_000,
-    eps_p: EpsP = 0.0,
+    eps_p: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Heterogeneity, from 0 to below 1; where it is unknown, nu is computed with 0.",
+            show_default="0 with --env, else unknown",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = None,
     env_seed: EnvSeed = 0,
     env_option: EnvOption = None,
     algorithm: AlgorithmName = "fed-ucbvi",

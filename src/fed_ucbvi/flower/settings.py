@@ -85,7 +85,7 @@ class RunSettings(_Settings):
     sizes: OrNone[str] = None
     agents: int
     episodes: int
-    eps_p: float = 0.0
+    eps_p: OrNone[float] = None
     env_seed: int = 0
     env_option: Words = ()
     algorithm: str = "fed-ucbvi"
