@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -422,6 +424,24 @@ def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp
     missing = anew("run", *both, cwd=tmp_path)
     assert missing.returncode == 2
     assert "unknown algorithm 'bold-fed-ucbvi'" in missing.stderr
+
+
+@pytest.mark.parametrize(("page", "module"), [("environments", "shops"), ("algorithms", "bold")])
+def test_what_the_documents_say_of_ones_own_runs_as_written(page: str, module: str, tmp_path: Path) -> None:
+    text = (
+        (Path(__file__).parent.parent / "docs" / f"{page}.md").read_text(encoding="utf-8").partition("## Your own")[2]
+    )
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    (commands,) = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / f"{module}.py").write_text(code, encoding="utf-8")
+    for command in commands.splitlines():
+        program, *arguments = shlex.split(command)
+        if program == "python":
+            env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent / "src")}
+            made = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True)
+        else:
+            made = anew(*arguments, cwd=tmp_path)
+        assert made.returncode == 0, made.stderr
 
 
 def test_what_is_not_known_has_a_label_and_a_colour() -> None:

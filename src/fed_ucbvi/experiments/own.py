@@ -65,7 +65,7 @@ def _styles(lots: Lots) -> dict[Key, dict[str, Any]]:
     """Colour by algorithm, or by label where one algorithm has several; dash by eps_p."""
     labels = list(dict.fromkeys((key.algorithm, key.label, key.parameters) for key in lots))
     algorithms = [algorithm for algorithm, _, _ in labels]
-    alone = len(set(algorithms)) == len(algorithms)
+    alone = len({colour_of(algorithm) for algorithm in algorithms}) == len(algorithms)  # others are all black
     texts = [label_of(label) for _, label, _ in labels]
     if len(set(texts)) < len(texts):
         texts = [f"{text} ({number})" for number, text in enumerate(texts, 1)]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import typing
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.drivers import DRIVERS
-from fed_ucbvi.environments import Environment, find_environment, make_environment
+from fed_ucbvi.environments import ENVIRONMENTS, Environment, find_environment, make_environment
 from fed_ucbvi.errors import InputError, check_choice, check_integer, check_positive_integer
 from fed_ucbvi.plugins import is_attribute
 from fed_ucbvi.problem.federation import check_eps_p
@@ -194,7 +194,7 @@ def complete_parameters(algorithm: str, given: Mapping[str, object]) -> dict[str
     >>> complete_parameters("fed-ucbvi", {"nu": 100})["nu"]
     100.0
     """
-    hints = typing.get_type_hints(class_of(algorithm))
+    hints = _types(class_of(algorithm))  # type: ignore[arg-type]
     typed = {}
     for name, value in given.items():
         kinds = typing.get_args(hints.get(name)) or (hints.get(name),)
@@ -206,6 +206,11 @@ def complete_parameters(algorithm: str, given: Mapping[str, object]) -> dict[str
             value = float(value)
         typed[name] = value
     return parameters_of(make_algorithm(algorithm, typed))
+
+
+@lru_cache
+def _types(algorithm: Hashable) -> dict[str, Any]:
+    return typing.get_type_hints(algorithm)
 
 
 def complete_options(environment: str, given: Mapping[str, object]) -> dict[str, Any]:
@@ -235,15 +240,15 @@ def _text(options: Mapping[str, object]) -> str:
 
 
 def _environment(name: str) -> Environment:
-    """What a name stands for; a file is not read again for every job of a sweep."""
-    if not name.endswith(SUFFIX) or not Path(name).is_file():
-        return find_environment(name)
-    status = Path(name).stat()
-    return _saved(name, status.st_mtime_ns, status.st_size)
+    """What a name stands for; a file is not read, and a function not looked at, again for every job of a sweep."""
+    if name.endswith(SUFFIX) and Path(name).is_file():
+        status = Path(name).stat()
+        return _found(name, (status.st_mtime_ns, status.st_size))
+    return _found(name, ENVIRONMENTS[name]) if name in ENVIRONMENTS else find_environment(name)
 
 
-@lru_cache(maxsize=8)
-def _saved(name: str, _changed: int, _size: int) -> Environment:
+@lru_cache(maxsize=32)
+def _found(name: str, _as_it_is: Hashable) -> Environment:
     return find_environment(name)
 
 
