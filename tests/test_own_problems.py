@@ -252,6 +252,10 @@ def test_two_packages_with_one_name_and_packages_that_cannot_be_loaded_are_told(
             load_registered("g", "shops")
         with pytest.raises(InputError, match="cannot be loaded: ModuleNotFoundError"):
             load_registered("g", "gone")
+        for command, known in (("environments", "gridworld"), ("algorithms", "fed-ucbvi")):
+            listed = call(command, "--json")
+            assert known in json.loads(listed.stdout)
+            assert len(re.findall("^warning: '(shops|gone)' is registered", listed.stderr, flags=re.MULTILINE)) == 2
     finally:
         registered.cache_clear()
 

@@ -42,7 +42,7 @@ def _loaded(names: Mapping[str, Any], find: Callable[[str], Any] | None = None) 
 
 
 def describe(thing: Any) -> dict[str, Any]:
-    """One line about a callable and its parameters, from its docstring and signature.
+    """One line about a callable, or a federation as it is, and its parameters, from its docstring and signature.
 
     >>> def drive(speed: float = 1.0) -> None:
     ...     '''Drive.
@@ -68,7 +68,7 @@ def describe(thing: Any) -> dict[str, Any]:
                 "default": None if parameter.default is inspect.Parameter.empty else parameter.default,
                 "description": about.get(parameter.name, ""),
             }
-            for parameter in inspect.signature(thing).parameters.values()
+            for parameter in (inspect.signature(thing).parameters.values() if callable(thing) else ())
         ],
     }
 
