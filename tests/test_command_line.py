@@ -20,6 +20,7 @@ import pytest
 from click.testing import Result
 
 from fed_ucbvi import (
+    UCBVI,
     FedUCBVI,
     Run,
     __version__,
@@ -175,12 +176,12 @@ def test_values_are_read_by_the_type_of_the_parameter(text: str, hint: Any, valu
 
 def test_flags_of_one_algorithm_are_refused_by_name_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
-    class Other:
+    class Other(UCBVI):
         name: ClassVar[str] = "other"
         rate: int = 1
 
     monkeypatch.setitem(ALGORITHMS, "other", Other)
-    assert "parameter of other 'bonus'" in refusal("run", "--algorithm", "other", "--bonus", "theory")
+    assert "parameter of other 'nu'" in refusal("run", "--algorithm", "other", "--nu", "3")
     assert "rate of other must be a whole number" in refusal("run", "--algorithm", "other", "--option", "rate=x")
 
 

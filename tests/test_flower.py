@@ -22,7 +22,6 @@ import pytest
 from fed_ucbvi import Federation, InputError, Run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.checkpoint import write_federation
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.deployment.problems import host
@@ -88,7 +87,7 @@ def save_shares(problem: Federation, folder: Path) -> list[Path]:
     files, first = [], 0
     for number, agents in enumerate(SPLIT):
         files.append(folder / f"own-{number}.npz")
-        write_federation(files[-1], host(problem, first, agents).federation)
+        host(problem, first, agents).federation.save(files[-1])
         first += agents
     return files
 
@@ -156,7 +155,7 @@ def test_a_run_by_invitation_that_is_stopped_and_begun_again_is_the_simulation(
     problem: Federation, simulated: Run, tmp_path: Path
 ) -> None:
     saved, checkpoint = tmp_path / "all.npz", tmp_path / "checkpoint"
-    write_federation(saved, problem)
+    problem.save(saved)
     nodes = {number: NodeSettings(env=str(saved), state=tmp_path / f"state-{number}") for number in (30, 20, 10)}
     config = run_config(nodes=3, checkpoint=str(checkpoint))
     stopped = FakePost(nodes)
@@ -310,8 +309,8 @@ def two_supernodes(venv: Path, folder: Path, problem: Federation) -> Iterator[tu
         private = folder / "private"
         private.mkdir()
         (private / "clinic.py").write_text(
-            "from pathlib import Path\n\nfrom fed_ucbvi.checkpoint import read_federation\n\n\n"
-            f"def patients(agents):\n    return read_federation(Path({str(files[1])!r}))\n",
+            "from fed_ucbvi import Federation\n\n\n"
+            f"def patients(agents):\n    return Federation.load({str(files[1])!r})\n",
             encoding="utf-8",
         )
         processes.start_supernode(names[0], f"env='{files[0]}' first-agent=0 agents={SPLIT[0]}")

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fed_ucbvi.algorithms import make_algorithm, parameters_of
+from fed_ucbvi.algorithms import algorithm_name, make_algorithm, parameters_of
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import check_version, new_file, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.problem.kernel import Kernel
-from fed_ucbvi.problem.liars import Liars
-from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.simulation import Progress, Simulation, drive
 
 FORMAT = "fed-ucbvi/checkpoint"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 FEDERATION, STATE = "federation.npz", "state.npz"
 
 LiveT = TypeVar("LiveT", bound=Simulation)
@@ -44,14 +40,14 @@ class Checkpoint:
         setting, live = simulation.setting, simulation.identity()
         with new_folder(folder, FORMAT) as draft:
             if live is None:
-                write_federation(draft / FEDERATION, simulation.federation)
+                simulation.federation.save(draft / FEDERATION)
             _write_state(draft / STATE, simulation)
             write_manifest(
                 draft,
                 {
                     "format": FORMAT,
                     "format_version": FORMAT_VERSION,
-                    "algorithm": simulation.algorithm.name,
+                    "algorithm": algorithm_name(simulation.algorithm),
                     "parameters": parameters_of(simulation.algorithm),
                     "episodes": setting.episodes,
                     "seed": setting.seed,
@@ -74,7 +70,7 @@ class Checkpoint:
         with reading(folder):
             simulation = Simulation(
                 make_algorithm(manifest["algorithm"], manifest["parameters"]),
-                read_federation(folder / FEDERATION),
+                Federation.load(folder / FEDERATION),
                 manifest["episodes"],
                 manifest["seed"],
                 manifest["driver"],
@@ -123,61 +119,6 @@ def _check_same(folder: Path, was: Mapping[str, Any], now: Mapping[str, Any]) ->
             raise InputError(
                 f"{folder} holds a run on other environments: {key} was {was.get(key)}, and is {now.get(key)} now."
             )
-
-
-def write_federation(path: Path, federation: Federation) -> None:
-    """Write a federation to one ``.npz`` file."""
-    common = federation.common
-    with path.open("wb") as file:
-        np.savez_compressed(
-            file,
-            successors=federation.successors,
-            probabilities=federation.probabilities,
-            rewards=federation.rewards,
-            initial=federation.initial,
-            common_successors=common.kernel.successors,
-            common_probabilities=common.kernel.probabilities,
-            common_rewards=common.rewards,
-            common_initial=common.initial,
-            numbers=np.array([federation.eps_p, federation.eps_r]),
-            horizon=np.array(federation.horizon),
-            text=np.array(
-                json.dumps(
-                    {
-                        "description": federation.description,
-                        "layout": federation.layout,
-                        "liars": None if federation.liars is None else asdict(federation.liars),
-                    }
-                )
-            ),
-        )
-
-
-def read_federation(path: Path) -> Federation:
-    """Read back what :func:`write_federation` wrote, to the last bit."""
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
-        text = json.loads(str(data["text"]))
-        tables = {}
-        for name in ("successors", "probabilities", "rewards", "initial"):
-            tables[name] = data[name]
-            tables[name].setflags(write=False)
-        common = MDP(
-            Kernel(data["common_successors"], data["common_probabilities"]),
-            data["common_rewards"],
-            data["common_initial"],
-            int(data["horizon"]),
-        )
-        liars = text["liars"]
-        eps_p, eps_r = (float(x) for x in data["numbers"])
-    return Federation(
-        **tables,
-        common=common,
-        eps_p=eps_p,
-        eps_r=eps_r,
-        description=text["description"],
-        layout=text["layout"],
-        liars=None if liars is None else Liars(tuple(liars["agents"]), liars["attack"], liars["seed"]),
-    )
 
 
 def _write_state(path: Path, simulation: Simulation) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.parameters import USUAL_AGENTS, whole_number
+from fed_ucbvi.command_line.shared_options import ENVIRONMENT as METAVAR
+from fed_ucbvi.command_line.shared_options import ENVIRONMENT_HELP
 
 if TYPE_CHECKING:
     from fed_ucbvi.theory.planning import Plan
@@ -31,7 +33,7 @@ def plan(
     ] = None,
     env: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="See 'fed-ucbvi environments'.", rich_help_panel=ENVIRONMENT),
+        typer.Option(metavar=METAVAR, help=ENVIRONMENT_HELP, rich_help_panel=ENVIRONMENT),
     ] = None,
     env_option: Annotated[
         list[str] | None,
@@ -42,7 +44,15 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    agents: Annotated[int, typer.Option(parser=whole_number, metavar="M", help="Number of agents.")] = 20,
+    agents: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="M",
+            help="Number of agents.",
+            show_default=f"{USUAL_AGENTS}, or as many as a federation of one's own has",
+        ),
+    ] = None,
     episodes: Annotated[int, typer.Option(parser=whole_number, metavar="T", help="Episodes per agent.")] = 30_000,
     eps_p: Annotated[float, typer.Option(metavar="X", help="Heterogeneity of the kernels.")] = 0.0,
     delta: Annotated[float, typer.Option(metavar="X", help="Failure probability.")] = 0.05,
@@ -61,7 +71,7 @@ def plan(
                 "them as --env-option."
             )
         federation = build_environment(env, agents, eps_p, 0, env_option or ())
-        sizes = (federation.states, federation.actions, federation.horizon)
+        sizes, agents = (federation.states, federation.actions, federation.horizon), federation.agents
         eps_p, eps_r = federation.eps_p, federation.eps_r
     elif states is None or actions is None or horizon is None:
         raise InputError("plan needs the sizes, --states, --actions and --horizon, or else --env NAME.")
@@ -69,7 +79,7 @@ def plan(
         raise InputError("--env-option needs --env.")
     else:
         sizes = (states, actions, horizon)
-    made = make_plan(*sizes, agents, episodes, eps_p, eps_r or 0.0, delta)
+    made = make_plan(*sizes, USUAL_AGENTS if agents is None else agents, episodes, eps_p, eps_r or 0.0, delta)
     if as_json:
         print_json(made.summary())
     else:

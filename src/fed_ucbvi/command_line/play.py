@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.shared_options import ENVIRONMENT
 
 if TYPE_CHECKING:
     from fed_ucbvi.playing import Played
@@ -24,6 +25,14 @@ def play(
     ] = 0,
     episodes: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="How many episodes.")] = 10,
     seed: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Seed of the environment.")] = 0,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            metavar=ENVIRONMENT,
+            help="The environment, if it is code of your own or not on record.",
+            show_default="as recorded",
+        ),
+    ] = None,
     render: Annotated[
         str | None, typer.Option(metavar="HOW", help="text: print every step; human: open a window.")
     ] = None,
@@ -50,6 +59,7 @@ def play(
             agent=agent,
             episodes=episodes,
             seed=seed,
+            environment=env,
             render_mode=mode,
             show=_print if mode == "ansi" else frames.append,
             report=report,

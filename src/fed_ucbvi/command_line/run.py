@@ -30,7 +30,7 @@ from fed_ucbvi.command_line.shared_options import (
 
 def run(
     env: EnvironmentName = "gridworld",
-    agents: Agents = 20,
+    agents: Agents = None,
     episodes: Episodes = 30_000,
     eps_p: EpsP = 0.0,
     env_seed: EnvSeed = 0,
@@ -104,10 +104,9 @@ def run(
 
     Ctrl-C ends the run early; with --out the result so far is saved.
     """
-    from fed_ucbvi.algorithms import make_algorithm
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_checkpoint, check_out, finish, plain_warnings
-    from fed_ucbvi.command_line.parameters import algorithm_options, build_environment
+    from fed_ucbvi.command_line.parameters import build_algorithm, build_environment
     from fed_ucbvi.results.storage import FORMAT
     from fed_ucbvi.simulation import Interrupted
     from fed_ucbvi.simulation import run as simulate
@@ -124,7 +123,7 @@ def run(
         "initial_policy": initial_policy,
         "ties": ties,
     }
-    chosen = make_algorithm(algorithm, algorithm_options(algorithm, flags, option or ()))
+    chosen = build_algorithm(algorithm, flags, option or ())
     if out is not None:
         check_out(out, overwrite=overwrite, kind=FORMAT)
     if checkpoint is not None:

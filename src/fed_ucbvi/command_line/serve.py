@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.parameters import USUAL_AGENTS_SERVED, whole_number
 from fed_ucbvi.command_line.shared_options import (
+    ENVIRONMENT,
     FAULTS,
     NETWORK,
     PROBLEM,
@@ -50,7 +51,7 @@ def serve(
     env: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
+            metavar=ENVIRONMENT,
             help="The environment, if the server may know it; then it scores.",
             rich_help_panel=PROBLEM,
         ),
@@ -59,8 +60,15 @@ def serve(
         str | None, typer.Option(metavar="S,A,H", help="Or just the sizes of the problem.", rich_help_panel=PROBLEM)
     ] = None,
     agents: Annotated[
-        int, typer.Option(parser=whole_number, metavar="M", help="Agents on all nodes.", rich_help_panel=PROBLEM)
-    ] = 4,
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="M",
+            help="Agents on all nodes.",
+            show_default=f"{USUAL_AGENTS_SERVED}, or as many as a federation of one's own has",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = None,
     episodes: Episodes = 30_000,
     eps_p: Annotated[
         float | None,
@@ -120,11 +128,10 @@ def serve(
     """Serve a federation: wait for nodes that bring all M agents, then run to the end."""
     import asyncio
 
-    from fed_ucbvi.algorithms import make_algorithm
     from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_out, warn
-    from fed_ucbvi.command_line.parameters import algorithm_options, build_plan
+    from fed_ucbvi.command_line.parameters import build_algorithm, build_plan
     from fed_ucbvi.deployment.certificates import revoked_names
     from fed_ucbvi.deployment.ledger import Ledger
     from fed_ucbvi.deployment.names import check_name
@@ -142,7 +149,7 @@ def serve(
         if checkpoint is not None:
             check_apart(out, checkpoint)
     rules = Rules(deadline, patience, on_away, on_violation, gathering)
-    chosen = make_algorithm(algorithm, algorithm_options(algorithm, {}, option or ()))
+    chosen = build_algorithm(algorithm, {}, option or ())
     names = None if nodes is None else tuple(check_name(part.strip()) for part in nodes.split(","))
     rest = {"names": names, "rules": rules, "collection": collection}
     plan = build_plan(chosen, env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed, rest)
@@ -166,7 +173,9 @@ def serve(
             if port_file is not None:
                 with new_file(port_file) as draft:
                     draft.write_text(f"{service.port}\n", encoding="utf-8")
-            typer.echo(f"listening on port {service.port} for {agents} agents; run {service.plan.run}", err=True)
+            typer.echo(
+                f"listening on port {service.port} for {plan.setting.agents} agents; run {service.plan.run}", err=True
+            )
             await service.run()
 
     with interruptible() as interruption:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi._types import CountArray, IndexArray
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Message, Setting
-from fed_ucbvi.deployment.problems import load_function
 from fed_ucbvi.deployment.snapshots import restore
 from fed_ucbvi.drivers.live import LiveDriver, LiveTables, on_wider_supports
 from fed_ucbvi.environments.gymnasium_making import Kwargs, limited_maker, live_sizes, live_units
 from fed_ucbvi.errors import InputError
+from fed_ucbvi.plugins import load_attribute
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class LiveSource:
         if text.partition(":")[2].isidentifier():
             if kwargs:
                 raise InputError(f"keyword arguments are for Gymnasium ids; {text} is a function and knows its own.")
-            return cls(load_function(text), reward_range, horizon, text)
+            return cls(load_attribute(text), reward_range, horizon, text)
         make = limited_maker(text, lambda agent: kwargs or {}, horizon)
         return cls(make, reward_range, horizon, f"{text} {json.dumps(kwargs or {}, sort_keys=True)}")
 

@@ -103,7 +103,7 @@ def _styles(lots: Lots) -> dict[Key, dict[str, Any]]:
     """Colour by algorithm, or by label where one algorithm has several; dash by eps_p."""
     labels = list(dict.fromkeys((key.algorithm, key.label, key.parameters) for key in lots))
     algorithms = [algorithm for algorithm, _, _ in labels]
-    alone = len(set(algorithms)) == len(algorithms)
+    alone = len({colour_of(algorithm) for algorithm in algorithms}) == len(algorithms)  # others are all black
     texts = []
     for algorithm, label, parameters in labels:
         alike = {other[2]: json.loads(other[2]) for other in labels if other[:2] == (algorithm, label)}

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from fed_ucbvi.algorithms import ALGORITHMS
-from fed_ucbvi.errors import InputError, unknown_name
+from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, class_of
+from fed_ucbvi.errors import InputError
 from fed_ucbvi.experiments.claims import ordered
 from fed_ucbvi.experiments.figures import bytes_figure
 from fed_ucbvi.experiments.lots import (
@@ -60,7 +60,7 @@ MEASURES: dict[str, Measure] = {"regret": regret, "rounds": rounds}
 def grids(scale: Scale, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Every algorithm with its defaults, identical agents; single-agent ones with one agent."""
     chosen = list(ALGORITHMS) if names is None else list(names)
-    alone = [name for name in chosen if name in ALGORITHMS and ALGORITHMS[name].single_agent]
+    alone = [name for name in chosen if class_of(name).single_agent]
     together = [name for name in chosen if name not in alone]
     found = []
     if together:
@@ -104,9 +104,9 @@ def orderings(lots: Lots) -> list[Verdict]:
 
 
 def _rows(lots: Lots, environment: str) -> list[tuple[str, Sequence[Trace]]]:
-    """The lots of an environment in the order of the registry."""
+    """The lots of an environment in the order of the registry; algorithms that are not in it come last."""
     group = {key.algorithm: lot for key, lot in having(lots, environment=environment).items()}
-    return [(name, group[name]) for name in ALGORITHMS if name in group]
+    return [(name, group[name]) for name in dict.fromkeys((*ALGORITHMS, *group)) if name in group]
 
 
 def _table(lots: Lots, environment: str) -> Table:
@@ -123,7 +123,7 @@ def _table(lots: Lots, environment: str) -> Table:
     )
     rows = []
     for name, lot in _rows(lots, environment):
-        theory = ALGORITHMS[name].table
+        theory = class_of(name).table
         rows.append(
             (
                 label_of(name),
@@ -165,7 +165,7 @@ def tabulate(pairs: Sequence[Pair]) -> dict[str, Any]:
     for environment in environments(lots):
         tables[environment] = []
         for name, lot in _rows(lots, environment):
-            theory = ALGORITHMS[name].table
+            theory = class_of(name).table
             tables[environment].append(
                 {
                     "algorithm": name,
@@ -187,7 +187,8 @@ def tabulate(pairs: Sequence[Pair]) -> dict[str, Any]:
         {"claim": verdict.claim, "measured": verdict.measured, "outcome": verdict.outcome, "seeds": verdict.seeds}
         for verdict in orderings(lots)
     ]
-    return {"tables": tables, "claims": verdicts, "spread": band_text(lots.values())}
+    levels = sorted({run.about.eps_p for lot in lots.values() for run in lot})
+    return {"tables": tables, "claims": verdicts, "spread": band_text(lots.values()), "eps_p": levels}
 
 
 def markdown(summary: dict[str, Any]) -> str:
@@ -195,7 +196,8 @@ def markdown(summary: dict[str, Any]) -> str:
     lines = [
         "# Every algorithm side by side",
         "",
-        "Written by `fed-ucbvi compare --out FILE.md`. Default parameters, nothing tuned, eps_p = 0; the environment",
+        "Written by `fed-ucbvi compare --out FILE.md`. Default parameters, nothing tuned, eps_p = "
+        f"{', '.join(f'{level:.3g}' for level in summary['eps_p'])}; the environment",
         "of a seed is the same for every algorithm. Orders are those of the papers, for agents all alike, without",
         f"constants and logarithms. {summary['spread']}",
         "",
@@ -223,7 +225,8 @@ def markdown(summary: dict[str, Any]) -> str:
             ]
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
-    lines += ["| claim | figures | verdict |", "|---|---|---|"]
+    if summary["claims"]:
+        lines += ["| claim | figures | verdict |", "|---|---|---|"]
     lines += [
         f"| {claim['claim']} | {claim['measured']} | {claim['outcome']} ({claim['seeds']}) |"
         for claim in summary["claims"]
@@ -239,8 +242,5 @@ def _cell(spread: dict[str, float]) -> str:
 
 def check_names(names: Sequence[str]) -> None:
     """Raise unless every name is an algorithm's."""
-    for name in names:
-        if name not in ALGORITHMS:
-            raise unknown_name("algorithm", name, ALGORITHMS)
-    if len(set(names)) < len(names):
+    if len({algorithm_name(class_of(name)) for name in names}) < len(names):
         raise InputError("an algorithm is named twice; name each once.")

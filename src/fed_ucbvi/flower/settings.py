@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from fed_ucbvi.command_line.parameters import algorithm_options, build_plan, build_source
+from fed_ucbvi.command_line.parameters import build_algorithm, build_plan, build_source
 from fed_ucbvi.deployment.plan import Plan, Rules
 from fed_ucbvi.deployment.problems import Source
 from fed_ucbvi.deployment.transport import check_address, is_loopback
@@ -114,9 +114,7 @@ class RunSettings(_Settings):
 
     def plan(self, names: tuple[str, ...] | None = None) -> Plan:
         """The run."""
-        from fed_ucbvi.algorithms import make_algorithm
-
-        algorithm = make_algorithm(self.algorithm, algorithm_options(self.algorithm, {}, self.option))
+        algorithm = build_algorithm(self.algorithm, {}, self.option)
         return build_plan(
             algorithm,
             self.env,
@@ -163,6 +161,7 @@ class NodeSettings(_Settings):
     env_option: Words = ()
     agents: int | None = None
     first_agent: int | None = None
+    algorithm: OrNone[str] = None
     state: OrNone[Path] = None
     send_trajectories: bool = False
 

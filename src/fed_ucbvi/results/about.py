@@ -64,7 +64,7 @@ class About:
         cls, algorithm: Algorithm[Any, Any], setting: Setting, federation: Federation | None, driver: str
     ) -> About:
         """The description of a run on ``federation``; where that is None, nothing is known but the setting."""
-        from fed_ucbvi.algorithms import parameters_of
+        from fed_ucbvi.algorithms import algorithm_name, parameters_of
 
         known: dict[str, Any] = {
             "environment": {"name": "custom"},
@@ -90,7 +90,7 @@ class About:
         if not sizes.pop("eps_p_known"):
             sizes["eps_p"] = math.nan
         return cls(
-            algorithm=algorithm.name,
+            algorithm=algorithm_name(algorithm),
             parameters=parameters_of(algorithm),
             rules=algorithm.rules,
             **sizes,

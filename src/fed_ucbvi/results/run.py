@@ -18,9 +18,9 @@ from fed_ucbvi.files import new_file
 from fed_ucbvi.notebook import html_table, number_text
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
-from fed_ucbvi.results.style import byte_count
 from fed_ucbvi.results.advice import advice_on, learnt_little
 from fed_ucbvi.results.agents import AgentsValue
+from fed_ucbvi.results.style import byte_count
 from fed_ucbvi.results.unknown import none_for_nan
 from fed_ucbvi.theory.bracket import Bracket
 
