@@ -14,7 +14,7 @@ from typing import Literal
 
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 Marker = Literal["cross", "circle", "square", "diamond", "triangle", "none"]
-Outcome = Literal["holds", "holds partly", "does not hold"]
+Outcome = Literal["holds", "holds partly", "undecided", "does not hold"]
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,11 @@ class Verdict:
         claim: as the paper makes it.
         place: where.
         measured: the figures.
-        rule: when it would hold, partly hold or not hold.
+        rule: when it would hold, partly hold, not hold or stay undecided.
         outcome: what follows.
+        summary: what was measured in one short line, to stand beside claim and outcome.
+        seeds: how many runs it rests on; of an undecided claim, also how many would decide it.
+        detail: what else a reader should know, such as how constants were tuned; none if empty.
     """
 
     claim: str
@@ -132,6 +135,9 @@ class Verdict:
     measured: str
     rule: str
     outcome: Outcome
+    summary: str = ""
+    seeds: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True)
