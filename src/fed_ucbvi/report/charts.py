@@ -31,8 +31,8 @@ SHAPES = {
 FEW_POINTS = 12
 """Up to so many, every point of a curve is marked; else about so many are:"""
 MARKS = 6
-NUMBER = ",.9~r"
-"""A number with up to nine digits, none of them idle."""
+NUMBER, SHORT = ",.9~r", ",.6~r"
+"""A number with up to nine or six digits, none of them idle."""
 PARAMETERS: list[Spec] = [{"name": "hidden", "value": []}, {"name": "stressed", "value": ""}]
 """Of a specification: names and variants not to draw, and the one name or variant to draw alone in full strength."""
 PART = {
@@ -151,12 +151,13 @@ def pointer_layer(panel: Panel) -> Spec:
     lines = {
         "series": "datum.series",
         panel.x_label or "x": "datum.text" if categories(panel) else f"format(datum.x, '{NUMBER}')",
-        panel.y_label or "y": f"format(datum.y, '{NUMBER}')",
-        band or "band": f"'[' + format(datum.low, '{NUMBER}') + ', ' + format(datum.high, '{NUMBER}') + ']'",
+        panel.y_label or "y": f"format(datum.y, '{SHORT}')",
+        band or "band": f"'[' + format(datum.low, '{SHORT}') + ', ' + format(datum.high, '{SHORT}') + ']'",
     }
     texts = [f"{json.dumps(name)}: {text}" for name, text in lines.items()]
     told = f"isValid(datum.low) ? {{{', '.join(texts)}}} : {{{', '.join(texts[:-1])}}}"
-    nearest = {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout"}
+    nearest: Spec = {"type": "point", "nearest": True, "fields": ["series", "x"]}
+    nearest |= {"on": "pointerover", "clear": "pointerout"}
     return {
         "transform": [{"calculate": told, "as": "told"}],
         "params": [{"name": "nearest", "select": nearest}],

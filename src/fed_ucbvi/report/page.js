@@ -1,7 +1,27 @@
 // Draws every plot of the page, lets legends hide and stress curves in all panels of a figure, and sorts tables.
 const config = JSON.parse(document.getElementById("looks").textContent);
+
+const tip = document.getElementById("tooltip");
+const line = (name, text) => {
+  const [dt, dd] = ["dt", "dd"].map((tag) => document.createElement(tag));
+  [dt.textContent, dd.textContent] = [name, text];
+  return [dt, dd];
+};
+const within = (place, size, whole) => Math.max(4, Math.min(place, whole - size - 4));
+// Beside the pointer, and never beyond the window.
+const tell = (_handler, event, _item, told) => {
+  tip.hidden = !told;
+  if (!told) return;
+  tip.replaceChildren(...Object.entries(told).flatMap(([name, text]) => line(name, text)));
+  const { width, height } = tip.getBoundingClientRect();
+  const below = event.clientY + 16 + height < innerHeight;
+  tip.style.left = `${within(event.clientX + 12, width, innerWidth)}px`;
+  tip.style.top = `${within(below ? event.clientY + 16 : event.clientY - 12 - height, height, innerHeight)}px`;
+};
+addEventListener("scroll", () => (tip.hidden = true), { passive: true });
+
 // Expressions are interpreted (ast), not compiled, so that the page's policy can forbid eval.
-const OPTIONS = { config, actions: false, ast: true, renderer: "svg", tooltip: { disableDefaultStyle: true } };
+const OPTIONS = { config, actions: false, ast: true, renderer: "svg", tooltip: tell };
 
 const draw = async (figure) => {
   const plots = [...figure.querySelectorAll(".plot")];
