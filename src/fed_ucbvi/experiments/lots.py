@@ -159,6 +159,7 @@ def banded(
         low = np.maximum(low, middle / 100)
     style = {"name": label_of(algorithm), "colour": colour_of(algorithm)} | style
     style.setdefault("marker", MARKERS.get(algorithm, "none"))
+    style.setdefault("band", INTERVAL_NAME if len(np.asarray(samples)) > 1 else "")
     return Series(x=x, y=middle.tolist(), low=low.tolist(), high=high.tolist(), **style)
 
 

@@ -1,4 +1,4 @@
-"""What a report is made of, as values: drawn by matplotlib, by the page's own plots and written as data alike.
+"""What a report is made of, as values: drawn on the page, in pictures, and written as data alike.
 
 Whoever analyses runs makes these; whoever writes files reads them. Neither knows the other. All texts are plain
 Unicode, without mark-up of any kind: write εₚ, 10⁶ and ≤, neither TeX nor HTML. What cannot be drawn (NaN, an empty
@@ -39,6 +39,7 @@ class Series:
         label: written beside the last point; none if empty. Curves of one colour with the same label share it. A name
             that has a label somewhere in a figure does not stand in the legend of the picture.
         variant: what sets this curve apart from others of its name, such as ``εₚ = 0.1``.
+        band: what ``low`` and ``high`` are, such as ``95 % interval of the mean``; the legend says it.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Series:
     line: bool = True
     label: str = ""
     variant: str = ""
+    band: str = ""
 
     @property
     def full_name(self) -> str:
@@ -81,7 +83,7 @@ class Figure:
 
     Attributes:
         id: name of its files: letters, digits, ``-`` and ``_``.
-        title: the point, in one sentence.
+        title: the point, in one sentence; stands on the page, not in the pictures.
         caption: setting, what bands mean, where in the paper.
         panels: from left to right, then from top to bottom.
     """
@@ -159,7 +161,7 @@ class Report:
     Attributes:
         title: of the page.
         text: paragraphs before the first section.
-        sections: in order; verdicts of all sections are gathered at the top of the page.
+        sections: in order; the outcomes of all sections' claims are gathered at the top of the page.
         provenance: exact parameters and versions, ready for JSON.
     """
 
