@@ -44,7 +44,7 @@ episodes = [40]
 seeds = 2
 """
 RUN = ("run", "--env", "gridworld", "--agents", "3", "--episodes", "200", "--out", "run")
-GOOD = (
+GOOD: tuple[tuple[str, ...], ...] = (
     RUN,
     ("show", "run"),
     ("sweep", "sweep.toml", "--out", "sweep"),
@@ -54,7 +54,7 @@ GOOD = (
     ("environments",),
     ("algorithms",),
 )
-BAD = {
+BAD: dict[tuple[str, ...], str] = {
     ("run", "--bogus"): "No such option",
     ("run", "--episodes", "many"): "--episodes",
     ("run", "--eps-p", "2"): "eps_p",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -306,59 +305,6 @@ def test_an_earlier_run_is_replaced_if_allowed(tmp_path: Path) -> None:
     assert "saved to" in result.stdout
     assert Run.load(out).about.seed == 8
     assert list(tmp_path.iterdir()) == [out]
-
-
-FULL_DISK = """
-import resource, subprocess, sys, tempfile
-folder, *command = sys.argv[1:]
-if folder == "everywhere":
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
-else:
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", folder], capture_output=True, text=True)
-    if made.returncode:
-        sys.exit("no mount: " + made.stderr)
-sys.argv = ["fed-ucbvi", *command]
-from fed_ucbvi.command_line import main
-main()
-"""
-
-
-def test_a_run_for_which_the_disk_is_full_is_saved_elsewhere(tmp_path: Path) -> None:
-    """The disk is a real one of four kilobytes, mounted in a namespace of the test's own."""
-    if shutil.which("unshare") is None:
-        pytest.skip("there is no unshare")
-    small, elsewhere = tmp_path / "small", tmp_path / "elsewhere"
-    small.mkdir()
-    elsewhere.mkdir()
-    ended = subprocess.run(
-        ["unshare", "-m", sys.executable, "-c", FULL_DISK, small, *SMALL, "--out", small / "saved", "--json"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TMPDIR": str(elsewhere)},
-    )
-    if "no mount" in ended.stderr or ended.stderr.startswith("unshare:"):
-        pytest.skip("file systems cannot be mounted here")
-    assert ended.returncode == 2
-    (kept,) = elsewhere.iterdir()
-    wanted = f"cannot write {small / 'saved'}: No space left on device. The run is saved in {kept} instead."
-    assert ended.stderr == f"error: {wanted}\n"
-    assert json.loads(ended.stdout)["common_regret"] == Run.load(kept).common_regret
-
-
-@pytest.mark.parametrize("flags", [["--json"], ["--quiet"], []])
-def test_a_run_that_can_be_saved_nowhere_is_printed(tmp_path: Path, flags: list[str]) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, "everywhere", *SMALL, "--out", tmp_path / "saved", *flags],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert ended.returncode == 2
-    assert "common_regret" in ended.stdout if "--json" in flags else "common regret" in ended.stdout
-    (line,) = ended.stderr.splitlines()
-    assert line.startswith(f"error: cannot write {tmp_path / 'saved'}, nor anywhere else: ")
-    assert "File too large" in line
-    assert list(tmp_path.iterdir()) == []
 
 
 # ----------------------------------------------------------------------------------------------- show, resume

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -22,12 +22,19 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN = 0.2
 
 
+class Display(NamedTuple):
+    """What to call after every round, and with a line to be printed; on a terminal that goes above the figures."""
+
+    report: Callable[[Coordinator], None]
+    say: Callable[[str], None]
+
+
 @contextmanager
-def show_federation(*, quiet: bool) -> Iterator[Callable[[Coordinator], None]]:
-    """A function to call after every round: on a terminal it keeps one line up to date, with nodes' news above."""
+def show_federation(*, quiet: bool) -> Iterator[Display]:
+    """On a terminal one line is kept up to date, with the nodes' news above it."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING if quiet else logging.INFO)
     if quiet or not sys.stderr.isatty():
-        yield lambda run: None
+        yield Display(lambda run: None, lambda text: typer.echo(text, err=True))
         return
     from rich.console import Console
     from rich.logging import RichHandler
@@ -54,7 +61,7 @@ def show_federation(*, quiet: bool) -> Iterator[Callable[[Coordinator], None]]:
                 f"episodes, {byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down; {asker}"
             )
 
-        yield report
+        yield Display(report, lambda text: console.print(text, highlight=False, markup=False))
 
 
 def federation_summary(outcome: Outcome) -> dict[str, Any]:

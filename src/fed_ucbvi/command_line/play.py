@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
     from fed_ucbvi.playing import Played
@@ -106,7 +107,7 @@ def _rows(played: Played) -> list[tuple[str, str]]:
     figures = played.summary()
     length = f"{figures['mean_length']:.1f} steps on average (H = {figures['horizon']})"
     rows = [("episodes", f"{figures['episodes']:,}, of {length}")]
-    same = figures["original"]["returns"] == figures["rescaled"]["returns"]
+    same = played.policy.units == Units()
     kinds = [("mean return", "original")] if same else [("its own units", "original"), ("in [0, 1]", "rescaled")]
     for name, kind in kinds:
         one = figures[kind]
