@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from click.testing import Result
 
+from command_results import Result
 from fed_ucbvi import (
     UCBVI,
     FedUCBVI,
@@ -318,18 +318,6 @@ def test_an_earlier_run_is_replaced_if_allowed(tmp_path: Path) -> None:
     assert "saved to" in result.stdout
     assert Run.load(out).about.seed == 8
     assert list(tmp_path.iterdir()) == [out]
-
-
-def test_a_full_disk_is_reported_after_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device", "rounds.parquet")
-
-    monkeypatch.setattr(Run, "save", fail)
-    result = call(*SMALL, "--out", tmp_path / "saved", "--json")
-    assert result.exit_code == 2
-    assert json.loads(result.stdout)["complete"]
-    assert result.stderr == "error: rounds.parquet: No space left on device.\n"
-    assert list(tmp_path.iterdir()) == []
 
 
 # ----------------------------------------------------------------------------------------------- show, resume

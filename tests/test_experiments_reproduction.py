@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
+from command_results import Result
 from fed_ucbvi import InputError
 from fed_ucbvi.command_line import app
 from fed_ucbvi.experiments import ablations, figures, own, reproduction, theory, tuning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import os
@@ -130,7 +131,7 @@ def hold_here(post: FakePost, config: dict[str, Any], stop: Path | None = None) 
         post.loop = asyncio.get_running_loop()
         settings = RunSettings.of(config)
         holding = asyncio.ensure_future(
-            hold(post, settings, "flower-1", secure=True, done=lambda outcome, _: outcomes.append(outcome))
+            hold(post, settings, "flower-1", done=lambda outcome, _: outcomes.append(outcome))
         )
         while stop is not None and not stop.exists():
             await asyncio.sleep(0.005)
@@ -204,12 +205,24 @@ def test_an_invitation_is_for_one_name_and_tells_no_key_to_a_log(tmp_path: Path)
 def test_keys_are_handed_out_in_the_open_on_this_machine_only() -> None:
     point = "10.0.0.7:50051"
     away = RunSettings.of(run_config(listen="0.0.0.0:50051", address=point))
-    assert away.meeting_point(secure=True) == point
-    with pytest.raises(InputError, match="without TLS"):
-        away.meeting_point(secure=False)
-    assert RunSettings.of(run_config()).meeting_point(secure=False) == "127.0.0.1:0"
+    with pytest.raises(InputError, match="superlink-tls=true"):
+        away.meeting_point()
+    known = RunSettings.of(run_config(listen="0.0.0.0:50051", address=point, superlink_tls=True))
+    assert known.meeting_point() == point
+    assert RunSettings.of(run_config()).meeting_point() == "127.0.0.1:0"
     with pytest.raises(InputError, match="nodes cannot find"):
-        RunSettings.of(run_config(listen="0.0.0.0:50051")).meeting_point(secure=True)
+        RunSettings.of(run_config(listen="0.0.0.0:50051", superlink_tls=True)).meeting_point()
+
+
+def test_nothing_private_of_flower_is_used() -> None:
+    """What Flower's objects keep behind an underscore may change from one version to the next."""
+    for path in (ROOT / "src" / "fed_ucbvi" / "flower").glob("*_app.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+                assert isinstance(node.value, ast.Name)
+                assert node.value.id == "self"
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id != "getattr"
 
 
 def test_nodes_are_gathered_by_name_or_number_and_strangers_are_not_taken() -> None:

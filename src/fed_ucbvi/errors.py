@@ -46,6 +46,16 @@ def unknown_name(kind: str, given: str, known: Iterable[str]) -> InputError:
     return InputError(f"unknown {kind} '{given}'{hint} Known: {', '.join(names)}.")
 
 
+def missing_package(who: str, package: str, extra: str) -> InputError:
+    """An error for a package that is not installed, with the way to get it.
+
+    >>> str(missing_package("runs on a cluster need", "Ray", "ray"))
+    "runs on a cluster need Ray, which is not installed: in fed-ucbvi's source folder, run pip install '.[ray]'."
+    """
+    how = f"in fed-ucbvi's source folder, run pip install '.[{extra}]'"
+    return InputError(f"{who} {package}, which is not installed: {how}.")
+
+
 def check_choice(kind: str, given: str, known: Iterable[str]) -> None:
     """Raise unless ``given`` is one of ``known``."""
     names = list(known)

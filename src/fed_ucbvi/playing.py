@@ -42,7 +42,10 @@ class Played:
         return np.array([policy.units.rescaled_return(one, policy.horizon) for one in self.original_returns])
 
     def summary(self) -> dict[str, Any]:
-        """The figures, ready for JSON: means, their standard errors, and what the policy is worth."""
+        """The figures, ready for JSON: means, their standard errors, and what the policy is worth.
+
+        Returns are in the environment's own units, figures in these (``original``) and in ours (``rescaled``).
+        """
         policy, n = self.policy, len(self.lengths)
 
         def figures(returns: FloatArray, convert: Callable[[float], float]) -> dict[str, Any]:
@@ -51,13 +54,13 @@ class Played:
                 "mean_return": float(returns.mean()),
                 "standard_error": float(returns.std(ddof=1) / math.sqrt(n)) if n > 1 else None,
                 **{name: None if math.isnan(value) else convert(value) for name, value in values.items()},
-                "returns": returns.tolist(),
             }
 
         return {
             "episodes": n,
             "horizon": policy.horizon,
             "mean_length": float(np.mean(self.lengths)),
+            "returns": list(self.original_returns),
             "rescaled": figures(self.returns, float),
             "original": figures(
                 np.array(self.original_returns), lambda value: policy.units.original_return(value, policy.horizon)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shlex
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -192,6 +193,29 @@ def _own_units(run: Run) -> list[str]:
     return lines
 
 
+def save_somewhere(run: Run, out: Path, *, overwrite: bool) -> tuple[Path | None, InputError | None]:
+    """Save a run in ``out``, or in a new folder elsewhere if the system does not let us: it may have taken days.
+
+    Returns:
+        Where the run is, if anywhere, and what there is to tell at the end, if anything.
+    """
+    from fed_ucbvi.command_line.program import plain_reason
+
+    try:
+        run.save(out, overwrite=overwrite)
+        return out, None
+    except OSError as error:
+        reason = plain_reason(error).rstrip(".")
+    for place in (Path(tempfile.gettempdir()), Path.cwd()):
+        elsewhere = place / f"fed-ucbvi-run-{os.getpid()}"
+        try:
+            run.save(elsewhere)
+        except (OSError, InputError):
+            continue
+        return elsewhere, InputError(f"cannot write {out}: {reason}. The run is saved in {elsewhere} instead.")
+    return None, InputError(f"cannot write {out}, nor anywhere else: {reason}. Only what is printed is left.")
+
+
 def finish(
     run: Run,
     *,
@@ -201,24 +225,22 @@ def finish(
     quiet: bool,
     checkpoint: Path | None,
 ) -> None:
-    """Save a run, print it, and end with 130 if it was interrupted. It is printed even if it cannot be saved."""
+    """Save a run, print it, and end with 130 if it was interrupted.
+
+    It is printed even if it cannot be saved; if it cannot be saved anywhere, also where nothing was to be printed.
+    """
     from fed_ucbvi.command_line.program import INTERRUPTED
 
-    failure = None
-    if out is not None:
-        try:
-            run.save(out, overwrite=overwrite)
-        except OSError as error:
-            failure = error
+    saved, failure = (None, None) if out is None else save_somewhere(run, out, overwrite=overwrite)
     if as_json:
         print_json(run.summary())
-    elif not quiet:
+    elif not quiet or (out is not None and saved is None):
         title, rows = summary_rows(run)
-        if out is not None and failure is None:
-            rows.append(("saved to", str(out)))
+        if saved is not None:
+            rows.append(("saved to", str(saved)))
         print_rows(title, rows)
     if not run.complete:
-        kept = f"the result so far is saved in {out}" if out is not None and failure is None else "no result is saved"
+        kept = "no result is saved" if saved is None else f"the result so far is saved in {saved}"
         again = f"; go on with: fed-ucbvi resume {shlex.quote(str(checkpoint))}" if checkpoint is not None else ""
         typer.echo(
             f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes; {kept}{again}", err=True

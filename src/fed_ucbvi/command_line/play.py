@@ -9,6 +9,7 @@ import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.shared_options import ENVIRONMENT
+from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
     from fed_ucbvi.playing import Played
@@ -116,7 +117,7 @@ def _rows(played: Played) -> list[tuple[str, str]]:
     figures = played.summary()
     length = f"{figures['mean_length']:.1f} steps on average (H = {figures['horizon']})"
     rows = [("episodes", f"{figures['episodes']:,}, of {length}")]
-    same = figures["original"]["returns"] == figures["rescaled"]["returns"]
+    same = played.policy.units == Units()
     kinds = [("mean return", "original")] if same else [("its own units", "original"), ("in [0, 1]", "rescaled")]
     for name, kind in kinds:
         one = figures[kind]

@@ -161,21 +161,19 @@ def serve(
 
     async def work() -> None:
         nonlocal service
-        with show_federation(quiet=quiet) as report:
+        with show_federation(quiet=quiet) as display:
             service = Service(
                 plan if ledger is None else ledger.adopt(plan),
                 listen,
                 None if certs is None else Papers.of(certs, name),
                 ledger=ledger,
                 revoked=tuple if certs is None else (lambda: revoked_names(certs)),
-                report=report,
+                report=display.report,
             )
             if port_file is not None:
                 with new_file(port_file) as draft:
                     draft.write_text(f"{service.port}\n", encoding="utf-8")
-            typer.echo(
-                f"listening on port {service.port} for {plan.setting.agents} agents; run {service.plan.run}", err=True
-            )
+            display.say(f"listening on port {service.port} for {plan.setting.agents} agents; run {service.plan.run}")
             await service.run()
 
     with interruptible() as interruption:

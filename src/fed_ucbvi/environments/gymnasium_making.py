@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.environments.seeds import generator
-from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer
+from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer, missing_package
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ def gymnasium_package() -> ModuleType:
     try:
         import gymnasium
     except ImportError as error:
-        raise InputError(
-            "this needs the package gymnasium, which is not installed: pip install 'fed-ucbvi[gymnasium]'."
-        ) from error
+        raise missing_package("this needs", "the package gymnasium", "gymnasium") from error
     return gymnasium
 
 

@@ -73,6 +73,7 @@ class RunSettings(_Settings):
 
     ``nodes`` SuperNodes share the agents evenly, in the order of ``node_ids`` or else of their numbers. ``listen`` is
     where the server listens, ``address`` where nodes find it if that is not the same; a port 0 takes a free one.
+    ``superlink_tls`` says that the SuperLink was started with certificates, which an app cannot see.
     """
 
     of_what = "run"
@@ -81,6 +82,7 @@ class RunSettings(_Settings):
     node_ids: Annotated[tuple[int, ...], BeforeValidator(_numbers)] = ()
     listen: str = "127.0.0.1:50051"
     address: OrNone[str] = None
+    superlink_tls: bool = False
     env: OrNone[str] = None
     sizes: OrNone[str] = None
     agents: int
@@ -128,20 +130,21 @@ class RunSettings(_Settings):
             {"names": names, "rules": self.rules(), "collection": self.collection},
         )
 
-    def meeting_point(self, *, secure: bool) -> str:
+    def meeting_point(self) -> str:
         """Where nodes find the server.
 
-        Nodes are handed their keys by Flower, so unless Flower's own connections are ``secure`` everything must stay
+        Nodes are handed their keys by Flower, so unless Flower's own connections are under TLS everything must stay
         on this machine.
         """
         address = check_address(self.address or self.listen)
         host = address.rpartition(":")[0].strip("[]")
         if _is_everywhere(host):
             raise InputError(f"nodes cannot find {address}; give the name or address of this machine as address.")
-        if not secure and not (is_loopback(check_address(self.listen)) and is_loopback(address)):
+        if not self.superlink_tls and not (is_loopback(check_address(self.listen)) and is_loopback(address)):
             raise InputError(
-                "this SuperLink runs without TLS, so the nodes' keys would cross the network in the open; start it "
-                f"with certificates, or stay on 127.0.0.1 (listen is {self.listen}, address {address})."
+                "without TLS on the SuperLink the nodes' keys would cross the network in the open; start it with "
+                "certificates and say so by superlink-tls=true in the run's configuration, or stay on 127.0.0.1 "
+                f"(listen is {self.listen}, address {address})."
             )
         return address
 

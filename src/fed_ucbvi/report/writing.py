@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import MANIFEST, read_manifest, write_manifest
+from fed_ucbvi.files import MANIFEST, read_manifest, write_manifest, write_parquet
 from fed_ucbvi.report.checks import check_report
 from fed_ucbvi.report.content import Report
 from fed_ucbvi.report.data import figure_frame, table_frame
@@ -106,12 +106,12 @@ def _write_all(report: Report, draft: Path, progress: Callable[[int, int], None]
     for table in (table for section in report.sections for table in section.tables):
         frame = table_frame(table)
         frame.write_csv(draft / "tables" / f"{table.id}.csv")
-        frame.write_parquet(draft / "tables" / f"{table.id}.parquet")
+        write_parquet(frame, draft / "tables" / f"{table.id}.parquet")
     figures = [figure for section in report.sections for figure in section.figures]
     for done, figure in enumerate(figures, 1):
         frame = figure_frame(figure)
         frame.write_csv(draft / "figures" / f"{figure.id}.csv")
-        frame.write_parquet(draft / "figures" / f"{figure.id}.parquet")
+        write_parquet(frame, draft / "figures" / f"{figure.id}.parquet")
         for format_, content in picture_files(figure).items():
             (draft / "figures" / f"{figure.id}.{format_}").write_bytes(content)
         if progress is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import check_version, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.files import check_version, new_folder, read_manifest, reading, write_manifest, write_parquet
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.results.run import Run
@@ -38,7 +38,7 @@ def save_run(run: Run, folder: Path, *, overwrite: bool) -> None:
     import polars as pl
 
     with new_folder(folder, FORMAT, overwrite=overwrite) as draft:
-        pl.DataFrame(dict(run.records)).write_parquet(draft / ROUNDS)
+        write_parquet(pl.DataFrame(dict(run.records)), draft / ROUNDS)
         digest = hashlib.sha256((draft / ROUNDS).read_bytes()).hexdigest()
         write_manifest(draft, {**manifest_of(run), "rounds_sha256": digest})
 

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from fed_ucbvi._compile import compiled
+from fed_ucbvi._compile import compiled, intrinsic, types
 from fed_ucbvi._types import WordArray
 
 EPISODES, BLOCKS, CUTS, SERVER = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.errors import InputError, missing_package
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.local import Results, usable_cores
 from fed_ucbvi.sweeps.worker import Failure, Made, make, one_thread
@@ -85,7 +85,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise InputError("Ray is not installed; install it with: pip install 'fed-ucbvi[ray]'.") from error
+        raise missing_package("runs on Ray need", "the package ray", "ray") from error
     return ray
 
 

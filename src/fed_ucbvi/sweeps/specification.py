@@ -41,7 +41,6 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from fed_ucbvi.drivers import DRIVERS
 from fed_ucbvi.errors import (
@@ -312,7 +311,7 @@ def _key(location: tuple[int | str, ...]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 
-def _reason(detail: ErrorDetails) -> str:
+def _reason(detail: Mapping[str, Any]) -> str:
     """What is wrong, what was expected and what to do."""
     location, given = detail["loc"], detail["input"]
     match detail["type"]:
