@@ -58,7 +58,7 @@ def many(agents, seed=0, *, states=3, names=("a", "b")):
     return synthetic(agents=agents, seed=seed, eps_p=0.2, states=states, actions=2, horizon=3)
 
 
-def needy(agents, rent):
+def needy(agents, rent, *, rule=len):
     return many(agents)
 
 
@@ -185,6 +185,11 @@ def test_an_environment_is_a_name_a_file_or_an_attribute(here: Path) -> None:
     many = make_environment("shops_of_ours:many", agents=4, seed=2, states=4)
     assert many.description.items() >= {"name": "shops_of_ours:many", "agents": 4, "seed": 2, "states": 4}.items()
     assert np.array_equal(many.probabilities, synthetic(4, 0.2, 2, states=4, actions=2, horizon=3).probabilities)
+    needy = make_environment("shops_of_ours:needy", agents=2, rent=7)
+    assert needy.description["rent"] == 7
+    assert "rule" not in needy.description
+    name, options = recorded_options(needy.description, "shops_of_ours:needy")
+    assert make_environment(name, **options).digest == needy.digest
     described = make_environment("shops.npz").description
     assert described.items() >= {"name": "shops.npz", "digest": fixed.digest, "agents": 3}.items()
     assert not {"eps_p", "seed"} & set(described)

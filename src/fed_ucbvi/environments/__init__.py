@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,8 +43,6 @@ ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
     "gymnasium": from_gymnasium,
 }
 """Every builder takes ``agents``, ``eps_p``, ``seed`` and options of its own, and gives a federation."""
-
-
 REGISTRY: Mapping[str, Any] = Registry(ENVIRONMENTS, GROUP)
 """These and those of other packages."""
 COMMON = ("agents", "eps_p", "seed")
@@ -77,15 +76,19 @@ class Environment:
         return key in self._parameters or self._open
 
     def defaults(self) -> dict[str, Any]:
-        """Its own options with their defaults; a federation as it is has its digest."""
+        """Its own options with their defaults, where these can be written down; a federation has its digest."""
         if isinstance(self.made, Federation):
             return {DIGEST: self.made.digest}
-        plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         return {
             name: parameter.default
             for name, parameter in self._parameters.items()
-            if name not in COMMON and parameter.kind in plain and parameter.default is not parameter.empty
+            if name not in COMMON and parameter.default is not parameter.empty and _can_be_written(parameter.default)
         }
+
+    def recorded(self, description: Mapping[str, object]) -> dict[str, object]:
+        """What a description says that it can be told."""
+        known = {DIGEST} if isinstance(self.made, Federation) else set(self._parameters)
+        return {key: value for key, value in description.items() if key in known}
 
     def given(self, **parameters: object) -> dict[str, Any]:
         """Those of the parameters that it can be told; one that would be without effect is refused.
@@ -157,6 +160,15 @@ class Environment:
             raise InputError(f"{self.name} failed: {type(error).__name__}: {error}") from error
 
 
+def _can_be_written(value: object) -> bool:
+    """Whether JSON can hold a value."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _federation(name: str, built: object) -> Federation:
     """What a function gave as a federation; MDPs alone are compared on their mean kernel."""
     if isinstance(built, Federation):
@@ -216,6 +228,4 @@ def recorded_options(description: Mapping[str, object], named: str | None = None
             f"the environment '{printable(name)}' cannot be made again from its description; only these can: "
             f"{', '.join(sorted(REGISTRY))}, and saved federations ({SUFFIX}). If a package registers it, install it."
         )
-    environment = find_environment(name)
-    keys = {*environment.defaults(), *(key for key in COMMON if environment.accepts(key))}
-    return name, {key: value for key, value in description.items() if key in keys}
+    return name, find_environment(name).recorded(description)
