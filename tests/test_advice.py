@@ -84,6 +84,12 @@ def test_a_policy_known_to_be_good_needs_no_advice(little: Run) -> None:
     assert replace(little, by_agent=np.full(3, 0.985 * best)).learnt_little
 
 
+def test_nothing_is_said_of_a_run_that_has_not_begun(little: Run) -> None:
+    none = {name: column[:0] for name, column in little.records.items()}
+    begun_only = replace(little, records=none, complete=False)
+    assert (begun_only.advice, begun_only.episodes_played) == (None, 0)
+
+
 def test_advice_names_parameters_the_algorithm_has() -> None:
     result = run(UCBVI(scale=2.0), n_room(agents=1), 20)
     assert result.advice is not None

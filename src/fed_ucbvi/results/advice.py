@@ -26,7 +26,8 @@ def learnt_little(run: Run) -> bool:
     """Whether the policy is worth less than half of what the server still hopes for."""
     known, best = run.agents_value.mean, run.about.best_common_value.lower
     worth = run.recent_reward if math.isnan(known) else known
-    return worth < LITTLE * run.optimistic_value and not known >= GOOD_ENOUGH * best
+    hoped = run.optimistic_value if run.episodes_played else math.nan
+    return worth < LITTLE * hoped and not known >= GOOD_ENOUGH * best
 
 
 def advice_on(run: Run) -> str | None:
