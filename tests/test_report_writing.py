@@ -198,3 +198,13 @@ def test_control_characters_from_data_reach_no_file_raw(tmp_path: Path) -> None:
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert (json.dumps(shown)[1:-1] if name.endswith("json") else shown) in text
         assert not set("\x00\x1b\x07\x7f\x9b\u202e") & set(text)
+
+
+def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
+    code = (
+        "import sys, fed_ucbvi, fed_ucbvi.report.writing\n"
+        "sys.exit(str(sorted({'vl_convert', 'jinja2', 'altair', 'matplotlib', 'polars'} & set(sys.modules))))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert found.stderr.strip() == "[]"
