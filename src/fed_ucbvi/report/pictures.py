@@ -26,7 +26,7 @@ WIDTH = 533.0
 HEIGHT = 150.0
 """Of axes side by side; more where that many labels stand beside them."""
 HEIGHT_ALONE = 200.0
-LEAST_WIDTH = 105.0
+LEAST_WIDTH = 95.0
 """Of axes; where panels side by side would have less, they are put into more rows."""
 MOST_COLUMNS = 4
 FEW_PANELS = 2
@@ -96,7 +96,7 @@ def vega_lite(figure: Figure) -> Spec:
     labels = _left_to_last_column(labels, columns)
     least = HEIGHT_ALONE if len(figure.panels) == 1 else HEIGHT
     height = max(least, *(sum(label.height for label in beside) for beside in labels))
-    lines = (max(12, int(width / CHARACTER)), int((height + 24) / CHARACTER))
+    lines = (max(12, int((width + 24) / CHARACTER)), int((height + 24) / CHARACTER))
     panels = []
     for number, (panel, beside) in enumerate(zip(figure.panels, labels, strict=True)):
         y_title = number % columns == 0 or not _same_y_label(figure)
@@ -196,14 +196,17 @@ def _label_layers(labels: Sequence[Label], width: float, height: float) -> list[
     if not labels:
         return []
     places, heights = [height * label.place for label in labels], [label.height for label in labels]
-    centres = spread(places, heights, low=-LINE, high=height + LINE)
+    centres = spread(places, heights, low=-LINE, high=height)
     texts, leaders = [], []
     for label, centre in zip(labels, centres, strict=True):
         first = height - centre - LINE * (len(label.lines) - 1) / 2
         texts.append({"text": label.lines, "colour": label.colour, "x": width + LEADER, "y": first})
         for x, y in label.ends:
-            start = {"x": max(x * width, width - LEADER) + 3, "y": height * (1 - y)}
-            leaders.append({"colour": label.colour, **start, "x2": width + LEADER - 2, "y2": height - centre})
+            end, edge, level = x * width + 3, max(x * width, width) + 2, height * (1 - y)
+            leaders += [
+                {"colour": label.colour, "x": end, "y": level, "x2": edge, "y2": level},
+                {"colour": label.colour, "x": edge, "y": level, "x2": width + LEADER - 2, "y2": height - centre},
+            ]
     ends = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
     return [_at_places("rule", leaders, ends, strokeWidth=0.5, opacity=0.7), _texts(texts)]
 

@@ -1,4 +1,4 @@
-"""Texts that are safe to show: what steers a terminal or reorders a line is replaced by a sign that can be seen."""
+"""Texts that are safe to show: what steers a terminal or reorders a line is written out."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import Any, TypeVar
 
 Content = TypeVar("Content")
 
-UNKNOWN = "\N{REPLACEMENT CHARACTER}"
-SIGNS: dict[int, str] = {
-    **{code: chr(0x2400 + code) for code in range(0x20)},  # pictures of control characters: NUL, ESC and the rest
-    **{ord(space): " " for space in "\t\n\r\v\f\u2028\u2029"},
-    0x7F: "\N{SYMBOL FOR DELETE}",
-    **dict.fromkeys(range(0x80, 0xA0), UNKNOWN),  # the other control characters
-    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), UNKNOWN),  # these reorder a line
-    **dict.fromkeys(range(0xD800, 0xE000), UNKNOWN),  # halves of characters, which no file can hold
-    **dict.fromkeys((0xFFFE, 0xFFFF), UNKNOWN),
-}
+SPACES = "\t\n\v\f\r\u2028\u2029"
+UNSAFE = (
+    *range(0x20),  # control characters: NUL, ESC and the rest
+    *range(0x7F, 0xA0),
+    *range(0x202A, 0x202F),  # these reorder a line
+    *range(0x2066, 0x206A),
+    *range(0xD800, 0xE000),  # halves of characters, which no file can hold
+    *(0xFFFE, 0xFFFF),
+)
+SIGNS: dict[int, str] = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in UNSAFE}
+SIGNS |= {ord(space): " " for space in SPACES}
 
 
 def printable(text: str) -> str:
-    r"""The text with every control character replaced by a sign.
+    r"""The text with every control character written out, as Python would; line ends and tabs become spaces.
 
-    >>> printable("a\x1b[31mb\x00"), printable("two\nlines")
-    ('a␛[31mb␀', 'two lines')
+    >>> print(printable("a\x1b[31mb\x00"), printable("two\nlines"))
+    a\x1b[31mb\x00 two lines
     """
     return text.translate(SIGNS)
 
