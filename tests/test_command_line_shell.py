@@ -14,6 +14,7 @@ import subprocess
 import sys
 import typing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_the_defaults_that_help_shows_are_fed_ucbvis() -> None:
     hints = typing.get_type_hints(run_command, include_extras=True)
     for field in dataclasses.fields(FedUCBVI):
         shown = hints[field.name].__metadata__[0].show_default
-        words = {None: "from the theory", False: "no-strict", 1.0: "1"}
+        words: dict[Any, str] = {None: "from the theory", False: "no-strict", 1.0: "1"}
         assert shown == words.get(field.default, str(field.default))
 
 
