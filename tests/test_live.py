@@ -14,10 +14,21 @@ import pytest
 from gymnasium import spaces
 from scipy import stats
 
-from fed_ucbvi import FedUCBVI, InputError, Interrupted, LiveFederation, Run, from_gymnasium, run, run_live
+from fed_ucbvi import (
+    FedUCBVI,
+    InputError,
+    Interrupted,
+    LiveFederation,
+    Run,
+    from_gymnasium,
+    riverswim,
+    run,
+    run_live,
+)
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.drivers import live as live_driver
+from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.live import LiveSimulation
 from fed_ucbvi.simulation import Caution
 from gymnasium_problems import ExpectedReward, Failing, TableEnv, corridor
@@ -341,3 +352,19 @@ def test_a_table_of_another_problem_scores_nothing(options: dict[str, Any], mess
     live = LiveFederation.from_gymnasium("FrozenLake-v1", 2, horizon=8, reward_range=(0, 1))
     with pytest.raises(InputError, match=message):
         run_live(FedUCBVI(), live, 5, score_with=table, progress=False)
+
+
+def test_a_table_of_ones_own_needs_no_added_state_to_score_with() -> None:
+    """RiverSwim never terminates: its own table, without the state added for that, gives the same figures."""
+    problem = riverswim(agents=2, eps_p=0.2, horizon=6)
+    live = LiveFederation(
+        lambda i: TabularEnv("riverswim", agent=i, agents=2, eps_p=0.2, horizon=6), 2, horizon=6, reward_range=(0, 1)
+    )
+    played = run_live(FedUCBVI(), live, 40, score_with=problem, progress=False)
+    policy, common = played.policy[:, : problem.states], problem.common
+    assert played.policy.shape == (6, problem.states + 1)
+    assert played.value == pytest.approx(float(common.initial @ common.evaluate(policy)[0]), rel=1e-12)
+    assert played.about.optimal_value == pytest.approx(float(common.initial @ common.solve().V[0]), rel=1e-12)
+    assert np.isfinite(played.common_regret)
+    with pytest.raises(InputError, match="not the same problem"):
+        run_live(FedUCBVI(), live, 5, score_with=riverswim(agents=2, horizon=6, states=5), progress=False)

@@ -220,7 +220,8 @@ def run_live(
         episodes: T.
         seed: of the environments (each agent's from ``(seed, agent)``, once, at its first reset), the initial
             policy and ties.
-        score_with: the same problem as a table, as :func:`from_gymnasium` makes it, to compute regret with.
+        score_with: the same problem as a table, as :func:`from_gymnasium` makes it, to compute regret with. A table
+            of one's own need not have the state that is added to the environments' states for what terminates.
         progress: as for :func:`fed_ucbvi.run`.
         checkpoint: folder to keep the state in, for :func:`resume_live`.
         checkpoint_every: rounds between two checkpoints; what real environments have played since the last one is
@@ -281,6 +282,7 @@ def _scored(live: LiveFederation, table: Federation | None) -> Federation:
     description = dict(live.description)
     eps_p = math.nan if live.eps_p is None else float(live.eps_p)
     if table is not None:
+        table = _with_end(table) if table.states == S - 1 else table
         sizes = (table.agents, table.states, table.actions, table.horizon)
         if sizes != (M, S, A, H):
             raise InputError(
@@ -304,3 +306,10 @@ def _scored(live: LiveFederation, table: Federation | None) -> Federation:
         eps_r=float("nan"),
         description=description,
     )
+
+
+def _with_end(table: Federation) -> Federation:
+    """The same federation with the state that live runs add to the environments' own; here nothing leads to it."""
+    agents = [table.agent(i).with_end() for i in range(table.agents)]
+    longer = Federation.from_mdps(agents, reference="mean", description=table.description)
+    return replace(longer, common=table.common.with_end(), eps_r=table.eps_r)

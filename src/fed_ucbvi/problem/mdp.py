@@ -65,6 +65,17 @@ class MDP:
         object.__setattr__(mdp, "rewards", frozen_floats(np.full(mdp.rewards.shape, np.nan)))
         return mdp
 
+    def with_end(self) -> MDP:
+        """The same with one state more, number S, that nothing leads to and that is never left."""
+        kernel, steps = self.kernel, self.kernel.steps
+        S, A, K = kernel.successors.shape[1:]
+        stay = np.zeros((steps, 1, A, K))
+        stay[..., 0] = 1.0
+        successors = np.concatenate([kernel.successors, np.full((steps, 1, A, K), S, dtype=np.int32)], axis=1)
+        rewards = np.concatenate([self.rewards, np.zeros((len(self.rewards), 1, A))], axis=1)
+        longer = Kernel(successors, np.concatenate([kernel.probabilities, stay], axis=1))
+        return MDP(longer, rewards, np.append(self.initial, 0.0), self.horizon)
+
     @property
     def states(self) -> int:
         """S."""
