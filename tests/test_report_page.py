@@ -114,6 +114,13 @@ def test_a_report_without_verdicts_begins_with_its_figures() -> None:
     assert visible.count('<figure class="chart"') == 4
 
 
+def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds() -> None:
+    report = dataclasses.replace(sample_report.sample_report(), text=["Short.", "Incomplete. " + "Missing: a; " * 99])
+    visible = without_scripts(render_page(report))
+    assert "<p>Short.</p>" in visible
+    assert "<summary>Incomplete.</summary><p>Missing: a; Missing" in visible
+
+
 @pytest.mark.parametrize("colour", [*PALETTE, *COLOURS.values(), DARK_GREY])
 def test_every_colour_has_a_like_that_can_be_seen_on_dark_paper(colour: str) -> None:
     def luminance(text: str) -> float:

@@ -31,6 +31,8 @@ TABLE_FILES = ("csv", "parquet")
 HEIGHT = 230
 """Of axes, in pixels."""
 MOST_COLUMNS = 3
+LONGEST = 400
+"""Characters of a paragraph at the top that stands there whole; of longer ones all but the first sentence unfolds."""
 DARK_PAPER = "#16181B"
 CONTRAST = 4.5
 """What a curve on dark paper has at least, as WCAG measures it."""
@@ -69,6 +71,7 @@ def render_page(report: Report) -> str:
     return environment.from_string(_asset("page.html")).render(
         report=report,
         policy=POLICY,
+        longest=LONGEST,
         judged=judged,
         counts=[(outcome, counts[outcome]) for outcome in SIGNS if counts[outcome]],
         signs=SIGNS,
