@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,10 +120,20 @@ def picture(figure: Figure) -> str:
     """The picture as SVG."""
     import vl_convert
 
-    matplotlib = find_spec("matplotlib")
-    if matplotlib is not None and matplotlib.origin is not None:  # a font that every machine with this package has
-        vl_convert.register_font_directory(str(Path(matplotlib.origin).parent / "mpl-data/fonts/ttf"))
+    _register_font()
     return vl_convert.vegalite_to_svg(vega_lite(figure), allowed_base_urls=[])
+
+
+@cache
+def _register_font() -> None:
+    """Make :data:`FONT` known: matplotlib brings it along, so that it is the same on every machine."""
+    import vl_convert
+
+    matplotlib = find_spec("matplotlib")  # not imported: only its folder is wanted
+    if matplotlib is not None and matplotlib.origin is not None:
+        folder = Path(matplotlib.origin).parent / "mpl-data" / "fonts" / "ttf"
+        if folder.is_dir():
+            vl_convert.register_font_directory(str(folder))
 
 
 def picture_files(figure: Figure) -> dict[str, bytes]:
