@@ -12,17 +12,20 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fed_ucbvi import FedUCBVI, Run
+from fed_ucbvi import FedUCBVI, InputError, Run, run, synthetic
 from fed_ucbvi.command_line import COMMANDS
 from fed_ucbvi.command_line.examples import EXAMPLES
-from fed_ucbvi.command_line.federation_output import show_federation
+from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
 from fed_ucbvi.command_line.run import run as run_command
+from fed_ucbvi.deployment.links import WireCount
+from fed_ucbvi.deployment.serving import Outcome
 from test_command_line import PROGRAM, SMALL, call
 
 
@@ -166,3 +169,26 @@ def test_a_run_that_can_be_saved_nowhere_is_printed(tmp_path: Path, flags: list[
     assert line.startswith(f"error: cannot write {tmp_path / 'saved'}, nor anywhere else: ")
     assert "File too large" in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_federations_run_for_which_the_disk_is_full_is_saved_elsewhere_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run(FedUCBVI(nu=5), synthetic(agents=2), 20, progress=False)
+    saved, save = tmp_path / "saved", Run.save
+
+    def fail(one: Run, path: Path, *, overwrite: bool = False) -> None:
+        if path == saved:
+            raise OSError(28, "No space left on device")
+        save(one, path, overwrite=overwrite)
+
+    monkeypatch.setattr(Run, "save", fail)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    outcome = Outcome(run=result, wire=WireCount(), events=[])
+    with pytest.raises(InputError, match=r"is saved in .* instead"):
+        finish_federation(
+            outcome, out=saved, overwrite=False, as_json=True, quiet=False, checkpoint=None, failure=None
+        )
+    (kept,) = tmp_path.iterdir()
+    assert Run.load(kept) == result
+    assert json.loads(capsys.readouterr().out)["common_regret"] == result.common_regret
