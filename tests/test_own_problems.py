@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import (
+    MDP,
     Federation,
     FedUCBVI,
     InputError,
@@ -494,6 +495,22 @@ def test_a_sweep_over_agents_whose_eps_p_is_computed_is_read_reported_and_never_
     assert [(job.eps_p, made.about.eps_p > 0) for job, made in pairs] == [(0.0, True)] * 2
     again = run_sweep(sweep, tmp_path / "out", resume=True)
     assert (again.done, again.skipped, again.damaged) == (0, 2, ())
+    assert "saved in" in call("report", str(tmp_path / "out")).stdout
+
+
+def test_a_sweep_in_which_nothing_can_be_lost_is_reported(tmp_path: Path) -> None:
+    """With one action regret is 0, which no logarithmic axis can hold."""
+    only = MDP([[[0.5, 0.5]], [[0.2, 0.8]]], rewards=[[0.0], [1.0]], initial=0, horizon=3)
+    Federation.from_mdps([only, only]).save(tmp_path / "one.npz")
+    grid = {
+        "algorithms": ["fed-ucbvi"],
+        "environments": [str(tmp_path / "one.npz")],
+        "agents": [2],
+        "eps_p": [0.0],
+        "episodes": [40],
+        "seeds": [0, 1],
+    }
+    run_sweep(Sweep(name="nothing", grids=[grid]), tmp_path / "out", jobs=1)
     assert "saved in" in call("report", str(tmp_path / "out")).stdout
 
 

@@ -25,6 +25,7 @@ from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair
 from fed_ucbvi.experiments.wording import eps_text
 from fed_ucbvi.report.content import Figure, Marker, Outcome, Panel, Section, Series, Table, Verdict
+from fed_ucbvi.results.statistics import INTERVAL_NAME
 from fed_ucbvi.results.style import colour_of, label_of
 
 NAME = "ablations"
@@ -147,6 +148,7 @@ def _points(lots: Lots, measure: Measure) -> list[Series]:
                     marker=marker,
                     line=False,
                     variant=eps_text(eps_p),
+                    band=INTERVAL_NAME,
                 )
             )
     return series

@@ -50,6 +50,7 @@ from fed_ucbvi.results.style import colour_of, label_of
 NAME = "fair"
 TITLE = "The same comparison with everybody's constants tuned"
 RIVAL = "fedq-bernstein"
+RANGE_NAME = "from the least run to the largest"
 
 
 def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
@@ -144,6 +145,7 @@ def _tuning_figure(lots: Lots) -> Figure:
                         [spread[-1] for spread in spreads],
                         marker=MARKERS.get(name, "none"),
                         label=label_of(name),
+                        band=RANGE_NAME,
                     )
                 )
         if series:
@@ -192,6 +194,7 @@ def _comparison_figures(paper: Lots, tuned: Lots) -> list[Figure]:
                                     marker=marker,  # type: ignore[arg-type]
                                     line=False,
                                     variant=variant,
+                                    band=RANGE_NAME,
                                 )
                             )
                 panels.append(Panel(f"{label_of(environment)}, {eps_text(eps_p)}", "", y_label, series, y_log=True))

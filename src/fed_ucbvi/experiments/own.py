@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.experiments.claims import judge
 from fed_ucbvi.experiments.figures import AGENTS_LABEL, BYTES_LABEL, EPISODES_LABEL, REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.experiments.lots import (
@@ -74,9 +75,15 @@ def at_the_papers_settings(lots: Lots) -> dict[Key, Sequence[Trace]]:
         key: lot
         for key, lot in lots.items()
         if EPISODES.get(key.environment) == key.episodes
+        and key.algorithm in ALGORITHMS
         and json.loads(key.options) == complete_options(key.environment, {})
         and json.loads(key.parameters) == complete_parameters(key.algorithm, {})
     }
+
+
+def _all_positive(series: Sequence[Series]) -> bool:
+    """Whether a logarithmic axis can hold these curves; the regret of a run that never errs is 0."""
+    return all(value > 0 for one in series for value in one.y)
 
 
 def _problems(lots: Lots) -> dict[str, Lots]:
@@ -135,7 +142,9 @@ def _curves(lots: Lots, id_: str, title: str, curve: Any, x_label: str) -> Figur
         series: list[Series | None] = [curve(lot, **styles[key]) for key, lot in group.items()]
         drawn = [one for one in series if one is not None]
         if drawn:
-            panels.append(Panel(f"M = {agents}", x_label, REGRET_LABEL, drawn, x_log=True, y_log=True))
+            panels.append(
+                Panel(f"M = {agents}", x_label, REGRET_LABEL, drawn, x_log=True, y_log=_all_positive(drawn))
+            )
     return Figure(id_, title, band_text(lots.values()), panels)
 
 
@@ -149,5 +158,5 @@ def _over_agents(lots: Lots, id_: str, title: str) -> Figure:
             if one is not None and len(one.x) > 1:
                 series.append(one)
         if series:
-            panels.append(Panel("", AGENTS_LABEL, y_label, series, x_log=True, y_log=True))
+            panels.append(Panel("", AGENTS_LABEL, y_label, series, x_log=True, y_log=_all_positive(series)))
     return Figure(id_, title, band_text(lots.values()), panels)
