@@ -57,6 +57,9 @@ class Program(TyperGroup):
             raise
         except BrokenPipeError:
             _end_unread()
+        except typer.Abort:  # Ctrl-C outside a command
+            typer.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
         except InputError as error:
             _fail(str(error))
         except OSError as error:
