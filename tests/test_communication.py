@@ -12,7 +12,10 @@ import pytest
 from fed_ucbvi import FedUCBVI, gridworld, run, synthetic
 from fed_ucbvi._types import IndexArray
 from fed_ucbvi.algorithms.base import Array, Message, Setting, exchange_messages
-from fed_ucbvi.algorithms.fed_ucbvi import Agents, Broadcast, Query, Report, Server
+from fed_ucbvi.algorithms.fed_ucbvi import Agents, Broadcast, Query
+from fed_ucbvi.algorithms.fed_ucbvi_rows import Rows
+from fed_ucbvi.algorithms.fed_ucbvi_server import Server
+from fed_ucbvi.algorithms.fed_ucbvi_sums import Means, Sums
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.simulation import Simulation
@@ -54,7 +57,7 @@ class Overheard(FedUCBVI):
         self.line.down.extend([bytes_of(message)] * self.agents_listening)
         return message
 
-    def report(self, agents: Agents, query: Message, exchange: int) -> Report:
+    def report(self, agents: Agents, query: Message, exchange: int) -> Sums | Means | Rows:
         message = super().report(agents, query, exchange)
         for i in range(self.agents_listening):
             self.line.up.append(bytes_of(array[i] for array in message))
@@ -110,7 +113,7 @@ def test_synchronising_message_by_message_is_the_same_run() -> None:
 
 
 def test_the_totals_are_those_of_the_message_formats() -> None:
-    """In closed form: policies are 4-byte, counts and values 8-byte numbers."""
+    """In closed form: policies are 4-byte, counts and values 8-byte numbers; up go n, X and Z, and Y in two words."""
     S, A, H, M = 5, 4, 3, 6
     federation = synthetic(agents=M, states=S, actions=A, horizon=H)
     result = run(FedUCBVI(synchronisation="local"), federation, 300, seed=2)
@@ -119,7 +122,7 @@ def test_the_totals_are_those_of_the_message_formats() -> None:
     start = 16 + 4 * H * S + 8 * H * S * A
     played = len(records["start"])
     assert result.bytes_down == M * (played * start + rounds * (16 + H * 8 * S) + 16)
-    assert result.bytes_up == requests * 48 + rounds * M * H * 4 * 8 * S * A
+    assert result.bytes_up == requests * 48 + rounds * M * H * 5 * 8 * S * A
     assert records["messages_down"].sum() == M * (played + rounds * (1 + H) + 1)
     assert records["messages_up"].sum() == requests + rounds * M * H
     summary = result.summary()

@@ -66,7 +66,8 @@ class Simulation:
                 f"up to 2^53 = {MAX_COUNT:.3g} only. Take fewer episodes or agents."
             )
         seed = check_integer("seed", seed, at_most=MAX_SEED)
-        self.algorithm, self.federation, self.driver_name = algorithm, federation, driver
+        self.algorithm = algorithm if federation.liars is None else algorithm.by_rows()
+        self.federation, self.driver_name = federation, driver
         self.setting = Setting(
             federation.states,
             federation.actions,
@@ -77,9 +78,9 @@ class Simulation:
             seed,
         )
         self.driver, self._alone, tables = self._equip()
-        self.server = algorithm.new_server(self.setting)
-        self.agents = algorithm.new_agents(self.setting, tables)
-        self._meter = Meter(algorithm, self.setting, self.server, self.agents)
+        self.server = self.algorithm.new_server(self.setting)
+        self.agents = self.algorithm.new_agents(self.setting, tables)
+        self._meter = Meter(self.algorithm, self.setting, self.server, self.agents)
         self._scorer = Scorer(federation)
         self.rows: list[tuple[float, ...]] = []
         self.set_clock(np.zeros(federation.agents, dtype=np.int64))

@@ -9,6 +9,10 @@ are named tuples of arrays:
 3. ``absorb``: each agent adds the round's counts to its own;
 4. for each of the ``exchanges``: ``query`` (down), ``report`` (up), ``aggregate``.
 
+An algorithm ``takes`` either *sums* or *rows*. Where it takes sums, the reports are integers and the server uses
+nothing but their sum over agents, so how agents are grouped never changes a bit. Where it takes rows, the server
+needs every agent's report by itself, in agent order.
+
 A simulation may do step 4 in one compiled piece (:meth:`Algorithm.synchronise`), with the same arithmetic in the
 same order, so that the result is the same to the last bit.
 """
@@ -17,12 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.exact_sums import Grid
+
+SUMS, ROWS = "sums", "rows"
+"""What a server takes of the agents' reports."""
 
 Array = npt.NDArray[Any]
 Message = tuple[Array, ...]
@@ -148,6 +156,7 @@ class Algorithm(Protocol[ServerT, AgentsT]):
     rules: ClassVar[tuple[str, ...]]
     table: ClassVar[TableRow]
     single_agent: ClassVar[bool]
+    takes: ClassVar[str]
 
     @property
     def together(self) -> bool:
@@ -160,6 +169,14 @@ class Algorithm(Protocol[ServerT, AgentsT]):
 
     def cautions(self, setting: Setting) -> list[str]:
         """Plain warnings to give before the run."""
+        ...
+
+    def grid(self, setting: Setting) -> Grid | None:
+        """The grid of its sums; None if it takes rows."""
+        ...
+
+    def by_rows(self) -> Algorithm[ServerT, AgentsT]:
+        """The same algorithm taking rows, for reports that are forged one by one; itself if it takes rows anyway."""
         ...
 
     def exchanges(self, setting: Setting) -> int:
@@ -201,6 +218,19 @@ class Algorithm(Protocol[ServerT, AgentsT]):
     def synchronise(self, server: ServerT, agents: AgentsT) -> None:
         """All exchanges of one synchronisation in one process."""
         ...
+
+
+class TakesRows:
+    """What algorithms have in common whose server takes rows."""
+
+    takes: ClassVar[str] = ROWS
+
+    def grid(self, setting: Setting) -> None:
+        """None: reports are not integers."""
+
+    def by_rows(self) -> Self:
+        """The algorithm itself."""
+        return self
 
 
 def exchange_messages(

@@ -27,7 +27,7 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer, TakesRows
 from fed_ucbvi.algorithms.fedq_trigger import (
     RULES,
     fill_budgets,
@@ -125,7 +125,7 @@ class Agents:
 
 
 @dataclass(frozen=True)
-class FedQHoeffding:
+class FedQHoeffding(TakesRows):
     """Parameters of FedQ-Hoeffding.
 
     Args:

@@ -36,7 +36,7 @@ from fed_ucbvi.algorithms.advantage import (
     never_settles,
     new_server,
 )
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TakesRows
 from fed_ucbvi.algorithms.greedy import CHOICES
 from fed_ucbvi.errors import InputError, check_choice, check_number
 
@@ -90,7 +90,7 @@ class Agents:
 
 
 @dataclass(frozen=True)
-class FedQAdvantage:
+class FedQAdvantage(TakesRows):
     """FedQ-Advantage (Zheng, Zhang and Xue, ICLR 2025).
 
     Args:

@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer, TakesRows
 from fed_ucbvi.algorithms.fedq_trigger import (
     RULES,
     fill_budgets,
@@ -148,7 +148,7 @@ class Agents:
 
 
 @dataclass(frozen=True)
-class FedQEarlySettled:
+class FedQEarlySettled(TakesRows):
     """Parameters of FedQ-EarlySettled-LowCost (experimental; see the module's text).
 
     Args:

@@ -34,7 +34,7 @@ from fed_ucbvi.algorithms.advantage import (
     never_settles,
     new_server,
 )
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TakesRows
 from fed_ucbvi.algorithms.greedy import CHOICES
 from fed_ucbvi.errors import InputError, check_choice, check_number
 
@@ -67,7 +67,7 @@ class Agents:
 
 
 @dataclass(frozen=True)
-class UCBAdvantage:
+class UCBAdvantage(TakesRows):
     """UCB-Advantage (Zhang, Zhou and Ji, NeurIPS 2020), for a single agent.
 
     Args:
