@@ -20,7 +20,7 @@ from fed_ucbvi.results.run import Run
 from fed_ucbvi.simulation import Progress, Simulation, drive
 
 FORMAT = "fed-ucbvi/checkpoint"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 FEDERATION, STATE = "federation.npz", "state.npz"
 
 

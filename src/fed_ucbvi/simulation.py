@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi._types import CountArray, IndexArray
-from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Message, Setting, exchange_messages
+from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Message, Setting, Touched, exchange_messages
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.drivers import make_driver
 from fed_ucbvi.drivers.base import Driver, Fleet, Stop
@@ -77,6 +77,7 @@ class Simulation:
             federation.eps_p,
             seed,
         )
+        self._pooled: Touched | None = None
         self.driver, self._alone, tables = self._equip()
         self.server = self.algorithm.new_server(self.setting)
         self.agents = self.algorithm.new_agents(self.setting, tables)
@@ -91,9 +92,13 @@ class Simulation:
     def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         """The fleet's driver, one for each agent where they stop apart, and what the agents bring along."""
         federation, name = self.federation, self.driver_name
-        fleet = Fleet.of(federation, self.setting.seed)
+        pooled = self.algorithm.pools and self.algorithm.together
+        fleet = Fleet.of(federation, self.setting.seed, pooled=pooled)
         apart = [] if self.algorithm.together else [fleet.agent(i) for i in range(federation.agents)]
-        tables = FleetTables(federation.agents, federation.successors, federation.rewards)
+        touched = fleet.touched if pooled else None
+        if federation.rewards.shape[0] == 1:
+            self._pooled = touched
+        tables = FleetTables(federation.agents, federation.successors, federation.rewards, touched=touched)
         return make_driver(name, fleet), [make_driver(name, one) for one in apart], tables
 
     def set_clock(self, clock: CountArray) -> None:
@@ -116,7 +121,7 @@ class Simulation:
             federation.liars.tamper_budgets(budgets.visits)
         start, before = self.played, self.agent_episodes
         stop = self._collect(policy, budgets.visits)
-        score = self._scorer.score(policy, driver.visits)
+        score = self._scorer.score(policy, driver.visits if self._pooled is None else self._pooled.all_visits)
         action = rule = -1
         if stop.askers:
             action = int(policy[stop.step, stop.state])
@@ -143,8 +148,7 @@ class Simulation:
         stops = []
         for i, driver in enumerate(self._alone):
             left = T - int(self.clock[i])
-            driver.transitions.fill(0)
-            driver.visits.fill(0)
+            driver.clear()
             if left:
                 stops.append(driver.collect(policy, budgets[i : i + 1], int(self.clock[i]), left))
                 self.clock[i] += stops[-1].length

@@ -49,6 +49,38 @@ class Setting:
     seed: int
 
 
+class Touched(NamedTuple):
+    """Where a round went: for each agent, and for all of them together, so that nothing else need be looked at.
+
+    A *place* is ``h S + s``. Arrays are changed in place by the driver, round after round.
+
+    Attributes:
+        places: ``(m, H S)``; the first ``numbers[i]`` of row i are the places that agent i visited, in any order.
+        numbers: ``(m,)``.
+        all_places: ``(H S,)``; the first ``number[0]`` are the places that anyone visited.
+        number: ``(1,)``.
+        all_visits: ``(1, H, S)``, the visits of all agents.
+    """
+
+    places: IndexArray
+    numbers: CountArray
+    all_places: IndexArray
+    number: CountArray
+    all_visits: CountArray
+
+    @classmethod
+    def nowhere(cls, agents: int, horizon: int, states: int) -> Touched:
+        """Before the first round."""
+        places = horizon * states
+        return cls(
+            np.zeros((agents, places), dtype=np.int32),
+            np.zeros(agents, dtype=np.int64),
+            np.zeros(places, dtype=np.int32),
+            np.zeros(1, dtype=np.int64),
+            np.zeros((1, horizon, states), dtype=np.int64),
+        )
+
+
 class FleetTables(NamedTuple):
     """What a fleet of m agents brings along.
 
@@ -57,12 +89,15 @@ class FleetTables(NamedTuple):
         successors: ``(steps, S, A, K)``, by which slot of which support transitions are counted.
         rewards: ``(m or 1, steps, S, A)``; an agent reads its reward only where it has been.
         first_agent: the number of the fleet's first agent in the federation.
+        touched: where a round went, if the round's transitions are pooled: one table for all agents. Only for
+            algorithms that :attr:`Algorithm.pools`.
     """
 
     agents: int
     successors: IndexArray
     rewards: FloatArray
     first_agent: int = 0
+    touched: Touched | None = None
 
 
 class Budgets(NamedTuple):
@@ -171,6 +206,11 @@ class Algorithm(Protocol[ServerT, AgentsT]):
         """Plain warnings to give before the run."""
         ...
 
+    @property
+    def pools(self) -> bool:
+        """Whether it takes sums in which all visits count alike, so that agents can be counted in one table."""
+        ...
+
     def grid(self, setting: Setting) -> Grid | None:
         """The grid of its sums; None if it takes rows."""
         ...
@@ -212,7 +252,7 @@ class Algorithm(Protocol[ServerT, AgentsT]):
         ...
 
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
-        """Server side: take in the reports of all M agents, in agent order."""
+        """Server side: take in the reports of all M agents, in agent order; sums may come added up already."""
         ...
 
     def synchronise(self, server: ServerT, agents: AgentsT) -> None:
@@ -224,6 +264,7 @@ class TakesRows:
     """What algorithms have in common whose server takes rows."""
 
     takes: ClassVar[str] = ROWS
+    pools: ClassVar[bool] = False
 
     def grid(self, setting: Setting) -> None:
         """None: reports are not integers."""

@@ -12,23 +12,21 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import ROWS, SUMS, Array, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import ROWS, SUMS, Budgets, FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
-from fed_ucbvi.algorithms.fed_ucbvi_rows import Rows, add_up_rows, new_rows, synchronise_rows, write_rows
+from fed_ucbvi.algorithms.fed_ucbvi_agents import SYNCHRONISATIONS, Agents, AskingRule
+from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
+from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
 from fed_ucbvi.algorithms.fed_ucbvi_server import Estimates, Server, UpdateRule
-from fed_ucbvi.algorithms.fed_ucbvi_sums import Means, Sums, add_up, new_report, synchronise_sums, write_report
+from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
 from fed_ucbvi.algorithms.greedy import CHOICES, randomise
 from fed_ucbvi.errors import check_choice, check_number
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
 BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
-SYNCHRONISATIONS = ("mixture", "local", "global")
 CLIPS = ("horizon", "remaining")
 
 
@@ -43,22 +41,6 @@ class Query(NamedTuple):
     """Down, for step h: ``V_{h+1}[S]``, multiples of ``2^-f`` where reports are sums."""
 
     V_next: FloatArray
-
-
-@dataclass
-class Agents:
-    """A fleet: each agent's own experience, and the buffers its messages are written to."""
-
-    experience: Experience
-    out: Sums | Means | Rows
-    grid: Grid
-    asks: Budgets
-    nu: float
-    federation_size: int
-
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return {"visits": self.experience.visits, "transitions": self.experience.transitions}
 
 
 @dataclass(frozen=True)
@@ -146,6 +128,11 @@ class FedUCBVI:
             "(Pass nu, or synchronisation='global', to see the global rule at work.)"
         ]
 
+    @property
+    def pools(self) -> bool:
+        """With weights by visits it does not matter whose they were."""
+        return self.aggregation == "weighted"
+
     def grid(self, setting: Setting) -> Grid | None:
         """That of X, Y and Z."""
         return _grid(setting)
@@ -189,22 +176,17 @@ class FedUCBVI:
         N, Q = np.zeros((H, S, A), dtype=np.int64), np.full((H, S, A), float(H))
         return Server(Estimates(N, Q, V, policy, np.zeros(1, dtype=np.int64)), self.update_rule(setting))
 
+    def asking_rule(self, setting: Setting) -> AskingRule:
+        """When agents ask."""
+        kind = SYNCHRONISATIONS.index(self.synchronisation)
+        return AskingRule(kind, self.strict, self.threshold(setting), setting.agents)
+
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
-        m, H, S = tables.agents, setting.horizon, setting.states
-        return Agents(
-            experience=no_experience(setting, tables),
-            out=self._room(setting, m),
-            grid=_grid(setting),
-            asks=Budgets(np.zeros((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
-            nu=self.threshold(setting),
-            federation_size=setting.agents,
-        )
-
-    def _room(self, setting: Setting, agents: int) -> Sums | Means | Rows:
-        """Room for the reports of some agents."""
-        weighted = self.aggregation == "weighted"
-        return new_report(weighted, _grid(setting), agents, setting.states, setting.actions)
+        asking, grid = self.asking_rule(setting), _grid(setting)
+        if tables.touched is not None:
+            return PooledAgents.new(setting, tables, asking, grid, tables.touched)
+        return SumAgents.new(setting, tables, asking, grid, self.aggregation == "weighted")
 
     def broadcast(self, server: Server) -> Broadcast:
         """``pi_(r)`` and ``N_(r)``."""
@@ -217,32 +199,19 @@ class FedUCBVI:
         ``v >= max(1, ceil(N/M))``.
         """
         policy, N = broadcast
-        _budgets(
-            agents.experience.visits,
-            N,
-            policy,
-            agents.nu,
-            SYNCHRONISATIONS.index(self.synchronisation),
-            self.strict,
-            agents.federation_size,
-            agents.asks.visits,
-            agents.asks.rule,
-        )
-        return agents.asks
+        return agents.budgets(policy, N)
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """``n^i_(r+1) = n^i_(r) +`` the round's counts."""
-        absorb_round(policy, transitions, visits, agents.experience.transitions, agents.experience.visits)
+        agents.absorb(policy, transitions, visits)
 
     def query(self, server: Server, exchange: int) -> Query:
         """``V_{h+1}`` for ``h = H-1-exchange``."""
         return Query(server.V[server.policy.shape[0] - exchange])
 
-    def report(self, agents: Agents, query: Message, exchange: int) -> Sums | Means | Rows:
+    def report(self, agents: Agents, query: Message, exchange: int) -> Message:
         """Agent side of step ``h = H-1-exchange``."""
-        h = agents.experience.visits.shape[1] - 1 - exchange
-        write_report(h, agents.experience, query[0], self.aggregation == "weighted", agents.grid, Sums(*agents.out))
-        return agents.out
+        return agents.report(agents.horizon - 1 - exchange, query[0])
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``; of the rows, nothing but their sum matters."""
@@ -250,14 +219,19 @@ class FedUCBVI:
 
     def synchronise(self, server: Server, agents: Agents) -> None:
         """All H exchanges in one compiled piece."""
-        synchronise_sums(agents.experience, server.rule, server.estimates)
+        agents.synchronise(server)
 
 
 @dataclass(frozen=True)
 class FedUCBVIByRows(FedUCBVI):
-    """Fed-UCBVI whose agents report means as floats, a row each; pairs never visited the uniform kernel, reward 0."""
+    """Fed-UCBVI whose agents report means as floats, a row each."""
 
     takes: ClassVar[str] = ROWS
+
+    @property
+    def pools(self) -> bool:
+        """Rows are one agent's each."""
+        return False
 
     def grid(self, setting: Setting) -> None:
         """None: means are not on a grid."""
@@ -266,55 +240,15 @@ class FedUCBVIByRows(FedUCBVI):
         """The algorithm itself."""
         return self
 
-    def _room(self, setting: Setting, agents: int) -> Rows:
-        """Room for the reports of some agents."""
-        return new_rows(agents, setting.states, setting.actions)
-
-    def report(self, agents: Agents, query: Message, exchange: int) -> Rows:
-        """Agent side of step ``h = H-1-exchange``."""
-        out = Rows(*agents.out)
-        write_rows(agents.experience.visits.shape[1] - 1 - exchange, agents.experience, query[0], out)
-        return out
+    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
+        """No visits yet."""
+        return RowAgents.new(setting, tables, self.asking_rule(setting))
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``, in agent order."""
         add_up_rows(server.policy.shape[0] - 1 - exchange, Rows(*report), server.rule, server.estimates)
 
-    def synchronise(self, server: Server, agents: Agents) -> None:
-        """All H exchanges in one compiled piece."""
-        synchronise_rows(agents.experience, server.rule, server.estimates)
-
 
 def _grid(setting: Setting) -> Grid:
     """By step, ``N <= M T``."""
     return make_grid(setting.agents, setting.agents * setting.episodes, setting.horizon)
-
-
-@compiled
-def _budgets(
-    visits: Counters,
-    N: CountArray,
-    policy: IndexArray,
-    nu: float,
-    synchronisation: int,
-    strict: bool,
-    M: int,
-    out: CountArray,
-    rule: npt.NDArray[np.int8],
-) -> None:
-    m, H, S, _ = visits.shape
-    for h in range(H):
-        for s in range(S):
-            total = N[h, s, policy[h, s]]
-            local = total <= nu if strict else total < nu
-            rule[h, s] = 0 if synchronisation == 1 or (synchronisation == 0 and local) else 1
-    for i in range(m):
-        for h in range(H):
-            for s in range(S):
-                a = policy[h, s]
-                if rule[h, s] == 0:
-                    n = visits[i, h, s, a]
-                    out[i, h, s] = n + 1 if strict else max(1, n)
-                else:
-                    total = N[h, s, a]
-                    out[i, h, s] = total // M + 1 if strict else max(1, (total + M - 1) // M)

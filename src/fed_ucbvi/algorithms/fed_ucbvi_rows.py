@@ -6,15 +6,19 @@ sums over agents run in agent order.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from fed_ucbvi._compile import compiled, inlined
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.experience import Counters, Experience
+from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule, CountingAgents, no_counts
 from fed_ucbvi.algorithms.fed_ucbvi_server import (
     Estimates,
+    Server,
     UpdateRule,
     act_greedily,
     begin_step,
@@ -38,10 +42,27 @@ class Rows(NamedTuple):
     Q: FloatArray
 
 
-def new_rows(agents: int, states: int, actions: int) -> Rows:
-    """Room for the reports of some agents."""
-    shape = (agents, states, actions)
-    return Rows(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(3)))
+@dataclass
+class RowAgents(CountingAgents):
+    """Agents that report means as floats; of pairs never visited the uniform kernel and reward 0."""
+
+    out: Rows
+
+    @classmethod
+    def new(cls, setting: Setting, tables: FleetTables, asking: AskingRule) -> RowAgents:
+        """No visits yet."""
+        shape = (tables.agents, setting.states, setting.actions)
+        out = Rows(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(3)))
+        return cls(*no_counts(setting, tables), asking, out)
+
+    def report(self, h: int, V_next: FloatArray) -> Rows:
+        """One row an agent."""
+        write_rows(h, self.experience, V_next, self.out)
+        return self.out
+
+    def synchronise(self, server: Server) -> None:
+        """All exchanges in one compiled piece."""
+        synchronise_rows(self.experience, server.rule, server.estimates)
 
 
 @inlined

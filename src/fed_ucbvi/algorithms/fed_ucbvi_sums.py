@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, WordArray
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.exact_sums import (
     Grid,
     Wide,
@@ -21,9 +23,11 @@ from fed_ucbvi.algorithms.exact_sums import (
     variance_of_sums,
     write_words,
 )
-from fed_ucbvi.algorithms.experience import Experience
+from fed_ucbvi.algorithms.experience import Counters, Experience
+from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule, CountingAgents, no_counts
 from fed_ucbvi.algorithms.fed_ucbvi_server import (
     Estimates,
+    Server,
     UpdateRule,
     act_greedily,
     begin_step,
@@ -69,53 +73,65 @@ def new_report(weighted: bool, grid: Grid, agents: int, states: int, actions: in
     return Sums(n, X, Y, Z) if weighted else Means(n, X, Y, Z)
 
 
-class Values(NamedTuple):
-    """``v = V 2^f`` and ``v^2`` (its high and low words) of every next state."""
+@dataclass
+class SumAgents(CountingAgents):
+    """Agents that report sums, or, with uniform weights, means, on a grid."""
 
-    v: WordArray
-    high: WordArray
-    low: WordArray
+    out: Sums | Means
+    grid: Grid
+    weighted: bool
+
+    @classmethod
+    def new(cls, setting: Setting, tables: FleetTables, asking: AskingRule, grid: Grid, weighted: bool) -> SumAgents:
+        """No visits yet."""
+        out = new_report(weighted, grid, tables.agents, setting.states, setting.actions)
+        return cls(*no_counts(setting, tables), asking, out, grid, weighted)
+
+    def report(self, h: int, V_next: FloatArray) -> Sums | Means:
+        """One row an agent."""
+        write_report(h, self.experience, V_next, self.weighted, self.grid, Sums(*self.out))
+        return self.out
+
+    def synchronise(self, server: Server) -> None:
+        """All exchanges in one compiled piece."""
+        synchronise_sums(self.experience, server.rule, server.estimates)
 
 
 Entry = tuple[Wide, Wide, Wide]
 """``X``, ``Y`` and ``Z``."""
+NOTHING = ((_ZERO, _ZERO), (_ZERO, _ZERO), (_ZERO, _ZERO))
+"""Of an agent that never came, where weights are visits."""
 
 
 @compiled
-def _values(V: FloatArray, bits: int) -> Values:
-    S = len(V)
-    v, high, low = np.empty(S, dtype=np.uint64), np.empty(S, dtype=np.uint64), np.empty(S, dtype=np.uint64)
-    for s in range(S):
-        v[s] = on_grid(V[s], bits)
-        high[s], low[s] = product(v[s], v[s])
-    return Values(v, high, low)
-
-
-@compiled
-def _of_strangers(values: Values) -> Entry:
-    """What an agent that never came reports with uniform weights."""
+def moments(counts: Counters, successors: IndexArray, V_next: FloatArray, bits: int) -> tuple[Wide, Wide]:
+    """``sum_k n_k v_k`` and ``sum_k n_k v_k^2`` of one pair."""
     x, y = (_ZERO, _ZERO), (_ZERO, _ZERO)
-    for s in range(len(values.v)):
-        x = plus(x, (_ZERO, values.v[s]))
-        y = plus(y, (values.high[s], values.low[s]))
-    S = np.uint64(len(values.v))
-    return divide_up(x, S), divide_up(y, S), (_ZERO, _ZERO)
+    for k in range(len(counts)):
+        n_k, v = np.uint64(counts[k]), on_grid(V_next[successors[k]], bits)
+        x = plus(x, product(n_k, v))
+        y = plus(y, times(n_k, product(v, v)))
+    return x, y
+
+
+@compiled
+def _of_strangers(V_next: FloatArray, bits: int) -> Entry:
+    """What an agent that never came reports with uniform weights."""
+    S = len(V_next)
+    x, y = moments(np.ones(S, dtype=np.int64), np.arange(S).astype(np.int32), V_next, bits)
+    return divide_up(x, np.uint64(S)), divide_up(y, np.uint64(S)), (_ZERO, _ZERO)
 
 
 @compiled
 def _entry(
-    h: int, i: int, s: int, a: int, experience: Experience, values: Values, weighted: bool, bits: int
+    h: int, i: int, s: int, a: int, experience: Experience, V_next: FloatArray, weighted: bool, bits: int
 ) -> Entry:
     """``X``, ``Y`` and ``Z`` of agent i at a pair it has visited."""
     visits, transitions, successors, rewards = experience
     hk = h if successors.shape[0] > 1 else 0
     hr = h if rewards.shape[1] > 1 else 0
     ir = i if rewards.shape[0] > 1 else 0
-    x, y = (_ZERO, _ZERO), (_ZERO, _ZERO)
-    for k in range(transitions.shape[4]):
-        n_k, t = np.uint64(transitions[i, h, s, a, k]), successors[hk, s, a, k]
-        x = plus(x, product(n_k, values.v[t]))
-        y = plus(y, times(n_k, (values.high[t], values.low[t])))
+    x, y = moments(transitions[i, h, s, a], successors[hk, s, a], V_next, bits)
     n, r = np.uint64(visits[i, h, s, a]), on_grid(rewards[ir, hr, s, a], bits)
     if weighted:
         return x, y, product(n, r)
@@ -127,15 +143,14 @@ def write_report(h: int, experience: Experience, V_next: FloatArray, weighted: b
     """Write the messages of all agents for step h."""
     n, X, Y, Z = out
     m, S, A = n.shape
-    values = _values(V_next, grid.bits)
-    nothing = ((_ZERO, _ZERO), (_ZERO, _ZERO), (_ZERO, _ZERO)) if weighted else _of_strangers(values)
+    nothing = NOTHING if weighted else _of_strangers(V_next, grid.bits)
     for i in range(m):
         for s in range(S):
             for a in range(A):
                 n[i, s, a] = experience.visits[i, h, s, a]
                 entry = nothing
                 if n[i, s, a] > 0:
-                    entry = _entry(h, i, s, a, experience, values, weighted, grid.bits)
+                    entry = _entry(h, i, s, a, experience, V_next, weighted, grid.bits)
                 write_words(entry[0], grid, X[i, s, a])
                 write_words(entry[1], grid, Y[i, s, a])
                 write_words(entry[2], grid, Z[i, s, a])
@@ -145,7 +160,7 @@ def write_report(h: int, experience: Experience, V_next: FloatArray, weighted: b
 
 
 @compiled
-def _finish_pair(h: int, s: int, a: int, sums: Entry, rule: UpdateRule, estimates: Estimates) -> None:
+def finish_pair(h: int, s: int, a: int, sums: Entry, rule: UpdateRule, estimates: Estimates) -> None:
     """``Q`` at (h,s,a) from the sums over agents: the mean of r + V, its variance and the bonus."""
     N, Q = estimates.N[h, s, a], estimates.Q
     H, bits = estimates.policy.shape[0], rule.grid.bits
@@ -160,7 +175,7 @@ def _finish_pair(h: int, s: int, a: int, sums: Entry, rule: UpdateRule, estimate
 
 
 @compiled
-def _finish_state(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> None:
+def finish_state(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> None:
     """The policy at (h,s), and V: the largest Q rounded up to the grid, on which the cap lies."""
     estimates.V[h, s] = round_up(act_greedily(h, s, rule, estimates), rule.grid.bits)
 
@@ -182,8 +197,8 @@ def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None
                 y += Y[i, s, a]
                 z += Z[i, s, a]
             sums = (read_words(x, grid), read_words(y, grid), read_words(z, grid))
-            _finish_pair(h, s, a, sums, rule, estimates)
-        _finish_state(h, s, rule, estimates)
+            finish_pair(h, s, a, sums, rule, estimates)
+        finish_state(h, s, rule, estimates)
 
 
 # -------------------------------------------------------------------------- both sides, without the messages
@@ -195,11 +210,10 @@ def synchronise_sums(experience: Experience, rule: UpdateRule, estimates: Estima
     visits = experience.visits
     m, H, S, A = visits.shape
     bits = rule.grid.bits
-    nothing = ((_ZERO, _ZERO), (_ZERO, _ZERO), (_ZERO, _ZERO))
     for h in range(H - 1, -1, -1):
         begin_step(h, estimates)
-        values = _values(estimates.V[h + 1], bits)
-        absent = nothing if rule.weighted else _of_strangers(values)
+        V_next = estimates.V[h + 1]
+        absent = NOTHING if rule.weighted else _of_strangers(V_next, bits)
         sums = np.zeros((S, A, 6), dtype=np.uint64)
         for i in range(m):
             for s in range(S):
@@ -209,7 +223,7 @@ def synchronise_sums(experience: Experience, rule: UpdateRule, estimates: Estima
                         continue
                     entry = absent
                     if n > 0:
-                        entry = _entry(h, i, s, a, experience, values, rule.weighted, bits)
+                        entry = _entry(h, i, s, a, experience, V_next, rule.weighted, bits)
                     estimates.N[h, s, a] += n
                     into = sums[s, a]
                     for j in range(3):
@@ -217,5 +231,5 @@ def synchronise_sums(experience: Experience, rule: UpdateRule, estimates: Estima
         for s in range(S):
             for a in range(A):
                 w = sums[s, a]
-                _finish_pair(h, s, a, ((w[0], w[1]), (w[2], w[3]), (w[4], w[5])), rule, estimates)
-            _finish_state(h, s, rule, estimates)
+                finish_pair(h, s, a, ((w[0], w[1]), (w[2], w[3]), (w[4], w[5])), rule, estimates)
+            finish_state(h, s, rule, estimates)

@@ -240,7 +240,7 @@ class FedQHoeffding(TakesRows):
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """The round's n, r, v and mu; those of the round before are forgotten."""
-        _, successors, rewards, _ = agents.tables
+        successors, rewards = agents.tables.successors, agents.tables.rewards
         _absorb(policy, transitions, visits, successors, rewards, agents.V, agents.out)
 
     def query(self, server: Server, exchange: int) -> Message:

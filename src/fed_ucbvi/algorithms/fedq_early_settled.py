@@ -266,7 +266,7 @@ class FedQEarlySettled(TakesRows):
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """The round's counts and means; those of the round before are forgotten."""
-        _, successors, rewards, _ = agents.tables
+        successors, rewards = agents.tables.successors, agents.tables.rewards
         _absorb(policy, transitions, visits, successors, rewards, agents.values, agents.out)
 
     def query(self, server: Server, exchange: int) -> Message:
