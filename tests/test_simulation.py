@@ -63,15 +63,16 @@ def test_every_visit_is_in_the_servers_books_or_in_the_last_round(driver: str, s
     N = simulation.server.estimates.N
     rest = 0 if asked_at_the_end else simulation.driver.visits.sum(axis=(0, 2))
     assert (N.sum(axis=(1, 2)) + rest == M * T).all()
-    own = simulation.agents.experience
-    assert (own.visits.sum(axis=(2, 3)) == T).all()
-    assert np.array_equal(own.transitions.sum(axis=4), own.visits)
+    own, pool = simulation.agents.own_visits, simulation.agents.pool
+    assert (own.sum(axis=(2, 3)) == T).all()
+    assert np.array_equal(own.sum(axis=0), pool.visits)
+    assert np.array_equal(pool.transitions.sum(axis=3), pool.visits)
     if asked_at_the_end:
-        assert np.array_equal(own.visits.sum(axis=0), N)
+        assert np.array_equal(pool.visits, N)
 
 
 def test_a_shorter_run_is_the_beginning_of_a_longer_one_trajectory_by_trajectory() -> None:
-    """T enters nowhere but in nu, which plays no part here; so the rounds up to the end are the same."""
+    """T enters in nu, which plays no part here, and in the grid, which is the finest there is for all of these T."""
     federation = gridworld(agents=3, eps_p=0.1)
     whole = run(LOCAL, federation, 400, seed=5, driver="episodes")
     ends = np.cumsum(whole.records["length"])
@@ -114,7 +115,7 @@ def test_the_record_names_the_first_agent_that_asked_and_why() -> None:
     rules = set()
     while not simulation.done:
         policy, N = (array.copy() for array in algorithm.broadcast(simulation.server))
-        n = simulation.agents.experience.visits.copy()
+        n = simulation.agents.own_visits.copy()
         simulation.advance()
         record = last_record(simulation)
         if not record["askers"]:

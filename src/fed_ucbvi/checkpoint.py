@@ -47,8 +47,8 @@ class Checkpoint:
                 {
                     "format": FORMAT,
                     "format_version": FORMAT_VERSION,
-                    "algorithm": algorithm_name(simulation.algorithm),
-                    "parameters": parameters_of(simulation.algorithm),
+                    "algorithm": algorithm_name(simulation.requested),
+                    "parameters": parameters_of(simulation.requested),
                     "episodes": setting.episodes,
                     "seed": setting.seed,
                     "driver": simulation.driver_name,

@@ -79,6 +79,8 @@ class Records:
         visits: CountArray = np.zeros((federation.agents, federation.horizon, federation.states), dtype=np.int64)
         if fixed:
             visits[:, 0] = lengths[:, None] * starts.astype(np.int64)
+        if self.plan.algorithm.pools and len(federation.rewards) == 1:  # as in simulation, to the last bit
+            visits = visits.sum(axis=0, keepdims=True)
         regret, _, value = self._scorer.score(policy, visits)
         if not fixed:
             gap: FloatArray = self._scorer.optimum.V[0] - federation.common.evaluate(policy)[0]

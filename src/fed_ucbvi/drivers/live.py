@@ -136,10 +136,14 @@ class LiveDriver:
         """``(m, H, S)``."""
         return self.tables.visits[self._part]
 
-    def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
-        """Play until someone asks. The environments' randomness goes on from where it was."""
+    def clear(self) -> None:
+        """Empty the buffers."""
         self.visits.fill(0)
         self.transitions.fill(0)
+
+    def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
+        """Play until someone asks. The environments' randomness goes on from where it was."""
+        self.clear()
         length = self.extend(policy, budgets, first, most)
         askers, agent, step, state = find_asker(self.visits, budgets)
         return Stop(length, askers, agent + self._first if askers else -1, step, state)
