@@ -57,7 +57,7 @@ def test_only_the_papers_messages_go_up_and_no_trajectory_or_transition_count(
     """Every byte a node sends belongs to a known field, and all arrays are the reports of the paper.
 
     A message that equals its own decoding and encoding has no unknown fields; reports must add up to those of the
-    simulation, of shape (agents, S, A) in one or two words; all other messages hold no arrays. A table of transitions
+    simulation, of shape (1, S, A) in one or two words; all other messages hold no arrays. A table of transitions
     would have S x A x K entries a step, a trajectory H + 1 states an episode.
     """
     tap = Tap(monkeypatch)
@@ -73,14 +73,12 @@ def test_only_the_papers_messages_go_up_and_no_trajectory_or_transition_count(
         assert encode(message) == data
         seen[type(message)] = seen.get(type(message), 0) + 1
         if isinstance(message, Report):
-            agents = len(message.arrays[0])
             sums.setdefault((message.round, message.exchange), []).append(message.arrays)
             expected = simulated.reports[message.round, message.exchange]
             assert len(message.arrays) == len(expected) == 4
             for array, whole in zip(message.arrays, expected, strict=True):
-                assert agents in (1, 3)
-                assert array.shape[:3] == (agents, S, A)
-                assert array.size <= 2 * agents * S * A
+                assert array.shape[:3] == (1, S, A), "one row, whether the node has three agents or one"
+                assert array.size <= 2 * S * A
                 assert array.dtype == whole.dtype
         elif isinstance(message, Played):
             assert len(data) < 40 * (1 + len(message.requests))

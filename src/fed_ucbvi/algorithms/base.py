@@ -278,6 +278,11 @@ class TakesRows:
         return self
 
 
+def added_up(report: Message) -> Message:
+    """The reports of some agents as one row, their sum; for algorithms that take sums."""
+    return tuple(array.sum(axis=0, keepdims=True) for array in report)
+
+
 def exchange_messages(
     algorithm: Algorithm[ServerT, AgentsT],
     server: ServerT,

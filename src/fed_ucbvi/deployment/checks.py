@@ -1,4 +1,4 @@
-"""What a node reports is checked before it is used; a violation names the agent and the field.
+"""What a node reports is checked before it is used; a violation names the agent, or the node's agents, and the field.
 
 A report must have the shapes and types of its algorithm, be finite, and be possible: visits add up to the episodes
 played, never fall, and grow only where the policy went; means lie between the least and the largest value sent down,
@@ -84,7 +84,7 @@ def check_report(report: Message, member: Member, length: int, expected: Expecte
         raise ViolationError(f"{_who(member)}: {len(report)} arrays, expected {len(expected.forms)}")
     before = member.reports.get(expected.exchange)
     for place, (form, array) in enumerate(zip(expected.forms, report, strict=True)):
-        shape = (member.agents, *form.shape)
+        shape = (member.agents if expected.grid is None else 1, *form.shape)
         if array.shape != shape or array.dtype != form.dtype:
             raise ViolationError(
                 f"{_who(member)}: {form.name} is {array.dtype} {array.shape}, expected {form.dtype} {shape}"
@@ -97,7 +97,10 @@ def check_report(report: Message, member: Member, length: int, expected: Expecte
 
 
 def _check_sums(report: Message, member: Member, expected: Expected, grid: Grid) -> None:
-    """Raise unless sums on the grid lie between visits times the least and the largest value (or reward)."""
+    """Raise unless the sums of a node's agents lie between visits times the least and the largest value (or reward).
+
+    With uniform weights it is agents that count, not visits.
+    """
     scale, sent = 2.0**grid.bits, expected.query[0]
     low, high = scale * float(sent.min()), scale * float(sent.max())
     n = report[0]
@@ -111,11 +114,17 @@ def _check_sums(report: Message, member: Member, expected: Expected, grid: Grid)
                 least, most = 0.0, scale
             case _:
                 continue
-        times = n if form.meaning in SUMS_OVER_VISITS else np.ones_like(n)
+        times = n if form.meaning in SUMS_OVER_VISITS else np.full_like(n, member.agents)
         _refuse(array < 0, member, form.name, "negative", array)
         value = array[..., 0].astype(np.float64)
         if array.shape[-1] > 1:
-            _refuse(array[..., 0] >= 2**grid.base, member, form.name, "a low word too large", array[..., 0])
+            _refuse(
+                array[..., 0] >= member.agents * 2**grid.base,
+                member,
+                form.name,
+                "a low word too large",
+                array[..., 0],
+            )
             value += array[..., 1] * 2.0**grid.base
         slack = ROUNDING * (1.0 + times * most)
         outside = (value < times * least - slack) | (value > times * most + slack)
@@ -129,7 +138,7 @@ def _check_meaning(
     name = form.name
     match form.meaning:
         case Meaning.VISITS_SO_FAR:
-            played = member.episodes + length
+            played = (member.episodes + length) * (member.agents // len(array))
             _check_total(array, (1, 2), played, f"{played} episodes played", member, name)
             if before is not None:
                 _refuse(array < before, member, name, "smaller than before", array)
@@ -187,10 +196,11 @@ def _within(array: Array, low: float, high: float, member: Member, name: str) ->
 def _refuse(wrong: npt.NDArray[np.bool_], member: Member, name: str, why: str, array: Array) -> None:
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        who = f"agent {member.first_agent + place[0]}" if len(array) == member.agents else _who(member)
         raise ViolationError(
-            f"agent {member.first_agent + place[0]}: {name} at {place[1:]} is {array[place]}: {why}"
+            f"{who}: {name} at {place[1:]} is {array[place]}: {why}"
             if len(place) > 1
-            else f"agent {member.first_agent + place[0]}: {name} ({array[place]}) {why}"
+            else f"{who}: {name} ({array[place]}) {why}"
         )
 
 

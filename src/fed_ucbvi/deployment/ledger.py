@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fed_ucbvi.deployment.coordinator import Coordinator
 
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 STATE, ROWS = "state.snapshot", "rows.bin"
 ROW_BYTES = 8 * len(COLUMNS)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from fed_ucbvi._types import IndexArray
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
-from fed_ucbvi.algorithms.base import Budgets, Message, Setting
+from fed_ucbvi.algorithms.base import SUMS, Budgets, Message, Setting, added_up
 from fed_ucbvi.deployment.generations import Generations
 from fed_ucbvi.deployment.live import LiveHosted, LivePlayers, LiveSource
 from fed_ucbvi.deployment.messages import (
@@ -326,13 +326,15 @@ class Node:
         self._generations.keep(now.start.round, note, counts)
 
     def _report(self, query: Query) -> Report:
-        """The agents' answer for one exchange."""
+        """The agents' answer for one exchange: one row each, or one for all where the server takes sums."""
         now = self._in_play(query.round)
         if now.length is None:
             raise InputError(f"the server asks about round {query.round}, which it has not stopped.")
         if query.exchange >= len(self._queries) or _forms(query.arrays) != self._queries[query.exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
         report = self._algorithm.report(self.state, query.arrays, query.exchange)
+        if self._algorithm.takes == SUMS:
+            report = added_up(report)
         return Report(query.round, query.exchange, tuple(report))
 
 
