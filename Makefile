@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 FLOWER := .venv-flower
 
-.PHONY: reproduce test lint types check benchmark proto flower-venv clean
+.PHONY: reproduce test lint types check dist check-dist benchmark proto flower-venv clean
 
 reproduce: $(READY)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
@@ -21,6 +21,14 @@ types: $(READY)
 	$(BIN)/mypy
 
 check: test lint types
+
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build
+
+# What newcomers get, in environments of their own: the newest and the oldest versions that the bounds admit.
+check-dist: dist
+	$(BIN)/python tests/shipped_wheel.py dist
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/speed.py

@@ -31,7 +31,7 @@ class TableEnv(gymnasium.Env[Any, Any]):
         actions: spaces.Space[Any] | None = None,
         noise: float = 0.0,
         cut_after: int | None = None,
-        stray: int | None = None,
+        stray: float | None = None,
     ) -> None:
         if P is not False:
             self.P = corridor() if P is None else P
@@ -56,6 +56,28 @@ class TableEnv(gymnasium.Env[Any, Any]):
         self.s = y
         cut = self.cut_after is not None and len(self.log[-1]) >= self.cut_after
         return (y if self.stray is None else self.stray), reward, over, cut, {}
+
+
+class Failing(TableEnv):
+    """An environment that fails in one of its calls, when told to at the third episode."""
+
+    def __init__(self, where: str, error: BaseException) -> None:
+        super().__init__()
+        self.where, self.error = where, error
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        if self.where == "reset" and len(self.log) == 2:
+            raise self.error
+        return super().reset(**how)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if self.where == "step" and len(self.log) == 3:
+            raise self.error
+        return super().step(action)
+
+    def close(self) -> None:
+        if self.where == "close" and len(self.log) > 2:
+            raise self.error
 
 
 class ExpectedReward(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -34,6 +34,7 @@ def curve(algorithm: str, eps_p: float, *, scale: float, power: float) -> Series
         marker=marker,
         label=label_of(algorithm),
         variant=f"εₚ = {eps_p:g}",
+        band="95 % interval of the mean",
     )
 
 
@@ -131,14 +132,29 @@ def sample_report() -> Report:
         [
             ["Fed-UCBVI", Interval(312.04, 304.9, 319.2), 62, 0.5034, None],
             ["FedQ-Bernstein", Interval(4012.5, 3900.0, 4125.0), 33_154, 0.71, NASTY],
+            ["FedQ-Advantage", Interval(900.0, 850.0, 950.0), 750, None, "between"],
         ],
     )
     verdicts = [
         Verdict(
-            "Regret is least", "Figure 1", "312 [305, 319] against 4,013", "holds if intervals are disjoint", "holds"
+            "Regret is least",
+            "Figure 1",
+            "312 [305, 319] against 4,013",
+            "holds if intervals are disjoint",
+            "holds",
+            summary="312 against 4,013",
         ),
         Verdict(
             "Rounds grow as log T", "Theorem 2", "R² = 0.93", "holds if R² > 0.95, partly if > 0.9", "holds partly"
+        ),
+        Verdict(
+            "Agents agree",
+            "Section 4",
+            "by 0.1 [-0.2, 0.4]",
+            "holds if above 0",
+            "undecided",
+            "",
+            "20 seeds would decide",
         ),
     ]
     broken = Verdict(NASTY, "Section 5", NASTY, "never", "does not hold")

@@ -15,7 +15,6 @@ import pytest
 
 from fed_ucbvi import FedUCBVI, InputError, Interrupted, Run, gridworld, resume, run, synthetic
 from fed_ucbvi import simulation as simulation_module
-from fed_ucbvi.checkpoint import read_federation, write_federation
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.simulation import Progress
 from problems import random_federation, random_mdp
@@ -125,8 +124,8 @@ def test_a_checkpoint_whose_writing_was_interrupted_is_the_one_before(
 @pytest.mark.parametrize("name", FEDERATIONS)
 def test_a_federation_is_kept_to_the_last_bit(name: str, tmp_path: Path) -> None:
     federation = federation_called(name)
-    write_federation(tmp_path / "f.npz", federation)
-    back = read_federation(tmp_path / "f.npz")
+    federation.save(tmp_path / "f.npz")
+    back = Federation.load(tmp_path / "f.npz")
     pairs = [(getattr(federation, part), getattr(back, part)) for part in ("successors", "probabilities", "rewards")]
     pairs += [
         (federation.initial, back.initial),

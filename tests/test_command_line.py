@@ -17,9 +17,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from click.testing import Result
 
-from fed_ucbvi import FedUCBVI, Run, __version__, gridworld, inspect_federation, plan, resume, run, synthetic
+from command_results import Result
+from fed_ucbvi import (
+    UCBVI,
+    FedUCBVI,
+    Run,
+    __version__,
+    compare_runs,
+    gridworld,
+    inspect_federation,
+    load_runs,
+    plan,
+    resume,
+    run,
+    synthetic,
+)
 from fed_ucbvi.algorithms import ALGORITHMS
 
 with warnings.catch_warnings():
@@ -29,7 +42,7 @@ with warnings.catch_warnings():
     from fed_ucbvi.command_line import app
     from fed_ucbvi.command_line.interruption import PATIENCE, Interruption
     from fed_ucbvi.command_line.parameters import by_type
-    from fed_ucbvi.command_line.progress import progress_bar
+    from fed_ucbvi.progress import progress_bar
 
 SMALL = ("run", "--env", "synthetic", "--agents", "3", "--episodes", "60", "--nu", "50")
 PROGRAM = (
@@ -112,11 +125,11 @@ def test_quiet_says_nothing_but_json_and_warnings() -> None:
 
 
 def test_json_is_on_standard_output_and_warnings_on_standard_error() -> None:
-    process = start("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--eps-p", "0.5", "--json")
+    process = start("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--nu", "50", "--json")
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0
     assert json.loads(stdout)["warnings"]
-    assert stderr.startswith("warning: the global synchronisation rule can never fire")
+    assert stderr.startswith("warning: the global rule cannot fire: it needs N >= nu = 50")
     assert len(stderr.splitlines()) == 1
 
 
@@ -163,12 +176,12 @@ def test_values_are_read_by_the_type_of_the_parameter(text: str, hint: Any, valu
 
 def test_flags_of_one_algorithm_are_refused_by_name_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
-    class Other:
+    class Other(UCBVI):
         name: ClassVar[str] = "other"
         rate: int = 1
 
     monkeypatch.setitem(ALGORITHMS, "other", Other)
-    assert "parameter of other 'bonus'" in refusal("run", "--algorithm", "other", "--bonus", "theory")
+    assert "parameter of other 'nu'" in refusal("run", "--algorithm", "other", "--nu", "3")
     assert "rate of other must be a whole number" in refusal("run", "--algorithm", "other", "--option", "rate=x")
 
 
@@ -307,18 +320,6 @@ def test_an_earlier_run_is_replaced_if_allowed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_a_full_disk_is_reported_after_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device", "rounds.parquet")
-
-    monkeypatch.setattr(Run, "save", fail)
-    result = call(*SMALL, "--out", tmp_path / "saved", "--json")
-    assert result.exit_code == 2
-    assert json.loads(result.stdout)["complete"]
-    assert result.stderr == "error: rounds.parquet: No space left on device.\n"
-    assert list(tmp_path.iterdir()) == []
-
-
 # ----------------------------------------------------------------------------------------------- show, resume
 
 
@@ -353,6 +354,40 @@ def test_show_refuses_what_is_no_saved_run(tmp_path: Path) -> None:
     manifest.write_text(manifest.read_text()[:100])
     assert "damaged" in refusal("show", out)
     assert not (out / "run.png").exists()
+
+
+def test_show_compares_several_runs_in_every_format(tmp_path: Path) -> None:
+    runs: list[Run] = []
+    names: list[Path] = []
+    for scale in (0.1, 0.3):
+        for seed in (1, 2, 3):
+            folder = tmp_path / f"{scale}-{seed}"
+            world = synthetic(agents=3, seed=seed)
+            runs.append(run(FedUCBVI(nu=50, bonus_scale=scale), world, 60, seed=seed))
+            runs[-1].save(folder)
+            names.append(folder)
+    expected = compare_runs(runs, metric="rounds", baseline="0.3")
+    arguments: list[str | Path] = ["show", *names, "--metric", "rounds", "--baseline", "0.3"]
+    assert call(*arguments).stdout == expected.to_markdown()
+    assert call(*arguments, "--format", "latex").stdout == expected.to_latex()
+    assert call(*arguments, "--format", "csv").stdout == expected.frame.write_csv()
+    found = json.loads(call(*arguments, "--json", "--out", tmp_path / "x.png").stdout)
+    assert found["groups"] == expected.frame.rows(named=True)
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert "did you mean 'latex'" in refusal(*arguments, "--format", "latx")
+    assert "--step belongs to" in refusal(*arguments, "--step", "1")
+    assert "same seeds" in refusal("show", names[0], names[0])
+    assert "unknown setting to compare by" in refusal(*arguments, "--by", "colour")
+
+
+def test_show_compares_the_runs_of_a_sweep(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(
+        'name = "two"\n[[grids]]\nalgorithms = ["fed-ucbvi", "fedq-hoeffding"]\nenvironments = ["synthetic"]\n'
+        "agents = [2]\neps_p = [0.0]\nepisodes = [60]\nseeds = 2\n"
+    )
+    assert call("sweep", tmp_path / "sweep.toml", "--out", tmp_path / "sweep", "--jobs", "1").exit_code == 0
+    runs = [one for _, one in load_runs(tmp_path / "sweep")]
+    assert call("show", tmp_path / "sweep").stdout == compare_runs(runs).to_markdown()
 
 
 def test_resume_gives_what_the_run_would_have_given(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def _one_agent_more(arrays: list[Any], _: int) -> None:
     [
         (_wrap_around, r"agent 0: n at \(0, 0\) is 9223372036854775807: does not add up"),
         (_wrong_type, r"agent 0: n is int32 \(1, 3, 2\), expected int64 \(1, 3, 2\)"),
-        (_one_agent_more, r"agent 0: PV is float64 \(2, 3, 2\), expected float64 \(1, 3, 2\)"),
+        (_one_agent_more, r"agent 0: X is int64 \(2, 3, 2, 1\), expected int64 \(1, 3, 2, 1\)"),
     ],
 )
 def test_a_false_report_is_refused_by_agent_and_field(lie: Any, says: str) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from enemies import hello_of
 from fed_ucbvi import FedUCBVI, InputError, synthetic
+from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.deployment import joining, transport
 from fed_ucbvi.deployment.arrays import WireError
 from fed_ucbvi.deployment.checks import Expected, ViolationError, check_played, check_report
@@ -154,6 +155,7 @@ def _round() -> tuple[bytes, list[bytes], np.ndarray[Any, Any], list[Query]]:
 
 
 PLAYED, REPORTS, POLICY, QUERIES = _round()
+GRID = make_grid(PLAN.setting.agents, PLAN.setting.agents * PLAN.setting.episodes, PLAN.setting.horizon)
 FORMS = StandIn(PLAN, PLAN.algorithm.new_server(PLAN.setting)).forms[0]
 
 
@@ -174,13 +176,15 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
                 assert all(POLICY[request.step, request.state] == request.action for request in played.requests)
             else:
                 report = await link.expect_report(1, 0)
-                expected = Expected(FORMS, PLAN.setting, POLICY, QUERIES[0].arrays, 0, frozenset())
+                expected = Expected(FORMS, PLAN.setting, POLICY, QUERIES[0].arrays, 0, frozenset(), GRID)
                 check_report(report.arrays, member, CHUNK, expected)
-                n, PV, PV2, Q = report.arrays
-                assert n.min() >= 0
+                n, X, Y, Z = report.arrays
+                assert min(array.min() for array in report.arrays) >= 0
                 assert n.sum() == CHUNK
-                assert np.isfinite((PV, PV2, Q)).all()
-                assert PV.max() <= QUERIES[0].arrays[0].max() + 1e-6
+                most = QUERIES[0].arrays[0].max() * 2.0**GRID.bits
+                assert (X[..., 0] <= n * (most + 1e-3)).all()
+                assert (Y[..., 1] * 2.0**GRID.base <= n * (most + 1e-3) ** 2).all()
+                assert (Z[..., 0] <= n * (1 + 1e-6) * 2.0**GRID.bits).all()
         except (LinkLostError, ViolationError) as refused:
             reason = str(refused)
         assert reason
@@ -216,7 +220,8 @@ def test_a_node_obeys_or_says_what_is_wrong_whatever_the_server_sends(orders: li
             message = decode_down(data)
             answer = node.enter(message) if isinstance(message, Welcome) else node.answer(message)
         if isinstance(answer, Report):
-            assert [array.shape for array in answer.arrays] == [(1, 3, 2)] * 4
+            shapes = [array.shape for array in answer.arrays]
+            assert shapes == [(1, 3, 2), (1, 3, 2, 1), (1, 3, 2, 2), (1, 3, 2, 1)]
         elif isinstance(answer, Played):
             assert answer.played <= PLAN.setting.episodes
 

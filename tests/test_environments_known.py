@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import itertools
 import math
+import tracemalloc
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +19,13 @@ import fed_ucbvi
 from fed_ucbvi import chain, deep_sea, garnet, hard_instance, n_room, riverswim, six_arms, two_state_chain
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment
+from fed_ucbvi.environments.families import Part
+from fed_ucbvi.environments.seeds import generator
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
 
 FALSE_ALARM = 1e-3
+garnet_module = importlib.import_module("fed_ucbvi.environments.garnet")
 
 
 def tables(federation: Federation) -> tuple[FloatArray, FloatArray]:
@@ -409,6 +416,38 @@ def test_a_garnet_of_any_size(S: int, A: int, b: int) -> None:
     problem = garnet(agents=2, eps_p=0.3, states=S, actions=A, branching=b, horizon=3)
     assert problem.probabilities.shape == (2, 1, S, A, b)
     np.testing.assert_allclose(problem.initial, 1 / S)
+
+
+@pytest.mark.parametrize(("S", "A", "b", "seed"), [(20, 4, 3, 0), (7, 2, 7, 1), (300, 3, 5, 2)])
+def test_a_garnet_leads_to_the_states_of_lowest_rank(
+    S: int, A: int, b: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever blocks the ranks are drawn, they are those of one table (1, S, A, S), sorted whole."""
+    monkeypatch.setattr(garnet_module, "AT_ONCE", 1000)
+    ranks = generator(seed, Part.STRUCTURE).random((1, S, A, S)).argsort(axis=-1)[..., :b]
+    problem = garnet(agents=1, seed=seed, states=S, actions=A, branching=b)
+    np.testing.assert_array_equal(problem.successors, np.sort(ranks, axis=-1))
+
+
+def test_a_garnet_of_twenty_thousand_states_needs_no_table_of_all_pairs_of_states() -> None:
+    """S² A = 1.6e9 numbers would take 13 GB."""
+    tracemalloc.start()
+    try:
+        problem = garnet(agents=2, states=20_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert problem.successors.shape == (1, 20_000, 4, 3)
+    assert (np.diff(problem.successors, axis=-1) > 0).all()
+    assert peak < 200e6
+
+
+def test_next_states_drawn_one_by_one_are_every_subset_equally_often() -> None:
+    """Hypothesis: all 20 subsets of 3 of 6 are equally likely; chi-squared with a false-alarm rate of 1e-6."""
+    subsets = garnet_module._drawn_subsets(np.random.default_rng(3), 40_000, 6, 3)
+    counts = Counter(map(tuple, subsets.tolist()))
+    assert set(counts) == set(itertools.combinations(range(6), 3))
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-6
 
 
 # The documentation -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import os
@@ -22,7 +23,6 @@ import pytest
 from fed_ucbvi import Federation, InputError, Run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.checkpoint import write_federation
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.deployment.problems import host
@@ -88,7 +88,7 @@ def save_shares(problem: Federation, folder: Path) -> list[Path]:
     files, first = [], 0
     for number, agents in enumerate(SPLIT):
         files.append(folder / f"own-{number}.npz")
-        write_federation(files[-1], host(problem, first, agents).federation)
+        host(problem, first, agents).federation.save(files[-1])
         first += agents
     return files
 
@@ -131,7 +131,7 @@ def hold_here(post: FakePost, config: dict[str, Any], stop: Path | None = None) 
         post.loop = asyncio.get_running_loop()
         settings = RunSettings.of(config)
         holding = asyncio.ensure_future(
-            hold(post, settings, "flower-1", secure=True, done=lambda outcome, _: outcomes.append(outcome))
+            hold(post, settings, "flower-1", done=lambda outcome, _: outcomes.append(outcome))
         )
         while stop is not None and not stop.exists():
             await asyncio.sleep(0.005)
@@ -156,7 +156,7 @@ def test_a_run_by_invitation_that_is_stopped_and_begun_again_is_the_simulation(
     problem: Federation, simulated: Run, tmp_path: Path
 ) -> None:
     saved, checkpoint = tmp_path / "all.npz", tmp_path / "checkpoint"
-    write_federation(saved, problem)
+    problem.save(saved)
     nodes = {number: NodeSettings(env=str(saved), state=tmp_path / f"state-{number}") for number in (30, 20, 10)}
     config = run_config(nodes=3, checkpoint=str(checkpoint))
     stopped = FakePost(nodes)
@@ -205,12 +205,24 @@ def test_an_invitation_is_for_one_name_and_tells_no_key_to_a_log(tmp_path: Path)
 def test_keys_are_handed_out_in_the_open_on_this_machine_only() -> None:
     point = "10.0.0.7:50051"
     away = RunSettings.of(run_config(listen="0.0.0.0:50051", address=point))
-    assert away.meeting_point(secure=True) == point
-    with pytest.raises(InputError, match="without TLS"):
-        away.meeting_point(secure=False)
-    assert RunSettings.of(run_config()).meeting_point(secure=False) == "127.0.0.1:0"
+    with pytest.raises(InputError, match="superlink-tls=true"):
+        away.meeting_point()
+    known = RunSettings.of(run_config(listen="0.0.0.0:50051", address=point, superlink_tls=True))
+    assert known.meeting_point() == point
+    assert RunSettings.of(run_config()).meeting_point() == "127.0.0.1:0"
     with pytest.raises(InputError, match="nodes cannot find"):
-        RunSettings.of(run_config(listen="0.0.0.0:50051")).meeting_point(secure=True)
+        RunSettings.of(run_config(listen="0.0.0.0:50051", superlink_tls=True)).meeting_point()
+
+
+def test_nothing_private_of_flower_is_used() -> None:
+    """What Flower's objects keep behind an underscore may change from one version to the next."""
+    for path in (ROOT / "src" / "fed_ucbvi" / "flower").glob("*_app.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+                assert isinstance(node.value, ast.Name)
+                assert node.value.id == "self"
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id != "getattr"
 
 
 def test_nodes_are_gathered_by_name_or_number_and_strangers_are_not_taken() -> None:
@@ -310,8 +322,8 @@ def two_supernodes(venv: Path, folder: Path, problem: Federation) -> Iterator[tu
         private = folder / "private"
         private.mkdir()
         (private / "clinic.py").write_text(
-            "from pathlib import Path\n\nfrom fed_ucbvi.checkpoint import read_federation\n\n\n"
-            f"def patients(agents):\n    return read_federation(Path({str(files[1])!r}))\n",
+            "from fed_ucbvi import Federation\n\n\n"
+            f"def patients(agents):\n    return Federation.load({str(files[1])!r})\n",
             encoding="utf-8",
         )
         processes.start_supernode(names[0], f"env='{files[0]}' first-agent=0 agents={SPLIT[0]}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fed_ucbvi import ByzanUCBVI, ConcurrentUCBVI, FedUCBVI, InputError
+from fed_ucbvi import ByzanUCBVI, ConcurrentUCBVI, FedUCBVI, InputError, resume, run
 from fed_ucbvi._types import CountArray, FloatArray
 from fed_ucbvi.problem.liars import ATTACKS, FALSE_COUNT_FACTOR, MOST_FALSE, NEVER, Liars, choose_liars
 from fed_ucbvi.simulation import Simulation
@@ -198,3 +199,11 @@ def test_nobody_honest_and_unknown_attacks_are_refused() -> None:
         choose_liars(4, 0.5, "inflat", 0)
     with pytest.raises(InputError, match="fraction of liars"):
         choose_liars(4, -0.1, "flip", 0)
+
+
+def test_a_run_with_liars_is_on_record_under_the_algorithm_that_was_asked_for(tmp_path: Path) -> None:
+    """Forged reports need rows; that Fed-UCBVI then takes rows is no other algorithm."""
+    lying = random_federation(np.random.default_rng(5), agents=4).with_liars(0.25, "random", seed=1)
+    whole = run(FedUCBVI(), lying, episodes=60, seed=2, checkpoint=tmp_path / "kept", checkpoint_every=3)
+    assert whole.about.algorithm == "fed-ucbvi"
+    assert resume(tmp_path / "kept").about.algorithm == "fed-ucbvi"

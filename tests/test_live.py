@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -14,13 +14,24 @@ import pytest
 from gymnasium import spaces
 from scipy import stats
 
-from fed_ucbvi import FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, run, run_live
+from fed_ucbvi import (
+    FedUCBVI,
+    InputError,
+    Interrupted,
+    LiveFederation,
+    Run,
+    from_gymnasium,
+    riverswim,
+    run,
+    run_live,
+)
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.drivers import live as live_driver
+from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.live import LiveSimulation
 from fed_ucbvi.simulation import Caution
-from gymnasium_problems import ExpectedReward, TableEnv, corridor
+from gymnasium_problems import ExpectedReward, Failing, TableEnv, corridor
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ALGORITHMS},
@@ -79,6 +90,10 @@ def test_agents_whose_supports_widen_lose_nothing(variant: str, monkeypatch: pyt
     (narrow, narrow_width), (wide, wide_width) = outcomes
     assert (narrow_width, wide_width) == (4, 8)
     assert narrow.same_outcome(wide)
+
+
+def exit_when_made() -> NoReturn:
+    raise SystemExit(0)
 
 
 class Fleet:
@@ -209,7 +224,8 @@ def test_what_nobody_knows_is_nan_in_python_and_null_in_files(tmp_path: Path) ->
     assert Run.load(tmp_path / "run") == result
     result.plot(tmp_path / "run.png")
     texts = dict(summary_rows(result)[1])
-    assert (texts["common regret"], texts["learnt policy"]) == ("unknown", "value unknown")
+    paid = f"value unknown; the last tenth of the episodes paid {result.recent_reward:.4f}"
+    assert (texts["common regret"], texts["learnt policy"]) == ("unknown", paid)
 
 
 def test_the_description_of_a_live_run_names_the_environment() -> None:
@@ -222,6 +238,10 @@ def test_the_description_of_a_live_run_names_the_environment() -> None:
     [
         ({"reward_range": None}, "reward_range is missing.*pass reward_range"),
         ({"reward_range": (1, 0)}, "reward_range: high must be"),
+        ({"reward_range": (2, 2)}, r"reward_range \(2, 2\) has no width.*pass \(c, c \+ 1\)"),
+        ({"reward_range": (-1e308, 1e308)}, "is too large to be counted with"),
+        ({"reward_range": (0.0, 1.1e300)}, "is too large to be counted with"),
+        ({"make": lambda i: exit_when_made()}, "environment of agent 0 failed in make: SystemExit: 0"),
         ({"horizon": None}, "horizon is missing"),
         ({"horizon": 2.5}, "horizon must be a whole number"),
         ({"agents": 0}, "agents must be at least 1"),
@@ -252,6 +272,8 @@ def test_unusable_environments_are_refused_before_the_first_step(options: dict[s
         ),
         (Fleet(stray=3), {}, r"is in state 3, but its observation space says 0\.\.2"),
         (Fleet(stray=-1), {}, "is in state -1"),
+        (Fleet(stray=0.7), {}, "is in state 0.7, but its observation space says .*whole numbers"),
+        (Fleet(stray=float("nan")), {}, "of agent 0 failed in step: ValueError: cannot convert float NaN"),
         (Fleet(P={**corridor(), 1: {a: [(1.0, 2, float("nan"), True)] for a in (0, 1)}}), {}, "was paid nan"),
         (Fleet(), {"vectorisation": "threads"}, "unknown vectorisation 'threads'"),
     ],
@@ -261,6 +283,60 @@ def test_an_environment_that_breaks_its_word_is_found_out(
 ) -> None:
     with pytest.raises(InputError, match=message):
         run_live(FedUCBVI(), fleet.live(**options), 50, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore:.*(Worker|Traceback|last exception):UserWarning")
+@pytest.mark.parametrize("vectorisation", ["sync", "async"])
+@pytest.mark.parametrize("where", ["reset", "step"])
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (SystemExit(0), "SystemExit: 0"),
+        (SystemExit(), "SystemExit"),
+        (OSError("no power."), "OSError: no power"),
+        (GeneratorExit("gone"), "GeneratorExit: gone"),
+    ],
+)
+def test_whatever_ends_a_call_of_an_environment_is_an_error_that_names_agent_and_cause(
+    error: BaseException, cause: str, where: str, vectorisation: str
+) -> None:
+    def make(i: int) -> TableEnv:
+        return Failing(where, error) if i == 1 else TableEnv()
+
+    live = LiveFederation(make, 3, 4, (-1, 3), vectorisation=vectorisation)
+    with pytest.raises(InputError, match=rf"^the environment of agent 1 failed in {where}: {cause}\.$"):
+        run_live(FedUCBVI(), live, 50, progress=False)
+
+
+def test_an_environment_that_cannot_be_closed_is_named() -> None:
+    live = LiveFederation(lambda i: Failing("close", SystemExit(0)), 1, 4, (-1, 3))
+    with pytest.raises(InputError, match="of agent 0 failed in close: SystemExit: 0"):
+        run_live(FedUCBVI(), live, 50, progress=False)
+
+
+def test_ctrl_c_inside_a_step_is_an_interruption_and_no_error() -> None:
+    live = LiveFederation(lambda i: Failing("step", KeyboardInterrupt()), 1, 4, (-1, 3))
+    with pytest.raises(Interrupted):
+        run_live(FedUCBVI(), live, 50, progress=False)
+
+
+def paying(reward: float) -> Callable[[int], TableEnv]:
+    """Environments of one state that pay ``reward`` at every step."""
+    rows = {s: {a: [(1.0, 0, reward, False)] for a in (0, 1)} for s in range(3)}
+    return lambda i: TableEnv(rows)
+
+
+@pytest.mark.parametrize(("reward", "bounds"), [(1 + 1e-12, (0, 1)), (-1e-10, (0, 1)), (1e6 + 1e-10, (0, 1e6))])
+def test_a_reward_outside_its_range_by_rounding_counts_as_the_end_of_the_range(
+    reward: float, bounds: tuple[float, float]
+) -> None:
+    result = run_live(FedUCBVI(), LiveFederation(paying(reward), 1, 4, bounds), 5, progress=False)
+    assert result.average_reward == (4.0 if reward > 1 else 0.0)
+
+
+def test_a_reward_outside_its_range_is_printed_with_the_digits_that_show_it() -> None:
+    with pytest.raises(InputError, match=r"was paid 1\.00000001 at step 0, outside reward_range \(0, 1\)"):
+        run_live(FedUCBVI(), LiveFederation(paying(1 + 1e-8), 1, 4, (0, 1)), 5, progress=False)
 
 
 def test_a_cut_at_the_horizon_is_no_cut() -> None:
@@ -276,3 +352,19 @@ def test_a_table_of_another_problem_scores_nothing(options: dict[str, Any], mess
     live = LiveFederation.from_gymnasium("FrozenLake-v1", 2, horizon=8, reward_range=(0, 1))
     with pytest.raises(InputError, match=message):
         run_live(FedUCBVI(), live, 5, score_with=table, progress=False)
+
+
+def test_a_table_of_ones_own_needs_no_added_state_to_score_with() -> None:
+    """RiverSwim never terminates: its own table, without the state added for that, gives the same figures."""
+    problem = riverswim(agents=2, eps_p=0.2, horizon=6)
+    live = LiveFederation(
+        lambda i: TabularEnv("riverswim", agent=i, agents=2, eps_p=0.2, horizon=6), 2, horizon=6, reward_range=(0, 1)
+    )
+    played = run_live(FedUCBVI(), live, 40, score_with=problem, progress=False)
+    policy, common = played.policy[:, : problem.states], problem.common
+    assert played.policy.shape == (6, problem.states + 1)
+    assert played.value == pytest.approx(float(common.initial @ common.evaluate(policy)[0]), rel=1e-12)
+    assert played.about.optimal_value == pytest.approx(float(common.initial @ common.solve().V[0]), rel=1e-12)
+    assert np.isfinite(played.common_regret)
+    with pytest.raises(InputError, match="not the same problem"):
+        run_live(FedUCBVI(), live, 5, score_with=riverswim(agents=2, horizon=6, states=5), progress=False)

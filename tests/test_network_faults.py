@@ -278,6 +278,14 @@ def _flatten(arrays: list[Any]) -> None:
     arrays[2] = arrays[2].reshape(-1)
 
 
+def _floats(arrays: list[Any]) -> None:
+    arrays[1] = arrays[1].astype(np.float64)
+
+
+def _claim_values(arrays: list[Any]) -> None:
+    arrays[1][..., 0] += arrays[0] == 0
+
+
 def _move(arrays: list[Any]) -> None:
     s, a = np.argwhere(arrays[0][0] > 0)[0]
     arrays[0][0, s, a] -= 1
@@ -285,16 +293,18 @@ def _move(arrays: list[Any]) -> None:
 
 
 LIES: dict[str, tuple[Callable[[list[Any]], None], str]] = {
-    "a value that is no number": (_set(1, (0, 1, 1), np.nan), r"agent 0: PV at \(1, 1\) is nan: not finite"),
-    "an infinite value": (_set(3, (0, 0, 0), np.inf), "agent 0: Q .* not finite"),
-    "a value too large": (_set(1, (0, 2, 0), 1e6), r"agent 0: PV .* outside \[0, 3\]|agent 0: PV .* outside \["),
-    "a negative value": (_set(3, (0, 2, 0), -0.5), "agent 0: Q .* outside"),
-    "a negative square": (_set(2, (0, 2, 0), -1e-3), "agent 0: PV2 .* outside"),
+    "a sum of values too large": (_set(1, (0, 2, 0), 2**60), "agent 0: X .* outside n times"),
+    "a sum of squares too large": (_set(2, (0, 2, 0, 1), 2**60), "agent 0: Y .* outside n times"),
+    "a sum of squares with too large a low word": (_set(2, (0, 2, 0, 0), 2**62), "agent 0: Y .* low word too large"),
+    "rewards above one": (_set(3, (0, 2, 0), 2**60), "agent 0: Z .* outside n times"),
+    "negative rewards": (_set(3, (0, 2, 0), -1), "agent 0: Z .* negative"),
+    "values without visits": (_claim_values, "agent 0: X .* outside n times"),
     "a negative count": (_set(0, (0, 1, 1), -1), "agent 0: n .* negative"),
     "too many visits": (_set(0, (0, 1, 1), 10**9), "agent 0: n .* does not add up"),
     "visits that move": (_move, "agent 0: n .* (smaller than before|changed where the policy did not go)"),
-    "types exchanged": (_swap, "agent 0: n is float64"),
-    "another shape": (_flatten, "agent 0: PV2 is float64"),
+    "types exchanged": (_swap, r"agent 0: n is int64 \(1, 3, 2, 1\)"),
+    "another shape": (_flatten, "agent 0: Y is int64"),
+    "another type": (_floats, "agent 0: X is float64"),
     "one array fewer": (lambda arrays: arrays.pop(), "agent 0: 3 arrays, expected 4"),
 }
 

@@ -30,7 +30,7 @@ from fed_ucbvi.deployment.snapshots import write_snapshot
 from fed_ucbvi.drivers import live as live_driver
 from fed_ucbvi.drivers.live import environment_seed
 from fed_ucbvi.simulation import Caution
-from gymnasium_problems import TableEnv
+from gymnasium_problems import Failing, TableEnv
 from network import CrashError, federate, keep_alive, make_nodes
 from test_command_line import refusal
 
@@ -221,7 +221,7 @@ def test_a_stop_reaches_a_node_between_two_episodes_and_it_keeps_what_it_has_see
     assert node.answer(Continue(1, 0)) == told
     assert node.answer(Stop(1, 7)) is None
     assert (visits_of(node).sum(axis=(2, 3)) == 7).all()
-    assert all((n.sum(axis=(1, 2)) == 7).all() for n, *_ in reports(node, task))
+    assert all(n.sum() == 2 * 7 for n, *_ in reports(node, task)), "one row for both agents"
     with pytest.raises(InputError, match="stopped after 7 episodes, not 8"):
         node.answer(Stop(1, 8))
 
@@ -493,7 +493,13 @@ class Broken(TableEnv):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda i: Broken(), "playing in an environment failed: OSError: the robot has left"),
+        (lambda i: Broken(), "the environment of agent 0 failed in step: OSError: the robot has left"),
+        (lambda i: Failing("step", SystemExit(0)), "the environment of agent 0 failed in step: SystemExit: 0"),
+        (
+            lambda i: Failing("reset", SystemExit("off")),
+            "the environment of agent 0 failed in reset: SystemExit: off",
+        ),
+        (lambda i: TableEnv(stray=0.7), "agent 0 is in state 0.7"),
         (lambda i: TableEnv(stray=7), "agent 0 is in state 7"),
         (lambda i: TableEnv(noise=9.0), "outside reward_range"),
     ],
@@ -540,7 +546,7 @@ def test_a_function_gives_every_agent_its_own_environment(tmp_path: Path, monkey
     assert registered.host(0, 1).sizes == (9, 4, 10)
     with pytest.raises(InputError, match="is a function and knows its own"):
         LiveSource.of("our_lakes:lake", {"map_name": "8x8"}, reward_range=(0, 1))
-    with pytest.raises(InputError, match="making an environment failed: RuntimeError: no power"):
+    with pytest.raises(InputError, match="of agent 0 failed in make: RuntimeError: no power"):
         LiveSource.of("our_lakes:robot", reward_range=(0, 1)).host(0, 1)
 
 

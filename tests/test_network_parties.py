@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import FedUCBVI, InputError, run, synthetic
-from fed_ucbvi.checkpoint import write_federation
+from fed_ucbvi.command_line.parameters import build_source
 from fed_ucbvi.deployment.generations import Generations
 from fed_ucbvi.deployment.joining import take_part
 from fed_ucbvi.deployment.ledger import Ledger
@@ -20,7 +20,7 @@ from fed_ucbvi.deployment.links import LinkLostError
 from fed_ucbvi.deployment.messages import Hello, Ready, Start, Welcome
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan, Rules, plan_for
-from fed_ucbvi.deployment.problems import from_file, from_function, host
+from fed_ucbvi.deployment.problems import Source, host
 from fed_ucbvi.deployment.serving import Service
 from fed_ucbvi.deployment.snapshots import read_snapshot, write_snapshot
 from fed_ucbvi.drivers.base import Fleet
@@ -40,41 +40,45 @@ def plan() -> Plan:
 MODULE = """
 from fed_ucbvi import synthetic
 
-def everyone(M):
-    return synthetic(agents=M, eps_p=0.2, eps_r=0.1, states=3, actions=2, horizon=3)
+def everyone(agents):
+    return synthetic(agents=agents, eps_p=0.2, eps_r=0.1, states=3, actions=2, horizon=3)
 
-def last_two(M):
-    federation = everyone(M)
+def last_two(agents):
+    federation = everyone(agents)
     return [federation.agent(2), federation.agent(3)]
 
-def nonsense(M):
+def nonsense():
     return "no problem"
 """
+
+
+def source_of(env: str) -> Source:
+    return build_source(env, 4, 0.0, 0, ())
 
 
 def test_a_problem_comes_from_a_file_a_function_or_the_nodes_own_mdps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_federation(tmp_path / "world.npz", WORLD)
+    WORLD.save(tmp_path / "world.npz")
     (tmp_path / "our_problem.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     expected = run(ALGORITHM, WORLD, 40, seed=1, driver="episodes")
     for first, second in (
-        (from_file(tmp_path / "world.npz"), from_function("our_problem:everyone")),
-        (from_function("our_problem:everyone"), from_function("our_problem:last_two")),
+        (source_of(str(tmp_path / "world.npz")), source_of("our_problem:everyone")),
+        (source_of("our_problem:everyone"), source_of("our_problem:last_two")),
     ):
         nodes = [Node("a", first, 0, 2), Node("b", second, 2, 2)]
         outcome = federate(Plan(ALGORITHM, plan().setting), nodes)
         assert np.array_equal(outcome.run.V, expected.V)
         assert np.array_equal(outcome.run.records["length"], expected.records["length"])
     with pytest.raises(InputError, match="must give a Federation or a list of MDPs, got str"):
-        from_function("our_problem:nonsense")(4)
+        source_of("our_problem:nonsense")(4)
     for name in ("our_problem", "our_problem:nothing", "no_such_module:at_all"):
         with pytest.raises(InputError):
-            from_function(name)
+            source_of(name)
     (tmp_path / "bad.npz").write_bytes(b"not a federation")
     with pytest.raises(InputError, match="is damaged"):
-        from_file(tmp_path / "bad.npz")
+        source_of(str(tmp_path / "bad.npz"))
 
 
 def test_a_node_hosts_its_slice_and_the_digest_tells_problems_apart() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fed_ucbvi import FedUCBVI, gridworld, run
 from fed_ucbvi.algorithms.base import Message, exchange_messages
+from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.deployment import schema
 from fed_ucbvi.deployment.arrays import DTYPES, WireError, pack, unpack
 from fed_ucbvi.deployment.messages import (
@@ -55,9 +56,9 @@ def test_only_the_papers_messages_go_up_and_no_trajectory_or_transition_count(
 ) -> None:
     """Every byte a node sends belongs to a known field, and all arrays are the reports of the paper.
 
-    A message that equals its own decoding and encoding has no unknown fields; reports must equal those of the
-    simulation, of shape (agents, S, A); all other messages hold no arrays. A table of transitions would have
-    S x A x K entries a step, a trajectory H + 1 states an episode.
+    A message that equals its own decoding and encoding has no unknown fields; reports must add up to those of the
+    simulation, of shape (1, S, A) in one or two words; all other messages hold no arrays. A table of transitions
+    would have S x A x K entries a step, a trajectory H + 1 states an episode.
     """
     tap = Tap(monkeypatch)
     outcome = federate(plan_for(ALGORITHM, WORLD, T, seed=SEED), make_nodes(WORLD, [3, 1]))
@@ -66,23 +67,33 @@ def test_only_the_papers_messages_go_up_and_no_trajectory_or_transition_count(
         simulated.advance()
     S, A, H = WORLD.states, WORLD.actions, WORLD.horizon
     seen: dict[type, int] = {}
+    sums: dict[tuple[int, int], list[Message]] = {}
     for data in tap.up:
         message = decode_up(data)
         assert encode(message) == data
         seen[type(message)] = seen.get(type(message), 0) + 1
         if isinstance(message, Report):
-            rows = slice(0, 3) if len(message.arrays[0]) == 3 else slice(3, 4)
+            sums.setdefault((message.round, message.exchange), []).append(message.arrays)
             expected = simulated.reports[message.round, message.exchange]
             assert len(message.arrays) == len(expected) == 4
             for array, whole in zip(message.arrays, expected, strict=True):
-                assert array.shape == (rows.stop - rows.start, S, A)
+                assert array.shape[:3] == (1, S, A), "one row, whether the node has three agents or one"
+                assert array.size <= 2 * S * A
                 assert array.dtype == whole.dtype
-                assert np.array_equal(array, whole[rows])
         elif isinstance(message, Played):
             assert len(data) < 40 * (1 + len(message.requests))
         else:
             assert isinstance(message, Hello | Ready)
             assert len(data) < 200
+    assert sums.keys() == simulated.reports.keys()
+    for key, reports in sums.items():
+        for arrays in zip(*reports, simulated.reports[key], strict=True):
+            *of_nodes, pooled = (array.sum(axis=0) for array in arrays)
+            grid = make_grid(M, M * T, H)
+            words = [sum(of_nodes), pooled]
+            if pooled.ndim == 3 and pooled.shape[-1] == 2:  # carry what the low words of several agents add up to
+                words = [np.stack([w[..., 0] % 2**grid.base, w[..., 1] + w[..., 0] // 2**grid.base]) for w in words]
+            assert np.array_equal(*words)
     rounds, records = outcome.run.rounds, len(outcome.run.records["start"])
     assert seen == {Hello: 2, Ready: 2, Played: 2 * records, Report: 2 * rounds * H}
 

@@ -10,6 +10,7 @@ import pytest
 from fed_ucbvi import FedUCBVI, gridworld, plan, run, synthetic
 from fed_ucbvi.simulation import Caution
 from fed_ucbvi.theory.bounds import regret_bound, trivial_bound
+from test_command_line import call
 
 
 @pytest.mark.parametrize("agents", [1, 3, 20])
@@ -29,11 +30,14 @@ def test_bytes_are_those_of_the_rounds_of_a_run(agents: int) -> None:
 
 
 def test_all_rounds_weigh_what_the_largest_rounds_and_the_end_of_training_do() -> None:
-    """By hand: M = 2, S = 3, A = 2, H = 4; header 16 bytes, request 48, policy int32, counters int64, floats 8."""
+    """By hand: M = 2, S = 3, A = 2, H = 4; header 16 bytes, request 48, policy int32, counters int64, floats 8.
+
+    Up go n, X, Z and, in two words, Y.
+    """
     made = plan(3, 2, 4, 2, 10_000)
     start = 16 + 4 * 3 * 4 + 4 * 3 * 2 * 8
     down = 2 * (start + 16 + 4 * 3 * 8)
-    up = 2 * (48 + 4 * 4 * 3 * 2 * 8)
+    up = 2 * (48 + 4 * 5 * 3 * 2 * 8)
     assert (made.one_synchronisation.bytes_up, made.one_synchronisation.bytes_down) == (up - 48, down)
     assert made.all_rounds.bytes_up == made.rounds * up
     assert made.all_rounds.bytes_down == made.rounds * down + 2 * (start + 16)
@@ -65,6 +69,44 @@ def test_without_constants_the_gain_of_m_agents_is_eaten_up_where_it_says() -> N
     assert T is not None
     gain = math.sqrt(10**3 * 32 * T) - math.sqrt(10**3 * 32 * T / 20)
     assert gain == pytest.approx(T * 10 * (10 * 0.01 + 0.02), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "conclusion"),
+    [
+        ("5", "T = 5 is below both, so federate"),
+        ("6", "T = 6 lies between, so try both"),
+        ("1e13", "T = 1e+13 lies between, so try both"),
+        ("2e13", "T = 2e+13 is above both, so let each agent learn alone"),
+    ],
+)
+def test_the_command_says_what_its_two_figures_for_t_are_and_what_follows(episodes: str, conclusion: str) -> None:
+    """Five shops: alone wins from ``30 * 126 * ((1 - 1/sqrt(5)) / 14.9)^2 = 5.2`` on in order."""
+    made = plan(21, 6, 30, 5, 1000, eps_p=0.49, eps_r=0.2)
+    assert made.alone_wins_in_order == pytest.approx(5.2028, rel=1e-4)
+    assert f"{made.alone_wins_from:.3g}" == "1.35e+13"
+    sizes = (
+        "--states",
+        "21",
+        "--actions",
+        "6",
+        "--horizon",
+        "30",
+        "--agents",
+        "5",
+        "--eps-p",
+        "0.49",
+        "--eps-r",
+        "0.2",
+    )
+    text = " ".join(call("plan", *sizes, "--episodes", episodes).stdout.split())
+    assert "By the bounds with their large constants it does from T = 1.35e+13 on" in text
+    assert "by their orders (constants and logarithms left out) from T = 6 on" in text
+    assert conclusion in text
+
+
+def test_agents_that_do_not_differ_are_not_told_when_to_stop_federating() -> None:
+    assert "in the long run" not in call("plan", "--env", "gridworld").stdout
 
 
 def test_at_the_papers_settings_the_theory_cannot_tell() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from matplotlib.text import Annotation
 from PIL import Image
 from scipy import stats
 
-from fed_ucbvi import FedUCBVI, InputError, Run, gridworld, run, synthetic
+from fed_ucbvi import FedQHoeffding, FedUCBVI, InputError, Run, gridworld, riverswim, run, synthetic
+from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.results.grid import first_steps
-from fed_ucbvi.results.intervals import mean_and_margin, student_quantile
 from fed_ucbvi.results.panels import LABELS_APART, LOG_FROM
 from fed_ucbvi.results.plotting import plot_run, plot_runs
+from fed_ucbvi.results.statistics import INTERVAL_NAME
 from fed_ucbvi.results.style import BLACK, BLUE, COLOURS, DPI, colour_of, label_of
 from overlaps import overlapping
 
@@ -280,17 +282,87 @@ def test_algorithms_have_fixed_colours_and_written_names() -> None:
     assert label_of("something new") == "something new"
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 30, 101])
-def test_students_quantile_equals_scipys(freedom: int) -> None:
-    for level in (0.5, 0.9, 0.95, 0.99):
-        assert student_quantile(level, freedom) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=1e-10)
+def test_a_picture_can_be_named_by_a_text(several: list[Run], tmp_path: Path) -> None:
+    plot_runs(several, str(tmp_path / "runs.png"))
+    assert (tmp_path / "runs.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match=r"\.png or \.pdf"):
+        plot_runs(several, "runs.jpg")
 
 
-def test_the_margin_of_a_mean_is_students() -> None:
-    values = np.array([[1.0, 5.0], [2.0, 5.0], [4.0, 5.0]])
-    mean, margin = mean_and_margin(values)
-    low, high = stats.t.interval(0.95, 2, values[:, 0].mean(), stats.sem(values[:, 0]))
-    np.testing.assert_allclose([mean[0] - margin[0], mean[0] + margin[0]], [low, high])
-    assert margin[1] == 0
-    with pytest.raises(InputError, match="at least one run"):
-        mean_and_margin([])
+def test_every_curve_has_a_label_of_its_own_though_only_some_algorithms_have_the_parameter() -> None:
+    world = synthetic(agents=2)
+    scales = [FedUCBVI(nu=100, bonus_scale=scale) for scale in (0.1, 0.2)]
+    algorithms: list[Algorithm[Any, Any]] = [*scales, FedQHoeffding()]
+    figure = plot_runs([run(algorithm, world, 60, seed=seed) for algorithm in algorithms for seed in (1, 2)])
+    names = [str(drawn.get_label()) for drawn in figure.axes[0].lines]
+    assert names == ["Fed-UCBVI, bonus_scale = 0.1", "Fed-UCBVI, bonus_scale = 0.2", "FedQ-Hoeffding"]
+
+
+def test_runs_whose_agents_differ_by_a_spread_are_one_curve_though_eps_p_changes_with_the_seed() -> None:
+    worlds = [riverswim(agents=2, spread=0.5, horizon=6, seed=seed) for seed in (1, 2)]
+    assert worlds[0].eps_p != worlds[1].eps_p
+    figure = plot_runs([run(FedUCBVI(nu=50), world, 60, seed=seed) for seed, world in enumerate(worlds, 1)])
+    assert len(figure.axes[0].lines) == 1
+    assert "varepsilon" not in figure.get_suptitle()
+
+
+def test_a_dollar_sign_in_a_setting_is_drawn_as_it_is(plain_run: Run) -> None:
+    twins = [
+        dataclasses.replace(
+            plain_run,
+            about=dataclasses.replace(plain_run.about, environment={**plain_run.about.environment, "map": text}),
+        )
+        for text in ("$\\bad{$", "b")
+    ]
+    figure = plot_runs(twins)
+    figure.draw_without_rendering()
+    assert len({str(drawn.get_label()) for drawn in figure.axes[0].lines}) == 2
+
+
+def test_long_labels_leave_room_for_the_curves(plain_run: Run) -> None:
+    worlds = [{**plain_run.about.environment, "some_option": f"{'long' * 5}{k}", "another": k} for k in range(3)]
+    twins = [
+        dataclasses.replace(plain_run, about=dataclasses.replace(plain_run.about, environment=world))
+        for world in worlds
+    ]
+    figure = plot_runs(twins)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        assert axes.get_position().width * figure.get_size_inches()[0] > 1.5
+
+
+def test_many_labels_stay_in_the_picture_and_apart(plain_run: Run) -> None:
+    twins = [
+        dataclasses.replace(
+            plain_run, about=dataclasses.replace(plain_run.about, environment={**plain_run.about.environment, "k": k})
+        )
+        for k in range(25)
+    ]
+    figure = plot_runs(twins)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        boxes = [note.get_window_extent() for note in axes.texts if isinstance(note, Annotation)]
+        assert len(boxes) == 25
+        assert min(box.y0 for box in boxes) > 0
+        assert max(box.y1 for box in boxes) < figure.bbox.height
+        tops = sorted(box.y0 for box in boxes)
+        assert min(np.diff(tops)) > 0.9 * boxes[0].height
+
+
+def test_the_band_is_named_as_in_tables(several: list[Run]) -> None:
+    assert INTERVAL_NAME in plot_runs(several).get_suptitle()
+
+
+def test_runs_of_unknown_regret_are_drawn_by_their_reward(plain_run: Run) -> None:
+    records = {**plain_run.records, "regret": np.full_like(plain_run.records["regret"], np.nan)}
+    left = plot_runs([dataclasses.replace(plain_run, records=records)]).axes[0]
+    assert "reward" in left.get_ylabel()
+    assert line(left)[1][-1] == pytest.approx(plain_run.average_reward)
+
+
+def test_a_figure_shows_itself_as_a_png(several: list[Run]) -> None:
+    figure = plot_runs(several)
+    content = figure._repr_png_()  # type: ignore[attr-defined]
+    with Image.open(io.BytesIO(content)) as image:
+        assert image.format == "PNG"
+        assert image.size[0] < 1000

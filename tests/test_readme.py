@@ -1,8 +1,9 @@
-"""The README's Python runs as written."""
+"""The README's Python runs as written and prints what it says; its commands exist."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import warnings
 from pathlib import Path
 
@@ -10,6 +11,12 @@ import pytest
 
 from fed_ucbvi import Run
 from fed_ucbvi.simulation import Caution
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
+    from typer.testing import CliRunner
+
+    from fed_ucbvi.command_line import app
 
 README = Path(__file__).parent.parent / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -33,6 +40,26 @@ def test_the_first_example_runs_and_leaves_what_it_says(
     assert "20 agents, 30,000 episodes" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_what_a_print_is_said_to_print_it_prints(
+    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A comment after ``print`` that begins with a number begins with what is printed, to the letter."""
+    monkeypatch.chdir(tmp_path)
+    execute(example)
+    printed = capsys.readouterr().out.splitlines()
+    for promised in re.findall(r"^print\(.*\) +# (\d[^,\s]*)", example, flags=re.MULTILINE):
+        assert promised in printed
+
+
 def test_the_federation_of_clinics_has_the_heterogeneity_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     execute(EXAMPLES[1])
-    assert float(capsys.readouterr().out) == pytest.approx(0.2)
+    assert capsys.readouterr().out == "0.200\n"
+
+
+def test_the_commands_take_their_words() -> None:
+    commands = re.findall(r"^fed-ucbvi (.*?)(?: +#.*)?$", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(commands) >= 6
+    for command in commands:
+        result = CliRunner().invoke(app, [*shlex.split(command), "--help"])  # a word that is none is refused first
+        assert result.exit_code == 0, command

@@ -1,7 +1,11 @@
-"""The page of a report, as text and in a real browser without network: drawn, answering, asking for nothing."""
+"""The page of a report, as text and in a real browser without network: drawn, answering, asking for nothing.
+
+At the width of a desk and of a phone, light and dark.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -10,13 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sample_report
+from fed_ucbvi.report.charts import DASHES
 from fed_ucbvi.report.content import Figure, Report
-from fed_ucbvi.report.page import render_page
-from fed_ucbvi.report.plots import plots_of
+from fed_ucbvi.report.page import on_dark, render_page
+from fed_ucbvi.report.pictures import SCHEMA
 from fed_ucbvi.report.writing import write_report
+from fed_ucbvi.results.style import COLOURS, DARK_GREY, PALETTE
 from sample_report import NASTY
 
 CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
@@ -56,16 +63,17 @@ def without_scripts(page: str) -> str:
 
 def test_the_page_refers_to_nothing_outside_but_the_files_beside_it(page: str) -> None:
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, flags=re.DOTALL)
-    (library,) = [script for script in scripts if "plotly.js v" in script[:100]]
-    rest = page.replace(library, "")
-    assert len(library) > 1e6
+    (library,) = [script for script in scripts if "window.vegaEmbed=" in script]
+    rest = page.replace(library, "").replace(SCHEMA, "")
+    assert 5e5 < len(library) < 1.5e6
     assert re.findall(r"https?:|//[a-z]|url\(|@import|\bsrc=", rest.replace("// ", "")) == []
     links = set(re.findall(r'href="([^"]*)"', rest))
     assert all(re.fullmatch(r"data:,|#[\w-]+|(figures|tables)/[\w-]+\.\w+", link) for link in links), links
-    assert "default-src 'none'" in rest
+    assert "default-src &#39;none&#39;" in rest
+    assert "unsafe-eval" not in page.replace(library, "")
 
 
-def test_the_same_report_gives_the_same_page(report: Report, page: str) -> None:
+def test_the_same_report_gives_the_same_page(page: str) -> None:
     assert render_page(sample_report.sample_report()) == page
 
 
@@ -74,25 +82,53 @@ def test_everything_from_data_is_escaped(page: str) -> None:
     assert "window.broken" in visible
     assert "<b>" not in visible
     assert NASTY not in page
-    for block in re.findall(r'<script type="application/json">(.*?)</script>', page, flags=re.DOTALL):
+    for block in re.findall(r'<script[^>]* type="application/json">(.*?)</script>', page, flags=re.DOTALL):
         assert not set("<>&") & set(block)
         json.loads(block)
 
 
-def test_verdicts_have_a_sign_and_a_word_and_tables_their_intervals(page: str) -> None:
+def test_the_page_leads_with_one_line_for_each_claim_and_its_outcome_first(page: str) -> None:
     visible = without_scripts(page)
-    for sign, words in (("✓", "holds"), ("≈", "holds partly"), ("✗", "does not hold")):
-        assert f"{sign}</span> {words}</span></td>" in visible
+    lines = re.findall(r"<summary><span class=\"outcome[^>]*>(.*?)</summary>", visible)
+    texts = [re.sub(r"<[^>]*>", "", line) for line in lines]
+    assert texts[:3] == [
+        "✓ holdsRegret is least 312 against 4,013",
+        "≈ holds partlyRounds grow as log T",
+        "? undecidedAgents agree",
+    ]
+    assert texts[3].startswith("✗ does not hold")
+    assert visible.index("✓") < visible.index("<figure")
+    assert "20 seeds would decide" in visible
     assert ">312 [305, 319]<" in visible
     assert ">33,154<" in visible
 
 
-def test_plotly_knows_every_word_it_is_given(report: Report) -> None:
-    from plotly import graph_objects  # type: ignore[import-untyped]
+def test_a_report_without_verdicts_begins_with_its_figures() -> None:
+    report = sample_report.sample_report()
+    quick = dataclasses.replace(
+        report, sections=[dataclasses.replace(section, verdicts=()) for section in report.sections]
+    )
+    visible = without_scripts(render_page(quick))
+    assert "claims" not in visible.split("<body>")[1].split("<figure")[0]
+    assert 'class="outcome' not in visible
+    assert visible.count('<figure class="chart"') == 4
 
-    for figure in figures(report):
-        for plot in plots_of(figure):
-            graph_objects.Figure(data=plot["traces"], layout=plot["layout"])
+
+def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds() -> None:
+    report = dataclasses.replace(sample_report.sample_report(), text=["Short.", "Incomplete. " + "Missing: a; " * 99])
+    visible = without_scripts(render_page(report))
+    assert "<p>Short.</p>" in visible
+    assert "<summary>Incomplete.</summary><p>Missing: a; Missing" in visible
+
+
+@pytest.mark.parametrize("colour", [*PALETTE, *COLOURS.values(), DARK_GREY])
+def test_every_colour_has_a_like_that_can_be_seen_on_dark_paper(colour: str) -> None:
+    def luminance(text: str) -> float:
+        parts = np.array([int(text[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    assert (luminance(on_dark(colour)) + 0.05) / (luminance("#16181B") + 0.05) >= 4.5
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +156,7 @@ class Opened:
     def __init__(self, browser: Any, path: Path) -> None:
         self.browser = browser
         browser.get("about:blank")
-        self.resize(1200)
+        self.look(1300, "light")
         browser.get_log("performance")
         browser.get_log("browser")
         browser.get(path.as_uri())
@@ -129,31 +165,54 @@ class Opened:
     def __call__(self, script: str, *arguments: Any) -> Any:
         return self.browser.execute_script(f"return {script}", *arguments)
 
-    def wait(self, condition: str) -> None:
-        script = f"const done = arguments[0], look = () => {condition} ? done() : setTimeout(look, 20); look();"
-        self.browser.execute_async_script(script)
+    def wait(self, condition: str, *given: Any) -> None:
+        """Wait until something is so; ``arguments`` are those given."""
+        script = f"""const done = [...arguments].at(-1), so = function () {{ return {condition}; }},
+            look = () => so.apply(null, arguments) ? done() : setTimeout(look, 20);
+            look();"""
+        self.browser.execute_async_script(script, *given)
 
-    def resize(self, width: int) -> None:
+    def look(self, width: int, scheme: str) -> None:
+        """Have a window of that width and a user who likes it light or dark."""
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
 
-    def off(self, figure: str) -> list[set[str]]:
-        """By panel, the full names of the curves that are switched off."""
-        script = """[...document.querySelectorAll(`#figure-${arguments[0]} .plot`)].map(plot => plot.data
-            .filter((trace, k) => trace.hovertemplate && !plot._fullData[k].visible).map(trace => trace.name))"""
-        return [set(names) for names in self(script, figure)]
+    def strokes(self, figure: str) -> list[list[str]]:
+        """By panel, the colours and dashes of the curves that are drawn, in order."""
+        script = """[...document.querySelectorAll(`#figure-${arguments[0]} .plot`)].map(plot =>
+            [...plot.querySelectorAll('.mark-line path')].filter(path => (path.getAttribute('d') || '').length > 9)
+            .map(path => path.getAttribute('stroke') + ' ' + (path.getAttribute('stroke-dasharray') || '')).sort())"""
+        found: list[list[str]] = self(script, figure)
+        return found
 
-    def expect_off(self, figure: str, names: set[str]) -> None:
-        """Wait until just these curves of a figure are off in every panel: plotly.js takes its time."""
+    def expect_strokes(self, figure: str, wanted: list[list[str]]) -> None:
+        """Wait until just these curves are drawn."""
         deadline = time.monotonic() + 10
-        while any(off != names for off in self.off(figure)) and time.monotonic() < deadline:
+        while self.strokes(figure) != wanted and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert self.off(figure) == [names] * len(self.off(figure))
+        assert self.strokes(figure) == wanted
 
     def button(self, figure: str, text: str) -> Any:
         buttons = self.browser.find_elements("css selector", f"#figure-{figure} .legend button")
         (found,) = [button for button in buttons if button.text == text]
+        self.scroll_to(found)
         return found
+
+    def scroll_to(self, element: Any, block: str = "center") -> None:
+        """Scroll, and wait until the browser has told the page of it."""
+        script = """const [element, block, done] = arguments; element.scrollIntoView({block});
+            requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));"""
+        self.browser.execute_async_script(script, element, block)
+
+    def point_at(self, element: Any, x: float, y: float) -> None:
+        """Move the pointer to a place, given as shares of an element's width and height."""
+        box = self("arguments[0].getBoundingClientRect().toJSON()", element)
+        self.browser.execute_cdp_cmd(
+            "Input.dispatchMouseEvent",
+            {"type": "mouseMoved", "x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"]},
+        )
 
 
 @pytest.fixture(scope="module")
@@ -171,33 +230,24 @@ def test_opened_from_a_file_without_network_it_logs_no_error_and_requests_nothin
     assert opened.browser.get_log("browser") == []
 
 
-def test_every_plot_is_drawn_with_all_its_traces(opened: Opened, report: Report) -> None:
+def test_every_plot_is_drawn_with_all_its_curves_and_titles(opened: Opened, report: Report) -> None:
     for figure in figures(report):
-        expected = plots_of(figure)
         drawn = opened(
             """[...document.querySelectorAll(`#figure-${arguments[0]} .plot`)].map(plot => ({
-                traces: plot.querySelectorAll('.scatterlayer .trace').length,
-                curves: [...plot.querySelectorAll('.scatterlayer path.js-line, .scatterlayer path.point')]
-                    .filter(path => (path.getAttribute('d') || '').length > 5).length,
-                width: plot.querySelector('.main-svg').getBoundingClientRect().width,
-                x: plot.querySelector('.xtitle').textContent,
-                y: plot.querySelector('.ytitle').textContent,
+                curves: [...plot.querySelectorAll('.mark-line path, .mark-symbol path')]
+                    .filter(path => (path.getAttribute('d') || '').length > 9).length,
+                width: plot.querySelector('svg').getBoundingClientRect().width,
+                titles: [...plot.querySelectorAll('.role-axis-title')].map(e => e.textContent),
                 described: plot.getAttribute('aria-label'),
             }))""",
             figure.id,
         )
-        assert [plot["traces"] for plot in drawn] == [len(plot["traces"]) for plot in expected]
         for plot, panel in zip(drawn, figure.panels, strict=True):
             assert plot["curves"] >= len(panel.series)
             assert plot["width"] > 200
-            assert (plot["x"], plot["y"]) == (panel.x_label, panel.y_label)
+            assert {panel.x_label, panel.y_label} <= set(plot["titles"])
             assert figure.title in plot["described"]
             assert figure.caption in plot["described"]
-
-
-def test_plots_have_buttons_for_pictures_and_zoom_and_none_that_sends_data_away(opened: Opened) -> None:
-    titles = opened("[...document.querySelectorAll('.modebar-btn')].map(button => button.dataset.title)")
-    assert set(titles) == {"Download plot as a PNG", "Zoom", "Pan", "Reset axes"}
 
 
 def test_nothing_from_data_became_part_of_the_page(opened: Opened) -> None:
@@ -206,76 +256,200 @@ def test_nothing_from_data_became_part_of_the_page(opened: Opened) -> None:
     texts = opened(
         "[...document.querySelectorAll('h4, td, pre, #figure-environments button')].map(e => e.textContent)"
     )
-    assert texts.count(NASTY) == 5
+    assert texts.count(NASTY) == 3
     provenance = opened("document.querySelector('#provenance pre').textContent")
     assert json.loads(provenance) == sample_report.sample_report().provenance
-    ticks = opened("[...document.querySelectorAll('#figure-environments .xtick')].map(tick => tick.textContent)")
-    assert NASTY.startswith(ticks[2].rstrip("…"))
+    ticks = opened(
+        "[...document.querySelectorAll('#figure-environments .role-axis-label text')].map(e => e.textContent)"
+    )
+    assert any(NASTY.startswith(tick.rstrip("…")) and len(tick) > 10 for tick in ticks)
 
 
-def test_hovering_shows_name_and_exact_figures(opened: Opened) -> None:
-    hover = """(() => { const plot = document.querySelectorAll(`#figure-${arguments[0]} .plot`)[0];
-        plot.scrollIntoView();
-        Plotly.Fx.hover(plot, [{curveNumber: arguments[1], pointNumber: arguments[2]}]);
-        return plot.querySelector('.hoverlayer .nums').textContent; })()"""
-    figure = sample_report.speed_up()
-    bands = 2
-    shown = opened(hover, figure.id, bands, 4)
-    regret = f"{4000 * 20**-0.5:,.7f}".rstrip("0")
-    assert "Fed-UCBVI" in shown
-    assert "Agents M: 20" in shown
-    assert f"Common regret: {regret[:9]}" in shown
-    assert "[294.4271" in shown
-    assert NASTY in opened(hover, "environments", 3, 0)
-    assert "Environment: GridWorld" in opened(hover, "environments", 0, 0)
+TOOLTIP = "document.getElementById('tooltip')"
+TEXTS = "[...document.querySelectorAll('.plot text, h1, h2, h3, summary, figcaption, .legend button')]"
 
 
-CURVES = {series.full_name for series in sample_report.many_curves().panels[0].series}
+@pytest.mark.parametrize("width", [1300, 420])
+@pytest.mark.parametrize("figure", ["regret", "environments"])
+def test_no_tooltip_leaves_the_window_and_one_point_is_ringed(opened: Opened, width: int, figure: str) -> None:
+    opened.look(width, "light")
+    try:
+        plot = opened("document.querySelector(`#figure-${arguments[0]} .plot svg .background`)", figure)
+        for block in ("start", "center", "end"):
+            opened.scroll_to(plot, block)
+            for place in ((0.01, 0.5), (0.4, 0.2), (0.8, 0.6), (0.99, 0.99)):
+                opened.point_at(opened("document.documentElement"), 0, 0)
+                opened.wait(f"{TOOLTIP}.hidden")
+                opened.point_at(plot, *place)
+                opened.wait(f"!{TOOLTIP}.hidden")
+                box = opened(f"{TOOLTIP}.getBoundingClientRect().toJSON()")
+                assert 0 <= box["left"] < box["right"] <= width
+                assert 0 <= box["top"] < box["bottom"] <= 900
+                rings = "[...[...arguments[0].closest('svg').querySelectorAll('.mark-symbol')].at(-1).children]"
+                opened.wait(f"{rings}.filter(ring => ring.getAttribute('opacity') === '1').length === 1", plot)
+    finally:
+        opened.look(1300, "light")
 
 
-def curves(part: str) -> set[str]:
-    return {name for name in CURVES if part in name.split(", ")}
+@pytest.mark.parametrize("width", [1300, 420])
+@pytest.mark.parametrize("place", [(0.2, 0.3), (0.98, 0.95), (0.98, 0.05)])
+def test_hovering_anywhere_shows_name_and_exact_figures_within_the_window(
+    opened: Opened, width: int, place: tuple[float, float]
+) -> None:
+    opened.look(width, "light")
+    try:
+        plot = opened("document.querySelector('#figure-speed-up .plot svg .background')")
+        opened.scroll_to(plot, "end")
+        opened.point_at(plot, *place)
+        opened.wait(f"!{TOOLTIP}.hidden")
+        shown, box = opened(f"[{TOOLTIP}.innerText, {TOOLTIP}.getBoundingClientRect().toJSON()]")
+        assert re.search(r"Fed-UCBVI|FedQ-Bernstein|1/√M", shown)
+        agents = float(re.findall(r"Agents M\s+([\d,.]+)", shown)[0])
+        assert agents in sample_report.AGENTS
+        regret = float(re.findall(r"Common regret\s+([\d,.]+)", shown)[0].replace(",", ""))
+        known = [
+            value
+            for series in sample_report.speed_up().panels[0].series
+            for x, value in zip(series.x, series.y, strict=True)
+            if x == agents
+        ]
+        assert min(abs(regret / value - 1) for value in known) < 1e-5
+        assert box["left"] >= 0
+        assert box["top"] >= 0
+        assert box["right"] <= width
+        assert box["bottom"] <= 900
+        assert box["height"] > 30
+    finally:
+        opened.point_at(opened("document.querySelector('#figure-speed-up h3')"), 0.5, 0.5)
+        opened.look(1300, "light")
+
+
+def test_a_tooltip_shows_texts_from_data_as_they_are(opened: Opened) -> None:
+    plot = opened("document.querySelector('#figure-environments .plot svg .background')")
+    opened.scroll_to(plot)
+    opened.point_at(plot, 0.85, 0.5)
+    opened.wait(f"!{TOOLTIP}.hidden")
+    assert NASTY in opened(f"{TOOLTIP}.innerText")
+    assert opened(f"{TOOLTIP}.querySelectorAll('b, script').length") == 0
+
+
+def strokes(without: str = "") -> list[list[str]]:
+    """What is drawn of the figure with many curves if one name or variant is hidden."""
+    return [
+        sorted(
+            f"var(--colour-{one.colour[1:].upper()}) {','.join(f'{part:g}' for part in DASHES[one.dash])}"
+            for one in panel.series
+            if without not in (one.name, one.variant)
+        )
+        for panel in sample_report.many_curves().panels
+    ]
 
 
 @pytest.mark.parametrize("text", ["FedQ-Bernstein", "εₚ = 0.1"])
-def test_a_click_in_the_legend_switches_a_name_or_a_variant_off_in_all_panels_and_on_again(
+def test_a_click_in_the_legend_hides_a_name_or_a_variant_in_all_panels_and_shows_it_again(
     opened: Opened, text: str
 ) -> None:
     button = opened.button("regret", text)
-    opened.expect_off("regret", set())
+    opened.expect_strokes("regret", strokes())
     button.click()
-    opened.expect_off("regret", curves(text))
+    opened.expect_strokes("regret", strokes(without=text))
     assert button.get_attribute("aria-pressed") == "false"
-    drawn = "[...document.querySelectorAll('#figure-regret .plot')].map(p => p.querySelectorAll('.trace').length)"
-    assert opened(drawn) == [2 * (len(CURVES) - len(curves(text)))] * 2
-    assert opened.off("panels") == [set()] * 5
     button.click()
-    opened.expect_off("regret", set())
-    assert opened(drawn) == [2 * len(CURVES)] * 2
+    opened.expect_strokes("regret", strokes())
 
 
-def test_a_double_click_leaves_one_name_alone_and_another_brings_all_back(opened: Opened) -> None:
-    chains = pytest.importorskip("selenium.webdriver").ActionChains(opened.browser)
+def test_pointing_at_a_name_in_the_legend_makes_the_other_curves_faint(opened: Opened) -> None:
     button = opened.button("regret", "Fed-UCBVI")
-    opened("arguments[0].scrollIntoView({block: 'center'})", button)
-    for expected in (CURVES - curves("Fed-UCBVI"), set()):
-        chains.double_click(button).perform()
-        opened.expect_off("regret", expected)
+    opened.point_at(button, 0.5, 0.5)
+    faint = (
+        "[...document.querySelectorAll('#figure-regret .mark-line path')].filter(p => p.getAttribute('opacity') < 1)"
+    )
+    opened.wait(f"{faint}.length === 16")
+    assert not [colour for colour in opened(f"{faint}.map(p => p.getAttribute('stroke'))") if "0072B2" in colour]
+    opened.point_at(opened("document.querySelector('#figure-regret h3')"), 0.5, 0.5)
+    opened.wait(f"{faint}.length === 0")
 
 
-def test_on_a_phone_panels_stand_below_each_other_and_nothing_sticks_out(opened: Opened) -> None:
-    opened.resize(360)
-    try:
-        opened.wait(
-            "[...document.querySelectorAll('.plot .main-svg')].every(e => e.getBoundingClientRect().right <= 360)"
+def test_in_the_dark_page_and_figures_are_dark_with_light_texts_and_curves(opened: Opened) -> None:
+    def looks() -> tuple[list[float], float, float, float]:
+        rgb = "(e, what) => getComputedStyle(e)[what].match(/[0-9.]+/g).map(Number)"
+        mean = f"(e, what) => ({rgb})(e, what).slice(0, 3).reduce((a, b) => a + b) / 3"
+        paper = opened(f"({mean})(document.body, 'backgroundColor')")
+        texts = opened(f"{TEXTS}.map(e => ({mean})(e, e.closest('svg') ? 'fill' : 'color'))")
+        reference = opened(
+            f"({mean})(document.querySelector('#figure-speed-up .mark-line path:last-child'), 'stroke')"
         )
+        grid = opened(f"({mean})(document.querySelector('#figure-regret .role-axis-grid line'), 'stroke')")
+        return texts, paper, reference, grid
+
+    texts, paper, _, grid = looks()
+    assert paper == 255
+    assert max(texts) < 130
+    assert grid > 200
+    opened.look(1300, "dark")
+    try:
+        texts, paper, reference, grid = looks()
+        assert paper < 40
+        assert min(texts) > 140
+        assert reference > 90
+        assert grid < 80
+        backgrounds = opened(
+            "[...document.querySelectorAll('.plot svg, figure.chart')].map(e => getComputedStyle(e).backgroundColor)"
+        )
+        assert set(backgrounds) == {"rgba(0, 0, 0, 0)"}
+        assert opened("document.querySelectorAll('.plot svg rect[fill=white]').length") == 0
+    finally:
+        opened.look(1300, "light")
+
+
+@pytest.mark.parametrize("width", [1300, 700, 420])
+def test_at_every_width_the_page_does_not_scroll_sideways_and_no_text_of_a_figure_is_cut(
+    opened: Opened, width: int
+) -> None:
+    opened.look(width, "light")
+    try:
+        fits = (
+            "[...document.querySelectorAll('.plot')].every(e => e.querySelector('svg').clientWidth <= e.clientWidth)"
+        )
+        opened.wait(fits)
+        cut = """[...document.querySelectorAll('.plot svg')].flatMap(svg => {
+            const frame = svg.getBoundingClientRect();
+            return [...svg.querySelectorAll('text')].filter(text => {
+                const box = text.getBoundingClientRect();
+                return text.getAttribute('opacity') !== '0' && (
+                    box.left < frame.left - 1 || box.right > frame.right + 1
+                    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1);
+            }).map(text => text.textContent);
+        })"""
+        opened.wait(f"{cut}.length === 0")
         assert opened("document.documentElement.scrollWidth <= window.innerWidth")
         tops = opened(
             "[...document.querySelectorAll('#figure-regret .panel')].map(p => p.getBoundingClientRect().top)"
         )
-        assert tops[1] > tops[0] + 100
+        assert (tops[1] > tops[0] + 100) == (width == 420)
     finally:
-        opened.resize(1200)
+        opened.look(1300, "light")
+
+
+def test_details_of_a_claim_unfold(opened: Opened) -> None:
+    summary, *_ = opened.browser.find_elements("css selector", "#outcomes summary")
+    shown = "document.querySelector('#outcomes dl').checkVisibility()"
+    assert not opened(shown)
+    opened.scroll_to(summary)
+    summary.click()
+    assert opened(shown)
+
+
+def test_a_click_on_a_column_sorts_the_table_by_its_numbers_and_another_backwards(opened: Opened) -> None:
+    opened("document.querySelector('#table-final details').open = true")
+    column = "[...document.querySelectorAll('#table-final tbody tr')].map(row => row.cells[2].textContent)"
+    assert opened(column) == ["62", "33,154", "750"]
+    head = opened("document.querySelectorAll('#table-final th button')[2]")
+    opened.scroll_to(head)
+    head.click()
+    assert opened(column) == ["62", "750", "33,154"]
+    head.click()
+    assert opened(column) == ["33,154", "750", "62"]
 
 
 def test_after_all_this_still_no_error_is_logged(opened: Opened) -> None:

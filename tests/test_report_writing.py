@@ -39,7 +39,7 @@ def test_a_report_is_the_page_verdicts_pictures_and_data(tmp_path: Path) -> None
     folder = tmp_path / "new" / "report"
     written = write_report(small("a", "b", tables=("t",)), folder, lambda *count: done.append(count))
     names = {"index.html", "verdicts.json", "tables/t.csv", "tables/t.parquet"}
-    names |= {f"figures/{id_}.{kind}" for id_ in "ab" for kind in ("png", "pdf", "csv", "parquet")}
+    names |= {f"figures/{id_}.{kind}" for id_ in "ab" for kind in ("svg", "png", "pdf", "csv", "parquet")}
     assert {str(path.relative_to(folder)) for path in written} == names
     assert set(contents(folder)) == names | {"manifest.json"}
     assert json.loads((folder / "manifest.json").read_text())["format"] == FORMAT
@@ -52,10 +52,14 @@ def test_a_report_is_the_page_verdicts_pictures_and_data(tmp_path: Path) -> None
             "measured": "1 to 2",
             "rule": "holds if it grows",
             "outcome": "holds",
+            "summary": "",
+            "seeds": "",
+            "detail": "",
         }
     ]
     assert (folder / "figures/a.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "figures/a.pdf").read_bytes().startswith(b"%PDF-")
+    assert (folder / "figures/a.svg").read_text(encoding="utf-8").startswith("<svg ")
 
 
 def test_the_same_report_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
@@ -116,7 +120,7 @@ def test_a_manifest_cannot_make_files_elsewhere_vanish(tmp_path: Path) -> None:
     assert (folder / "precious.csv").read_text() == "2"
 
 
-@pytest.mark.parametrize("fails", ["render_page", "draw", "save_figure", "figure_frame"])
+@pytest.mark.parametrize("fails", ["render_page", "picture_files", "figure_frame"])
 def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
@@ -173,3 +177,34 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is(
     with pytest.raises(InputError, match=message):
         write_report(report, tmp_path / "report")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_control_characters_from_data_reach_no_file_raw(tmp_path: Path) -> None:
+    bad = "a\x00b\x1b[31mc\x07\x7f\x9b\u202e\ud800"
+    shown = r"a\x00b\x1b[31mc\x07\x7f\x9b\u202e\ud800"
+    series = Series(
+        bad, BLUE, [bad, "plain"], [1, 2], [0, 1], [2, 3], label=bad, variant=bad, band=bad, marker="cross"
+    )
+    section = Section(
+        "s",
+        bad,
+        [bad],
+        [Verdict(bad, bad, bad, bad, "holds", bad, bad, bad)],
+        [Figure("f", bad, bad, [Panel(bad, bad, bad, [series])])],
+        [Table("t", bad, bad, [bad], [[bad]])],
+    )
+    write_report(Report(bad, [bad], [section], {bad: [bad]}), tmp_path)
+    for name in ("index.html", "verdicts.json", "figures/f.svg", "figures/f.csv", "tables/t.csv"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert (json.dumps(shown)[1:-1] if name.endswith("json") else shown) in text
+        assert not set("\x00\x1b\x07\x7f\x9b\u202e") & set(text)
+
+
+def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
+    code = (
+        "import sys, fed_ucbvi, fed_ucbvi.report.writing\n"
+        "sys.exit(str(sorted({'vl_convert', 'jinja2', 'altair', 'matplotlib', 'polars'} & set(sys.modules))))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert found.stderr.strip() == "[]"

@@ -63,15 +63,16 @@ def test_every_visit_is_in_the_servers_books_or_in_the_last_round(driver: str, s
     N = simulation.server.estimates.N
     rest = 0 if asked_at_the_end else simulation.driver.visits.sum(axis=(0, 2))
     assert (N.sum(axis=(1, 2)) + rest == M * T).all()
-    own = simulation.agents.experience
-    assert (own.visits.sum(axis=(2, 3)) == T).all()
-    assert np.array_equal(own.transitions.sum(axis=4), own.visits)
+    own, pool = simulation.agents.own_visits, simulation.agents.pool
+    assert (own.sum(axis=(2, 3)) == T).all()
+    assert np.array_equal(own.sum(axis=0), pool.visits)
+    assert np.array_equal(pool.transitions.sum(axis=3), pool.visits)
     if asked_at_the_end:
-        assert np.array_equal(own.visits.sum(axis=0), N)
+        assert np.array_equal(pool.visits, N)
 
 
 def test_a_shorter_run_is_the_beginning_of_a_longer_one_trajectory_by_trajectory() -> None:
-    """T enters nowhere but in nu, which plays no part here; so the rounds up to the end are the same."""
+    """T enters in nu, which plays no part here, and in the grid, which is the finest there is for all of these T."""
     federation = gridworld(agents=3, eps_p=0.1)
     whole = run(LOCAL, federation, 400, seed=5, driver="episodes")
     ends = np.cumsum(whole.records["length"])
@@ -114,7 +115,7 @@ def test_the_record_names_the_first_agent_that_asked_and_why() -> None:
     rules = set()
     while not simulation.done:
         policy, N = (array.copy() for array in algorithm.broadcast(simulation.server))
-        n = simulation.agents.experience.visits.copy()
+        n = simulation.agents.own_visits.copy()
         simulation.advance()
         record = last_record(simulation)
         if not record["askers"]:
@@ -251,14 +252,14 @@ def test_regret_agrees_with_simulated_value_gaps() -> None:
 @pytest.mark.parametrize(
     ("nu", "reachable"), [(100.0, True), (99.5, True), (100.5, False), (1e9, False), (None, False)]
 )
-def test_a_caution_is_given_exactly_where_the_global_rule_can_never_fire(
+def test_a_caution_is_given_exactly_where_nu_is_given_and_the_global_rule_can_never_fire(
     synchronisation: str, nu: float | None, reachable: bool
 ) -> None:
     """M T = 100."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = run(FedUCBVI(nu=nu, synchronisation=synchronisation), synthetic(agents=4), 25)
-    expected = synchronisation == "mixture" and not reachable
+    expected = synchronisation == "mixture" and nu is not None and not reachable
     assert [warning.category for warning in caught] == [Caution] * expected
     assert len(result.about.cautions) == expected
     if expected:
@@ -266,9 +267,10 @@ def test_a_caution_is_given_exactly_where_the_global_rule_can_never_fire(
         assert caught[0].filename == __file__, "the warning points at the caller"
 
 
-def test_the_papers_own_settings_call_for_the_caution() -> None:
-    with pytest.warns(Caution, match="can never fire"):
-        run(FedUCBVI(), gridworld(), 10)
+def test_a_default_run_begins_without_a_caution() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(FedUCBVI(), gridworld(), 10).about.cautions == ()
 
 
 @pytest.mark.parametrize("episodes", [0, -1, 1.5, math.nan, math.inf, "ten", True, None, 2**53 + 1])
@@ -311,6 +313,13 @@ def test_progress_is_reported_as_it_is() -> None:
     assert {report.total for report in reports} == {500}
     assert [report.rounds for report in reports] == np.cumsum(result.records["askers"] > 0).tolist()
     assert [report.regret for report in reports] == pytest.approx(np.cumsum(result.records["regret"]).tolist())
+
+
+def test_the_last_report_is_about_the_whole_run() -> None:
+    reports: list[Progress] = []
+    result = run(LOCAL, gridworld(agents=2), 500, seed=1, progress=reports.append)
+    assert reports[-1][:3] == (500, 500, result.rounds)
+    assert reports[-1].regret == pytest.approx(result.common_regret)
 
 
 @pytest.mark.usefixtures("report_every_round")

@@ -500,6 +500,72 @@ def test_the_command_line_refuses_what_cannot_be_used(made: Path, folder: Path, 
 
 def test_a_missing_ray_is_named_with_its_extra(tiny: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"pip install 'fed-ucbvi\[ray\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[ray\]'"):
         run_sweep(tiny, tmp_path / "out", executor="ray")
     assert not (tmp_path / "out").exists()
+
+
+# ------------------------------------------------------------------------------------------------ a node that dies
+
+
+def _tasks_of(raylet: int) -> list[str]:
+    """Titles of the processes that a raylet has started and that make a run."""
+    found = []
+    for process in Path("/proc").iterdir():
+        with suppress(OSError, IndexError, ValueError):
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            title = (process / "cmdline").read_bytes().decode(errors="replace")
+            if parent == raylet and title.startswith("ray::_task"):
+                found.append(title)
+    return found
+
+
+@needs_ray
+def test_runs_lost_with_a_node_are_made_elsewhere_and_what_ray_says_stays_out_of_the_json(
+    folder: Path, undisturbed: Path, tmp_path: Path, ray_folder: str
+) -> None:
+    """A raylet of a two-node cluster on this machine is killed while a run is made there."""
+    (tmp_path / "cluster.py").write_text(TWO_NODES)
+    cluster = start(tmp_path, script="cluster.py", RAY_TMPDIR=ray_folder, RAY_USAGE_STATS_ENABLED="0")
+    try:
+        assert cluster.stdout is not None
+        assert cluster.stdin is not None
+        address, raylet = cluster.stdout.readline().split()
+        out = tmp_path / "out"
+        arguments = (
+            "sweep",
+            folder / "small.toml",
+            "--out",
+            out,
+            "--executor",
+            "ray",
+            "--address",
+            address,
+            "--json",
+        )
+        process = start(folder, *arguments)
+        wait_for("a run on the second node", lambda: _tasks_of(int(raylet)) or process.poll() is not None)
+        assert process.poll() is None
+        os.kill(int(raylet), signal.SIGKILL)
+        printed, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        summary = json.loads(printed)
+        assert (summary["done"], summary["failed"], summary["complete"]) == (7, [], True)
+        assert "Raylet is terminated" in errors
+        assert runs_in(out) == runs_in(undisturbed)
+        assert list((out / "failures").iterdir()) == []
+    finally:
+        cluster.communicate("end\n", timeout=120)
+
+
+TWO_NODES = """
+import sys
+
+from ray.cluster_utils import Cluster
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+node = cluster.add_node(num_cpus=1)
+print(cluster.address, node.all_processes["raylet"][0].process.pid, flush=True)
+sys.stdin.readline()
+cluster.shutdown()
+"""

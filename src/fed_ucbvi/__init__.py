@@ -36,15 +36,17 @@ if TYPE_CHECKING:
     from fed_ucbvi.environments.synthetic import synthetic
     from fed_ucbvi.environments.two_state_chain import two_state_chain
     from fed_ucbvi.errors import InputError
-    from fed_ucbvi.live import LiveFederation, run_live
+    from fed_ucbvi.live import LiveFederation, resume_live, run_live
     from fed_ucbvi.problem.estimation import EpsEstimate, estimate_eps_p
     from fed_ucbvi.problem.federation import Federation
     from fed_ucbvi.problem.inspection import Inspection, inspect_federation
     from fed_ucbvi.problem.kernel import Kernel
     from fed_ucbvi.problem.mdp import MDP
+    from fed_ucbvi.results.comparison import Comparison, compare_runs
     from fed_ucbvi.results.plotting import plot_runs
     from fed_ucbvi.results.policy import load_policy
     from fed_ucbvi.results.run import Run
+    from fed_ucbvi.results.run_table import runs_frame
     from fed_ucbvi.simulation import Caution, Interrupted, run
     from fed_ucbvi.sweeps.execution import run_sweep
     from fed_ucbvi.sweeps.specification import Sweep
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 _HOME = {
     "ByzanUCBVI": "algorithms.byzan_ucbvi",
     "Caution": "simulation",
+    "Comparison": "results.comparison",
     "ConcurrentUCBAdvantage": "algorithms.ucb_advantage",
     "ConcurrentUCBVI": "algorithms.ucbvi",
     "EpsEstimate": "problem.estimation",
@@ -78,6 +81,7 @@ _HOME = {
     "UCBVI": "algorithms.ucbvi",
     "best_common_policy": "theory.common_policy",
     "chain": "environments.chain",
+    "compare_runs": "results.comparison",
     "deep_sea": "environments.deep_sea",
     "estimate_eps_p": "problem.estimation",
     "from_gymnasium": "environments.gymnasium_tables",
@@ -96,11 +100,13 @@ _HOME = {
     "regret_bound_terms": "theory.bounds",
     "regret_lower_bound": "theory.bounds",
     "resume": "checkpoint",
+    "resume_live": "live",
     "riverswim": "environments.riverswim",
     "rounds_bound": "theory.bounds",
     "run": "simulation",
     "run_live": "live",
     "run_sweep": "sweeps.execution",
+    "runs_frame": "results.run_table",
     "six_arms": "environments.six_arms",
     "synthetic": "environments.synthetic",
     "two_state_chain": "environments.two_state_chain",
@@ -111,6 +117,7 @@ __all__ = [
     "UCBVI",
     "ByzanUCBVI",
     "Caution",
+    "Comparison",
     "ConcurrentUCBAdvantage",
     "ConcurrentUCBVI",
     "EpsEstimate",
@@ -132,6 +139,7 @@ __all__ = [
     "__version__",
     "best_common_policy",
     "chain",
+    "compare_runs",
     "deep_sea",
     "estimate_eps_p",
     "from_gymnasium",
@@ -150,11 +158,13 @@ __all__ = [
     "regret_bound_terms",
     "regret_lower_bound",
     "resume",
+    "resume_live",
     "riverswim",
     "rounds_bound",
     "run",
     "run_live",
     "run_sweep",
+    "runs_frame",
     "six_arms",
     "synthetic",
     "two_state_chain",

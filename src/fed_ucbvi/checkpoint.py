@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from fed_ucbvi.algorithms import make_algorithm, parameters_of
+from fed_ucbvi.algorithms import algorithm_name, make_algorithm, parameters_of
+from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import check_version, new_file, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.problem.kernel import Kernel
-from fed_ucbvi.problem.liars import Liars
-from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.simulation import Progress, Simulation, drive
 
 FORMAT = "fed-ucbvi/checkpoint"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 FEDERATION, STATE = "federation.npz", "state.npz"
+
+LiveT = TypeVar("LiveT", bound=Simulation)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder with the problem, written once, and the state, replaced every so many rounds."""
+    """A folder with the problem, written once, and the state, replaced every so many rounds.
+
+    The problem of a live run is out there and cannot be written; what identifies it is in the manifest instead.
+    """
 
     folder: Path
     every: int
@@ -34,21 +37,23 @@ class Checkpoint:
     @classmethod
     def create(cls, folder: Path, simulation: Simulation, every: int) -> Checkpoint:
         """Write the problem and the state before the first round."""
-        setting = simulation.setting
+        setting, live = simulation.setting, simulation.identity()
         with new_folder(folder, FORMAT) as draft:
-            write_federation(draft / FEDERATION, simulation.federation)
+            if live is None:
+                simulation.federation.save(draft / FEDERATION)
             _write_state(draft / STATE, simulation)
             write_manifest(
                 draft,
                 {
                     "format": FORMAT,
                     "format_version": FORMAT_VERSION,
-                    "algorithm": simulation.algorithm.name,
-                    "parameters": parameters_of(simulation.algorithm),
+                    "algorithm": algorithm_name(simulation.requested),
+                    "parameters": parameters_of(simulation.requested),
                     "episodes": setting.episodes,
                     "seed": setting.seed,
                     "driver": simulation.driver_name,
                     "every": every,
+                    **({} if live is None else {"live": live}),
                 },
             )
         return cls(folder, every)
@@ -61,18 +66,44 @@ class Checkpoint:
     @classmethod
     def open(cls, folder: Path) -> tuple[Checkpoint, Simulation]:
         """Read a checkpoint back into a simulation."""
-        manifest = read_manifest(folder, FORMAT)
-        check_version(folder, manifest, FORMAT_VERSION)
+        manifest = cls._manifest(folder, live=False)
         with reading(folder):
             simulation = Simulation(
                 make_algorithm(manifest["algorithm"], manifest["parameters"]),
-                read_federation(folder / FEDERATION),
+                Federation.load(folder / FEDERATION),
                 manifest["episodes"],
                 manifest["seed"],
                 manifest["driver"],
             )
-            _read_state(folder / STATE, simulation)
-            return cls(folder, int(manifest["every"])), simulation
+            return cls._go_on(folder, manifest, simulation)
+
+    @classmethod
+    def open_live(cls, folder: Path, simulate: Callable[..., LiveT]) -> tuple[Checkpoint, LiveT]:
+        """Read a checkpoint back into the live run that ``simulate(algorithm, episodes, seed)`` gives."""
+        manifest = cls._manifest(folder, live=True)
+        with reading(folder):
+            algorithm = make_algorithm(manifest["algorithm"], manifest["parameters"])
+            simulation = simulate(algorithm, manifest["episodes"], manifest["seed"])
+            _check_same(folder, manifest["live"], simulation.identity() or {})
+            return cls._go_on(folder, manifest, simulation)
+
+    @staticmethod
+    def _manifest(folder: Path, *, live: bool) -> dict[str, Any]:
+        manifest = read_manifest(folder, FORMAT)
+        check_version(folder, manifest, FORMAT_VERSION)
+        if live and "live" not in manifest:
+            raise InputError(f"{folder} is the checkpoint of a simulation; go on with it by resume({str(folder)!r}).")
+        if not live and "live" in manifest:
+            raise InputError(
+                f"{folder} is the checkpoint of a live run, which needs its environments: go on with it in Python by "
+                f"resume_live({str(folder)!r}, environments)."
+            )
+        return manifest
+
+    @classmethod
+    def _go_on(cls, folder: Path, manifest: dict[str, Any], simulation: LiveT) -> tuple[Checkpoint, LiveT]:
+        _read_state(folder / STATE, simulation)
+        return cls(folder, int(manifest["every"])), simulation
 
 
 def resume(folder: str | Path, *, progress: bool | Callable[[Progress], None] = True) -> Run:
@@ -81,71 +112,28 @@ def resume(folder: str | Path, *, progress: bool | Callable[[Progress], None] = 
     return drive(simulation, progress, store)
 
 
-def write_federation(path: Path, federation: Federation) -> None:
-    """Write a federation to one ``.npz`` file."""
-    common = federation.common
-    with path.open("wb") as file:
-        np.savez_compressed(
-            file,
-            successors=federation.successors,
-            probabilities=federation.probabilities,
-            rewards=federation.rewards,
-            initial=federation.initial,
-            common_successors=common.kernel.successors,
-            common_probabilities=common.kernel.probabilities,
-            common_rewards=common.rewards,
-            common_initial=common.initial,
-            numbers=np.array([federation.eps_p, federation.eps_r]),
-            horizon=np.array(federation.horizon),
-            text=np.array(
-                json.dumps(
-                    {
-                        "description": federation.description,
-                        "layout": federation.layout,
-                        "liars": None if federation.liars is None else asdict(federation.liars),
-                    }
-                )
-            ),
-        )
-
-
-def read_federation(path: Path) -> Federation:
-    """Read back what :func:`write_federation` wrote, to the last bit."""
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
-        text = json.loads(str(data["text"]))
-        tables = {}
-        for name in ("successors", "probabilities", "rewards", "initial"):
-            tables[name] = data[name]
-            tables[name].setflags(write=False)
-        common = MDP(
-            Kernel(data["common_successors"], data["common_probabilities"]),
-            data["common_rewards"],
-            data["common_initial"],
-            int(data["horizon"]),
-        )
-        liars = text["liars"]
-        eps_p, eps_r = (float(x) for x in data["numbers"])
-    return Federation(
-        **tables,
-        common=common,
-        eps_p=eps_p,
-        eps_r=eps_r,
-        description=text["description"],
-        layout=text["layout"],
-        liars=None if liars is None else Liars(tuple(liars["agents"]), liars["attack"], liars["seed"]),
-    )
+def _check_same(folder: Path, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise unless two live problems are told apart by nothing."""
+    for key in (*was, *now):
+        if was.get(key) != now.get(key):
+            raise InputError(
+                f"{folder} holds a run on other environments: {key} was {was.get(key)}, and is {now.get(key)} now."
+            )
 
 
 def _write_state(path: Path, simulation: Simulation) -> None:
     arrays = {f"server.{name}": array for name, array in simulation.server.arrays().items()}
     arrays |= {f"agents.{name}": array for name, array in simulation.agents.arrays().items()}
     arrays |= {f"records.{name}": array for name, array in simulation.records().items()}
+    arrays |= {f"more.{name}": array for name, array in simulation.more_arrays().items()}
     with path.open("wb") as file:
         np.savez(file, seconds=np.array(simulation.seconds), clock=simulation.clock, **arrays)
 
 
 def _read_state(path: Path, simulation: Simulation) -> None:
     with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
+        more = {name.removeprefix("more."): data[name] for name in data.files if name.startswith("more.")}
+        simulation.restore_more(more)
         for side, state in (("server", simulation.server), ("agents", simulation.agents)):
             for name, array in state.arrays().items():
                 np.copyto(array, data[f"{side}.{name}"])

@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import difflib
 import math
+import unicodedata
 from collections.abc import Iterable
 
 
 class InputError(ValueError):
     """The caller's input cannot be used; the message says why and what would work."""
+
+
+def printable(text: str) -> str:
+    r"""Text that cannot disturb a terminal: control characters are written as escapes.
+
+    >>> printable("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    return "".join(char.encode("unicode_escape").decode() if _disturbs(char) else char for char in text)
+
+
+def check_printable(name: str, text: str) -> str:
+    """Return ``text``, or raise if it holds control characters, which disturb terminals, tables and pages."""
+    if any(map(_disturbs, text)):
+        raise InputError(f"{name} must be plain text without control characters, got '{printable(text)}'.")
+    return text
+
+
+def _disturbs(char: str) -> bool:
+    """Control characters, separators of lines, halves of characters, and what turns the direction of writing."""
+    kind = unicodedata.category(char)
+    return kind in ("Cc", "Cs", "Zl", "Zp") or (kind == "Cf" and unicodedata.bidirectional(char) != "BN")
 
 
 def unknown_name(kind: str, given: str, known: Iterable[str]) -> InputError:
@@ -21,6 +44,16 @@ def unknown_name(kind: str, given: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(given, names, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "."
     return InputError(f"unknown {kind} '{given}'{hint} Known: {', '.join(names)}.")
+
+
+def missing_package(who: str, package: str, extra: str) -> InputError:
+    """An error for a package that is not installed, with the way to get it.
+
+    >>> str(missing_package("runs on a cluster need", "Ray", "ray"))
+    "runs on a cluster need Ray, which is not installed: in fed-ucbvi's source folder, run pip install '.[ray]'."
+    """
+    how = f"in fed-ucbvi's source folder, run pip install '.[{extra}]'"
+    return InputError(f"{who} {package}, which is not installed: {how}.")
 
 
 def check_choice(kind: str, given: str, known: Iterable[str]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MANIFEST = "manifest.json"
 
@@ -75,6 +79,13 @@ def reading(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(f"{folder} is damaged: {error}.") from error
+
+
+def write_parquet(frame: pl.DataFrame, path: Path) -> None:
+    """Write a table; a full disk raises ``OSError`` as it does elsewhere, where Polars has an error of its own."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    path.write_bytes(buffer.getvalue())
 
 
 def write_manifest(folder: Path, content: Mapping[str, object]) -> None:

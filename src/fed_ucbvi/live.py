@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fed_ucbvi._types import CountArray, IndexArray
-from fed_ucbvi.algorithms.base import Algorithm, FleetTables
+from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables
+from fed_ucbvi.checkpoint import Checkpoint
 from fed_ucbvi.drivers.base import Driver, Stop
 from fed_ucbvi.drivers.live import LiveDriver, LiveTables, on_wider_supports
 from fed_ucbvi.environments.gymnasium_making import (
@@ -25,6 +30,7 @@ from fed_ucbvi.errors import InputError, check_positive_integer
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.agents import is_known
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.simulation import Caution, Progress, Simulation, drive
@@ -47,7 +53,8 @@ class LiveFederation:
         agents: M.
         horizon: H; by default the environment's max_episode_steps, if it has one.
         reward_range: ``(low, high)``, between which every reward lies; it cannot be found out, so it must be given.
-        eps_p: what the algorithm is told of Assumption 1 (Fed-UCBVI's threshold nu depends on it).
+        eps_p: of Assumption 1, if it is known; Fed-UCBVI's threshold nu depends on it. Where it is not given it is
+            unknown, and nu is computed as if the agents were alike, with 0.
         vectorisation: ``sync``: all environments in this process; ``async``: a process for each agent, which pays
             where a step takes long.
         description: for the record.
@@ -57,7 +64,7 @@ class LiveFederation:
     agents: int
     horizon: int | None = None
     reward_range: Sequence[float] | None = None
-    eps_p: float = 0.0
+    eps_p: float | None = None
     vectorisation: str = "sync"
     description: Mapping[str, object] = field(default_factory=lambda: {"name": "custom"})
     states: int = field(init=False)
@@ -66,7 +73,8 @@ class LiveFederation:
 
     def __post_init__(self) -> None:
         M = check_positive_integer("agents", self.agents)
-        check_eps_p(self.eps_p)
+        if self.eps_p is not None:
+            check_eps_p(self.eps_p)
         units = live_units(self.reward_range)
         states, actions, horizon = live_sizes(self.make, range(M), self.horizon)
         told = {"horizon": horizon, "agents": M, "reward_offset": units.offset, "reward_scale": units.scale}
@@ -85,7 +93,7 @@ class LiveFederation:
         kwargs: Kwargs | Sequence[Kwargs] | None = None,
         vary: Mapping[str, Sequence[float]] | None = None,
         seed: int = 0,
-        eps_p: float = 0.0,
+        eps_p: float | None = None,
         vectorisation: str = "sync",
     ) -> LiveFederation:
         """Agents with the environment registered as ``id``; ``kwargs``, ``vary`` and ``seed`` as for tables.
@@ -122,6 +130,8 @@ class LiveSimulation(Simulation):
         if hasattr(self.agents, "experience"):
             self.tables.remember_all()
         self._width = self.tables.width
+        self.starts: CountArray = np.zeros(live.states, dtype=np.int64)
+        """How many episodes have begun in each state."""
 
     def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         """Live drivers on common tables."""
@@ -141,6 +151,7 @@ class LiveSimulation(Simulation):
         """One round; the reward on record is the one that was paid."""
         self.tables.paid = 0.0
         super().advance()
+        self.starts += self.tables.visits[:, 0].sum(axis=0)
         row = self.rows[-1]
         self.rows[-1] = (*row[:REWARD], self.tables.paid / self.setting.agents, *row[REWARD + 1 :])
 
@@ -156,6 +167,31 @@ class LiveSimulation(Simulation):
         self.agents = on_wider_supports(self.algorithm, self.setting, self.agents, self.tables)
         self.algorithm.budgets(self.agents, self.algorithm.broadcast(self.server))
 
+    def hoped_for(self) -> float:
+        """From the initial states that occurred, where their law is unknown."""
+        known = super().hoped_for()
+        met = int(self.starts.sum())
+        return float(self.starts @ self.server.V[0]) / met if math.isnan(known) and met else known
+
+    def identity(self) -> dict[str, Any]:
+        """Sizes, the description, and what was said about the environments."""
+        known = {"states": self.live.states, "actions": self.live.actions, "eps_p": self.live.eps_p}
+        about = {**known, "scored": is_known(self.federation), **self.live.description}
+        same: dict[str, Any] = json.loads(json.dumps(about))
+        return same
+
+    def more_arrays(self) -> dict[str, Array]:
+        """What was seen of the environments."""
+        return {**self.tables.arrays(), "starts": self.starts}
+
+    def restore_more(self, arrays: Mapping[str, Array]) -> None:
+        """Supports and means of rewards as they were, and agents with as many slots."""
+        self.tables.restore(arrays)
+        np.copyto(self.starts, arrays["starts"])
+        if self.tables.width != self._width:
+            self._width = self.tables.width
+            self.agents = self.algorithm.new_agents(self.setting, self.tables.for_agents())
+
     def close(self) -> None:
         """Close all environments."""
         for driver in self._drivers:
@@ -170,6 +206,8 @@ def run_live(
     seed: int = 0,
     score_with: Federation | None = None,
     progress: bool | Callable[[Progress], None] = True,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 100,
 ) -> Run:
     """Run ``algorithm`` on live environments for exactly ``episodes`` episodes per agent.
 
@@ -182,8 +220,12 @@ def run_live(
         episodes: T.
         seed: of the environments (each agent's from ``(seed, agent)``, once, at its first reset), the initial
             policy and ties.
-        score_with: the same problem as a table, as :func:`from_gymnasium` makes it, to compute regret with.
+        score_with: the same problem as a table, as :func:`from_gymnasium` makes it, to compute regret with. A table
+            of one's own need not have the state that is added to the environments' states for what terminates.
         progress: as for :func:`fed_ucbvi.run`.
+        checkpoint: folder to keep the state in, for :func:`resume_live`.
+        checkpoint_every: rounds between two checkpoints; what real environments have played since the last one is
+            lost when a run is killed.
 
     Raises:
         InputError: if something cannot be used.
@@ -192,20 +234,55 @@ def run_live(
     from fed_ucbvi.progress import announce_compilation
 
     announce_compilation()
+    every = check_positive_integer("checkpoint_every", checkpoint_every)
     simulation = LiveSimulation(algorithm, live, episodes, seed, score_with)
+    store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
     for text in algorithm.cautions(simulation.setting):
         warnings.warn(text, Caution, stacklevel=2)
-    try:
-        return drive(simulation, progress)
-    finally:
-        simulation.close()
+    with closing(simulation):
+        return drive(simulation, progress, store)
+
+
+def resume_live(
+    folder: str | Path,
+    live: LiveFederation,
+    *,
+    score_with: Federation | None = None,
+    progress: bool | Callable[[Progress], None] = True,
+) -> Run:
+    """Go on with the live run whose checkpoint is in ``folder``, on the environments it was begun with.
+
+    Server, agents, supports, records and clocks are those of the checkpoint. The environments are not in it. They are
+    made anew, and each is seeded at its first reset from (seed, agent, number of the episode), so that it does not
+    show again what has been seen. Where an episode depends on nothing but its number, the result equals that of an
+    uninterrupted run bit for bit; elsewhere it is another run of the same law.
+
+    Args:
+        folder: what ``run_live(..., checkpoint=folder)`` wrote.
+        live: the environments: same sizes, same description, same reward_range and eps_p as then.
+        score_with: the table, if there was one.
+        progress: as for :func:`fed_ucbvi.run`.
+
+    Raises:
+        InputError: if the environments are others than those of the checkpoint, or something else cannot be used.
+        Interrupted: on Ctrl-C; carries the partial result.
+    """
+
+    def simulate(algorithm: Algorithm[Any, Any], episodes: int, seed: int) -> LiveSimulation:
+        return LiveSimulation(algorithm, live, episodes, seed, score_with)
+
+    store, simulation = Checkpoint.open_live(Path(folder), simulate)
+    with closing(simulation):
+        return drive(simulation, progress, store)
 
 
 def _scored(live: LiveFederation, table: Federation | None) -> Federation:
     """The federation that a live run is measured on: the one given, or one of which nothing is known."""
     M, S, A, H = live.agents, live.states, live.actions, int(live.horizon or 0)
     description = dict(live.description)
+    eps_p = math.nan if live.eps_p is None else float(live.eps_p)
     if table is not None:
+        table = _with_end(table) if table.states == S - 1 else table
         sizes = (table.agents, table.states, table.actions, table.horizon)
         if sizes != (M, S, A, H):
             raise InputError(
@@ -217,7 +294,7 @@ def _scored(live: LiveFederation, table: Federation | None) -> Federation:
                 f"score_with counts rewards in {Units.of(table.description)}, the live run in {live.units}; pass the "
                 "same reward_range to both."
             )
-        return replace(table, eps_p=float(live.eps_p), description=description, liars=None)
+        return replace(table, eps_p=eps_p, description=description, liars=None)
     common = MDP.unknown(S, A, H)
     return Federation(
         successors=common.kernel.successors,
@@ -225,7 +302,14 @@ def _scored(live: LiveFederation, table: Federation | None) -> Federation:
         rewards=common.rewards[None],
         initial=np.full((M, S), np.nan),
         common=common,
-        eps_p=float(live.eps_p),
+        eps_p=eps_p,
         eps_r=float("nan"),
         description=description,
     )
+
+
+def _with_end(table: Federation) -> Federation:
+    """The same federation with the state that live runs add to the environments' own; here nothing leads to it."""
+    agents = [table.agent(i).with_end() for i in range(table.agents)]
+    longer = Federation.from_mdps(agents, reference="mean", description=table.description)
+    return replace(longer, common=table.common.with_end(), eps_r=table.eps_r)

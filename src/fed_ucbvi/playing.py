@@ -42,7 +42,10 @@ class Played:
         return np.array([policy.units.rescaled_return(one, policy.horizon) for one in self.original_returns])
 
     def summary(self) -> dict[str, Any]:
-        """The figures, ready for JSON: means, their standard errors, and what the policy is worth."""
+        """The figures, ready for JSON: means, their standard errors, and what the policy is worth.
+
+        Returns are in the environment's own units, figures in these (``original``) and in ours (``rescaled``).
+        """
         policy, n = self.policy, len(self.lengths)
 
         def figures(returns: FloatArray, convert: Callable[[float], float]) -> dict[str, Any]:
@@ -51,13 +54,13 @@ class Played:
                 "mean_return": float(returns.mean()),
                 "standard_error": float(returns.std(ddof=1) / math.sqrt(n)) if n > 1 else None,
                 **{name: None if math.isnan(value) else convert(value) for name, value in values.items()},
-                "returns": returns.tolist(),
             }
 
         return {
             "episodes": n,
             "horizon": policy.horizon,
             "mean_length": float(np.mean(self.lengths)),
+            "returns": list(self.original_returns),
             "rescaled": figures(self.returns, float),
             "original": figures(
                 np.array(self.original_returns), lambda value: policy.units.original_return(value, policy.horizon)
@@ -71,6 +74,7 @@ def play(
     agent: int = 0,
     episodes: int = 10,
     seed: int = 0,
+    environment: str | None = None,
     render_mode: str | None = None,
     show: Callable[[Any], None] | None = None,
     report: Callable[[int, int], None] = lambda done, total: None,
@@ -82,12 +86,14 @@ def play(
         agent: whose environment, from 0.
         episodes: how many.
         seed: of the environment.
+        environment: its name, where that is not on record or stands for code (``module:attribute``), which is not
+            run because a file names it.
         render_mode: Gymnasium's, as ``ansi`` or ``rgb_array``.
         show: is called with every frame, the first of an episode included.
         report: is called with the number of episodes played and that of all.
     """
     n, root = check_positive_integer("episodes", episodes), check_integer("seed", seed)
-    env = environment_of(policy.environment, policy.horizon, agent, render_mode)
+    env = environment_of(policy.environment, policy.horizon, agent, render_mode, environment)
     returns, lengths = [], []
     try:
         for episode in range(n):
@@ -103,14 +109,14 @@ def play(
             report(episode + 1, n)
     finally:
         env.close()
-    return Played(policy, tuple(returns), tuple(lengths), own_value(policy, agent))
+    return Played(policy, tuple(returns), tuple(lengths), own_value(policy, agent, environment))
 
 
 def environment_of(
-    description: Mapping[str, Any], horizon: int, agent: int, render_mode: str | None
+    description: Mapping[str, Any], horizon: int, agent: int, render_mode: str | None, named: str | None = None
 ) -> gymnasium.Env[Any, Any]:
     """One agent's environment, as Gymnasium has it, from the description that a run keeps."""
-    name, options = recorded_options(description)
+    name, options = recorded_options(description, named)
     agents = check_positive_integer("agents", description.get("agents", 1))
     i = check_integer("agent", agent, at_most=agents - 1)
     if name != "gymnasium":
@@ -121,9 +127,9 @@ def environment_of(
     return make_gymnasium(str(options["id"]), each[i], max_episode_steps=horizon, render_mode=render_mode)
 
 
-def own_value(policy: LearntPolicy, agent: int) -> float:
+def own_value(policy: LearntPolicy, agent: int, named: str | None = None) -> float:
     """What the policy is worth in one agent's MDP; NaN if that has no table."""
-    name, options = recorded_options(policy.environment)
+    name, options = recorded_options(policy.environment, named)
     try:
         mdp = make_environment(name, **options).agent(agent)
     except InputError:

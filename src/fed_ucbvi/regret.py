@@ -2,38 +2,84 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.problem.agent_tables import mean_value, update_values
-from fed_ucbvi.problem.dynamic_programming import policy_values
+from fed_ucbvi.problem.agent_tables import AgentTables, agent_tables, update_values
 from fed_ucbvi.problem.federation import Federation
 
 
+class Known(NamedTuple):
+    """MDPs whose values are wanted round after round, and those of the last policy, of which most may still hold.
+
+    ``V (H+1, S, m)`` are the values of ``last (H, S)``; see :func:`fed_ucbvi.problem.agent_tables.update_values`.
+    """
+
+    successors: IndexArray
+    probabilities: FloatArray
+    rewards: FloatArray
+    initial: FloatArray
+    reachable: npt.NDArray[np.bool_]
+    last: IndexArray
+    V: FloatArray
+
+    @classmethod
+    def of(cls, tables: AgentTables, horizon: int) -> Known:
+        """Nothing is known yet."""
+        S, m = tables.initial.shape
+        return cls(*tables, np.full((horizon, S), -1, dtype=np.int32), np.zeros((horizon + 1, S, m)))
+
+
 class Scorer:
-    """Scores rounds; remembers the last policy's values, of which most may still hold for the next."""
+    """Scores rounds; agents with equal MDPs are evaluated once."""
 
     def __init__(self, federation: Federation) -> None:
-        common, tables = federation.common, federation.agent_tables
-        H, S, m = federation.horizon, federation.states, len(federation.honest)
+        common, honest, H = federation.common, federation.honest, federation.horizon
         self.optimum = common.solve()
-        self._fixed = (
-            common.kernel.successors,
-            common.kernel.probabilities,
-            common.rewards,
-            self.optimum.V[0],
-            *tables,
-            federation.rewards,
-            federation.honest,
-            np.full((H, S), -1, dtype=np.int32),
-            np.zeros((H + 1, S, m)),
+        chosen, self._kind = _distinct(federation)
+        tables = agent_tables(
+            federation.successors, federation.probabilities, federation.rewards, federation.initial, H, chosen
         )
+        alone = AgentTables(
+            common.kernel.successors,
+            common.kernel.probabilities[..., None],
+            common.rewards[..., None],
+            common.initial[:, None],
+            np.ones((H, federation.states), dtype=np.bool_),
+        )
+        self._common, self._agents = Known.of(alone, H), Known.of(tables, H)
+        self._rewards, self._honest, self._everyone = federation.rewards, honest, np.zeros(1, dtype=np.int64)
 
     def score(self, policy: IndexArray, visits: CountArray) -> tuple[float, float, float]:
-        """``(regret, reward, value)`` of a round; see :func:`score_round`."""
-        return score_round(policy, visits, *self._fixed)
+        """``(regret, reward, value)`` of a round; see :func:`score_round`.
+
+        ``visits`` is ``(m, H, S)``, or ``(1, H, S)`` for the sum over all agents, if nobody lies and rewards are
+        shared.
+        """
+        rows = self._everyone if len(visits) == 1 else self._honest
+        return score_round(
+            policy, visits, rows, self.optimum.V[0], self._common, self._agents, self._kind, self._rewards
+        )
+
+
+def _distinct(federation: Federation) -> tuple[CountArray, CountArray]:
+    """The first honest agent of every kind of MDP, and the kind of each honest agent."""
+    kinds: dict[bytes, int] = {}
+    chosen, kind = [], []
+    own = federation.rewards.shape[0] > 1
+    for i in federation.honest.tolist():
+        parts = [federation.probabilities[i], federation.initial[i], *([federation.rewards[i]] if own else [])]
+        digest = b"".join(hashlib.sha256(np.ascontiguousarray(part).tobytes()).digest() for part in parts)
+        if digest not in kinds:
+            kinds[digest] = len(kinds)
+            chosen.append(i)
+        kind.append(kinds[digest])
+    return np.array(chosen, dtype=np.int64), np.array(kind, dtype=np.int64)
 
 
 @compiled
@@ -49,48 +95,64 @@ def _paid(visits: CountArray, rewards: FloatArray, policy: IndexArray) -> float:
 
 
 @compiled
+def _bring_up_to_date(known: Known, policy: IndexArray) -> None:
+    """The values of ``policy``."""
+    successors, probabilities, rewards, _, reachable, last, V = known
+    update_values(successors, probabilities, rewards, reachable, policy, last, V)
+
+
+@compiled
 def score_round(
     policy: IndexArray,
     visits: CountArray,
-    common_successors: IndexArray,
-    common_probabilities: FloatArray,
-    common_rewards: FloatArray,
+    rows: CountArray,
     best: FloatArray,
-    successors: IndexArray,
-    probabilities: FloatArray,
-    agents_rewards: FloatArray,
-    initial: FloatArray,
-    reachable: npt.NDArray[np.bool_],
+    common: Known,
+    agents: Known,
+    kind: CountArray,
     rewards: FloatArray,
-    honest: CountArray,
-    last: IndexArray,
-    V: FloatArray,
 ) -> tuple[float, float, float]:
     """``(regret, reward, value)`` of a round, averaged over the honest agents.
 
     Regret is ``1/M sum_i sum_t V*_1(s^i_{t,1}) - V^pi_1(s^i_{t,1})`` in the common MDP (``def:common_regret``) with
     the initial states that occurred; ``best`` is ``V*_1``. Reward is what the agents were paid in their own MDPs.
     Both are sums over the round's episodes. Value is that of one episode in the agents' own MDPs,
-    ``1/M sum_i V^{i,pi}_1(mu^i)``; ``V`` holds the agents' values of the policy ``last``, and both are brought up to
-    date.
+    ``1/M sum_i V^{i,pi}_1(mu^i)``; agent i's MDP is number ``kind[i]`` of ``agents``. Only the
+    given ``rows`` of visits count.
     """
     _, H, S = visits.shape
-    V_common = policy_values(common_successors, common_probabilities, common_rewards, policy)
+    M = len(kind)
+    _bring_up_to_date(common, policy)
+    _bring_up_to_date(agents, policy)
     regret = 0.0
-    for i in honest:
+    for i in rows:
         for s in range(S):
             if visits[i, 0, s] > 0:
-                regret += visits[i, 0, s] * (best[s] - V_common[0, s])
+                regret += visits[i, 0, s] * (best[s] - common.V[0, s, 0])
     shared = rewards.shape[0] == 1
-    totals = np.zeros((H, S), dtype=np.int64)
     reward = 0.0
-    for j in range(len(honest)):
-        i = honest[j]
-        for h in range(H):
-            for s in range(S):
-                totals[h, s] += visits[i, h, s]
-        if not shared or j == len(honest) - 1:
-            reward += _paid(totals, rewards[0 if shared else i], policy)
-            totals[:] = 0
-    update_values(successors, probabilities, agents_rewards, reachable, policy, last, V)
-    return regret / len(honest), reward / len(honest), mean_value(initial, V)
+    if len(rows) == 1:
+        reward = _paid(visits[rows[0]], rewards[0 if shared else rows[0]], policy)
+    else:
+        totals = np.zeros((H, S), dtype=np.int64)
+        for j in range(len(rows)):
+            i = rows[j]
+            for h in range(H):
+                for s in range(S):
+                    totals[h, s] += visits[i, h, s]
+            if not shared or j == len(rows) - 1:
+                reward += _paid(totals, rewards[0 if shared else i], policy)
+                totals[:] = 0
+    return regret / M, reward / M, _mean_value(agents, kind)
+
+
+@compiled
+def _mean_value(agents: Known, kind: CountArray) -> float:
+    """``1/M sum_i sum_s mu^i(s) V^i_1(s)``."""
+    total = 0.0
+    for s in range(agents.initial.shape[0]):
+        if agents.initial[s].any():
+            for j in kind:
+                if agents.initial[s, j] > 0.0:
+                    total += agents.initial[s, j] * agents.V[0, s, j]
+    return float(total / len(kind))

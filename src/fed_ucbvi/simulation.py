@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fed_ucbvi._types import CountArray, IndexArray
-from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Message, Setting, exchange_messages
+from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Message, Setting, Touched, exchange_messages
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.drivers import make_driver
 from fed_ucbvi.drivers.base import Driver, Fleet, Stop
@@ -19,6 +20,7 @@ from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import Scorer
 from fed_ucbvi.results.about import About
+from fed_ucbvi.results.agents import hoped_for, values_by_agent
 from fed_ucbvi.results.records import columns_of
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.sampling.distributions import MAX_COUNT
@@ -66,20 +68,26 @@ class Simulation:
                 f"up to 2^53 = {MAX_COUNT:.3g} only. Take fewer episodes or agents."
             )
         seed = check_integer("seed", seed, at_most=MAX_SEED)
-        self.algorithm, self.federation, self.driver_name = algorithm, federation, driver
+        self.requested = algorithm
+        """What goes on record; where agents lie, the same algorithm taking rows is what runs."""
+        self.algorithm = algorithm if federation.liars is None else algorithm.by_rows()
+        self.federation, self.driver_name = federation, driver
+        known = not math.isnan(federation.eps_p)
         self.setting = Setting(
             federation.states,
             federation.actions,
             federation.horizon,
             federation.agents,
             T,
-            federation.eps_p,
+            federation.eps_p if known else 0.0,
             seed,
+            known,
         )
+        self._pooled: Touched | None = None
         self.driver, self._alone, tables = self._equip()
-        self.server = algorithm.new_server(self.setting)
-        self.agents = algorithm.new_agents(self.setting, tables)
-        self._meter = Meter(algorithm, self.setting, self.server, self.agents)
+        self.server = self.algorithm.new_server(self.setting)
+        self.agents = self.algorithm.new_agents(self.setting, tables)
+        self._meter = Meter(self.algorithm, self.setting, self.server, self.agents)
         self._scorer = Scorer(federation)
         self.rows: list[tuple[float, ...]] = []
         self.set_clock(np.zeros(federation.agents, dtype=np.int64))
@@ -90,9 +98,13 @@ class Simulation:
     def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         """The fleet's driver, one for each agent where they stop apart, and what the agents bring along."""
         federation, name = self.federation, self.driver_name
-        fleet = Fleet.of(federation, self.setting.seed)
+        pooled = self.algorithm.pools and self.algorithm.together
+        fleet = Fleet.of(federation, self.setting.seed, pooled=pooled)
         apart = [] if self.algorithm.together else [fleet.agent(i) for i in range(federation.agents)]
-        tables = FleetTables(federation.agents, federation.successors, federation.rewards)
+        touched = fleet.touched if pooled else None
+        if federation.rewards.shape[0] == 1:
+            self._pooled = touched
+        tables = FleetTables(federation.agents, federation.successors, federation.rewards, touched=touched)
         return make_driver(name, fleet), [make_driver(name, one) for one in apart], tables
 
     def set_clock(self, clock: CountArray) -> None:
@@ -115,7 +127,7 @@ class Simulation:
             federation.liars.tamper_budgets(budgets.visits)
         start, before = self.played, self.agent_episodes
         stop = self._collect(policy, budgets.visits)
-        score = self._scorer.score(policy, driver.visits)
+        score = self._scorer.score(policy, driver.visits if self._pooled is None else self._pooled.all_visits)
         action = rule = -1
         if stop.askers:
             action = int(policy[stop.step, stop.state])
@@ -142,8 +154,7 @@ class Simulation:
         stops = []
         for i, driver in enumerate(self._alone):
             left = T - int(self.clock[i])
-            driver.transitions.fill(0)
-            driver.visits.fill(0)
+            driver.clear()
             if left:
                 stops.append(driver.collect(policy, budgets[i : i + 1], int(self.clock[i]), left))
                 self.clock[i] += stops[-1].length
@@ -164,19 +175,36 @@ class Simulation:
 
         exchange_messages(algorithm, self.server, self.agents, self.setting, tamper)
 
+    def identity(self) -> dict[str, Any] | None:
+        """What tells whether a problem that no file can hold is the same, ready for JSON; None where a file can."""
+        return None
+
+    def more_arrays(self) -> dict[str, Array]:
+        """What a checkpoint keeps beside server, agents, clock and records."""
+        return {}
+
+    def restore_more(self, arrays: Mapping[str, Array]) -> None:
+        """Go back to what :meth:`more_arrays` said, before server and agents do."""
+
     def records(self) -> dict[str, Array]:
         """The records so far, by column."""
         return columns_of(self.rows)
+
+    def hoped_for(self) -> float:
+        """The server's optimistic value of the initial states, averaged over agents."""
+        return hoped_for(self.federation, self.server.V)
 
     def result(self) -> Run:
         """The run as it stands."""
         common, policy = self.federation.common, self.server.policy.copy()
         return Run(
-            about=About.of(self.algorithm, self.setting, self.federation, self.driver_name),
+            about=About.of(self.requested, self.setting, self.federation, self.driver_name),
             records=self.records(),
             policy=policy,
             V=self.server.V.copy(),
             value=float(common.initial @ common.evaluate(policy)[0]),
+            optimistic_value=self.hoped_for(),
+            by_agent=values_by_agent(self.federation, policy),
             wall_seconds=self.seconds,
             complete=self.done,
         )
@@ -250,7 +278,7 @@ def drive(
                 simulation.seconds = earlier + now - began
                 if store is not None and len(simulation.rows) % store.every == 0:
                     store.write(simulation)
-                if now >= due:
+                if now >= due or simulation.done:
                     due = now + SECONDS_BETWEEN_REPORTS
                     report(
                         Progress(

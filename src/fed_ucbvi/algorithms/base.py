@@ -9,6 +9,10 @@ are named tuples of arrays:
 3. ``absorb``: each agent adds the round's counts to its own;
 4. for each of the ``exchanges``: ``query`` (down), ``report`` (up), ``aggregate``.
 
+An algorithm ``takes`` either *sums* or *rows*. Where it takes sums, the reports are integers and the server uses
+nothing but their sum over agents, so how agents are grouped never changes a bit. Where it takes rows, the server
+needs every agent's report by itself, in agent order.
+
 A simulation may do step 4 in one compiled piece (:meth:`Algorithm.synchronise`), with the same arithmetic in the
 same order, so that the result is the same to the last bit.
 """
@@ -17,12 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.exact_sums import Grid
+
+SUMS, ROWS = "sums", "rows"
+"""What a server takes of the agents' reports."""
 
 Array = npt.NDArray[Any]
 Message = tuple[Array, ...]
@@ -30,7 +38,10 @@ Message = tuple[Array, ...]
 
 @dataclass(frozen=True)
 class Setting:
-    """What everyone knows before the run: S, A, H, M, T, eps_p and the seed."""
+    """What everyone knows before the run: S, A, H, M, T, eps_p and the seed.
+
+    Where nobody knows eps_p it is taken to be 0, as if the agents were alike, and ``eps_p_known`` is False.
+    """
 
     states: int
     actions: int
@@ -39,6 +50,39 @@ class Setting:
     episodes: int
     eps_p: float
     seed: int
+    eps_p_known: bool = True
+
+
+class Touched(NamedTuple):
+    """Where a round went: for each agent, and for all of them together, so that nothing else need be looked at.
+
+    A *place* is ``h S + s``. Arrays are changed in place by the driver, round after round.
+
+    Attributes:
+        places: ``(m, H S)``; the first ``numbers[i]`` of row i are the places that agent i visited, in any order.
+        numbers: ``(m,)``.
+        all_places: ``(H S,)``; the first ``number[0]`` are the places that anyone visited.
+        number: ``(1,)``.
+        all_visits: ``(1, H, S)``, the visits of all agents.
+    """
+
+    places: IndexArray
+    numbers: CountArray
+    all_places: IndexArray
+    number: CountArray
+    all_visits: CountArray
+
+    @classmethod
+    def nowhere(cls, agents: int, horizon: int, states: int) -> Touched:
+        """Before the first round."""
+        places = horizon * states
+        return cls(
+            np.zeros((agents, places), dtype=np.int32),
+            np.zeros(agents, dtype=np.int64),
+            np.zeros(places, dtype=np.int32),
+            np.zeros(1, dtype=np.int64),
+            np.zeros((1, horizon, states), dtype=np.int64),
+        )
 
 
 class FleetTables(NamedTuple):
@@ -49,12 +93,15 @@ class FleetTables(NamedTuple):
         successors: ``(steps, S, A, K)``, by which slot of which support transitions are counted.
         rewards: ``(m or 1, steps, S, A)``; an agent reads its reward only where it has been.
         first_agent: the number of the fleet's first agent in the federation.
+        touched: where a round went, if the round's transitions are pooled: one table for all agents. Only for
+            algorithms that :attr:`Algorithm.pools`.
     """
 
     agents: int
     successors: IndexArray
     rewards: FloatArray
     first_agent: int = 0
+    touched: Touched | None = None
 
 
 class Budgets(NamedTuple):
@@ -148,6 +195,7 @@ class Algorithm(Protocol[ServerT, AgentsT]):
     rules: ClassVar[tuple[str, ...]]
     table: ClassVar[TableRow]
     single_agent: ClassVar[bool]
+    takes: ClassVar[str]
 
     @property
     def together(self) -> bool:
@@ -160,6 +208,19 @@ class Algorithm(Protocol[ServerT, AgentsT]):
 
     def cautions(self, setting: Setting) -> list[str]:
         """Plain warnings to give before the run."""
+        ...
+
+    @property
+    def pools(self) -> bool:
+        """Whether it takes sums in which all visits count alike, so that agents can be counted in one table."""
+        ...
+
+    def grid(self, setting: Setting) -> Grid | None:
+        """The grid of its sums; None if it takes rows."""
+        ...
+
+    def by_rows(self) -> Algorithm[ServerT, AgentsT]:
+        """The same algorithm taking rows, for reports that are forged one by one; itself if it takes rows anyway."""
         ...
 
     def exchanges(self, setting: Setting) -> int:
@@ -195,12 +256,31 @@ class Algorithm(Protocol[ServerT, AgentsT]):
         ...
 
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
-        """Server side: take in the reports of all M agents, in agent order."""
+        """Server side: take in the reports of all M agents, in agent order; sums may come added up already."""
         ...
 
     def synchronise(self, server: ServerT, agents: AgentsT) -> None:
         """All exchanges of one synchronisation in one process."""
         ...
+
+
+class TakesRows:
+    """What algorithms have in common whose server takes rows."""
+
+    takes: ClassVar[str] = ROWS
+    pools: ClassVar[bool] = False
+
+    def grid(self, setting: Setting) -> None:
+        """None: reports are not integers."""
+
+    def by_rows(self) -> Self:
+        """The algorithm itself."""
+        return self
+
+
+def added_up(report: Message) -> Message:
+    """The reports of some agents as one row, their sum; for algorithms that take sums."""
+    return tuple(array.sum(axis=0, keepdims=True) for array in report)
 
 
 def exchange_messages(

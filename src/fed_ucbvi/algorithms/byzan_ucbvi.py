@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer, TakesRows
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
 from fed_ucbvi.algorithms.robust_mean import liars_at_most, pert_cow, workspace
@@ -110,7 +110,7 @@ class Agents:
 
 
 @dataclass(frozen=True)
-class ByzanUCBVI:
+class ByzanUCBVI(TakesRows):
     """Parameters of Byzan-UCBVI.
 
     Args:

@@ -31,13 +31,17 @@ def no_experience(setting: Setting, tables: FleetTables) -> Experience:
     return Experience(visits, transitions, tables.successors, tables.rewards)
 
 
+def counter_type(setting: Setting) -> type[np.int32] | type[np.int64]:
+    """What counts one agent's visits: 32 bits where T fits."""
+    return np.int32 if setting.episodes <= np.iinfo(np.int32).max else np.int64
+
+
 def _counters(setting: Setting, agents: int, *rest: int) -> Counters:
     """Zeros of shape ``(agents, H, ...)``, laid out step by step in memory, as an exchange reads them.
 
     No counter of one agent exceeds T; half the memory, where that fits, is half the time.
     """
-    dtype = np.int32 if setting.episodes <= np.iinfo(np.int32).max else np.int64
-    return np.zeros((setting.horizon, agents, *rest), dtype=dtype).swapaxes(0, 1)
+    return np.zeros((setting.horizon, agents, *rest), dtype=counter_type(setting)).swapaxes(0, 1)
 
 
 @compiled

@@ -1,37 +1,33 @@
 """Fed-UCBVI (the paper's Section 4 and appendix on pseudocode).
 
 Steps h run from 0 to H-1 here and from 1 to H in the paper. Exchange number e of a synchronisation handles step
-``h = H-1-e``: down goes ``V_{h+1}``; up come ``n^i_h``, ``P^i_h V_{h+1}``, ``P^i_h V_{h+1}^2`` and ``Q^i_h``.
+``h = H-1-e``: down goes ``V_{h+1}``; up come ``n^i_h`` and, as exact sums over the agent's visits, those of
+``V_{h+1}``, of ``V_{h+1}^2`` and of the rewards, from which the server has ``P V``, ``P V^2`` and ``Q``.
 """
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled, inlined
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
-from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
-from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
-from fed_ucbvi.algorithms.variance import variance_of
+from fed_ucbvi.algorithms.base import ROWS, SUMS, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
+from fed_ucbvi.algorithms.fed_ucbvi_agents import SYNCHRONISATIONS, Agents, AskingRule
+from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
+from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
+from fed_ucbvi.algorithms.fed_ucbvi_server import Estimates, Server, UpdateRule
+from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
+from fed_ucbvi.algorithms.greedy import CHOICES, randomise
 from fed_ucbvi.errors import check_choice, check_number
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
 BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
-SYNCHRONISATIONS = ("mixture", "local", "global")
 CLIPS = ("horizon", "remaining")
-
-
-Entry = tuple[int, float, float, float]
-"""One agent's ``n``, ``P V``, ``P V^2`` and ``Q`` at one (h,s,a)."""
-Moments = tuple[float, float]
-"""First and second moment of ``V`` under the uniform kernel."""
 
 
 class Broadcast(NamedTuple):
@@ -42,64 +38,9 @@ class Broadcast(NamedTuple):
 
 
 class Query(NamedTuple):
-    """Down, for step h: ``V_{h+1}[S]``."""
+    """Down, for step h: ``V_{h+1}[S]``, multiples of ``2^-f`` where reports are sums."""
 
     V_next: FloatArray
-
-
-class Report(NamedTuple):
-    """Up, for step h, one row an agent: ``n``, ``P V``, ``P V^2`` and ``Q``, each ``(m, S, A)``."""
-
-    n: CountArray
-    PV: FloatArray
-    PV2: FloatArray
-    Q: FloatArray
-
-
-class UpdateRule(NamedTuple):
-    """How the server turns reports into Q, as numbers.
-
-    The bonus is ``(per_count + per_log * beta^c(N)) / N + sqrt(per_variance * Var / N)`` with
-    ``beta^c(N) = log_union + log(2 N + 1)``.
-    """
-
-    weighted: bool
-    per_count: float
-    per_log: float
-    log_union: float
-    per_variance: float
-    clip_remaining: bool
-    random_ties: bool
-    seed: np.uint64
-
-
-class Estimates(NamedTuple):
-    """What the server knows: ``N[H,S,A]``, ``Q[H,S,A]``, ``V[H+1,S]``, ``policy[H,S]`` and the number of updates."""
-
-    N: CountArray
-    Q: FloatArray
-    V: FloatArray
-    policy: IndexArray
-    updates: CountArray
-
-
-class Server(TableServer[Estimates, UpdateRule]):
-    """The central server: it knows sums over agents, never a transition."""
-
-
-@dataclass
-class Agents:
-    """A fleet: each agent's own experience, and the buffers its messages are written to."""
-
-    experience: Experience
-    out: Report
-    asks: Budgets
-    nu: float
-    federation_size: int
-
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return {"visits": self.experience.visits, "transitions": self.experience.transitions}
 
 
 @dataclass(frozen=True)
@@ -128,6 +69,7 @@ class FedUCBVI:
     name: ClassVar[str] = "fed-ucbvi"
     rules: ClassVar[tuple[str, ...]] = ("local", "global")
     single_agent: ClassVar[bool] = False
+    takes: ClassVar[str] = SUMS
     together: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow(
         "model-based", True, "S A H log T + M S A H log log T + M S A H log(1 + eps_p T)", "sqrt(H^3 S A T / M)"
@@ -175,16 +117,29 @@ class FedUCBVI:
         return {"nu": self.threshold(setting)}
 
     def cautions(self, setting: Setting) -> list[str]:
-        """A warning where the global rule can never fire, because ``N <= M T < nu``."""
+        """A warning where nu was given but the global rule can never fire, because ``N <= M T < nu``.
+
+        With nu computed that is the rule rather than the exception, at the paper's own settings too; whoever wants to
+        know asks :func:`~fed_ucbvi.theory.planning.plan`.
+        """
         nu, most = self.threshold(setting), setting.agents * setting.episodes
         reachable = most > nu if self.strict else most >= nu
-        if self.synchronisation != "mixture" or reachable:
+        if self.nu is None or self.synchronisation != "mixture" or reachable:
             return []
-        return [
-            f"the global synchronisation rule can never fire: it needs N >= nu = {nu:,.0f}, but N is at most "
-            f"M T = {most:,}; every synchronisation will come from local doubling. "
-            "(Pass nu, or synchronisation='global', to see the global rule at work.)"
-        ]
+        return [f"the global rule cannot fire: it needs N >= nu = {nu:,.10g}, and N is at most M T = {most:,}."]
+
+    @property
+    def pools(self) -> bool:
+        """With weights by visits it does not matter whose they were."""
+        return self.aggregation == "weighted"
+
+    def grid(self, setting: Setting) -> Grid | None:
+        """That of X, Y and Z."""
+        return _grid(setting)
+
+    def by_rows(self) -> FedUCBVI:
+        """The same, with one row of means an agent."""
+        return FedUCBVIByRows(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
 
     def exchanges(self, setting: Setting) -> int:
         """H, one for each step."""
@@ -206,6 +161,8 @@ class FedUCBVI:
             self.clip == "remaining",
             self.ties == "random",
             np.uint64(setting.seed),
+            setting.agents,
+            _grid(setting),
         )
 
     def new_server(self, setting: Setting) -> Server:
@@ -219,16 +176,17 @@ class FedUCBVI:
         N, Q = np.zeros((H, S, A), dtype=np.int64), np.full((H, S, A), float(H))
         return Server(Estimates(N, Q, V, policy, np.zeros(1, dtype=np.int64)), self.update_rule(setting))
 
+    def asking_rule(self, setting: Setting) -> AskingRule:
+        """When agents ask."""
+        kind = SYNCHRONISATIONS.index(self.synchronisation)
+        return AskingRule(kind, self.strict, self.threshold(setting), setting.agents)
+
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
-        m, H, S, A = tables.agents, setting.horizon, setting.states, setting.actions
-        return Agents(
-            experience=no_experience(setting, tables),
-            out=Report(np.zeros((m, S, A), dtype=np.int64), *(np.zeros((m, S, A)) for _ in range(3))),
-            asks=Budgets(np.zeros((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
-            nu=self.threshold(setting),
-            federation_size=setting.agents,
-        )
+        asking, grid = self.asking_rule(setting), _grid(setting)
+        if tables.touched is not None:
+            return PooledAgents.new(setting, tables, asking, grid, tables.touched)
+        return SumAgents.new(setting, tables, asking, grid, self.aggregation == "weighted")
 
     def broadcast(self, server: Server) -> Broadcast:
         """``pi_(r)`` and ``N_(r)``."""
@@ -241,237 +199,56 @@ class FedUCBVI:
         ``v >= max(1, ceil(N/M))``.
         """
         policy, N = broadcast
-        _budgets(
-            agents.experience.visits,
-            N,
-            policy,
-            agents.nu,
-            SYNCHRONISATIONS.index(self.synchronisation),
-            self.strict,
-            agents.federation_size,
-            agents.asks.visits,
-            agents.asks.rule,
-        )
-        return agents.asks
+        return agents.budgets(policy, N)
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """``n^i_(r+1) = n^i_(r) +`` the round's counts."""
-        absorb_round(policy, transitions, visits, agents.experience.transitions, agents.experience.visits)
+        agents.absorb(policy, transitions, visits)
 
     def query(self, server: Server, exchange: int) -> Query:
         """``V_{h+1}`` for ``h = H-1-exchange``."""
         return Query(server.V[server.policy.shape[0] - exchange])
 
-    def report(self, agents: Agents, query: Message, exchange: int) -> Report:
-        """Agent side of step ``h = H-1-exchange``; pairs never visited report the uniform kernel and reward 0."""
-        h = agents.experience.visits.shape[1] - 1 - exchange
-        _report(h, agents.experience, query[0], agents.out)
-        return agents.out
+    def report(self, agents: Agents, query: Message, exchange: int) -> Message:
+        """Agent side of step ``h = H-1-exchange``."""
+        return agents.report(agents.horizon - 1 - exchange, query[0])
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        """Server side of step ``h = H-1-exchange``."""
-        h = server.policy.shape[0] - 1 - exchange
-        _aggregate(h, Report(*report), server.rule, server.estimates)
+        """Server side of step ``h = H-1-exchange``; of the rows, nothing but their sum matters."""
+        add_up(server.policy.shape[0] - 1 - exchange, Sums(*report), server.rule, server.estimates)
 
     def synchronise(self, server: Server, agents: Agents) -> None:
         """All H exchanges in one compiled piece."""
-        _synchronise(agents.experience, server.rule, server.estimates)
+        agents.synchronise(server)
 
 
-# ---------------------------------------------------------------------------------------------- agent side
+@dataclass(frozen=True)
+class FedUCBVIByRows(FedUCBVI):
+    """Fed-UCBVI whose agents report means as floats, a row each."""
+
+    takes: ClassVar[str] = ROWS
+
+    @property
+    def pools(self) -> bool:
+        """Rows are one agent's each."""
+        return False
+
+    def grid(self, setting: Setting) -> None:
+        """None: means are not on a grid."""
+
+    def by_rows(self) -> FedUCBVI:
+        """The algorithm itself."""
+        return self
+
+    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
+        """No visits yet."""
+        return RowAgents.new(setting, tables, self.asking_rule(setting))
+
+    def aggregate(self, server: Server, report: Message, exchange: int) -> None:
+        """Server side of step ``h = H-1-exchange``, in agent order."""
+        add_up_rows(server.policy.shape[0] - 1 - exchange, Rows(*report), server.rule, server.estimates)
 
 
-@compiled
-def _budgets(
-    visits: Counters,
-    N: CountArray,
-    policy: IndexArray,
-    nu: float,
-    synchronisation: int,
-    strict: bool,
-    M: int,
-    out: CountArray,
-    rule: npt.NDArray[np.int8],
-) -> None:
-    m, H, S, _ = visits.shape
-    for h in range(H):
-        for s in range(S):
-            total = N[h, s, policy[h, s]]
-            local = total <= nu if strict else total < nu
-            rule[h, s] = 0 if synchronisation == 1 or (synchronisation == 0 and local) else 1
-    for i in range(m):
-        for h in range(H):
-            for s in range(S):
-                a = policy[h, s]
-                if rule[h, s] == 0:
-                    n = visits[i, h, s, a]
-                    out[i, h, s] = n + 1 if strict else max(1, n)
-                else:
-                    total = N[h, s, a]
-                    out[i, h, s] = total // M + 1 if strict else max(1, (total + M - 1) // M)
-
-
-@inlined
-def _report_entry(
-    h: int,
-    i: int,
-    s: int,
-    a: int,
-    visits: Counters,
-    transitions: Counters,
-    successors: IndexArray,
-    rewards: FloatArray,
-    V_next: FloatArray,
-    moments: Moments,
-) -> Entry:
-    """``n``, ``P V``, ``P V^2`` and ``Q = r + P V`` of agent i at (h,s,a).
-
-    ``P V = sum_k n(s,a,s'_k) V(s'_k) / n(s,a)``; where ``n = 0`` the uniform kernel and reward 0.
-    """
-    n = visits[i, h, s, a]
-    if n == 0:
-        return n, moments[0], moments[1], moments[0]
-    hk = h if successors.shape[0] > 1 else 0
-    hr = h if rewards.shape[1] > 1 else 0
-    ir = i if rewards.shape[0] > 1 else 0
-    x, y = 0.0, 0.0
-    for k in range(transitions.shape[4]):
-        v = V_next[successors[hk, s, a, k]]
-        w = transitions[i, h, s, a, k] * v
-        x += w
-        y += w * v
-    return n, x / n, y / n, rewards[ir, hr, s, a] + x / n
-
-
-@compiled
-def _uniform_moments(V: FloatArray) -> Moments:
-    """First and second moment of ``V`` under the uniform kernel."""
-    mean, second = 0.0, 0.0
-    for s in range(V.shape[0]):
-        mean += V[s]
-        second += V[s] * V[s]
-    return mean / V.shape[0], second / V.shape[0]
-
-
-@compiled
-def _report(h: int, experience: Experience, V_next: FloatArray, out: Report) -> None:
-    """Write the messages of all agents for step h."""
-    n, PV, PV2, Q = out
-    m, S, A = n.shape
-    visits, transitions, successors, rewards = experience
-    moments = _uniform_moments(V_next)
-    for i in range(m):
-        for s in range(S):
-            for a in range(A):
-                n[i, s, a], PV[i, s, a], PV2[i, s, a], Q[i, s, a] = _report_entry(
-                    h, i, s, a, visits, transitions, successors, rewards, V_next, moments
-                )
-
-
-# --------------------------------------------------------------------------------------------- server side
-
-
-@compiled
-def _bonus(N: float, variance: float, horizon: int, rule: UpdateRule) -> float:
-    """``b(s,a)`` for a pair visited N times in all, whose next value has the given empirical variance."""
-    if N <= 1.0:
-        return float(horizon)
-    per_count = rule.per_count
-    if rule.per_log > 0.0:
-        per_count += rule.per_log * (rule.log_union + math.log(2.0 * N + 1.0))
-    return per_count / N + math.sqrt(rule.per_variance * variance / N)
-
-
-@inlined
-def _add_entry(s: int, a: int, entry: Entry, weighted: bool, N: CountArray, sums: FloatArray) -> None:
-    """Add one agent's report for (s,a) to the sums over agents: ``N[S,A]`` and those of ``w Q, w P V, w P V^2``."""
-    n, PV, PV2, Q = entry
-    weight = float(n) if weighted else 1.0
-    N[s, a] += n
-    sums[s, a, 0] += weight * Q
-    sums[s, a, 1] += weight * PV
-    sums[s, a, 2] += weight * PV2
-
-
-@compiled
-def _finish_state(h: int, s: int, m: int, sums: FloatArray, rule: UpdateRule, estimates: Estimates) -> None:
-    """``Q``, ``V`` and the policy at (h,s) from the sums over agents.
-
-    ``Q = min(sum_i w^i Q^i + b, cap)`` with ``w^i = n^i/N`` or ``1/M``, ``Q = cap`` where ``N = 0``
-    (``eq:update_rule``); ``Var = sum_i w^i P^i V^2 - (sum_i w^i P^i V)^2``.
-    """
-    N, Q, V, policy, updates = estimates
-    H, S = policy.shape
-    cap = float(H - h) if rule.clip_remaining else float(H)
-    for a in range(Q.shape[2]):
-        total = float(N[h, s, a])
-        if total == 0.0:
-            Q[h, s, a] = cap
-            continue
-        weight = total if rule.weighted else float(m)
-        mean, second = sums[s, a, 1] / weight, sums[s, a, 2] / weight
-        bonus = _bonus(total, variance_of(mean, second), H, rule)
-        Q[h, s, a] = min(sums[s, a, 0] / weight + bonus, cap)
-    best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
-    policy[h, s] = best
-    V[h, s] = Q[h, s, best]
-
-
-@compiled
-def _begin_step(h: int, estimates: Estimates) -> None:
-    """Forget the old sums of step h; the first step of a synchronisation begins a new update."""
-    estimates.N[h] = 0
-    if h == estimates.policy.shape[0] - 1:
-        estimates.updates[0] += 1
-
-
-@compiled
-def _aggregate(h: int, report: Report, rule: UpdateRule, estimates: Estimates) -> None:
-    """Server side of step h, from all agents' messages in agent order."""
-    n, PV, PV2, Q = report
-    m, S, A = n.shape
-    sums = np.zeros((S, A, 3))
-    _begin_step(h, estimates)
-    N = estimates.N[h]
-    for i in range(m):
-        for s in range(S):
-            for a in range(A):
-                entry = (n[i, s, a], PV[i, s, a], PV2[i, s, a], Q[i, s, a])
-                _add_entry(s, a, entry, rule.weighted, N, sums)
-    for s in range(S):
-        _finish_state(h, s, m, sums, rule, estimates)
-
-
-# -------------------------------------------------------------------------- both sides, without the messages
-
-
-@compiled
-def _exchange(h: int, experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
-    """Reports and aggregation of step h, entry by entry.
-
-    Every sum runs over the agents in order, so the result is that of the messages, to the last bit. With weighted
-    aggregation an agent that never visited a pair adds nothing and is skipped.
-    """
-    visits, transitions, successors, rewards = experience
-    m, _, S, A, _ = transitions.shape
-    V_next, N = estimates.V[h + 1], estimates.N[h]
-    weighted = rule.weighted
-    moments = _uniform_moments(V_next)
-    sums = np.zeros((S, A, 3))
-    for i in range(m):
-        for s in range(S):
-            for a in range(A):
-                if weighted and visits[i, h, s, a] == 0:
-                    continue
-                entry = _report_entry(h, i, s, a, visits, transitions, successors, rewards, V_next, moments)
-                _add_entry(s, a, entry, weighted, N, sums)
-    for s in range(S):
-        _finish_state(h, s, m, sums, rule, estimates)
-
-
-@compiled
-def _synchronise(experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
-    """All exchanges of a synchronisation."""
-    for h in range(estimates.policy.shape[0] - 1, -1, -1):
-        _begin_step(h, estimates)
-        _exchange(h, experience, rule, estimates)
+def _grid(setting: Setting) -> Grid:
+    """By step, ``N <= M T``."""
+    return make_grid(setting.agents, setting.agents * setting.episodes, setting.horizon)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, ServerState, Setting
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, ServerState, Setting, TakesRows
 from fed_ucbvi.algorithms.greedy import randomise
 
 ReportT = TypeVar("ReportT", bound=Any)
@@ -44,7 +44,7 @@ class RoundAgents(Generic[ReportT]):
         return {"values": self.values, **self.out._asdict()}
 
 
-class OneReport(Generic[ServerT, ReportT]):
+class OneReport(TakesRows, Generic[ServerT, ReportT]):
     """Defaults for an algorithm of one exchange a synchronisation.
 
     An algorithm says what its ``broadcast_type`` is and which ``values`` in it agents keep, makes its buffers

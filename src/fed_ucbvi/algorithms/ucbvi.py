@@ -28,7 +28,7 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer, TakesRows
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
 from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.errors import InputError, check_choice, check_number
@@ -105,7 +105,7 @@ class Agents:
 
 
 @dataclass(frozen=True)
-class ConcurrentUCBVI:
+class ConcurrentUCBVI(TakesRows):
     """Parameters of Concurrent UCBVI: all M agents play one episode, then send it to the server, which plans anew.
 
     The default bonus is ``simplified``: with the paper's constants ``chernoff-hoeffding`` exceeds H until a pair has

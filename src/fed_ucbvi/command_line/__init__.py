@@ -9,6 +9,7 @@ import typer
 from fed_ucbvi._version import __version__
 from fed_ucbvi.command_line.certs import certs
 from fed_ucbvi.command_line.compare import compare
+from fed_ucbvi.command_line.examples import epilogue
 from fed_ucbvi.command_line.federate import federate
 from fed_ucbvi.command_line.inspect import inspect
 from fed_ucbvi.command_line.interruption import own_process
@@ -29,7 +30,6 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     cls=Program,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -40,7 +40,7 @@ COMMANDS = (
     *(federate, serve, join, certs),
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command(epilog=epilogue(command.__name__))(command)
 
 
 def _print_version(wanted: bool) -> None:

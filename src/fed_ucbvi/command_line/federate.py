@@ -36,7 +36,8 @@ def federate(
         typer.Option(
             parser=whole_number,
             metavar="M",
-            help="Agents on all of them; by default one each.",
+            help="Agents on all of them.",
+            show_default="one each, or as many as a federation of one's own has",
             rich_help_panel=PROBLEM,
         ),
     ] = None,
@@ -63,8 +64,11 @@ def federate(
 ) -> None:
     """Start a server and nodes on this machine, with certificates made for the occasion, and show the run."""
     from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.command_line.parameters import build_environment
     from fed_ucbvi.deployment.local import run_locally, work_folder
 
+    if agents is None:
+        agents = build_environment(env, None, eps_p, env_seed, env_option or (), usual=nodes).agents
     problem = ["--env", env, "--eps-p", repr(eps_p), "--env-seed", str(env_seed)]
     for text in env_option or ():
         problem += ["--env-option", text]
@@ -78,10 +82,10 @@ def federate(
     with interruptible(), work_folder(folder) as place:
         code = run_locally(
             place,
-            agents=nodes if agents is None else agents,
+            agents=agents,
             nodes=nodes,
             server_arguments=[*problem, *rest],
-            node_arguments=[*problem, "--send-trajectories"],
+            node_arguments=[*problem, "--algorithm", algorithm, "--send-trajectories"],
         )
     if code:
         raise typer.Exit(code)

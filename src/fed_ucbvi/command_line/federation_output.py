@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -22,12 +22,19 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN = 0.2
 
 
+class Display(NamedTuple):
+    """What to call after every round, and with a line to be printed; on a terminal that goes above the figures."""
+
+    report: Callable[[Coordinator], None]
+    say: Callable[[str], None]
+
+
 @contextmanager
-def show_federation(*, quiet: bool) -> Iterator[Callable[[Coordinator], None]]:
-    """A function to call after every round: on a terminal it keeps one line up to date, with nodes' news above."""
+def show_federation(*, quiet: bool) -> Iterator[Display]:
+    """On a terminal one line is kept up to date, with the nodes' news above it."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING if quiet else logging.INFO)
     if quiet or not sys.stderr.isatty():
-        yield lambda run: None
+        yield Display(lambda run: None, lambda text: typer.echo(text, err=True))
         return
     from rich.console import Console
     from rich.logging import RichHandler
@@ -54,7 +61,7 @@ def show_federation(*, quiet: bool) -> Iterator[Callable[[Coordinator], None]]:
                 f"episodes, {byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down; {asker}"
             )
 
-        yield report
+        yield Display(report, lambda text: console.print(text, highlight=False, markup=False))
 
 
 def federation_summary(outcome: Outcome) -> dict[str, Any]:
@@ -73,26 +80,28 @@ def finish_federation(
     failure: InputError | None,
 ) -> None:
     """Save a run over the network, unless it can be gone on with, and print it; a failure is told last."""
-    from fed_ucbvi.command_line.outputs import print_json, print_rows, summary_rows
+    from fed_ucbvi.command_line.outputs import print_json, print_rows, save_somewhere, summary_rows
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.results.style import byte_count
 
     run = outcome.run
-    saved = out is not None and (run.complete or checkpoint is None)
-    if out is not None and saved:
-        run.save(out, overwrite=overwrite)
+    saved: Path | None = None
+    unsaved: InputError | None = None
+    if out is not None and (run.complete or checkpoint is None):
+        saved, unsaved = save_somewhere(run, out, overwrite=overwrite)
     if as_json:
         print_json(federation_summary(outcome))
-    elif not quiet:
+    elif not quiet or (unsaved is not None and saved is None):
         title, rows = summary_rows(run)
         wire = outcome.wire
         rows.append(("on the wire", f"{byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down"))
         rows.extend(("event", f"round {e['round']}, {e['node']}: {e['what']} -> {e['done']}") for e in outcome.events)
-        if saved:
-            rows.append(("saved to", str(out)))
+        if saved is not None:
+            rows.append(("saved to", str(saved)))
         print_rows(title, rows)
-    if failure is not None:
-        raise failure
+    troubles = [str(trouble) for trouble in (failure, unsaved) if trouble is not None]
+    if troubles:
+        raise InputError(" ".join(troubles))
     if not run.complete:
         again = "" if checkpoint is None else f"; start the same command again to go on from {checkpoint}"
         typer.echo(f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes{again}", err=True)

@@ -7,16 +7,34 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fed_ucbvi.command_line.shared_options import Agents, EnvOption, EnvSeed, EpsP, Json
+from fed_ucbvi.command_line.shared_options import (
+    ENVIRONMENT,
+    ENVIRONMENT_HELP,
+    PROBLEM,
+    Agents,
+    EnvOption,
+    EnvSeed,
+    Json,
+)
 
 if TYPE_CHECKING:
     from fed_ucbvi.theory.bracket import Bracket
 
+USUAL_EPS_P = 0.1
+
 
 def inspect(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="See 'fed-ucbvi environments'.")],
-    agents: Agents = 20,
-    eps_p: EpsP = 0.1,
+    env: Annotated[str, typer.Argument(metavar=ENVIRONMENT, help=ENVIRONMENT_HELP)],
+    agents: Agents = None,
+    eps_p: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Heterogeneity, from 0 to below 1.",
+            show_default=f"{USUAL_EPS_P}, where the environment takes it",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = None,
     env_seed: EnvSeed = 0,
     env_option: EnvOption = None,
     plot: Annotated[
@@ -27,12 +45,15 @@ def inspect(
     """Measure the heterogeneity of an environment's agents and what sharing one policy costs them."""
     from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.command_line.parameters import build_environment
-    from fed_ucbvi.command_line.progress import progress_bar
+    from fed_ucbvi.environments import find_environment
     from fed_ucbvi.problem.inspection import inspect_federation
+    from fed_ucbvi.progress import progress_bar
     from fed_ucbvi.results.style import check_picture
 
     if plot is not None:
         check_picture(plot)
+    if eps_p is None:
+        eps_p = USUAL_EPS_P if find_environment(env).accepts("eps_p") else 0.0
     federation = build_environment(env, agents, eps_p, env_seed, env_option or ())
     with progress_bar("agents") as report:
         found = inspect_federation(federation, report=report)

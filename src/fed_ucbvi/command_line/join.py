@@ -9,6 +9,9 @@ import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.shared_options import (
+    ALGORITHM,
+    ENVIRONMENT,
+    ENVIRONMENT_HELP,
     NETWORK,
     OUTPUT,
     PROBLEM,
@@ -45,8 +48,8 @@ def join(
     env: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE|MODULE:FUNCTION",
-            help="An environment by name, a saved federation (.npz), or a function of M that gives MDPs.",
+            metavar=ENVIRONMENT,
+            help=ENVIRONMENT_HELP,
             show_default="gridworld",
             rich_help_panel=PROBLEM,
         ),
@@ -63,6 +66,15 @@ def join(
     eps_p: EpsP = 0.0,
     env_seed: EnvSeed = 0,
     env_option: EnvOption = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|MODULE:ATTRIBUTE",
+            help="Take part in runs of this algorithm only; one that is not registered must be named.",
+            show_default="any that is registered",
+            rich_help_panel=ALGORITHM,
+        ),
+    ] = None,
     live: Annotated[
         str | None,
         typer.Option(
@@ -131,7 +143,7 @@ def join(
     else:
         source = build_source(env or "gridworld", first_agent + agents, eps_p, env_seed, env_option or ())
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    node = Node(name, source, first_agent, agents, state, trajectories=send_trajectories)
+    node = Node(name, source, first_agent, agents, state, trajectories=send_trajectories, algorithm=algorithm)
     papers = None if certs is None else Papers.of(certs, name)
     try:
         with interruptible(), closing(node):

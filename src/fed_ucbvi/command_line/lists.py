@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -14,20 +14,35 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 def environments(as_json: Json = False) -> None:
     """List the environments and their options."""
-    from fed_ucbvi.environments import ENVIRONMENTS
+    from fed_ucbvi.environments import REGISTRY
 
-    _print(ENVIRONMENTS, as_json)
+    _print(_loaded(REGISTRY), as_json)
 
 
 def algorithms(as_json: Json = False) -> None:
     """List the algorithms, their rows of the paper's Table 1 and their parameters."""
-    from fed_ucbvi.algorithms import ALGORITHMS
+    from fed_ucbvi.algorithms import REGISTRY, find_algorithm
 
-    _print(ALGORITHMS, as_json, {name: kind.table._asdict() for name, kind in ALGORITHMS.items()})
+    found = _loaded(REGISTRY, find_algorithm)
+    _print(found, as_json, {name: kind.table._asdict() for name, kind in found.items()})
+
+
+def _loaded(names: Mapping[str, Any], find: Callable[[str], Any] | None = None) -> dict[str, Any]:
+    """What is registered; what other packages have registered and cannot be used is told and left out."""
+    from fed_ucbvi.command_line.outputs import warn
+    from fed_ucbvi.errors import InputError
+
+    found = {}
+    for name in names:
+        try:
+            found[name] = (find or names.__getitem__)(name)
+        except InputError as error:
+            warn(str(error))
+    return found
 
 
 def describe(thing: Any) -> dict[str, Any]:
-    """One line about a callable and its parameters, from its docstring and signature.
+    """One line about a callable, or a federation as it is, and its parameters, from its docstring and signature.
 
     >>> def drive(speed: float = 1.0) -> None:
     ...     '''Drive.
@@ -53,7 +68,7 @@ def describe(thing: Any) -> dict[str, Any]:
                 "default": None if parameter.default is inspect.Parameter.empty else parameter.default,
                 "description": about.get(parameter.name, ""),
             }
-            for parameter in inspect.signature(thing).parameters.values()
+            for parameter in (inspect.signature(thing).parameters.values() if callable(thing) else ())
         ],
     }
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shlex
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -99,37 +100,120 @@ def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
 
 
 def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
-    """A run in a few lines."""
+    """A run in a few lines: what the agents get comes first, what belongs to the common MDP is called so."""
     from fed_ucbvi.results.style import byte_count
 
     about = run.about
-    setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, eps_p = {about.eps_p:g}"
-    share = f" ({run.value / about.optimal_value:.2%})" if about.optimal_value > 0 else ""
-    learnt = f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}"
+    eps_p = "eps_p unknown" if math.isnan(about.eps_p) else f"eps_p = {about.eps_p:g}"
+    setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, {eps_p}"
     rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
     rows = [
         ("setting", f"{setting}, seed {about.seed}"),
+        *_worth(run),
         ("common regret", "unknown" if math.isnan(run.common_regret) else f"{run.common_regret:,.2f}"),
         ("federated regret", str(run.federated_regret)),
         ("rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"),
         ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
-        ("learnt policy", "value unknown" if math.isnan(run.value) else learnt),
-        *(("in its own units", own) for own in _own_units(run)),
-        *((name, f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}") for name, value in about.facts.items()),
+        *((name, _fact(run, name)) for name in about.facts),
         ("wall time", f"{run.wall_seconds:,.2f} s (driver {about.driver})"),
     ]
     if not run.complete:
         rows.insert(1, ("interrupted", f"after {run.episodes_played:,} episodes; the figures are those so far"))
+    if run.advice is not None:
+        rows.append(("advice", run.advice))
     return f"{about.algorithm} on {about.environment.get('name', 'custom')}", rows
+
+
+def _fact(run: Run, name: str) -> str:
+    """One of the algorithm's constants, with what was assumed to compute it."""
+    value = run.about.facts[name]
+    text = f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}"
+    assumed = run.about.eps_p_assumed
+    return (
+        text if name != "nu" or math.isnan(assumed) else f"{text} (with eps_p = {assumed:g}, as if agents were alike)"
+    )
+
+
+def _worth(run: Run) -> list[tuple[str, str]]:
+    """What the learnt policy is worth: to the agents, and, where they differ, in the common MDP."""
+    about = run.about
+    own = [("in its own units", text) for text in _own_units(run)]
+    if math.isnan(run.value):
+        paid = (
+            "" if math.isnan(run.recent_reward) else f"; the last tenth of the episodes paid {run.recent_reward:.4f}"
+        )
+        return [("learnt policy", f"value unknown{paid}"), *own]
+    share = f" ({run.value / about.optimal_value:.2%})" if about.optimal_value > 0 else ""
+    common = f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}"
+    if about.alike:
+        return [("learnt policy", common), *own]
+    agents = run.agents_value
+    if agents.agents == 0:
+        return [("agents get", "unknown"), *own, ("in the common MDP", common)]
+    honest = "" if agents.agents == about.agents else f"; over the {agents.agents:,} honest agents"
+    return [
+        (
+            "agents get",
+            f"mean {agents.mean:.4f}, worst {agents.worst:.4f} (agent {agents.worst_agent}), "
+            f"best {agents.best:.4f} (agent {agents.best_agent}){honest}",
+        ),
+        (
+            "could get",
+            f"{_bracket(*about.best_common_value, '.4f')} from the best shared policy, "
+            f"{about.own_optimal_value:.4f} each from its own (means)",
+        ),
+        *own,
+        ("in the common MDP", common),
+    ]
+
+
+def _bracket(lower: float, upper: float, digits: str) -> str:
+    """``[lower, upper]``, or one number where the two look the same."""
+    low, high = f"{lower:,{digits}}", f"{upper:,{digits}}"
+    return low if low == high else f"[{low}, {high}]"
 
 
 def _own_units(run: Run) -> list[str]:
     """The same figures in the environment's own units, if those are others."""
-    figures = {name: figure for name, figure in run.original_units.items() if not math.isnan(figure)}
-    if not figures or Units.of(run.about.environment) == Units():
+    if Units.of(run.about.environment) == Units():
         return []
-    names = {"value": "value", "optimal_value": "optimum", "average_reward": "paid per episode"}
-    return [", ".join(f"{names[name]} {figure:,.4g}" for name, figure in figures.items())]
+    own = run.original_units
+    lines = []
+    if run.about.alike:
+        lines.append(f"value {own['value']:,.4g}, optimum {own['optimal_value']:,.4g}")
+    elif run.agents_value.agents:
+        mean, worst, best = (own[f"agents_{name}"] for name in ("mean", "worst", "best"))
+        shared = _bracket(own["best_common_lower"], own["best_common_upper"], ".4g")
+        lines.append(f"agents get mean {mean:,.4g}, worst {worst:,.4g}, best {best:,.4g}")
+        lines.append(
+            f"could get {shared} from the best shared policy, {own['own_optimal_value']:,.4g} each from its own"
+        )
+    if not math.isnan(own["average_reward"]):
+        lines.append(f"paid {own['average_reward']:,.4g} an episode, {own['recent_reward']:,.4g} in the last tenth")
+    return lines
+
+
+def save_somewhere(run: Run, out: Path, *, overwrite: bool) -> tuple[Path | None, InputError | None]:
+    """Save a run in ``out``, or in a new folder elsewhere if the system does not let us: it may have taken days.
+
+    Returns:
+        Where the run is, if anywhere, and what there is to tell at the end, if anything.
+    """
+    from fed_ucbvi.command_line.program import plain_reason
+
+    try:
+        run.save(out, overwrite=overwrite)
+        return out, None
+    except OSError as error:
+        reason = plain_reason(error).rstrip(".")
+    for place in (Path(tempfile.gettempdir()), Path.cwd()):
+        elsewhere = place / f"fed-ucbvi-run-{os.getpid()}"
+        try:
+            run.save(elsewhere)
+        except (OSError, InputError):
+            continue
+        return elsewhere, InputError(f"cannot write {out}: {reason}. The run is saved in {elsewhere} instead.")
+    return None, InputError(f"cannot write {out}, nor anywhere else: {reason}. Only what is printed is left.")
 
 
 def finish(
@@ -141,24 +225,22 @@ def finish(
     quiet: bool,
     checkpoint: Path | None,
 ) -> None:
-    """Save a run, print it, and end with 130 if it was interrupted. It is printed even if it cannot be saved."""
+    """Save a run, print it, and end with 130 if it was interrupted.
+
+    It is printed even if it cannot be saved; if it cannot be saved anywhere, also where nothing was to be printed.
+    """
     from fed_ucbvi.command_line.program import INTERRUPTED
 
-    failure = None
-    if out is not None:
-        try:
-            run.save(out, overwrite=overwrite)
-        except OSError as error:
-            failure = error
+    saved, failure = (None, None) if out is None else save_somewhere(run, out, overwrite=overwrite)
     if as_json:
         print_json(run.summary())
-    elif not quiet:
+    elif not quiet or (out is not None and saved is None):
         title, rows = summary_rows(run)
-        if out is not None and failure is None:
-            rows.append(("saved to", str(out)))
+        if saved is not None:
+            rows.append(("saved to", str(saved)))
         print_rows(title, rows)
     if not run.complete:
-        kept = f"the result so far is saved in {out}" if out is not None and failure is None else "no result is saved"
+        kept = "no result is saved" if saved is None else f"the result so far is saved in {saved}"
         again = f"; go on with: fed-ucbvi resume {shlex.quote(str(checkpoint))}" if checkpoint is not None else ""
         typer.echo(
             f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes; {kept}{again}", err=True

@@ -7,8 +7,8 @@ import json
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 TRUE = ("true", "yes", "on", "1")
 FALSE = ("false", "no", "off", "0")
 NONE = ("none", "null")
+USUAL_AGENTS, USUAL_AGENTS_SERVED = 20, 4
+"""How many agents there are if nobody says, in a simulation and in a federation over the network."""
 
 
 def whole_number(text: str | int) -> int:
@@ -88,48 +90,72 @@ def environment_options(texts: Iterable[str]) -> dict[str, object]:
     return {name: json_or_text(name, text) for name, text in options.items()}
 
 
-def build_environment(name: str, agents: int, eps_p: float, seed: int, texts: Iterable[str]) -> Federation:
-    """The environment ``name`` with what the flags and ``--env-option`` say."""
-    from fed_ucbvi.environments import make_environment
+def build_environment(
+    name: str, agents: int | None, eps_p: float, seed: int, texts: Iterable[str], *, usual: int = USUAL_AGENTS
+) -> Federation:
+    """The environment that ``--env`` names with what the flags and ``--env-option`` say.
 
-    options = environment_options(texts)
+    Without ``agents`` there are as many as it has, or, where it can be told, the usual number.
+    """
+    from fed_ucbvi.environments import find_environment
+
+    environment, told = find_environment(name), environment_options(texts)
+    if agents is not None or environment.accepts("agents"):
+        told["agents"] = usual if agents is None else agents
+    with _plain_errors(name):
+        return environment.make(eps_p=eps_p, seed=seed, **told)
+
+
+def build_source(env: str, agents: int, eps_p: float, seed: int, texts: Iterable[str]) -> Source:
+    """The problem of a node, for M agents or, if it has fewer, with the node's own alone.
+
+    What can be wrong with a registered environment of ``agents`` agents is told at once.
+    """
+    from fed_ucbvi.environments import REGISTRY, find_environment
+
+    environment, options = find_environment(env), environment_options(texts)
+
+    def source(M: int) -> Federation:
+        with _plain_errors(env):
+            return environment.build(agents=M, eps_p=eps_p, seed=seed, **options)
+
+    environment.given(agents=agents, eps_p=eps_p, seed=seed, **options)
+    if env in REGISTRY:
+        source(agents)
+    return source
+
+
+@contextmanager
+def _plain_errors(name: str) -> Iterator[None]:
+    """Values that an environment cannot be made with are told as such."""
     try:
-        return make_environment(name, agents=agents, eps_p=eps_p, seed=seed, **options)
+        yield
     except InputError:
         raise
     except (ValueError, OverflowError) as error:
         raise InputError(f"{name}: {error}.") from error
 
 
-def build_source(env: str, agents: int, eps_p: float, seed: int, texts: Iterable[str]) -> Source:
-    """The problem of a node: an environment by name, a saved federation (.npz) or ``module:function``.
+def build_algorithm(name: str, flags: Mapping[str, str | bool | None], texts: Iterable[str]) -> Algorithm[Any, Any]:
+    """The algorithm that ``--algorithm`` names with what flags and ``--option`` say."""
+    from fed_ucbvi.algorithms import make_algorithm
 
-    What can be wrong with a named environment of ``agents`` agents is told at once.
-    """
-    from fed_ucbvi.deployment.problems import from_file, from_function
-
-    if ":" in env:
-        return from_function(env)
-    if env.endswith(".npz"):
-        return from_file(Path(env))
-    options = tuple(texts)
-    build_environment(env, agents, eps_p, seed, options)
-    return lambda M: build_environment(env, M, eps_p, seed, options)
+    return make_algorithm(name, algorithm_options(name, flags, texts))
 
 
 def build_plan(
     algorithm: Algorithm[Any, Any],
     env: str | None,
     sizes: str | None,
-    agents: int,
+    agents: int | None,
     episodes: int,
-    eps_p: float,
+    eps_p: float | None,
     env_seed: int,
     env_option: Iterable[str],
     seed: int,
     rest: dict[str, Any],
 ) -> Plan:
-    """A run over the network, from an environment's name or from sizes alone."""
+    """A run over the network, from an environment's name or from sizes alone, when eps_p may be unknown (None)."""
     from fed_ucbvi.algorithms.base import Setting
     from fed_ucbvi.deployment.plan import Plan, plan_for
     from fed_ucbvi.problem.federation import check_eps_p
@@ -137,7 +163,7 @@ def build_plan(
     if (env is None) == (sizes is None):
         raise InputError("say either --env NAME (the server scores) or --sizes S,A,H (it knows nothing else).")
     if env is not None:
-        federation = build_environment(env, agents, eps_p, env_seed, env_option)
+        federation = build_environment(env, agents, eps_p or 0.0, env_seed, env_option, usual=USUAL_AGENTS_SERVED)
         return plan_for(algorithm, federation, episodes, seed=seed, **rest)
     try:
         S, A, H = (int(part) for part in str(sizes).split(","))
@@ -145,7 +171,9 @@ def build_plan(
             raise ValueError
     except ValueError:
         raise InputError(f"--sizes takes three whole numbers above 0 as S,A,H, got '{sizes}'.") from None
-    return Plan(algorithm, Setting(S, A, H, agents, episodes, check_eps_p(eps_p), seed), **rest)
+    M = USUAL_AGENTS_SERVED if agents is None else agents
+    told, known = check_eps_p(eps_p or 0.0), eps_p is not None
+    return Plan(algorithm, Setting(S, A, H, M, episodes, told, seed, known), **rest)
 
 
 def algorithm_options(name: str, flags: Mapping[str, str | bool | None], texts: Iterable[str]) -> dict[str, object]:
@@ -153,16 +181,14 @@ def algorithm_options(name: str, flags: Mapping[str, str | bool | None], texts: 
 
     What the algorithm does not know is passed on, for :func:`~fed_ucbvi.algorithms.make_algorithm` to refuse.
     """
-    from fed_ucbvi.algorithms import ALGORITHMS
+    from fed_ucbvi.algorithms import class_of
 
     options: dict[str, str | bool] = {key: value for key, value in flags.items() if value is not None}
     for key, text in pairs("--option", texts).items():
         if key in options:
             raise InputError(f"{key} is given twice, as --{key.replace('_', '-')} and as --option {key}={text}.")
         options[key] = text
-    kind = ALGORITHMS.get(name)
-    if kind is None:
-        return dict(options)
+    kind = class_of(name)
     hints = typing.get_type_hints(kind)
     known = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
     return {

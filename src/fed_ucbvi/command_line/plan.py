@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.parameters import USUAL_AGENTS, whole_number
+from fed_ucbvi.command_line.shared_options import ENVIRONMENT as METAVAR
+from fed_ucbvi.command_line.shared_options import ENVIRONMENT_HELP
 
 if TYPE_CHECKING:
     from fed_ucbvi.theory.planning import Plan
@@ -30,7 +33,7 @@ def plan(
     ] = None,
     env: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="See 'fed-ucbvi environments'.", rich_help_panel=ENVIRONMENT),
+        typer.Option(metavar=METAVAR, help=ENVIRONMENT_HELP, rich_help_panel=ENVIRONMENT),
     ] = None,
     env_option: Annotated[
         list[str] | None,
@@ -41,7 +44,15 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    agents: Annotated[int, typer.Option(parser=whole_number, metavar="M", help="Number of agents.")] = 20,
+    agents: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="M",
+            help="Number of agents.",
+            show_default=f"{USUAL_AGENTS}, or as many as a federation of one's own has",
+        ),
+    ] = None,
     episodes: Annotated[int, typer.Option(parser=whole_number, metavar="T", help="Episodes per agent.")] = 30_000,
     eps_p: Annotated[float, typer.Option(metavar="X", help="Heterogeneity of the kernels.")] = 0.0,
     delta: Annotated[float, typer.Option(metavar="X", help="Failure probability.")] = 0.05,
@@ -60,7 +71,7 @@ def plan(
                 "them as --env-option."
             )
         federation = build_environment(env, agents, eps_p, 0, env_option or ())
-        sizes = (federation.states, federation.actions, federation.horizon)
+        sizes, agents = (federation.states, federation.actions, federation.horizon), federation.agents
         eps_p, eps_r = federation.eps_p, federation.eps_r
     elif states is None or actions is None or horizon is None:
         raise InputError("plan needs the sizes, --states, --actions and --horizon, or else --env NAME.")
@@ -68,7 +79,7 @@ def plan(
         raise InputError("--env-option needs --env.")
     else:
         sizes = (states, actions, horizon)
-    made = make_plan(*sizes, agents, episodes, eps_p, eps_r or 0.0, delta)
+    made = make_plan(*sizes, USUAL_AGENTS if agents is None else agents, episodes, eps_p, eps_r or 0.0, delta)
     if as_json:
         print_json(made.summary())
     else:
@@ -87,7 +98,7 @@ def _answers(made: Plan) -> tuple[str, list[tuple[str, str]]]:
     one, every = made.one_synchronisation, made.all_rounds
     rows = [
         ("global rule", _global_rule(made)),
-        ("rounds", f"at most {made.rounds:,} (the paper's R_max: {made.rounds_paper:,.0f})"),
+        ("rounds", f"at most {made.rounds:,} (the paper's R_max, with log2: {made.rounds_max_log2:,.0f})"),
         ("one round", f"{byte_count(one.bytes_up)} up, {byte_count(one.bytes_down)} down, {M:,} agents together"),
         ("all rounds", f"at most {byte_count(every.bytes_up)} up, {byte_count(every.bytes_down)} down"),
         (
@@ -140,6 +151,23 @@ def _federate(made: Plan) -> list[tuple[str, str]]:
     if made.federation_wins_below is not None:
         rows.append(("eps_p", f"at this T federation wins below eps_p = {made.federation_wins_below:.3g}"))
     if made.alone_wins_from is not None and made.alone_wins_in_order is not None:
-        in_order = f"without constants and logarithms, from T = {_large(made.alone_wins_in_order)}"
-        rows.append(("T", f"one agent alone wins from T = {_large(made.alone_wins_from)} on; {in_order}"))
+        rows.append(("for how long?", _for_how_long(made.episodes, made.alone_wins_from, made.alone_wins_in_order)))
     return rows
+
+
+def _for_how_long(episodes: int, proven: int, in_order: float) -> str:
+    """From which T on one agent alone is better, by the bounds with and without their constants."""
+    rough = max(1, math.ceil(in_order))
+    first, last = sorted((proven, rough))
+    if episodes < first:
+        conclusion = f"T = {_large(episodes)} is below both, so federate"
+    elif episodes >= last:
+        conclusion = f"T = {_large(episodes)} is above both, so let each agent learn alone"
+    else:
+        conclusion = f"T = {_large(episodes)} lies between, so try both"
+    return (
+        "in the long run one agent alone wins, because sharing a policy costs agents that differ something in every "
+        f"episode, and learning costs less and less. By the bounds with their large constants it does from T = "
+        f"{_large(proven)} on, by their orders (constants and logarithms left out) from T = {_large(rough)} on; "
+        f"{conclusion}"
+    )

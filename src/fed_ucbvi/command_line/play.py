@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.shared_options import ENVIRONMENT
+from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
     from fed_ucbvi.playing import Played
@@ -24,6 +26,14 @@ def play(
     ] = 0,
     episodes: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="How many episodes.")] = 10,
     seed: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Seed of the environment.")] = 0,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            metavar=ENVIRONMENT,
+            help="The environment, if it is code of your own or not on record.",
+            show_default="as recorded",
+        ),
+    ] = None,
     render: Annotated[
         str | None, typer.Option(metavar="HOW", help="text: print every step; human: open a window.")
     ] = None,
@@ -35,9 +45,9 @@ def play(
     """Play the policy that a run has learnt, and compare what it is paid with what the run says it is worth."""
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json, print_rows
-    from fed_ucbvi.command_line.progress import progress_bar
     from fed_ucbvi.errors import InputError
     from fed_ucbvi.playing import play as play_policy
+    from fed_ucbvi.progress import progress_bar
 
     if render is not None and (out is not None or as_json):
         raise InputError("--render shows episodes on the screen; it does not go with --out or --json.")
@@ -50,6 +60,7 @@ def play(
             agent=agent,
             episodes=episodes,
             seed=seed,
+            environment=env,
             render_mode=mode,
             show=_print if mode == "ansi" else frames.append,
             report=report,
@@ -106,7 +117,7 @@ def _rows(played: Played) -> list[tuple[str, str]]:
     figures = played.summary()
     length = f"{figures['mean_length']:.1f} steps on average (H = {figures['horizon']})"
     rows = [("episodes", f"{figures['episodes']:,}, of {length}")]
-    same = figures["original"]["returns"] == figures["rescaled"]["returns"]
+    same = played.policy.units == Units()
     kinds = [("mean return", "original")] if same else [("its own units", "original"), ("in [0, 1]", "rescaled")]
     for name, kind in kinds:
         one = figures[kind]

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
-import click
 import typer
 from typer.core import TyperGroup
 
 from fed_ucbvi.errors import InputError, unknown_name
 
 BAD_INPUT = 2
-INTERRUPTED = 130
+INTERRUPTED = 128 + signal.SIGINT
+UNREAD = 128 + signal.SIGPIPE
+"""As of any program whose reader, as ``head``, has gone."""
+
+
+@runtime_checkable
+class UsageError(Protocol):
+    """What Typer raises about a command line; which class it is depends on Typer's version."""
+
+    exit_code: int
+
+    def format_message(self) -> str:
+        """The error in words."""
+        ...
 
 
 class Program(TyperGroup):
-    """The group of all commands; ends with 0, with 2 where something cannot be used, with 130 on Ctrl-C."""
+    """The group of all commands; ends with 0, with 2 where something cannot be used, with 130 on Ctrl-C.
+
+    It ends quietly with 141 where nobody reads its output any more.
+    """
 
     def main(
         self,
@@ -29,30 +46,41 @@ class Program(TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run a command and turn what it raises into a message and an exit code."""
+        if os.environ.get("COLUMNS") == "0":
+            del os.environ["COLUMNS"]  # Rich would print lines of no width; others take 0 as "not known"
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
-        except click.UsageError as error:
-            where = f" See '{error.ctx.command_path} --help'." if error.ctx else ""
-            _fail(f"{error.format_message().rstrip('.')}.{where}")
-        except click.ClickException as error:
-            _fail(error.format_message())
+            sys.stdout.flush()
+        except SystemExit as end:
+            if isinstance(end.__context__, BrokenPipeError):  # Typer has dealt with it, by code 1
+                _end_unread()
+            raise
+        except BrokenPipeError:
+            _end_unread()
+        except typer.Abort:  # Ctrl-C outside a command
+            typer.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
         except InputError as error:
             _fail(str(error))
         except OSError as error:
-            _fail(_plain(error))
+            _fail(plain_reason(error))
         except MemoryError as error:
             _fail(f"there is not enough memory for this ({error}). Take a smaller problem.")
+        except Exception as error:
+            if not isinstance(error, UsageError):
+                raise
+            context = getattr(error, "ctx", None)
+            where = f" See '{context.command_path} --help'." if context else ""
+            _fail(f"{error.format_message().rstrip('.')}.{where}")
         sys.exit(code if isinstance(code, int) else 0)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first argument names."""
-        if args[0] not in self.commands and not args[0].startswith("-"):
+        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise unknown_name("command", args[0], self.commands)
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Run a command; one that leaves Ctrl-C to the program had nothing to save."""
         try:
             return super().invoke(ctx)
@@ -61,12 +89,18 @@ class Program(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
 
 
+def plain_reason(error: OSError) -> str:
+    """The operating system's words, with the file they are about."""
+    what = error.strerror or str(error)
+    return f"{error.filename}: {what}." if error.filename else f"{what}."
+
+
 def _fail(message: str) -> NoReturn:
     typer.echo(f"error: {message}", err=True)
     sys.exit(BAD_INPUT)
 
 
-def _plain(error: OSError) -> str:
-    """The operating system's words, with the file they are about."""
-    what = error.strerror or str(error)
-    return f"{error.filename}: {what}." if error.filename else f"{what}."
+def _end_unread() -> NoReturn:
+    """End; what is still to be written on standard output goes nowhere, without a word."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(UNREAD)

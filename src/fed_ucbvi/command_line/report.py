@@ -31,7 +31,7 @@ def report(
 def write(made: Report, folder: Path) -> None:
     """Write the report; an earlier one gives way."""
     from fed_ucbvi.command_line.interruption import interruptible
-    from fed_ucbvi.command_line.progress import progress_bar
+    from fed_ucbvi.progress import progress_bar
     from fed_ucbvi.report.writing import write_report
 
     with interruptible(), progress_bar("figures") as progress:
@@ -54,7 +54,13 @@ def print_report(made: Report, folder: Path, *, as_json: bool) -> None:
                 "figures": [figure.id for section in made.sections for figure in section.figures],
                 "tables": [table.id for section in made.sections for table in section.tables],
                 "verdicts": [
-                    {"claim": verdict.claim, "outcome": verdict.outcome, "measured": verdict.measured}
+                    {
+                        "claim": verdict.claim,
+                        "outcome": verdict.outcome,
+                        "measured": verdict.measured,
+                        "seeds": verdict.seeds,
+                        "detail": verdict.detail,
+                    }
                     for verdict in verdicts
                 ],
                 "missing": missing,

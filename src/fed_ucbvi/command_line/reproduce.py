@@ -29,7 +29,7 @@ def reproduce(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(parser=whole_number, metavar="N", help="Runs of each cell; from 20 on bands are intervals."),
+        typer.Option(parser=whole_number, metavar="N", help="Runs of each cell."),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="The whole grid of agents and eps_p, and table1.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Every figure from little data, in seconds.")] = False,
@@ -45,11 +45,10 @@ def reproduce(
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_out, warn
     from fed_ucbvi.command_line.program import INTERRUPTED
-    from fed_ucbvi.command_line.progress import progress_bar
     from fed_ucbvi.command_line.report import print_report, write
     from fed_ucbvi.errors import InputError, check_positive_integer
     from fed_ucbvi.experiments import reproduction
-    from fed_ucbvi.progress import announce_compilation
+    from fed_ucbvi.progress import announce_compilation, progress_bar
     from fed_ucbvi.sweeps.execution import SweepInterrupted
 
     announce_compilation()
@@ -63,15 +62,16 @@ def reproduce(
         plan = _plan(only or [], seeds, full=full, quick=quick)
         check_out(out, overwrite=overwrite, kind=reproduction.FORMAT)
         reproduction.start(out, plan, overwrite=overwrite)
+    runs = reproduction.Runs(out)
     try:
         with interruptible(), progress_bar("runs") as report:
-            failed = reproduction.run_experiments(out, plan, jobs=jobs, report=report)
+            failed = reproduction.run_experiments(runs, plan, jobs=jobs, report=report)
     except SweepInterrupted as error:
         typer.echo(f"{error}; go on with: fed-ucbvi reproduce --out {shlex.quote(str(out))} --resume", err=True)
         raise typer.Exit(INTERRUPTED) from None
     for id_, error_text in failed.items():
         warn(f"run {id_} failed: {error_text}")
-    made = reproduction.report_on(out)
+    made = reproduction.report_on(out, runs)
     write(made, out / reproduction.REPORT)
     print_report(made, out / reproduction.REPORT, as_json=as_json)
     if failed:

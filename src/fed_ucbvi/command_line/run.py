@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,9 +28,14 @@ from fed_ucbvi.command_line.shared_options import (
 )
 
 
+def algorithm_flag(metavar: str, help: str, default: str) -> Any:
+    """A flag that an algorithm may or may not know; the default shown is Fed-UCBVI's."""
+    return typer.Option(metavar=metavar, help=help, show_default=default, rich_help_panel=ALGORITHM)
+
+
 def run(
     env: EnvironmentName = "gridworld",
-    agents: Agents = 20,
+    agents: Agents = None,
     episodes: Episodes = 30_000,
     eps_p: EpsP = 0.0,
     env_seed: EnvSeed = 0,
@@ -48,39 +53,24 @@ def run(
     ] = "random",
     algorithm: AlgorithmName = "fed-ucbvi",
     option: AlgorithmOption = None,
-    bonus: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="practical, theory or corrected.", rich_help_panel=ALGORITHM),
-    ] = None,
-    bonus_scale: Annotated[
-        str | None, typer.Option(metavar="X", help="Factor on the bonus.", rich_help_panel=ALGORITHM)
-    ] = None,
-    aggregation: Annotated[
-        str | None, typer.Option(metavar="NAME", help="weighted or uniform.", rich_help_panel=ALGORITHM)
-    ] = None,
-    synchronisation: Annotated[
-        str | None, typer.Option(metavar="NAME", help="mixture, local or global.", rich_help_panel=ALGORITHM)
-    ] = None,
-    nu: Annotated[
-        str | None,
-        typer.Option(metavar="X", help="Threshold between the two rules.", rich_help_panel=ALGORITHM),
-    ] = None,
+    bonus: Annotated[str | None, algorithm_flag("NAME", "practical, theory or corrected.", "practical")] = None,
+    bonus_scale: Annotated[str | None, algorithm_flag("X", "Factor on the bonus.", "1")] = None,
+    aggregation: Annotated[str | None, algorithm_flag("NAME", "weighted or uniform.", "weighted")] = None,
+    synchronisation: Annotated[str | None, algorithm_flag("NAME", "mixture, local or global.", "mixture")] = None,
+    nu: Annotated[str | None, algorithm_flag("X", "Threshold between the two rules.", "from the theory")] = None,
     strict: Annotated[
         bool | None,
-        typer.Option("--strict/--no-strict", help="Compare with > instead of >=.", rich_help_panel=ALGORITHM),
+        typer.Option(
+            "--strict/--no-strict",
+            help="Compare with > instead of >=.",
+            show_default="no-strict",
+            rich_help_panel=ALGORITHM,
+        ),
     ] = None,
-    clip: Annotated[
-        str | None, typer.Option(metavar="NAME", help="horizon or remaining.", rich_help_panel=ALGORITHM)
-    ] = None,
-    delta: Annotated[
-        str | None, typer.Option(metavar="X", help="Failure probability.", rich_help_panel=ALGORITHM)
-    ] = None,
-    initial_policy: Annotated[
-        str | None, typer.Option(metavar="NAME", help="random or first.", rich_help_panel=ALGORITHM)
-    ] = None,
-    ties: Annotated[
-        str | None, typer.Option(metavar="NAME", help="first or random.", rich_help_panel=ALGORITHM)
-    ] = None,
+    clip: Annotated[str | None, algorithm_flag("NAME", "horizon or remaining.", "horizon")] = None,
+    delta: Annotated[str | None, algorithm_flag("X", "Failure probability.", "0.05")] = None,
+    initial_policy: Annotated[str | None, algorithm_flag("NAME", "random or first.", "random")] = None,
+    ties: Annotated[str | None, algorithm_flag("NAME", "first or random.", "first")] = None,
     seed: Seed = 0,
     driver: Annotated[
         str, typer.Option(metavar="NAME", help="auto, counts or episodes.", rich_help_panel=OUTPUT)
@@ -102,12 +92,12 @@ def run(
 ) -> None:
     """Run a federated algorithm and print its regret and communication.
 
-    Ctrl-C ends the run early; with --out the result so far is saved.
+    Ctrl-C ends the run early; with --out the result so far is saved. Defaults of the algorithm's flags are those of
+    Fed-UCBVI; 'fed-ucbvi algorithms' lists the others'.
     """
-    from fed_ucbvi.algorithms import make_algorithm
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_checkpoint, check_out, finish, plain_warnings
-    from fed_ucbvi.command_line.parameters import algorithm_options, build_environment
+    from fed_ucbvi.command_line.parameters import build_algorithm, build_environment
     from fed_ucbvi.results.storage import FORMAT
     from fed_ucbvi.simulation import Interrupted
     from fed_ucbvi.simulation import run as simulate
@@ -124,7 +114,7 @@ def run(
         "initial_policy": initial_policy,
         "ties": ties,
     }
-    chosen = make_algorithm(algorithm, algorithm_options(algorithm, flags, option or ()))
+    chosen = build_algorithm(algorithm, flags, option or ())
     if out is not None:
         check_out(out, overwrite=overwrite, kind=FORMAT)
     if checkpoint is not None:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.parameters import USUAL_AGENTS_SERVED, whole_number
 from fed_ucbvi.command_line.shared_options import (
+    ENVIRONMENT,
     FAULTS,
     NETWORK,
     PROBLEM,
@@ -18,7 +19,6 @@ from fed_ucbvi.command_line.shared_options import (
     EnvOption,
     EnvSeed,
     Episodes,
-    EpsP,
     Insecure,
     Json,
     Out,
@@ -51,7 +51,7 @@ def serve(
     env: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
+            metavar=ENVIRONMENT,
             help="The environment, if the server may know it; then it scores.",
             rich_help_panel=PROBLEM,
         ),
@@ -60,10 +60,25 @@ def serve(
         str | None, typer.Option(metavar="S,A,H", help="Or just the sizes of the problem.", rich_help_panel=PROBLEM)
     ] = None,
     agents: Annotated[
-        int, typer.Option(parser=whole_number, metavar="M", help="Agents on all nodes.", rich_help_panel=PROBLEM)
-    ] = 4,
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="M",
+            help="Agents on all nodes.",
+            show_default=f"{USUAL_AGENTS_SERVED}, or as many as a federation of one's own has",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = None,
     episodes: Episodes = 30_000,
-    eps_p: EpsP = 0.0,
+    eps_p: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Heterogeneity, from 0 to below 1; where it is unknown, nu is computed with 0.",
+            show_default="0 with --env, else unknown",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = None,
     env_seed: EnvSeed = 0,
     env_option: EnvOption = None,
     algorithm: AlgorithmName = "fed-ucbvi",
@@ -113,11 +128,10 @@ def serve(
     """Serve a federation: wait for nodes that bring all M agents, then run to the end."""
     import asyncio
 
-    from fed_ucbvi.algorithms import make_algorithm
     from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_out, warn
-    from fed_ucbvi.command_line.parameters import algorithm_options, build_plan
+    from fed_ucbvi.command_line.parameters import build_algorithm, build_plan
     from fed_ucbvi.deployment.certificates import revoked_names
     from fed_ucbvi.deployment.ledger import Ledger
     from fed_ucbvi.deployment.names import check_name
@@ -135,7 +149,7 @@ def serve(
         if checkpoint is not None:
             check_apart(out, checkpoint)
     rules = Rules(deadline, patience, on_away, on_violation, gathering)
-    chosen = make_algorithm(algorithm, algorithm_options(algorithm, {}, option or ()))
+    chosen = build_algorithm(algorithm, {}, option or ())
     names = None if nodes is None else tuple(check_name(part.strip()) for part in nodes.split(","))
     rest = {"names": names, "rules": rules, "collection": collection}
     plan = build_plan(chosen, env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed, rest)
@@ -147,19 +161,19 @@ def serve(
 
     async def work() -> None:
         nonlocal service
-        with show_federation(quiet=quiet) as report:
+        with show_federation(quiet=quiet) as display:
             service = Service(
                 plan if ledger is None else ledger.adopt(plan),
                 listen,
                 None if certs is None else Papers.of(certs, name),
                 ledger=ledger,
                 revoked=tuple if certs is None else (lambda: revoked_names(certs)),
-                report=report,
+                report=display.report,
             )
             if port_file is not None:
                 with new_file(port_file) as draft:
                     draft.write_text(f"{service.port}\n", encoding="utf-8")
-            typer.echo(f"listening on port {service.port} for {agents} agents; run {service.plan.run}", err=True)
+            display.say(f"listening on port {service.port} for {plan.setting.agents} agents; run {service.plan.run}")
             await service.run()
 
     with interruptible() as interruption:

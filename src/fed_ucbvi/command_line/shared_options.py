@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.parameters import USUAL_AGENTS, whole_number
 
 PROBLEM, ALGORITHM, NETWORK, FAULTS, OUTPUT = (
     "The problem",
@@ -17,11 +17,18 @@ PROBLEM, ALGORITHM, NETWORK, FAULTS, OUTPUT = (
     "Running and results",
 )
 
-EnvironmentName = Annotated[
-    str, typer.Option(metavar="NAME", help="See 'fed-ucbvi environments'.", rich_help_panel=PROBLEM)
-]
+ENVIRONMENT = "NAME|FILE|MODULE:ATTRIBUTE"
+ENVIRONMENT_HELP = "A name of 'fed-ucbvi environments', a saved federation (.npz), or Python: module:attribute."
+EnvironmentName = Annotated[str, typer.Option(metavar=ENVIRONMENT, help=ENVIRONMENT_HELP, rich_help_panel=PROBLEM)]
 Agents = Annotated[
-    int, typer.Option(parser=whole_number, metavar="M", help="Number of agents.", rich_help_panel=PROBLEM)
+    int | None,
+    typer.Option(
+        parser=whole_number,
+        metavar="M",
+        help="Number of agents.",
+        show_default=f"{USUAL_AGENTS}, or as many as a federation of one's own has",
+        rich_help_panel=PROBLEM,
+    ),
 ]
 Episodes = Annotated[
     int,
@@ -40,8 +47,9 @@ EnvOption = Annotated[
         show_default=False,
     ),
 ]
+ALGORITHM_HELP = "A name of 'fed-ucbvi algorithms', or Python: module:attribute."
 AlgorithmName = Annotated[
-    str, typer.Option(metavar="NAME", help="See 'fed-ucbvi algorithms'.", rich_help_panel=ALGORITHM)
+    str, typer.Option(metavar="NAME|MODULE:ATTRIBUTE", help=ALGORITHM_HELP, rich_help_panel=ALGORITHM)
 ]
 AlgorithmOption = Annotated[
     list[str] | None,

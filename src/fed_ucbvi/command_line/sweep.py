@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,8 +39,7 @@ def sweep(
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import plain_warnings
     from fed_ucbvi.command_line.program import INTERRUPTED
-    from fed_ucbvi.command_line.progress import progress_bar
-    from fed_ucbvi.progress import announce_compilation
+    from fed_ucbvi.progress import announce_compilation, progress_bar
     from fed_ucbvi.sweeps.execution import SweepInterrupted, run_sweep
     from fed_ucbvi.sweeps.specification import Sweep
 
@@ -44,7 +47,7 @@ def sweep(
     described = Sweep.from_toml(file)
     with interruptible() as interruption, plain_warnings():
         try:
-            with progress_bar("runs") as report:
+            with _others_on_standard_error(), progress_bar("runs") as report:
                 outcome = run_sweep(
                     described, out, jobs=jobs, executor=executor, address=address, resume=resume, report=report
                 )
@@ -59,15 +62,30 @@ def sweep(
         raise typer.Exit(1)
 
 
+@contextmanager
+def _others_on_standard_error() -> Iterator[None]:
+    """What libraries print, from Python or not, goes to standard error; standard output is for the result."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def _print(outcome: Outcome, as_json: bool) -> None:
     from fed_ucbvi.command_line.outputs import print_json, print_rows, warn
+    from fed_ucbvi.errors import printable
     from fed_ucbvi.sweeps.store import FAILURES
 
     if as_json:
         print_json(outcome.summary())
         return
     for name, error in outcome.failed.items():
-        warn(f"run {name} failed: {error} (see {outcome.out / FAILURES / name}.json)")
+        warn(f"run {name} failed: {printable(error)} (see {outcome.out / FAILURES / name}.json)")
     rows = [
         ("runs", f"{outcome.runs:,}"),
         ("made now", f"{outcome.done:,} in {outcome.seconds:,.1f} s"),

@@ -1,7 +1,8 @@
-"""What a node reports is checked before it is used; a violation names the agent and the field.
+"""What a node reports is checked before it is used; a violation names the agent, or the node's agents, and the field.
 
 A report must have the shapes and types of its algorithm, be finite, and be possible: visits add up to the episodes
-played, never fall, and grow only where the policy went; means lie between the least and the largest value sent down.
+played, never fall, and grow only where the policy went; means lie between the least and the largest value sent down,
+and sums between as many times that.
 A liar that keeps to all this cannot be told from an honest agent (that is what Byzan-UCBVI is for).
 """
 
@@ -15,13 +16,15 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import IndexArray
 from fed_ucbvi.algorithms.base import Array, Message, Setting
+from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.deployment.meanings import Meaning
 from fed_ucbvi.deployment.members import Member
 from fed_ucbvi.deployment.messages import Played
 from fed_ucbvi.deployment.stand_in import Form
 
 ROUNDING = 1e-9
-"""Relative; sums are not exact."""
+"""Relative; sums of floats are not exact."""
+SUMS_OVER_VISITS = (Meaning.SUM, Meaning.SUM_OF_SQUARES, Meaning.SUM_OF_REWARDS)
 
 
 class ViolationError(Exception):
@@ -39,6 +42,7 @@ class Expected:
         query: what was sent down.
         exchange: its number.
         askers: agents that asked for the synchronisation.
+        grid: of the algorithm's sums, if it takes sums.
     """
 
     forms: tuple[Form, ...]
@@ -47,6 +51,7 @@ class Expected:
     query: Message
     exchange: int
     askers: Container[int]
+    grid: Grid | None
 
 
 def check_played(played: Played, member: Member, policy: IndexArray, rules: int, chunk: int, *, early: bool) -> None:
@@ -79,7 +84,7 @@ def check_report(report: Message, member: Member, length: int, expected: Expecte
         raise ViolationError(f"{_who(member)}: {len(report)} arrays, expected {len(expected.forms)}")
     before = member.reports.get(expected.exchange)
     for place, (form, array) in enumerate(zip(expected.forms, report, strict=True)):
-        shape = (member.agents, *form.shape)
+        shape = (member.agents if expected.grid is None else 1, *form.shape)
         if array.shape != shape or array.dtype != form.dtype:
             raise ViolationError(
                 f"{_who(member)}: {form.name} is {array.dtype} {array.shape}, expected {form.dtype} {shape}"
@@ -87,6 +92,43 @@ def check_report(report: Message, member: Member, length: int, expected: Expecte
         if array.dtype.kind == "f":
             _refuse(~np.isfinite(array), member, form.name, "not finite", array)
         _check_meaning(form, array, None if before is None else before[place], member, length, expected)
+    if expected.grid is not None:
+        _check_sums(report, member, expected, expected.grid)
+
+
+def _check_sums(report: Message, member: Member, expected: Expected, grid: Grid) -> None:
+    """Raise unless the sums of a node's agents lie between visits times the least and the largest value (or reward).
+
+    With uniform weights it is agents that count, not visits.
+    """
+    scale, sent = 2.0**grid.bits, expected.query[0]
+    low, high = scale * float(sent.min()), scale * float(sent.max())
+    n = report[0]
+    for form, array in zip(expected.forms, report, strict=True):
+        match form.meaning:
+            case Meaning.SUM | Meaning.GRID_MEAN:
+                least, most = low, high
+            case Meaning.SUM_OF_SQUARES | Meaning.GRID_SQUARE:
+                least, most = low * low, high * high
+            case Meaning.SUM_OF_REWARDS | Meaning.GRID_REWARD:
+                least, most = 0.0, scale
+            case _:
+                continue
+        times = n if form.meaning in SUMS_OVER_VISITS else np.full_like(n, member.agents)
+        _refuse(array < 0, member, form.name, "negative", array)
+        value = array[..., 0].astype(np.float64)
+        if array.shape[-1] > 1:
+            _refuse(
+                array[..., 0] >= member.agents * 2**grid.base,
+                member,
+                form.name,
+                "a low word too large",
+                array[..., 0],
+            )
+            value += array[..., 1] * 2.0**grid.base
+        slack = ROUNDING * (1.0 + times * most)
+        outside = (value < times * least - slack) | (value > times * most + slack)
+        _refuse(outside, member, form.name, f"outside n times [{least / scale:g}, {most / scale:g}]", value)
 
 
 def _check_meaning(
@@ -96,7 +138,7 @@ def _check_meaning(
     name = form.name
     match form.meaning:
         case Meaning.VISITS_SO_FAR:
-            played = member.episodes + length
+            played = (member.episodes + length) * (member.agents // len(array))
             _check_total(array, (1, 2), played, f"{played} episodes played", member, name)
             if before is not None:
                 _refuse(array < before, member, name, "smaller than before", array)
@@ -111,7 +153,9 @@ def _check_meaning(
             if array.size:
                 asked = np.array([[agent in expected.askers] for agent in member.span])
                 _refuse(array != asked, member, name, "not what the agent's request said", array)
-        case None:
+        case None | Meaning.SUM | Meaning.SUM_OF_SQUARES | Meaning.SUM_OF_REWARDS:
+            pass
+        case Meaning.GRID_MEAN | Meaning.GRID_SQUARE | Meaning.GRID_REWARD:
             pass
         case _:
             _within(array, *_range(form.meaning, expected), member, name)
@@ -152,10 +196,11 @@ def _within(array: Array, low: float, high: float, member: Member, name: str) ->
 def _refuse(wrong: npt.NDArray[np.bool_], member: Member, name: str, why: str, array: Array) -> None:
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        who = f"agent {member.first_agent + place[0]}" if len(array) == member.agents else _who(member)
         raise ViolationError(
-            f"agent {member.first_agent + place[0]}: {name} at {place[1:]} is {array[place]}: {why}"
+            f"{who}: {name} at {place[1:]} is {array[place]}: {why}"
             if len(place) > 1
-            else f"agent {member.first_agent + place[0]}: {name} ({array[place]}) {why}"
+            else f"{who}: {name} ({array[place]}) {why}"
         )
 
 

@@ -136,7 +136,8 @@ class Coordinator:
         algorithm, setting = self.plan.algorithm, self.plan.setting
         for exchange in range(algorithm.exchanges(setting)):
             arrays = tuple(algorithm.query(self.server, exchange))
-            expected = Expected(self.stand_in.forms[exchange], setting, policy, arrays, exchange, collected.askers)
+            forms, askers = self.stand_in.forms[exchange], collected.askers
+            expected = Expected(forms, setting, policy, arrays, exchange, askers, algorithm.grid(setting))
             reports = await now.exchange(Query(now.number, exchange, arrays), expected)
             for name, report in reports.items():
                 fresh[name][exchange] = report

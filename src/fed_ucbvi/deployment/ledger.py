@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms import parameters_of
+from fed_ucbvi.algorithms import algorithm_name, parameters_of
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.deployment.links import WireCount
 from fed_ucbvi.deployment.members import Member
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fed_ucbvi.deployment.coordinator import Coordinator
 
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 STATE, ROWS = "state.snapshot", "rows.bin"
 ROW_BYTES = 8 * len(COLUMNS)
 
@@ -36,7 +36,7 @@ ROW_BYTES = 8 * len(COLUMNS)
 def _task(plan: Plan) -> dict[str, Any]:
     """What must be the same for a run to be gone on with; policies for trouble may change."""
     return {
-        "algorithm": plan.algorithm.name,
+        "algorithm": algorithm_name(plan.algorithm),
         "parameters": parameters_of(plan.algorithm),
         "setting": asdict(plan.setting),
         "collection": plan.collection,

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi._types import CountArray, IndexArray
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Message, Setting
-from fed_ucbvi.deployment.problems import load_function
 from fed_ucbvi.deployment.snapshots import restore
 from fed_ucbvi.drivers.live import LiveDriver, LiveTables, on_wider_supports
 from fed_ucbvi.environments.gymnasium_making import Kwargs, limited_maker, live_sizes, live_units
 from fed_ucbvi.errors import InputError
+from fed_ucbvi.plugins import load_attribute
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -59,15 +58,14 @@ class LiveSource:
         if text.partition(":")[2].isidentifier():
             if kwargs:
                 raise InputError(f"keyword arguments are for Gymnasium ids; {text} is a function and knows its own.")
-            return cls(load_function(text), reward_range, horizon, text)
+            return cls(load_attribute(text), reward_range, horizon, text)
         make = limited_maker(text, lambda agent: kwargs or {}, horizon)
         return cls(make, reward_range, horizon, f"{text} {json.dumps(kwargs or {}, sort_keys=True)}")
 
     def host(self, first_agent: int, agents: int) -> LiveHosted:
         """The environments of these agents; each is made once to see that it can be used, and closed again."""
         units = live_units(self.reward_range)
-        with _failures("making an environment"):
-            sizes = live_sizes(self.make, range(first_agent, first_agent + agents), self.horizon)
+        sizes = live_sizes(self.make, range(first_agent, first_agent + agents), self.horizon)
         return LiveHosted(self.make, self.name, units, sizes, first_agent, agents)
 
 
@@ -118,8 +116,7 @@ class LivePlayers:
 
     def play(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
         """Step by step, in real environments."""
-        with _failures("playing in an environment"):
-            return self._driver.extend(policy, budgets, first, most)
+        return self._driver.extend(policy, budgets, first, most)
 
     def move_to(self, policy: IndexArray, budgets: Budgets, first: int, played: int, length: int) -> None:
         """Refuse."""
@@ -165,14 +162,3 @@ class LivePlayers:
     def close(self) -> None:
         """Close the environments."""
         self._driver.close()
-
-
-@contextmanager
-def _failures(doing: str) -> Iterator[None]:
-    """Whatever goes wrong in somebody's environment is told as such, not taken for a fault of this program."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{doing} failed: {type(error).__name__}: {error}.") from error

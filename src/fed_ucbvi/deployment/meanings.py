@@ -6,7 +6,7 @@ from enum import Enum
 
 from fed_ucbvi.algorithms import (
     byzan_ucbvi,
-    fed_ucbvi,
+    fed_ucbvi_sums,
     fedq,
     fedq_advantage,
     fedq_early_settled,
@@ -20,6 +20,12 @@ class Meaning(Enum):
 
     VISITS_SO_FAR = "visits to (s,a) at the exchange's step since the beginning"
     VISITS_OF_ROUND = "visits to (h,s) in the round"
+    SUM = "a sum of values over the visits, on the grid"
+    SUM_OF_SQUARES = "a sum of squared values over the visits, on the grid"
+    SUM_OF_REWARDS = "a sum of rewards over the visits, on the grid"
+    GRID_MEAN = "a mean of values, on the grid"
+    GRID_SQUARE = "a mean of squared values, on the grid"
+    GRID_REWARD = "a reward, on the grid"
     MEAN = "a mean of values"
     SQUARE = "a mean of squared values"
     GAP = "a mean of differences of values"
@@ -33,11 +39,17 @@ _ROUND = {"n": Meaning.VISITS_OF_ROUND, "r": Meaning.REWARD, "v": Meaning.MEAN}
 _TRAJECTORY = {"states": Meaning.STATE, "rewards": Meaning.REWARD}
 
 MEANINGS: dict[type, dict[str, Meaning]] = {
-    fed_ucbvi.Report: {
+    fed_ucbvi_sums.Sums: {
         "n": Meaning.VISITS_SO_FAR,
-        "PV": Meaning.MEAN,
-        "PV2": Meaning.SQUARE,
-        "Q": Meaning.RETURN,
+        "X": Meaning.SUM,
+        "Y": Meaning.SUM_OF_SQUARES,
+        "Z": Meaning.SUM_OF_REWARDS,
+    },
+    fed_ucbvi_sums.Means: {
+        "n": Meaning.VISITS_SO_FAR,
+        "X": Meaning.GRID_MEAN,
+        "Y": Meaning.GRID_SQUARE,
+        "Z": Meaning.GRID_REWARD,
     },
     byzan_ucbvi.Report: {"x": Meaning.RETURN, "n": Meaning.VISITS_SO_FAR, "asked": Meaning.FLAG},
     fedq.Report: _ROUND,

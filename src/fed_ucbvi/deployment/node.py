@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi._types import IndexArray
-from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.algorithms.base import Budgets, Message, Setting
+from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
+from fed_ucbvi.algorithms.base import SUMS, Budgets, Message, Setting, added_up
 from fed_ucbvi.deployment.generations import Generations
 from fed_ucbvi.deployment.live import LiveHosted, LivePlayers, LiveSource
 from fed_ucbvi.deployment.messages import (
@@ -42,7 +42,8 @@ from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.deployment.players import Players, SimulatedPlayers
 from fed_ucbvi.deployment.problems import Hosted, Source, host
 from fed_ucbvi.drivers.base import find_asker
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.errors import InputError, printable
+from fed_ucbvi.plugins import is_attribute
 
 TRAJECTORY = "states"
 """The field of a report that makes it a trajectory."""
@@ -76,6 +77,8 @@ class Node:
         agents: how many it hosts.
         folder: where it keeps its agents' counters; without one a node that is killed cannot come back.
         trajectories: agree to run algorithms whose published form sends trajectories to the server.
+        algorithm: take part in runs of this one only. Without it any registered one will do; code that is not
+            registered is not run because a server names it.
     """
 
     def __init__(
@@ -87,8 +90,11 @@ class Node:
         folder: Path | None = None,
         *,
         trajectories: bool = False,
+        algorithm: str | None = None,
     ) -> None:
         self.name, self.first_agent, self.agents = name, first_agent, agents
+        self._only = algorithm
+        self._only_name = None if algorithm is None else algorithm_name(class_of(algorithm))
         self._folder, self._trajectories = folder, trajectories
         self._source = source.host(first_agent, agents) if isinstance(source, LiveSource) else source
         self.welcome: Welcome | None = None
@@ -133,7 +139,8 @@ class Node:
 
     def _build(self, welcome: Welcome) -> None:
         self._live = welcome.collection == LIVE
-        self._algorithm = make_algorithm(welcome.algorithm, _parameters(welcome.parameters))
+        self._check_algorithm(welcome.algorithm)
+        self._algorithm = make_algorithm(self._only or welcome.algorithm, _parameters(welcome.parameters))
         hosted = self._hosted = self._host(welcome.agents)
         sizes = hosted.sizes
         if sizes != (welcome.states, welcome.actions, welcome.horizon):
@@ -156,6 +163,18 @@ class Node:
             "problem": hosted.digest().hex(),
         }
         self._generations = Generations(self._players, identity, self._folder)
+
+    def _check_algorithm(self, name: str) -> None:
+        """Raise unless this node agrees to run the server's algorithm."""
+        if self._only_name is not None and name != self._only_name:
+            raise InputError(
+                f"the server runs {printable(name)}; this node takes part in {self._only_name} only (--algorithm)."
+            )
+        if self._only_name is None and is_attribute(name):
+            raise InputError(
+                f"the server runs {printable(name)}, which is not registered here. If you have this code and trust "
+                "it, name it when starting the node (--algorithm)."
+            )
 
     def _host(self, everyone: int) -> Hosted | LiveHosted:
         """What this node's agents play in."""
@@ -307,13 +326,15 @@ class Node:
         self._generations.keep(now.start.round, note, counts)
 
     def _report(self, query: Query) -> Report:
-        """The agents' answer for one exchange."""
+        """The agents' answer for one exchange: one row each, or one for all where the server takes sums."""
         now = self._in_play(query.round)
         if now.length is None:
             raise InputError(f"the server asks about round {query.round}, which it has not stopped.")
         if query.exchange >= len(self._queries) or _forms(query.arrays) != self._queries[query.exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
         report = self._algorithm.report(self.state, query.arrays, query.exchange)
+        if self._algorithm.takes == SUMS:
+            report = added_up(report)
         return Report(query.round, query.exchange, tuple(report))
 
 

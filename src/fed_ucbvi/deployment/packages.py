@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.errors import missing_package
 
 
 @contextmanager
@@ -15,9 +15,10 @@ def needed(package: str) -> Iterator[None]:
     >>> with needed("carrier-pigeon"):
     ...     import carrier_pigeon
     Traceback (most recent call last):
-    fed_ucbvi.errors.InputError: federations over the network need carrier-pigeon: pip install 'fed-ucbvi[network]'.
+    fed_ucbvi.errors.InputError: federations over the network need carrier-pigeon, which is not installed: in
+    fed-ucbvi's source folder, run pip install '.[network]'.
     """
     try:
         yield
     except ImportError as error:
-        raise InputError(f"federations over the network need {package}: pip install 'fed-ucbvi[network]'.") from error
+        raise missing_package("federations over the network need", package, "network") from error

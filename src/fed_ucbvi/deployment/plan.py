@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fed_ucbvi._version import __version__
-from fed_ucbvi.algorithms import parameters_of
+from fed_ucbvi.algorithms import algorithm_name, parameters_of
 from fed_ucbvi.algorithms.base import Algorithm, Setting
 from fed_ucbvi.deployment.messages import PROTOCOL, Welcome
 from fed_ucbvi.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
@@ -93,7 +93,7 @@ class Plan:
             PROTOCOL,
             __version__,
             self.run,
-            self.algorithm.name,
+            algorithm_name(self.algorithm),
             parameters,
             s.states,
             s.actions,

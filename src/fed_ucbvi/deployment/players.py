@@ -78,7 +78,7 @@ class SimulatedPlayers:
 
     def play(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
         """Trajectory by trajectory."""
-        return self._driver.extend(policy, budgets, first, most)
+        return self._driver.extend(policy, budgets, first, most)[0]
 
     def move_to(self, policy: IndexArray, budgets: Budgets, first: int, played: int, length: int) -> None:
         """Play on without heeding budgets, or replay with the sign changed."""
@@ -100,12 +100,12 @@ class SimulatedPlayers:
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Write over the agents' arrays."""
         restore(self.agents, arrays)
-        self.visits.fill(0)
-        self.transitions.fill(0)
+        self._driver.clear()
 
     def recall(self, arrays: Mapping[str, Array], visits: CountArray, transitions: CountArray) -> None:
         """Put the counts back."""
         self.visits[...], self.transitions[...] = visits, transitions
+        self._driver.fleet.recount()
 
     def close(self) -> None:
         """Nothing to leave."""

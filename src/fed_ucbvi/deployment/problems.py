@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.checkpoint import read_federation
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import reading
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.problem.mdp import MDP
 
 DIGEST_BYTES = 32
 
@@ -74,42 +67,3 @@ def host(federation: Federation, first_agent: int, agents: int) -> Hosted:
         federation, probabilities=federation.probabilities[part], rewards=rewards, initial=federation.initial[part]
     )
     return Hosted(own, first_agent)
-
-
-def from_file(path: Path) -> Source:
-    """A federation that :func:`~fed_ucbvi.checkpoint.write_federation` saved."""
-    if not path.is_file():
-        raise InputError(f"{path} is not a file; a federation is saved as one .npz file.")
-    with reading(path):
-        federation = read_federation(path)
-    return lambda agents: federation
-
-
-def load_function(name: str) -> Callable[[int], Any]:
-    """The function that ``module:function`` names; modules in the current folder count."""
-    module_name, _, function_name = name.partition(":")
-    if not module_name or not function_name:
-        raise InputError(f"'{name}' is not of the form module:function.")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        function: Callable[[int], Any] = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"cannot load {name}: {error}.") from error
-    return function
-
-
-def from_function(name: str) -> Source:
-    """``module:function``, called with the number of agents M; it gives a federation or a list of MDPs."""
-    function = load_function(name)
-
-    def build(agents: int) -> Federation:
-        built: Federation | MDP | Sequence[MDP] = function(agents)
-        if isinstance(built, Federation):
-            return built
-        mdps = [built] if isinstance(built, MDP) else list(built)
-        if not mdps or not all(isinstance(mdp, MDP) for mdp in mdps):
-            raise InputError(f"{name} must give a Federation or a list of MDPs, got {type(built).__name__}.")
-        return Federation.from_mdps(mdps, reference="mean")
-
-    return build

@@ -13,6 +13,7 @@ from fed_ucbvi.communication import Traffic
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.regret import Scorer
 from fed_ucbvi.results.about import About
+from fed_ucbvi.results.agents import hoped_for, values_by_agent
 from fed_ucbvi.results.records import COLUMNS, columns_of
 from fed_ucbvi.results.run import Run
 
@@ -78,6 +79,8 @@ class Records:
         visits: CountArray = np.zeros((federation.agents, federation.horizon, federation.states), dtype=np.int64)
         if fixed:
             visits[:, 0] = lengths[:, None] * starts.astype(np.int64)
+        if self.plan.algorithm.pools and len(federation.rewards) == 1:  # as in simulation, to the last bit
+            visits = visits.sum(axis=0, keepdims=True)
         regret, _, value = self._scorer.score(policy, visits)
         if not fixed:
             gap: FloatArray = self._scorer.optimum.V[0] - federation.common.evaluate(policy)[0]
@@ -94,6 +97,10 @@ class Records:
             policy=policy.copy(),
             V=V.copy(),
             value=math.nan if common is None else float(common.initial @ common.evaluate(policy)[0]),
+            optimistic_value=math.nan if federation is None else hoped_for(federation, V),
+            by_agent=(
+                np.full(plan.setting.agents, np.nan) if federation is None else values_by_agent(federation, policy)
+            ),
             wall_seconds=self.seconds,
             complete=complete,
         )

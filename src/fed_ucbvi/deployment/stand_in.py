@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import FleetTables, Message
+from fed_ucbvi.algorithms.base import SUMS, FleetTables, Message, added_up
 from fed_ucbvi.deployment.meanings import MEANINGS, Meaning
 from fed_ucbvi.deployment.members import GONE, Member
 from fed_ucbvi.deployment.plan import LIVE, Plan
@@ -71,7 +71,8 @@ class StandIn:
         if last is not None and self._lasting and member.status != GONE:
             return last
         blank = self._algorithm.report(self.agents, query, exchange)
-        return tuple(np.repeat(array, member.agents, axis=0) for array in blank)
+        rows = tuple(np.repeat(array, member.agents, axis=0) for array in blank)
+        return added_up(rows) if self._algorithm.takes == SUMS else rows
 
     @staticmethod
     def assemble(rows: list[Message]) -> Message:

@@ -32,16 +32,20 @@ class AutoDriver:
         self._first_agent = (fleet.successors, fleet.probabilities[0], fleet.initial[0])
         self._trial = EPISODES_PER_STATE * fleet.visits.shape[2]
 
+    def clear(self) -> None:
+        """Empty the buffers."""
+        self.fleet.clear()
+
     def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
         """Play, or draw, or both; see :class:`~fed_ucbvi.drivers.base.Driver`."""
         trial = min(self._trial, most)
         if most > trial and _looks_longer(*self._first_agent, policy, budgets, trial):
             return self._counts.collect(policy, budgets, first, most)
-        stop = self._episodes.collect(policy, budgets, first, trial)
-        if stop.askers or trial == most:
-            return stop
-        rest = self._counts.extend(policy, budgets, first + trial, most - trial)
-        return stopped(self.fleet, budgets, trial + rest)
+        self.fleet.clear()
+        length, asked = self._episodes.extend(policy, budgets, first, trial)
+        if not asked and length < most:
+            length += self._counts.extend(policy, budgets, first + length, most - length)
+        return stopped(self.fleet, budgets, length)
 
 
 @compiled

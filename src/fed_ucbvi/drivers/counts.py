@@ -19,13 +19,23 @@ replayed, from the same random numbers, down to the part that holds the cut, and
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray, WordArray
-from fed_ucbvi.drivers.base import Fleet, Stop, stopped
+from fed_ucbvi.algorithms.base import Touched
+from fed_ucbvi.drivers.base import Fleet, Stop, stopped, touch
 from fed_ucbvi.sampling.distributions import conditional_shares, multinomial, split
 from fed_ucbvi.sampling.philox import BLOCKS, CUTS, new_stream
+
+
+class Blocks(NamedTuple):
+    """Room for one block of each agent: transitions ``(m, H, S, K)``, where they matter, and visits ``(m, H, S)``."""
+
+    flows: CountArray
+    seen: CountArray
 
 
 class CountsDriver:
@@ -38,11 +48,18 @@ class CountsDriver:
         self.transitions, self.visits = fleet.transitions, fleet.visits
         self._shares = conditional_shares(fleet.probabilities)
         self._initial_shares = conditional_shares(fleet.initial)
+        m, H, S = fleet.visits.shape
+        self._blocks = Blocks(
+            np.empty((m, H, S, fleet.transitions.shape[3]), dtype=np.int64), np.empty((m, H, S), dtype=np.int64)
+        )
+
+    def clear(self) -> None:
+        """Empty the buffers."""
+        self.fleet.clear()
 
     def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
         """Draw the counts of the round; see :class:`~fed_ucbvi.drivers.base.Driver`."""
-        self.fleet.visits.fill(0)
-        self.fleet.transitions.fill(0)
+        self.fleet.clear()
         return stopped(self.fleet, budgets, self.extend(policy, budgets, first, most))
 
     def extend(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
@@ -60,6 +77,8 @@ class CountsDriver:
             most,
             fleet.transitions,
             fleet.visits,
+            fleet.touched,
+            self._blocks,
         )
 
 
@@ -76,12 +95,15 @@ def _collect(
     most: int,
     transitions: CountArray,
     visits: CountArray,
+    touched: Touched,
+    blocks: Blocks,
 ) -> int:
     """Add the counts of the episodes from ``first`` on to the buffers; the number of episodes."""
-    m, H, S, K = transitions.shape
+    m, H, S = visits.shape
+    K = transitions.shape[3]
+    pooled = transitions.shape[0] < m
     length = most
-    flows = np.empty((m, H, S, K), dtype=np.int64)
-    seen = np.empty((m, H, S), dtype=np.int64)
+    flows, seen = blocks
     drawn = np.empty(m, dtype=np.int64)
     held = np.empty(m, dtype=np.int64)
     searched = np.zeros(m, dtype=np.bool_)
@@ -138,9 +160,11 @@ def _collect(
         for h in range(H):
             for s in range(S):
                 if seen[i, h, s] > 0:
+                    if visits[i, h, s] == 0:
+                        touch(i, h * S + s, touched)
                     visits[i, h, s] += seen[i, h, s]
                     for k in range(K):
-                        transitions[i, h, s, k] += flows[i, h, s, k]
+                        transitions[0 if pooled else i, h, s, k] += flows[i, h, s, k]
     return length
 
 

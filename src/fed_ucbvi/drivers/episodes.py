@@ -17,13 +17,18 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled, compiled_parallel, prange, threads
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.drivers.base import Fleet, Stop, stopped
+from fed_ucbvi.algorithms.base import Touched
+from fed_ucbvi.drivers.base import Fleet, Stop, drop_untouched, stopped, touch
 from fed_ucbvi.sampling.philox import EPISODES, philox, unit_interval
 
 STEPS_PER_CALL = 1 << 24
 """Compiled calls are cut here, so that Ctrl-C and the progress bar get a turn."""
 STEPS_BEFORE_THREADS = 1 << 18
 """A round with more steps than this (about five milliseconds) is worth waking the other cores for."""
+
+
+Sizes = tuple[int, int, int, int, int, bool]
+"""H, S, A, K, the steps of the kernel's table, and whether transitions are pooled."""
 
 
 class EpisodesDriver:
@@ -35,37 +40,38 @@ class EpisodesDriver:
         self.fleet = fleet
         self.transitions, self.visits = fleet.transitions, fleet.visits
         _, steps, S, A, K = fleet.probabilities.shape
-        self._sizes = (fleet.horizon, S, A, K, steps)
+        self._sizes = (fleet.horizon, S, A, K, steps, fleet.pooled)
         self._tables = (
             fleet.successors.reshape(-1),
             cumulative(fleet.probabilities).reshape(-1),
             cumulative(fleet.initial).reshape(-1),
         )
-        self._counts = (fleet.transitions.reshape(-1), fleet.visits.reshape(-1))
+        self._counts = (fleet.transitions.reshape(-1), fleet.visits.reshape(-1), fleet.touched)
         self._cores = min(threads() if cores is None else cores, len(fleet.visits))
         self._who = (np.uint64(fleet.seed), len(fleet.visits), fleet.first_agent)
         per_episode = len(fleet.visits) * fleet.horizon
         self._alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // per_episode)
         self._largest = max(1, STEPS_PER_CALL // per_episode)
 
+    def clear(self) -> None:
+        """Empty the buffers."""
+        self.fleet.clear()
+
     def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
         """Play until someone asks; see :class:`~fed_ucbvi.drivers.base.Driver`."""
-        self.fleet.visits.fill(0)
-        self.fleet.transitions.fill(0)
-        return stopped(self.fleet, budgets, self.extend(policy, budgets, first, most))
+        self.fleet.clear()
+        return stopped(self.fleet, budgets, self.extend(policy, budgets, first, most)[0])
 
-    def extend(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
-        """Go on with the round whose counts are in the buffers; the number of episodes played."""
-        played, chunk = 0, self._alone
-        while played < most:
+    def extend(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> tuple[int, bool]:
+        """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
+        played, chunk, asked = 0, self._alone, False
+        while played < most and not asked:
             ahead = self._cores > 1 and played >= self._alone
             done, asked = self._play(policy, budgets, first + played, min(chunk, most - played), ahead)
             played += done
-            if asked:
-                break
             if ahead:
                 chunk = min(2 * chunk, self._largest)
-        return played
+        return played, asked
 
     def rewind(self, policy: IndexArray, budgets: CountArray, first: int, count: int) -> None:
         """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
@@ -125,7 +131,7 @@ def _play_episode(
     cumulative_initial: FloatArray,
     policy: IndexArray,
     budgets: CountArray,
-    sizes: tuple[int, int, int, int, int],
+    sizes: Sizes,
     seed: np.uint64,
     i: int,
     agent: int,
@@ -133,16 +139,18 @@ def _play_episode(
     sign: int,
     transitions: CountArray,
     visits: CountArray,
+    touched: Touched,
 ) -> bool:
     """Add one episode of the fleet's i-th agent to its counts (``sign`` -1: take it back); did it reach a budget?
 
     All arrays are flat and all indices unsigned, which spares the checks for negative ones.
     """
-    H, S, A, K, steps = sizes
+    H, S, A, K, steps, pooled = sizes
     us, ua, uk, ui, zero = np.uint64(S), np.uint64(A), np.uint64(K), np.uint64(i), np.uint64(0)
     layer = us * ua * uk
     own = ui * layer * np.uint64(steps)
     base = ui * us * np.uint64(H)
+    counted = zero if pooled else base
     if steps == 1:
         layer = zero
     table, place_of_step = zero, zero
@@ -164,9 +172,12 @@ def _play_episode(
         row = table + (s * ua + np.uint64(policy[place_of_step + s])) * uk
         slot = _pick(cumulative_kernel, own + row, K, unit_interval(word))
         place = base + place_of_step + s
-        transitions[place * uk + slot] += sign
-        seen = visits[place] + sign
+        transitions[(counted + place_of_step + s) * uk + slot] += sign
+        before = visits[place]
+        seen = before + sign
         visits[place] = seen
+        if before == 0:
+            touch(i, np.int64(place_of_step + s), touched)
         asked |= seen >= budgets[place]
         s = np.uint64(successors[row + slot])
         place_of_step += us
@@ -181,7 +192,7 @@ def _play_together(
     cumulative_initial: FloatArray,
     policy: IndexArray,
     budgets: CountArray,
-    sizes: tuple[int, int, int, int, int],
+    sizes: Sizes,
     seed: np.uint64,
     agents: int,
     first_agent: int,
@@ -189,6 +200,7 @@ def _play_together(
     most: int,
     transitions: CountArray,
     visits: CountArray,
+    touched: Touched,
 ) -> tuple[int, bool]:
     """All agents in step, episode by episode; ``(episodes played, did anyone ask)``."""
     for played in range(most):
@@ -208,6 +220,7 @@ def _play_together(
                 1,
                 transitions,
                 visits,
+                touched,
             )
         if asked:
             return played + 1, True
@@ -221,7 +234,7 @@ def _take_back(
     cumulative_initial: FloatArray,
     policy: IndexArray,
     budgets: CountArray,
-    sizes: tuple[int, int, int, int, int],
+    sizes: Sizes,
     seed: np.uint64,
     agents: int,
     first_agent: int,
@@ -229,6 +242,7 @@ def _take_back(
     most: int,
     transitions: CountArray,
     visits: CountArray,
+    touched: Touched,
 ) -> None:
     """Undo :func:`_play_together`: the same episodes with the sign changed."""
     for played in range(most):
@@ -247,7 +261,10 @@ def _take_back(
                 -1,
                 transitions,
                 visits,
+                touched,
             )
+    for i in range(agents):
+        drop_untouched(i, visits.reshape((agents, -1)), touched)
 
 
 @compiled_parallel
@@ -257,7 +274,7 @@ def _play_ahead(
     cumulative_initial: FloatArray,
     policy: IndexArray,
     budgets: CountArray,
-    sizes: tuple[int, int, int, int, int],
+    sizes: Sizes,
     seed: np.uint64,
     agents: int,
     first_agent: int,
@@ -265,12 +282,19 @@ def _play_ahead(
     most: int,
     transitions: CountArray,
     visits: CountArray,
+    touched: Touched,
     cores: int,
 ) -> tuple[int, bool]:
-    """Like :func:`_play_together`, with the agents dealt out to threads, each playing ahead of the others."""
+    """Like :func:`_play_together`, with the agents dealt out to threads, each playing ahead of the others.
+
+    Threads never share a table: where transitions are pooled, each has one of its own, added up at the end.
+    """
+    pooled = sizes[5]
+    parts = np.zeros((cores if pooled else 1, len(transitions) if pooled else 1), dtype=np.int64)
     reached = np.full(agents, most, dtype=np.int64)
     asked = np.zeros(agents, dtype=np.bool_)
     for core in prange(cores):
+        table = parts[core] if pooled else transitions
         for i in range(agents * core // cores, agents * (core + 1) // cores):
             for played in range(most):
                 if _play_episode(
@@ -285,14 +309,16 @@ def _play_ahead(
                     first_agent + i,
                     first + played,
                     1,
-                    transitions,
+                    table,
                     visits,
+                    touched,
                 ):
                     asked[i] = True
                     reached[i] = played + 1
                     break
     length = reached.min()
     for core in prange(cores):
+        table = parts[core] if pooled else transitions
         for i in range(agents * core // cores, agents * (core + 1) // cores):
             for played in range(length, reached[i]):
                 _play_episode(
@@ -307,7 +333,12 @@ def _play_ahead(
                     first_agent + i,
                     first + played,
                     -1,
-                    transitions,
+                    table,
                     visits,
+                    touched,
                 )
+            drop_untouched(i, visits.reshape((agents, -1)), touched)
+    if pooled:
+        for core in range(cores):
+            transitions += parts[core]
     return int(length), bool(asked.any())

@@ -27,6 +27,8 @@ from fed_ucbvi.problem.units import Units
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
+ROUNDING = 1e-9
+"""How far outside its range a reward may lie, as a share of the range, to be taken for a matter of rounding."""
 FIRST_WIDTH = 2
 """Slots for next states to begin with."""
 
@@ -134,10 +136,14 @@ class LiveDriver:
         """``(m, H, S)``."""
         return self.tables.visits[self._part]
 
-    def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
-        """Play until someone asks. The environments' randomness goes on from where it was."""
+    def clear(self) -> None:
+        """Empty the buffers."""
         self.visits.fill(0)
         self.transitions.fill(0)
+
+    def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
+        """Play until someone asks. The environments' randomness goes on from where it was."""
+        self.clear()
         length = self.extend(policy, budgets, first, most)
         askers, agent, step, state = find_asker(self.visits, budgets)
         return Stop(length, askers, agent + self._first if askers else -1, step, state)
@@ -200,13 +206,20 @@ class LiveDriver:
         np.subtract(pays, self.units.offset, out=pays)
         np.divide(pays, self.units.scale, out=pays)
         if not (pays.min() >= 0.0 and pays.max() <= 1.0):
-            i, h = (int(x) for x in np.argwhere(~((pays >= 0.0) & (pays <= 1.0)))[0])
+            self._into_range(pays)
+
+    def _into_range(self, pays: FloatArray) -> None:
+        """Move rewards that rounding has put outside [0, 1] to its ends; others are an error."""
+        outside = ~((pays >= -ROUNDING) & (pays <= 1.0 + ROUNDING))
+        if outside.any():
+            i, h = (int(x) for x in np.argwhere(outside)[0])
             low, high = self.units.offset, self.units.offset + self.units.scale
             raise InputError(
-                f"agent {self._first + i} was paid {low + pays[i, h] * self.units.scale:g} at step {h}, outside "
-                f"reward_range ({low:g}, {high:g}). Give a range that holds all rewards, and 0 if episodes can "
+                f"agent {self._first + i} was paid {low + pays[i, h] * self.units.scale:.12g} at step {h}, outside "
+                f"reward_range ({low:.12g}, {high:.12g}). Give a range that holds all rewards, and 0 if episodes can "
                 "terminate, for nothing is paid after that."
             )
+        np.clip(pays, 0.0, 1.0, out=pays)
 
 
 def environment_seed(seed: int, agent: int, episode: int = 0) -> int:

@@ -1,9 +1,13 @@
-"""Environments by name."""
+"""Environments by name: this package's, those that installed packages register, ``module:attribute``, and files."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 from fed_ucbvi.environments.chain import chain
 from fed_ucbvi.environments.deep_sea import deep_sea
@@ -16,8 +20,14 @@ from fed_ucbvi.environments.riverswim import riverswim
 from fed_ucbvi.environments.six_arms import six_arms
 from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.environments.two_state_chain import two_state_chain
-from fed_ucbvi.errors import InputError, unknown_name
+from fed_ucbvi.errors import InputError, printable, unknown_name
+from fed_ucbvi.plugins import Registry, is_attribute, load_attribute
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.mdp import MDP
+from fed_ucbvi.problem.saving import SUFFIX
+
+GROUP = "fed_ucbvi.environments"
+"""Entry points by which other packages register environments."""
 
 ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
     "gridworld": gridworld,
@@ -33,40 +43,189 @@ ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
     "gymnasium": from_gymnasium,
 }
 """Every builder takes ``agents``, ``eps_p``, ``seed`` and options of its own, and gives a federation."""
+REGISTRY: Mapping[str, Any] = Registry(ENVIRONMENTS, GROUP)
+"""These and those of other packages."""
+COMMON = ("agents", "eps_p", "seed")
+"""What every environment may be told; the rest are options of its own."""
+DIGEST = "digest"
+
+
+@dataclass(frozen=True, eq=False)
+class Environment:
+    """What a name stands for: a function that gives a federation, or a federation as it is.
+
+    Args:
+        name: as it was given.
+        made: the function, or the federation.
+    """
+
+    name: str
+    made: Callable[..., Any] | Federation
+
+    @cached_property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return {} if isinstance(self.made, Federation) else inspect.signature(self.made).parameters
+
+    @cached_property
+    def _open(self) -> bool:
+        """Whether the function takes whatever it is given (``**options``)."""
+        return any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters.values())
+
+    def accepts(self, key: str) -> bool:
+        """Whether it may be told ``key``."""
+        return key in self._parameters or self._open
+
+    def defaults(self) -> dict[str, Any]:
+        """Its own options with their defaults, where these can be written down; a federation has its digest."""
+        if isinstance(self.made, Federation):
+            return {DIGEST: self.made.digest}
+        return {
+            name: parameter.default
+            for name, parameter in self._parameters.items()
+            if name not in COMMON and parameter.default is not parameter.empty and _can_be_written(parameter.default)
+        }
+
+    def recorded(self, description: Mapping[str, object]) -> dict[str, object]:
+        """What a description says that it can be told."""
+        known = {DIGEST} if isinstance(self.made, Federation) else set(self._parameters)
+        return {key: value for key, value in description.items() if key in known}
+
+    def given(self, **parameters: object) -> dict[str, Any]:
+        """Those of the parameters that it can be told; one that would be without effect is refused.
+
+        The number of agents is never refused: whoever asked sees how many there are.
+        """
+        told = {}
+        for key, value in parameters.items():
+            if self.accepts(key):
+                told[key] = value
+            elif key in ("eps_p", "seed"):
+                if value:
+                    raise InputError(f"{self.name} does not take {key}, got {value}; leave it at 0.")
+            elif key == DIGEST and isinstance(self.made, Federation):
+                if value != self.made.digest:
+                    raise InputError(
+                        f"{self.name} holds another federation than the one that is meant: its digest is "
+                        f"{self.made.digest}, not {value}."
+                    )
+            elif key != "agents":
+                raise unknown_name(f"option of {self.name}", key, self._parameters)
+        return told
+
+    def make(self, **parameters: object) -> Federation:
+        """The federation; it has as many agents as were asked for."""
+        federation = self.build(**parameters)
+        wanted = parameters.get("agents", federation.agents)
+        if wanted != federation.agents:
+            raise InputError(
+                f"{self.name} has {federation.agents} agents, not {wanted}; say agents = {federation.agents}."
+            )
+        return federation
+
+    def build(self, **parameters: object) -> Federation:
+        """The federation; it may have another number of agents than was asked for, such as a node's own.
+
+        Its description says what is needed to make it again: the name and everything it was told.
+        """
+        told = self.given(**parameters)
+        federation = self.made if isinstance(self.made, Federation) else self._call(told)
+        if self._ours:
+            return federation
+        rest = {key: value for key, value in federation.description.items() if key not in COMMON}
+        about = {**rest, **self.defaults(), **told, "name": self.name, "agents": federation.agents}
+        return replace(federation, description=about)
+
+    @property
+    def _ours(self) -> bool:
+        """Whether it belongs to this package; those describe themselves."""
+        return ENVIRONMENTS.get(self.name) is self.made and str(self.made.__module__).startswith(f"{__name__}.")
+
+    def _call(self, told: Mapping[str, Any]) -> Federation:
+        assert not isinstance(self.made, Federation)
+        try:
+            inspect.signature(self.made).bind(**told)
+        except TypeError as error:
+            raise InputError(
+                f"{self.name}: {error}; it may take {', '.join(COMMON)}, and options, which are given by name."
+            ) from error
+        try:
+            return _federation(self.name, self.made(**told))
+        except InputError:
+            raise
+        except TypeError as error:
+            raise InputError(f"{self.name}: {error}") from error
+        except Exception as error:
+            if self._ours:
+                raise
+            raise InputError(f"{self.name} failed: {type(error).__name__}: {error}") from error
+
+
+def _can_be_written(value: object) -> bool:
+    """Whether JSON can hold a value."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _federation(name: str, built: object) -> Federation:
+    """What a function gave as a federation; MDPs alone are compared on their mean kernel."""
+    if isinstance(built, Federation):
+        return built
+    mdps = [built] if isinstance(built, MDP) else list(built) if isinstance(built, Sequence) else []
+    if not mdps or not all(isinstance(mdp, MDP) for mdp in mdps):
+        raise InputError(f"{name} must give a Federation or a list of MDPs, got {type(built).__name__}.")
+    return Federation.from_mdps(mdps, reference="mean")
+
+
+def find_environment(name: str) -> Environment:
+    """What ``name`` stands for.
+
+    Args:
+        name: as registered; a file that :meth:`Federation.save` wrote, by its suffix ``.npz``; or
+            ``module:attribute``: a :class:`Federation`, a list of MDPs, or a function that gives one of these and is
+            called with those of ``agents``, ``eps_p``, ``seed`` and options that it has parameters for.
+    """
+    if name.endswith(SUFFIX):
+        return Environment(name, Federation.load(name))
+    if not is_attribute(name) and name not in REGISTRY:
+        raise unknown_name("environment", name, REGISTRY)
+    found = load_attribute(name) if is_attribute(name) else REGISTRY[name]
+    return Environment(name, found if callable(found) else _federation(name, found))
 
 
 def make_environment(name: str, **parameters: object) -> Federation:
-    """The environment registered under ``name``.
+    """The environment that ``name`` stands for; see :func:`find_environment`.
 
     >>> make_environment("synthetic", agents=4, eps_p=0.2).agents
     4
     """
-    if name not in ENVIRONMENTS:
-        raise unknown_name("environment", name, ENVIRONMENTS)
-    builder = ENVIRONMENTS[name]
-    accepted = inspect.signature(builder).parameters
-    for key in parameters:
-        if key not in accepted:
-            raise unknown_name(f"option of {name}", key, accepted)
-    try:
-        return builder(**parameters)
-    except TypeError as error:
-        raise InputError(f"{name}: {error}") from error
+    return find_environment(name).make(**parameters)
 
 
-def recorded_options(description: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+def recorded_options(description: Mapping[str, object], named: str | None = None) -> tuple[str, dict[str, object]]:
     """Name and options of the environment that a description, as runs keep it, speaks of; liars are left out.
+
+    Args:
+        description: with the name and everything the environment was told.
+        named: the environment, where the caller says it; code (``module:attribute``) is not run because a file
+            names it.
 
     >>> world = make_environment("gridworld", agents=3, eps_p=0.1)
     >>> name, options = recorded_options({**world.description, "liars": [2]})
     >>> make_environment(name, **options).description == world.description
     True
     """
-    name = str(description.get("name", "custom"))
-    if name not in ENVIRONMENTS:
+    name = str(description.get("name", "custom")) if named is None else named
+    if named is None and is_attribute(name):
         raise InputError(
-            f"the environment '{name}' cannot be made again from its description; only named ones can: "
-            f"{', '.join(sorted(ENVIRONMENTS))}."
+            f"the environment is {printable(name)}, code that is not run because a file names it; if you trust it, "
+            "name it yourself (--env)."
         )
-    accepted = inspect.signature(ENVIRONMENTS[name]).parameters
-    return name, {key: value for key, value in description.items() if key in accepted}
+    if named is None and not name.endswith(SUFFIX) and name not in REGISTRY:
+        raise InputError(
+            f"the environment '{printable(name)}' cannot be made again from its description; only these can: "
+            f"{', '.join(sorted(REGISTRY))}, and saved federations ({SUFFIX}). If a package registers it, install it."
+        )
+    return name, find_environment(name).recorded(description)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi._types import FloatArray
+from fed_ucbvi._types import FloatArray, IndexArray
 from fed_ucbvi.environments.families import Environment, Part, family
 from fed_ucbvi.environments.seeds import generator
 from fed_ucbvi.errors import check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
+
+MOST_RANKED = 10**8
+"""Up to so many triples (s,a,s') every one draws a rank; beyond, only the next states are drawn."""
+AT_ONCE = 10**7
+"""How many ranks are held at a time."""
 
 
 def garnet(
@@ -27,6 +32,7 @@ def garnet(
 
     Every (s,a) leads to ``branching`` different states, drawn evenly, with probabilities uniform on the simplex (the
     gaps between sorted uniform cuts). Rewards r(s,a) are uniform on [0,1]; episodes begin in a uniform state.
+    Once S² A is above 10⁸, time and memory grow with S A ``branching`` only.
 
     Args:
         agents: M.
@@ -48,8 +54,7 @@ def garnet(
     H = check_positive_integer("horizon", horizon)
     root = check_integer("seed", seed)
     rng = generator(root, Part.STRUCTURE)
-    ranks = rng.random((1, S, A, S)).argsort(axis=-1)
-    successors = np.sort(ranks[..., :b], axis=-1).astype(np.int32)
+    successors = _subsets(rng, S * A, S, b).reshape(1, S, A, b)
     cuts = np.sort(rng.random((1, S, A, b - 1)), axis=-1)
     rows = np.diff(cuts, axis=-1, prepend=0.0, append=1.0)
 
@@ -68,3 +73,28 @@ def garnet(
         shape=rows.shape,
     )
     return family(environment, agents, eps_p, seed, spread)
+
+
+def _subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> IndexArray:
+    """Independent subsets of ``b`` of the numbers 0..n-1, each uniform among all; ascending, shape ``(rows, b)``."""
+    if rows * n > MOST_RANKED:
+        return _drawn_subsets(rng, rows, n, b)
+    chosen = np.empty((rows, b), dtype=np.int32)
+    block = max(1, AT_ONCE // n)
+    for start in range(0, rows, block):
+        ranks = rng.random((min(block, rows - start), n))
+        chosen[start : start + block] = ranks.argpartition(b - 1, axis=-1)[:, :b]
+    return np.sort(chosen, axis=-1)
+
+
+def _drawn_subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> IndexArray:
+    """The same in law by Floyd's method (Bentley and Floyd 1987), with b draws for each subset.
+
+    For j = n-b, ..., n-1 a number of 0..j is drawn; it joins the subset, or j does if it is there already.
+    """
+    chosen = np.empty((rows, b), dtype=np.int32)
+    for k, j in enumerate(range(n - b, n)):
+        drawn = rng.integers(0, j + 1, size=rows, dtype=np.int32)
+        taken = (chosen[:, :k] == drawn[:, None]).any(axis=1)
+        chosen[:, k] = np.where(taken, j, drawn)
+    return np.sort(chosen, axis=-1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.environments.seeds import generator
-from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer
+from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer, missing_package
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
 Kwargs = Mapping[str, Any]
 
+MOST_REWARD = 1e300
+"""Rewards beyond this, or returns made of them, cannot be counted with floating-point numbers."""
+
 
 def gymnasium_package() -> ModuleType:
     """The package, or an error that says how to get it."""
     try:
         import gymnasium
     except ImportError as error:
-        raise InputError(
-            "this needs the package gymnasium, which is not installed: pip install 'fed-ucbvi[gymnasium]'."
-        ) from error
+        raise missing_package("this needs", "the package gymnasium", "gymnasium") from error
     return gymnasium
 
 
@@ -126,7 +127,38 @@ def live_units(reward_range: Sequence[float] | None) -> Units:
             "reward_range is missing: rewards are rescaled to [0, 1], and how large they can be cannot be seen from "
             "steps; pass reward_range=(low, high)."
         )
-    return Units.spanning(*bounds)
+    low, high = bounds
+    if not high > low:
+        raise InputError(
+            f"reward_range ({low:.12g}, {high:.12g}) has no width: high must be above low. For a reward that is "
+            "always c, pass (c, c + 1)."
+        )
+    if max(-low, high) > MOST_REWARD:
+        raise InputError(
+            f"reward_range ({low:.12g}, {high:.12g}) is too large to be counted with; rewards must lie between "
+            f"-{MOST_REWARD:g} and {MOST_REWARD:g}."
+        )
+    return Units.spanning(low, high)
+
+
+def environment_failure(agent: int, doing: str, error: BaseException) -> InputError:
+    """What went wrong in an agent's environment, as an error that names the agent, the call and the cause.
+
+    >>> environment_failure(3, "step", SystemExit(0))
+    InputError('the environment of agent 3 failed in step: SystemExit: 0.')
+    """
+    cause = f"{type(error).__name__}: {error}".rstrip(": .")
+    return InputError(f"the environment of agent {agent} failed in {doing}: {cause}.")
+
+
+def make_live(make: Callable[[int], gymnasium.Env[Any, Any]], agent: int) -> gymnasium.Env[Any, Any]:
+    """``make(agent)``; whatever ends it, but for Ctrl-C, is told as an error."""
+    try:
+        return make(agent)
+    except (KeyboardInterrupt, InputError):
+        raise
+    except BaseException as error:
+        raise environment_failure(agent, "make", error) from error
 
 
 def live_sizes(
@@ -135,7 +167,7 @@ def live_sizes(
     """``(S, A, H)`` of live environments, one state more than they have, for what terminates; makes each of them."""
     sizes = set()
     for i in agents:
-        env = make(i)
+        env = make_live(make, i)
         try:
             sizes.add(discrete_sizes(env, f"the environment of agent {i}"))
             horizon = horizon_of_spec(env, "the environment", horizon)

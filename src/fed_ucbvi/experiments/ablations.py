@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fed_ucbvi.experiments.claims import Finding, eps_text, verdict_of
 from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL
+from fed_ucbvi.experiments.judging import ERROR_TERM, Finding, compare, decide, verdict_of
 from fed_ucbvi.experiments.lots import (
     Lots,
     Measure,
@@ -16,13 +16,16 @@ from fed_ucbvi.experiments.lots import (
     interval,
     lots_of,
     mean,
+    paired,
     regret,
     rounds,
     values,
 )
 from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair
-from fed_ucbvi.report.content import Figure, Marker, Panel, Section, Series, Table, Verdict
+from fed_ucbvi.experiments.wording import eps_text
+from fed_ucbvi.report.content import Figure, Marker, Outcome, Panel, Section, Series, Table, Verdict
+from fed_ucbvi.results.statistics import INTERVAL_NAME
 from fed_ucbvi.results.style import colour_of, label_of
 
 NAME = "ablations"
@@ -76,34 +79,42 @@ def global_rule_saves(lots: Lots) -> Verdict | None:
         "The reduced communication results from triggering rounds by local estimates of global counters.",
         "Section 5, communication complexity",
         "It holds in an environment if the mixture of both rules takes fewer rounds on average than the local rule "
-        "alone at every εₚ; partly if at some. Runs are paired by seed.",
+        f"alone at every εₚ; partly if at some. {ERROR_TERM}",
         {label_of(name): _global_rule(having(lots, environment=name)) for name in environments(lots)},
     )
 
 
 def _global_rule(lots: Lots) -> Finding | None:
-    fewer, texts = [], []
+    found, texts, lines = [], [], []
     for eps_p in values(lots, "eps_p"):
         by_label = {key.label: lot for key, lot in having(lots, eps_p=eps_p).items()}
         if not {PAPER, LOCAL} <= by_label.keys():
             continue
-        pairs = list(zip(by_label[PAPER], by_label[LOCAL], strict=False))
-        same = sum(one.fingerprint == other.fingerprint for one, other in pairs)
+        counts = paired(by_label[PAPER], by_label[LOCAL], rounds)
+        if not counts[0]:
+            continue
+        found.append(compare(*counts, strictly=True))
+        prints = {run.about.seed: run.fingerprint for run in by_label[LOCAL]}
+        same = sum(prints.get(run.about.seed) == run.fingerprint for run in by_label[PAPER])
         fired = sum(run.rules_fired.get("global", 0) for run in by_label[PAPER])
         both, local = (mean(by_label[label], rounds) for label in (PAPER, LOCAL))
-        fewer.append(both < local)
         text = (
             f"at {eps_text(eps_p)} {both:,.0f} rounds with both rules, {local:,.0f} with the local rule alone; "
-            f"{same} of {len(pairs)} runs are the same round by round, and the global rule fired {fired} times"
+            f"{same} of {len(counts[0])} runs are the same round by round, and the global rule fired {fired} times"
         )
         if GLOBAL in by_label:
             alone = by_label[GLOBAL]
             text += f" (alone it would take {mean(alone, rounds):,.0f} rounds, for a regret of "
             text += f"{mean(alone, regret):,.0f} instead of {mean(by_label[PAPER], regret):,.0f})"
         texts.append(text)
-    if not fewer:
+        lines.append(f"{both:,.0f} rounds against {local:,.0f} with the local rule alone at {eps_text(eps_p)}")
+    if not found:
         return None
-    return Finding("holds" if all(fewer) else "holds partly" if any(fewer) else "does not hold", "; ".join(texts))
+    return Finding(decide(_some, found), "; ".join(texts), lines[0])
+
+
+def _some(answers: Sequence[bool]) -> Outcome:
+    return "holds" if all(answers) else "holds partly" if any(answers) else "does not hold"
 
 
 def _figure(lots: Lots) -> Figure:
@@ -137,6 +148,7 @@ def _points(lots: Lots, measure: Measure) -> list[Series]:
                     marker=marker,
                     line=False,
                     variant=eps_text(eps_p),
+                    band=INTERVAL_NAME,
                 )
             )
     return series

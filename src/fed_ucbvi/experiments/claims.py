@@ -1,21 +1,25 @@
 """The paper's claims, each judged by a rule that is stated here, before anything is run.
 
 A claim is judged for each environment and then combined: it holds if it holds everywhere, does not hold if it holds
-nowhere even in part, and holds partly otherwise. A claim that the runs cannot judge gives None.
+nowhere even in part, and holds partly otherwise. Comparisons have an error term, so a claim may also be undecided
+(:mod:`fed_ucbvi.experiments.judging`). A claim that the runs cannot judge gives None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.experiments.lots import Key, Lots, Measure, having, mean, regret, rounds, values
+from fed_ucbvi._types import FloatArray
+from fed_ucbvi.experiments.judging import ERROR_TERM, Finding, all_or_none, compare, decide, grade, verdict_of
+from fed_ucbvi.experiments.lots import Key, Lots, Measure, having, mean, paired, regret, rounds, values
 from fed_ucbvi.experiments.traces import Trace
+from fed_ucbvi.experiments.wording import answers_text, eps_text, range_text, signed
 from fed_ucbvi.report.content import Outcome, Verdict
-from fed_ucbvi.results.intervals import mean_and_spread
+from fed_ucbvi.results.statistics import PairedRatio, mean_interval, paired_ratio
 from fed_ucbvi.results.style import label_of
 
 SLIGHT = 1.25
@@ -31,35 +35,6 @@ FAR_BELOW = 0.5
 FEW_ROUNDS = 0.1
 """Share of T up to which rounds are significantly fewer than episodes."""
 
-MINUS = "\N{MINUS SIGN}"
-
-
-class Finding(NamedTuple):
-    """What one environment says."""
-
-    outcome: Outcome
-    text: str
-
-
-def combine(outcomes: Iterable[Outcome]) -> Outcome:
-    """One verdict from several.
-
-    >>> combine(["holds", "does not hold"]), combine(["holds", "holds"]), combine(["does not hold"])
-    ('holds partly', 'holds', 'does not hold')
-    """
-    distinct = set(outcomes)
-    return distinct.pop() if len(distinct) == 1 else "holds partly"
-
-
-def grade(shares: Sequence[bool], *, most: float = 0.5) -> Outcome:
-    """Holds if true everywhere, partly if true in at least ``most`` of the cases.
-
-    >>> grade([True, True]), grade([True, False]), grade([True, False, False])
-    ('holds', 'holds partly', 'does not hold')
-    """
-    share = sum(shares) / len(shares)
-    return "holds" if share == 1 else "holds partly" if share >= most else "does not hold"
-
 
 def cases(lots: Lots, algorithm: str) -> dict[str, dict[Key, Sequence[Trace]]]:
     """The lots of an algorithm by everything but M and eps_p, under a name for each."""
@@ -74,18 +49,6 @@ def cases(lots: Lots, algorithm: str) -> dict[str, dict[Key, Sequence[Trace]]]:
     return dict(zip(names, groups.values(), strict=True))
 
 
-def verdict_of(claim: str, place: str, rule: str, findings: Mapping[str, Finding | None]) -> Verdict | None:
-    """The verdict on a claim from what each environment says; None if none of them says anything."""
-    known = {name: finding for name, finding in findings.items() if finding is not None}
-    if not known:
-        return None
-    measured = " ".join(f"{name}: {finding.text}." for name, finding in known.items())
-    outcomes = [finding.outcome for finding in known.values()]
-    if len(set(outcomes)) > 1:
-        measured += " So: " + "; ".join(f"{name}: {finding.outcome}" for name, finding in known.items()) + "."
-    return Verdict(claim=claim, place=place, measured=measured, rule=rule, outcome=combine(outcomes))
-
-
 # ------------------------------------------------------------------------------------------- heterogeneity
 
 
@@ -95,24 +58,27 @@ def heterogeneity_costs_little(lots: Lots) -> Verdict | None:
         "Increasing εₚ only incurs a slight increase in Fed-UCBVI's regret.",
         "Section 5, Impact of Heterogeneity; Figure 1",
         f"In an environment it holds if the mean regret at every εₚ > 0 is at most {SLIGHT} times that at εₚ = 0, "
-        "for every M; partly if in at least half of the cells.",
+        f"for every M; partly if in at least half of the cells. {ERROR_TERM}",
         {name: _heterogeneity(group) for name, group in cases(lots, "fed-ucbvi").items()},
     )
 
 
 def _heterogeneity(group: Lots) -> Finding | None:
-    ratios: dict[tuple[int, float], float] = {}
+    cells: dict[tuple[int, float], tuple[list[float], list[float]]] = {}
     for agents in values(group, "agents"):
         by_eps = {key.eps_p: lot for key, lot in having(group, agents=agents).items()}
         for eps_p in sorted(set(by_eps) - {0.0}) if 0.0 in by_eps else []:
-            ratios[agents, eps_p] = mean(by_eps[eps_p], regret) / mean(by_eps[0.0], regret)
-    if not ratios:
+            pair = paired(by_eps[eps_p], by_eps[0.0], regret)
+            if pair[0]:
+                cells[agents, eps_p] = pair
+    if not cells:
         return None
+    ratios = {cell: float(np.mean(x) / np.mean(y)) for cell, (x, y) in cells.items()}
+    found = {cell: compare(x, SLIGHT * np.array(y)) for cell, (x, y) in cells.items()}
     worst = max(ratios, key=lambda cell: ratios[cell])
-    few = sum(ratio <= SLIGHT for ratio in ratios.values())
     text = (
         f"regret is {range_text(list(ratios.values()))} times that at εₚ = 0, most at M = {worst[0]} and "
-        f"{eps_text(worst[1])}; at most {SLIGHT} times in {few} of {len(ratios)} cells"
+        f"{eps_text(worst[1])}; at most {SLIGHT} times {answers_text(list(found.values()))}"
     )
     if ratios[worst] <= 1.02:
         text += ", so it does not rise at all: the agents' own noise explores for them"
@@ -122,7 +88,18 @@ def _heterogeneity(group: Lots) -> Finding | None:
         f". Of the regret, {halves[0.0]:.1%} falls into the second half of the episodes at εₚ = 0 and "
         f"{halves[largest]:.1%} at {eps_text(largest)} (of a term linear in T it would be half)"
     )
-    return Finding(grade([ratio <= SLIGHT for ratio in ratios.values()]), text)
+    notes = [
+        f"at M = {agents} and {eps_text(eps_p)} one run decides: the ratio of means is {ratios[agents, eps_p]:.2f}, "
+        f"that of medians {_medians(*cells[agents, eps_p]):.2f}"
+        for (agents, eps_p), one in found.items()
+        if one.one_run
+    ]
+    line = f"{range_text(list(ratios.values()))} times the regret at εₚ = 0"
+    return Finding(decide(grade, list(found.values())), text, line, notes)
+
+
+def _medians(x: Sequence[float], y: Sequence[float]) -> float:
+    return float(np.median(x) / np.median(y))
 
 
 def _late_share(group: Lots) -> float:
@@ -134,8 +111,8 @@ def _late_share(group: Lots) -> float:
 # -------------------------------------------------------------------------------------- speed-up and rounds
 
 
-def slope_in_agents(group: Lots, measure: Measure) -> tuple[float, float] | None:
-    """Slope of log measure against log M, fitted for each seed: mean and half-width of its band."""
+def slopes_in_agents(group: Lots, measure: Measure) -> FloatArray | None:
+    """Slope of log measure against log M over all M, for each seed that every M has; None for a single M."""
     order = sorted(group, key=lambda key: key.agents)
     if len({key.agents for key in order}) < 2:
         return None
@@ -143,9 +120,16 @@ def slope_in_agents(group: Lots, measure: Measure) -> tuple[float, float] | None
     if not common:
         return None
     table = np.array([[measure(run) for run in group[key] if run.about.seed in common] for key in order])
-    slopes = np.polyfit(np.log([key.agents for key in order]), np.log(np.maximum(table, 1e-12)), 1)[0]
-    middle, low, high = mean_and_spread(slopes)
-    return float(middle), float(high - low) / 2
+    return np.asarray(np.polyfit(np.log([key.agents for key in order]), np.log(np.maximum(table, 1e-12)), 1)[0])
+
+
+def local_slopes(group: Lots, measure: Measure) -> dict[tuple[int, int], float]:
+    """Slope of log mean measure against log M between one M and the next, by the two M."""
+    means = {key.agents: mean(lot, measure) for key, lot in sorted(group.items(), key=lambda item: item[0].agents)}
+    return {
+        (few, many): float(np.log(max(means[many], 1e-12) / max(means[few], 1e-12)) / np.log(many / few))
+        for few, many in pairwise(means)
+    }
 
 
 def linear_speed_up(
@@ -157,22 +141,12 @@ def linear_speed_up(
     return verdict_of(
         claim,
         place,
-        f"Slope of log regret against log M over all M run: {signed(-1)} is linear, {signed(ROOT)} the leading term "
-        f"of Theorem 1. It holds in an environment if the slope is at most {signed(LINEAR)} for every εₚ; partly if "
-        f"at most {signed(ROOT)} for every εₚ, or at most {signed(LINEAR)} for some.",
-        {name: _speed_up(group) for name, group in cases(lots, "fed-ucbvi").items()},
+        f"Slope of log regret against log M, fitted over all M for each seed: {signed(-1)} is linear, {signed(ROOT)} "
+        "the leading term of Theorem 1. It holds in an environment if the mean slope is at most "
+        f"{signed(LINEAR)} for every εₚ; partly if at most {signed(ROOT)} for every εₚ, or at most {signed(LINEAR)} "
+        f"for some. {ERROR_TERM}",
+        {name: _slopes(group, regret, LINEAR, ROOT) for name, group in cases(lots, "fed-ucbvi").items()},
     )
-
-
-def _speed_up(group: Lots) -> Finding | None:
-    found = _slopes(group, regret)
-    if found is None:
-        return None
-    slopes, text = found
-    steep = [slope <= LINEAR for slope in slopes]
-    partly = any(steep) or all(slope <= ROOT for slope in slopes)
-    outcome: Outcome = "holds" if all(steep) else "holds partly" if partly else "does not hold"
-    return Finding(outcome, text)
 
 
 def flat_communication(lots: Lots) -> Verdict | None:
@@ -180,45 +154,45 @@ def flat_communication(lots: Lots) -> Verdict | None:
     return verdict_of(
         "Fed-UCBVI's communication rounds increase only marginally with the number of agents M.",
         "Section 5, communication complexity; Figure 3",
-        "Slope of log rounds against log M over all M run (0 is flat). It holds in an environment if the slope is "
-        f"at most {MARGINAL} for every εₚ; partly if at most {-ROOT} for every εₚ, or at most {MARGINAL} for some.",
-        {name: _flatness(group) for name, group in cases(lots, "fed-ucbvi").items()},
+        "Slope of log rounds against log M, fitted over all M for each seed (0 is flat). It holds in an environment "
+        f"if the mean slope is at most {MARGINAL} for every εₚ; partly if at most {-ROOT} for every εₚ, or at most "
+        f"{MARGINAL} for some. {ERROR_TERM}",
+        {name: _slopes(group, rounds, MARGINAL, -ROOT) for name, group in cases(lots, "fed-ucbvi").items()},
     )
 
 
-def _flatness(group: Lots) -> Finding | None:
-    found = _slopes(group, rounds)
-    if found is None:
-        return None
-    slopes, text = found
-    flat = [slope <= MARGINAL for slope in slopes]
-    partly = any(flat) or all(slope <= -ROOT for slope in slopes)
-    outcome: Outcome = "holds" if all(flat) else "holds partly" if partly else "does not hold"
-    return Finding(outcome, text)
-
-
-def _slopes(group: Lots, measure: Measure) -> tuple[list[float], str] | None:
-    """The slope for each eps_p, and in words with the ratio of the ends and the slope of the last step."""
-    slopes, texts = [], []
+def _slopes(group: Lots, measure: Measure, good: float, fair: float) -> Finding | None:
+    """The slope for each eps_p, against the limits for holding and for holding partly."""
+    means, texts = [], []
+    below_good, below_fair = [], []
     for eps_p in values(group, "eps_p"):
         lots = having(group, eps_p=eps_p)
-        fit = slope_in_agents(lots, measure)
-        if fit is None:
+        slopes = slopes_in_agents(lots, measure)
+        if slopes is None:
             continue
-        slopes.append(fit[0])
-        means = {key.agents: mean(lot, measure) for key, lot in sorted(lots.items(), key=lambda item: item[0].agents)}
-        (first, *_, (before, last)) = [next(iter(means)), *pairwise(means)]
-        text = f"slope {signed(fit[0])} ± {fit[1]:.2f} at {eps_text(eps_p)} (M = {last} against {first}: "
-        text += f"{means[last] / means[first]:.3g} times"
-        if len(means) > 2:
-            step = np.log(means[last] / means[before]) / np.log(last / before)
-            text += f"; from M = {before} to {last} the slope is {signed(float(step))}"
-        texts.append(text + ")")
-    if not slopes:
+        below_good.append(compare(slopes, np.full_like(slopes, good)))
+        below_fair.append(compare(slopes, np.full_like(slopes, fair)))
+        middle, low, high = (float(end) for end in mean_interval(slopes))
+        means.append(middle)
+        steps = local_slopes(lots, measure)
+        text = f"slope {signed(middle)} at {eps_text(eps_p)}"
+        if len(slopes) > 1:
+            text += f" (95 % interval {signed(low)} to {signed(high)})"
+        if len(steps) > 1:
+            first, last = next(iter(steps)), list(steps)[-1]
+            text += f"; from M = {first[0]} to {first[1]} it is {signed(steps[first])}, from M = {last[0]} to "
+            text += f"{last[1]} it is {signed(steps[last])}"
+        texts.append(text)
+    if not means:
         return None
+    line = f"slope {range_text(means)}"
     if len(texts) > 2:
-        texts = [texts[0], f"slopes {range_text(slopes)} over {len(slopes)} values of εₚ", texts[-1]]
-    return slopes, ", ".join(texts)
+        texts = [texts[0], f"slopes {range_text(means)} over {len(means)} values of εₚ", texts[-1]]
+
+    def rule(steep: Sequence[bool], half: Sequence[bool]) -> Outcome:
+        return "holds" if all(steep) else "holds partly" if any(steep) or all(half) else "does not hold"
+
+    return Finding(decide(rule, below_good, below_fair), "; ".join(texts), line)
 
 
 def few_rounds(lots: Lots) -> Verdict | None:
@@ -226,16 +200,20 @@ def few_rounds(lots: Lots) -> Verdict | None:
     return verdict_of(
         "Fed-UCBVI's communication rounds are significantly fewer than the episodes T.",
         "Section 5, communication complexity; Figure 3",
-        f"It holds in an environment if rounds are at most {FEW_ROUNDS:.0%} of T in every cell (M, εₚ); partly if in "
-        "at least half of them.",
+        f"It holds in an environment if mean rounds are at most {FEW_ROUNDS:.0%} of T in every cell (M, εₚ); partly "
+        f"if in at least half of them. {ERROR_TERM}",
         {name: _few_rounds(group) for name, group in cases(lots, "fed-ucbvi").items()},
     )
 
 
 def _few_rounds(group: Lots) -> Finding | None:
-    shares = [mean(lot, rounds) / key.episodes for key, lot in group.items()]
-    text = f"{min(shares):.2%} to {max(shares):.2%} of T in {len(shares)} cells"
-    return Finding(grade([share <= FEW_ROUNDS for share in shares]), text)
+    found, shares = [], []
+    for key, lot in group.items():
+        counts = [rounds(run) for run in lot]
+        found.append(compare(counts, np.full(len(lot), FEW_ROUNDS * key.episodes)))
+        shares.append(float(np.mean(counts)) / key.episodes)
+    line = f"{min(shares):.2%} to {max(shares):.2%} of T"
+    return Finding(decide(grade, found), f"{line} in {len(shares)} cells", line)
 
 
 # ---------------------------------------------------------------------------------------------- comparison
@@ -246,46 +224,88 @@ def below(
     other: str = "fedq-bernstein",
     claim: str = "Fed-UCBVI's regret is significantly lower than FedQ-Bernstein's.",
     place: str = "Section 5, Impact of Heterogeneity; Figures 1 and 2",
+    detail: str = "",
 ) -> Verdict | None:
     """Claim (d)."""
     return verdict_of(
         claim,
         place,
         f"It holds in an environment if the mean regret is at most {FAR_BELOW} times the other's in every cell "
-        "(M, εₚ); partly if it is lower in every cell, or so much lower in at least half of them.",
+        f"(M, εₚ); partly if it is lower in every cell, or so much lower in at least half of them. {ERROR_TERM}",
         {name: _below(group, lots, other) for name, group in cases(lots, "fed-ucbvi").items()},
+        detail=detail,
     )
 
 
 def _below(group: Lots, lots: Lots, other: str) -> Finding | None:
-    ratios = ratios_to(group, lots, other)
+    far, lower, ratios, medians, notes = [], [], [], [], []
+    won, played = 0, 0
+    for key, x, y in against(group, lots, other):
+        far.append(compare(x, FAR_BELOW * np.array(y)))
+        lower.append(compare(x, y, strictly=True))
+        ratio = paired_ratio(x, y)
+        ratios.append(ratio.estimate)
+        medians.append(ratio.median)
+        wins = sum(one < two for one, two in zip(x, y, strict=True))
+        won, played = won + wins, played + len(x)
+        one_run = far[-1].one_run or lower[-1].one_run
+        if one_run or (ratio.estimate < 1) != (ratio.median < 1):
+            notes.append(
+                f"at M = {key.agents} and {eps_text(key.eps_p)} "
+                f"{'one run decides' if one_run else 'means and medians disagree'}: the ratio of means is "
+                f"{ratio.estimate:.2f}{_ends(ratio)}, that of medians {ratio.median:.2f}, and it is lower with "
+                f"{wins} of {len(x)} seeds"
+            )
     if not ratios:
         return None
-    outcome = grade([ratio <= FAR_BELOW for ratio in ratios])
-    if outcome == "does not hold" and all(ratio < 1 for ratio in ratios):
-        outcome = "holds partly"
-    lower = sum(ratio < 1 for ratio in ratios)
-    text = f"{range_text(ratios)} times the regret of {label_of(other)}; lower in {lower} of {len(ratios)} cells"
-    return Finding(outcome, text)
+
+    def rule(half: Sequence[bool], less: Sequence[bool]) -> Outcome:
+        outcome = grade(half)
+        return "holds partly" if outcome == "does not hold" and all(less) else outcome
+
+    line = f"{range_text(ratios)} times {label_of(other)}'s"
+    text = (
+        f"{range_text(ratios)} times the regret of {label_of(other)} by means, {range_text(medians)} by medians, "
+        f"at most {FAR_BELOW} times {answers_text(far)}, lower {answers_text(lower)} and with {won} of {played} seeds"
+    )
+    return Finding(decide(rule, far, lower), text, line, notes)
+
+
+def _ends(ratio: PairedRatio) -> str:
+    """The interval of a ratio, where it has ends."""
+    if not (math.isfinite(ratio.low) and math.isfinite(ratio.high)):
+        return " (no interval: these runs allow any)"
+    return f" (95 % interval {signed(ratio.low)} to {signed(ratio.high)})"
+
+
+def against(
+    group: Lots, lots: Lots, other: str, measure: Measure = regret
+) -> list[tuple[Key, list[float], list[float]]]:
+    """A measure of each lot in ``group`` and of the other algorithm in the same cell, paired by seed."""
+    found = []
+    for key, lot in group.items():
+        same = {part: getattr(key, part) for part in ("environment", "options", "agents", "eps_p", "episodes")}
+        for rival in having(lots, algorithm=other, **same).values():
+            x, y = paired(lot, rival, measure)
+            if x:
+                found.append((key, x, y))
+    return found
 
 
 def ratios_to(group: Lots, lots: Lots, other: str, measure: Measure = regret) -> list[float]:
     """The mean measure of each lot in ``group`` over that of the other algorithm in the same cell."""
-    ratios = []
-    for key, lot in group.items():
-        same = {part: getattr(key, part) for part in ("environment", "options", "agents", "eps_p", "episodes")}
-        rivals = having(lots, algorithm=other, **same).values()
-        ratios += [mean(lot, measure) / mean(rival, measure) for rival in rivals]
-    return ratios
+    return [float(np.mean(x) / np.mean(y)) for _, x, y in against(group, lots, other, measure)]
 
 
-def ordered(claim: str, place: str, figures: Mapping[str, Sequence[float]], what: str) -> Verdict:
-    """A claim that some measure grows strictly along algorithms, judged from means, for each environment."""
+def ordered(claim: str, place: str, rows: Mapping[str, Sequence[Sequence[Trace]]], measure: Measure) -> Verdict:
+    """A claim that the mean of a measure grows along lots (one for each algorithm), for each environment."""
     findings: dict[str, Finding | None] = {}
-    for name, row in figures.items():
-        outcome: Outcome = "holds" if all(low < high for low, high in pairwise(row)) else "does not hold"
-        findings[name] = Finding(outcome, " < ".join(f"{figure:,.0f}" for figure in row) + "? " + outcome)
-    verdict = verdict_of(claim, place, f"It holds in an environment if {what} are in this order.", findings)
+    for name, row in rows.items():
+        found = [compare(*paired(low, high, measure), strictly=True) for low, high in pairwise(row)]
+        line = " against ".join(f"{mean(lot, measure):,.0f}" for lot in row)
+        findings[name] = Finding(decide(all_or_none, found), line, line)
+    rule = f"It holds in an environment if the means are in this order. {ERROR_TERM}"
+    verdict = verdict_of(claim, place, rule, findings)
     assert verdict is not None, "an ordering is judged from figures"
     return verdict
 
@@ -304,27 +324,3 @@ def judge(lots: Lots) -> list[Verdict]:
     """Every claim of Section 5 that the runs can judge."""
     verdicts = (claim(lots) for claim in CLAIMS)
     return [verdict for verdict in verdicts if verdict is not None]
-
-
-def eps_text(eps_p: float) -> str:
-    """How a heterogeneity is written.
-
-    >>> eps_text(0.316228)
-    'εₚ = 0.32'
-    """
-    return f"εₚ = {eps_p:.2g}"
-
-
-def range_text(numbers: Sequence[float], digits: int = 2) -> str:
-    """The least and the largest of some numbers.
-
-    >>> range_text([0.25, 0.5]), range_text([2.0])
-    ('0.25 to 0.50', '2.00')
-    """
-    low, high = signed(min(numbers), digits), signed(max(numbers), digits)
-    return low if low == high else f"{low} to {high}"
-
-
-def signed(number: float, digits: int = 2) -> str:
-    """A number with a proper minus sign."""
-    return f"{number:.{digits}f}".replace("-", MINUS)

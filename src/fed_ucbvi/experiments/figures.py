@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms import ALGORITHMS as REGISTRY
-from fed_ucbvi.experiments.claims import cases, eps_text, judge, range_text, ratios_to, signed, slope_in_agents
+from fed_ucbvi.experiments.claims import cases, judge, local_slopes, ratios_to
 from fed_ucbvi.experiments.lots import (
     DASHES,
     Lots,
@@ -32,6 +32,7 @@ from fed_ucbvi.experiments.lots import (
 )
 from fed_ucbvi.experiments.scale import EPS_P, Scale
 from fed_ucbvi.experiments.traces import Pair
+from fed_ucbvi.experiments.wording import eps_text, range_text, signed
 from fed_ucbvi.report.content import Figure, Panel, Section, Series
 from fed_ucbvi.results.style import DARK_GREY, label_of
 
@@ -39,10 +40,10 @@ NAME = "figures"
 TITLE = "The paper's figures"
 ALGORITHMS = ("fed-ucbvi", "fedq-bernstein", "fedq-advantage")
 EPISODES_LABEL = "Episodes per agent, T"
-REGRET_LABEL = "Common regret (units of reward)"
+REGRET_LABEL = "Common regret"
 ROUNDS_LABEL = "Communication rounds"
 AGENTS_LABEL = "Agents, M"
-BYTES_LABEL = "Megabytes sent so far, both ways, all agents"
+BYTES_LABEL = "Megabytes sent so far"
 
 
 def grids(scale: Scale) -> list[dict[str, Any]]:
@@ -76,9 +77,10 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             drawn,
             regret,
             "figure2",
-            "Fed-UCBVI's regret against the number of agents",
+            "Fed-UCBVI's regret against M",
             REGRET_LABEL,
-            "Figure 2 of the paper. Dotted grey: in proportion to 1/M, a linear speed-up.",
+            "Figure 2 of the paper. Dotted grey: in proportion to 1/M, a linear speed-up. Slopes in the title: of "
+            "log regret against log M between neighbouring M, of Fed-UCBVI at εₚ = 0.",
             reference=-1,
         ),
         _over_agents(
@@ -86,9 +88,10 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             drawn,
             rounds,
             "figure3",
-            "Fed-UCBVI's rounds against the number of agents",
+            "Fed-UCBVI's rounds against M",
             ROUNDS_LABEL,
-            "Figure 3 of the paper. Fewer is better; T is the most there can be.",
+            "Figure 3 of the paper. Fewer is better; T is the most there can be. Slopes in the title: of log rounds "
+            "against log M between neighbouring M, of Fed-UCBVI at εₚ = 0.",
         ),
         bytes_figure(having(base, eps_p=scale.eps_p[0]), "regret_and_bytes"),
     )
@@ -203,19 +206,23 @@ def bytes_figure(lots: Lots, id_: str) -> Figure:
     return Figure(
         id_,
         "What a byte buys: the lower and the further left a curve ends, the better",
-        f"Common regret against what was sent until then, to the end of the run; εₚ = 0. {band_text(lots.values())}",
+        f"Common regret against what all agents and the server had sent by then; εₚ = 0. {band_text(lots.values())}",
         panels,
     )
 
 
 def _slopes(lots: Lots, eps_p: float, measure: Measure) -> str:
-    """The slopes in M at one eps_p, for a title."""
+    """How steep the curves are from each M to the next at one eps_p, for a title."""
     texts = []
     for name, group in cases(lots, ALGORITHMS[0]).items():
-        slope = slope_in_agents(having(group, eps_p=eps_p), measure)
-        if slope is not None:
-            texts.append(f"{signed(slope[0])} on {name}")
-    return f": like M to the power {', '.join(texts)}" if texts else ""
+        steps = list(local_slopes(having(group, eps_p=eps_p), measure).items())
+        if len(steps) == 1:
+            texts.append(f"{signed(steps[0][1])} on {name}")
+        elif steps:
+            (first, start), (last, end) = steps[0], steps[-1]
+            ends = f"{signed(start)} (M = {first[0]} to {first[1]}) to {signed(end)} (M = {last[0]} to {last[1]})"
+            texts.append(f"{ends} on {name}")
+    return f": local slope {'; '.join(texts)}" if texts else ""
 
 
 def straight(like: Series, slope: float) -> Series:

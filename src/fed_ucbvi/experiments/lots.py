@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.experiments.traces import Pair, Trace
-from fed_ucbvi.report.content import Dash, Interval, Marker, Series, Table
-from fed_ucbvi.results.intervals import mean_and_spread, spread_name
+from fed_ucbvi.experiments.wording import differing, value_text
+from fed_ucbvi.report.content import Cell, Dash, Interval, Marker, Series, Table
+from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
 from fed_ucbvi.results.style import colour_of, label_of
 from fed_ucbvi.sweeps.job import Job
 
@@ -113,9 +114,16 @@ def mean(lot: Sequence[Trace], measure: Measure) -> float:
     return float(np.mean([measure(run) for run in lot]))
 
 
+def paired(x: Sequence[Trace], y: Sequence[Trace], measure: Measure) -> tuple[list[float], list[float]]:
+    """A measure of two lots over the seeds that both have, in the same order."""
+    others = {run.about.seed: run for run in y}
+    both = [(run, others[run.about.seed]) for run in x if run.about.seed in others]
+    return [measure(run) for run, _ in both], [measure(run) for _, run in both]
+
+
 def interval(lot: Sequence[Trace], measure: Measure) -> Interval:
-    """The mean of a measure over a lot, with its band."""
-    middle, low, high = mean_and_spread([measure(run) for run in lot])
+    """The mean of a measure over a lot, with its 95 % interval."""
+    middle, low, high = mean_interval([measure(run) for run in lot])
     return Interval(float(middle), max(0.0, float(low)), float(high))
 
 
@@ -125,7 +133,7 @@ def band_text(runs: Iterable[Sequence[Trace]]) -> str:
     if not sizes or sizes[-1] == 1:
         return "One run each."
     count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    return f"Mean of {count} runs, band: {spread_name(sizes[0])}."
+    return f"Mean of {count} runs, band: {INTERVAL_NAME}."
 
 
 def episodes_grid(lot: Sequence[Trace], points: int = CURVE_POINTS) -> npt.NDArray[np.int64]:
@@ -146,11 +154,12 @@ def banded(
 
     With ``positive`` the band's lower end stays above a hundredth of the mean, so that logarithmic axes can hold it.
     """
-    middle, low, high = mean_and_spread(samples)
+    middle, low, high = mean_interval(samples)
     if positive:
         low = np.maximum(low, middle / 100)
     style = {"name": label_of(algorithm), "colour": colour_of(algorithm)} | style
     style.setdefault("marker", MARKERS.get(algorithm, "none"))
+    style.setdefault("band", INTERVAL_NAME if len(np.asarray(samples)) > 1 else "")
     return Series(x=x, y=middle.tolist(), low=low.tolist(), high=high.tolist(), **style)
 
 
@@ -184,12 +193,25 @@ def over_keys(lots: Lots, axis: str, measure: Measure, **style: Any) -> Series |
 
 
 def cells_table(lots: Lots, name: str, title: str) -> Table:
-    """Regret, rounds and megabytes of every lot."""
-    columns = ("environment", "algorithm", "M", "εₚ", "T", "runs", "regret", "rounds", "MB")
+    """Regret, rounds and megabytes of every lot, with a column for each thing in which lots differ."""
+    options = _columns(lots, "environment", "options")
+    parameters = _columns(lots, "algorithm", "parameters")
+    labelled = any(key.label != key.algorithm for key in lots)
+    columns = (
+        "environment",
+        *(f"{option} (environment)" if option in parameters else option for option in options),
+        "algorithm",
+        *(["label"] if labelled else []),
+        *parameters,
+        *("M", "εₚ", "T", "runs", "regret", "rounds", "MB"),
+    )
     rows = [
         (
             label_of(key.environment),
+            *(_cell(key.options, option) for option in options),
             label_of(key.algorithm),
+            *([key.label] if labelled else []),
+            *(_cell(key.parameters, parameter) for parameter in parameters),
             key.agents,
             f"{key.eps_p:.2g}",
             key.episodes,
@@ -201,3 +223,17 @@ def cells_table(lots: Lots, name: str, title: str) -> Table:
         for key, lot in sorted(lots.items(), key=lambda item: item[0])
     ]
     return Table(name, title, f"MB: both ways, all agents together. {band_text(lots.values())}", columns, rows)
+
+
+def _columns(lots: Lots, owner: str, what: str) -> list[str]:
+    """The options that are not the same in all lots of one environment, or parameters of one algorithm."""
+    texts: dict[str, dict[str, Any]] = {}
+    for key in lots:
+        texts.setdefault(getattr(key, owner), {})[getattr(key, what)] = json.loads(getattr(key, what))
+    return list(dict.fromkeys(name for several in texts.values() for name in differing(list(several.values()))))
+
+
+def _cell(text: str, name: str) -> Cell:
+    """A value of an option as a cell; none if there is no such option."""
+    value = json.loads(text).get(name)
+    return value if value is None or type(value) in (int, float) else value_text(value)

@@ -2,24 +2,24 @@
 
 ``manifest.json``
     which experiments at which scale;
-``sweeps/main`` and ``sweeps/tuned``
-    the runs, each made once however many experiments use it; the second holds those whose parameters depend on the
-    first;
+``sweeps/main``, ``sweeps/wider`` and ``sweeps/tuned``
+    the runs, each made once however many experiments use it; the second and the third hold those whose parameters
+    depend on the runs before them;
 ``report``
-    what :func:`fed_ucbvi.report.write_report` writes.
+    what :func:`fed_ucbvi.report.writing.write_report` writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fed_ucbvi.errors import InputError, unknown_name
-from fed_ucbvi.experiments import ablations, fair, figures, own, table1, theory
+from fed_ucbvi.experiments import ablations, fair, figures, own, table1, theory, tuning
 from fed_ucbvi.experiments.scale import Scale
-from fed_ucbvi.experiments.traces import Pair, load_pairs
+from fed_ucbvi.experiments.traces import Pair, Trace, load_pairs
 from fed_ucbvi.files import new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.report.content import Report, Section
 from fed_ucbvi.results.about import versions
@@ -30,8 +30,18 @@ from fed_ucbvi.sweeps.store import FORMAT as SWEEP_FORMAT
 from fed_ucbvi.sweeps.store import Store
 
 FORMAT = "fed-ucbvi/reproduction"
-FORMAT_VERSION = 2
-MAIN, TUNED, REPORT = "sweeps/main", "sweeps/tuned", "report"
+FORMAT_VERSION = 3
+STAGES = ("sweeps/main", "sweeps/wider", "sweeps/tuned")
+"""Where the runs of each stage lie."""
+REPORT = "report"
+TEXT = (
+    "The experiments of the paper, and what they left open, from one command: fed-ucbvi reproduce. Every claim is "
+    "judged by the rule that stands beside it."
+)
+QUICK_TEXT = (
+    "A smoke test: every figure is drawn from short runs with few agents, to see that everything works. The figures "
+    "say nothing about the paper, so no claim is judged. For verdicts leave out --quick."
+)
 MOST_MISSING = 20
 """Cells with missing runs that are named at the top of a report; the provenance has all."""
 
@@ -44,17 +54,17 @@ class Experiment(NamedTuple):
     Attributes:
         grids: what to run.
         analyse: the section; it must cope with runs that are missing.
-        more_grids: what to run once those runs are there.
+        further: what to run once the runs of all earlier stages are there, stage by stage.
     """
 
     grids: Callable[[Scale], Grids]
     analyse: Callable[[Sequence[Pair], Scale], Section]
-    more_grids: Callable[[Sequence[Pair], Scale], Grids] | None = None
+    further: tuple[Callable[[Sequence[Pair], Scale], Grids], ...] = ()
 
 
 EXPERIMENTS: dict[str, Experiment] = {
     figures.NAME: Experiment(figures.grids, figures.analyse),
-    fair.NAME: Experiment(fair.grids, fair.analyse, fair.more_grids),
+    fair.NAME: Experiment(tuning.grids, fair.analyse, (tuning.wider_grids, tuning.tuned_grids)),
     theory.NAME: Experiment(theory.grids, theory.analyse),
     ablations.NAME: Experiment(ablations.grids, ablations.analyse),
     table1.NAME: Experiment(table1.grids, table1.analyse),
@@ -111,71 +121,81 @@ def start(out: Path, plan: Plan, *, overwrite: bool) -> None:
         write_manifest(draft, plan.manifest())
 
 
+@dataclass
+class Runs:
+    """The runs in the folder of a reproduction; each is read once, however many experiments ask for it."""
+
+    folder: Path
+    traces: dict[str, Trace] = field(default_factory=dict)
+
+    def pairs(self, jobs: Sequence[Job]) -> list[Pair]:
+        """Those of the jobs whose runs are there, with their traces; a run may be in any stage's sweep."""
+        for stage in STAGES:
+            unread = [job for job in jobs if job.id not in self.traces]
+            if unread and (self.folder / stage).exists():
+                self.traces |= {job.id: trace for job, trace in load_pairs(self.folder / stage, unread)}
+        return [(job, self.traces[job.id]) for job in jobs if job.id in self.traces]
+
+
 def run_experiments(
-    out: Path, plan: Plan, *, jobs: int | None = None, report: Callable[[int, int, int], None] | None = None
+    runs: Runs, plan: Plan, *, jobs: int | None = None, report: Callable[[int, int, int], None] | None = None
 ) -> dict[str, str]:
-    """Make every run that is missing in ``out``; the errors of runs that failed, by id."""
-    main = Sweep(
-        name="main", grids=[grid for name in plan.experiments for grid in EXPERIMENTS[name].grids(plan.scale)]
-    )
-    failed = run_sweep(main, out / MAIN, jobs=jobs, resume=(out / MAIN).exists(), report=report).failed
-    there = {job.id for job in main.jobs()}
-    more = [
-        grid
-        for name in plan.experiments
-        for grid in _more_grids(name, plan.scale, _pairs(out, _first_jobs(name, plan.scale)))
-        if not {job.id for job in Sweep(name="tuned", grids=[grid]).jobs()} <= there
-    ]
-    if more:
-        tuned = Sweep(name="tuned", grids=more)
-        failed |= run_sweep(tuned, out / TUNED, jobs=jobs, resume=(out / TUNED).exists(), report=report).failed
+    """Make every run that is missing in the folder, stage by stage; the errors of runs that failed, by id."""
+    failed: dict[str, str] = {}
+    asked: set[str] = set()
+    for stage, place in enumerate(STAGES):
+        grids = [
+            grid
+            for name in plan.experiments
+            for grid in _stage_grids(name, plan.scale, stage, runs)
+            if not {job.id for job in _jobs(name, [grid])} <= asked
+        ]
+        if grids:
+            sweep, folder = Sweep(name=Path(place).name, grids=grids), runs.folder / place
+            asked |= {job.id for job in sweep.jobs()}
+            failed |= run_sweep(sweep, folder, jobs=jobs, resume=folder.exists(), report=report).failed
     return failed
 
 
-def _first_jobs(name: str, scale: Scale) -> tuple[Job, ...]:
-    return Sweep(name=name, grids=EXPERIMENTS[name].grids(scale)).jobs()
+def _stage_grids(name: str, scale: Scale, stage: int, runs: Runs) -> Grids:
+    """What an experiment asks for at a stage, from its runs of the stages before."""
+    experiment = EXPERIMENTS[name]
+    if stage == 0:
+        return experiment.grids(scale)
+    if stage > len(experiment.further):
+        return []
+    before = [job for earlier in range(stage) for job in _jobs(name, _stage_grids(name, scale, earlier, runs))]
+    return experiment.further[stage - 1](runs.pairs(before), scale)
 
 
-def _more_grids(name: str, scale: Scale, pairs: Sequence[Pair]) -> Grids:
-    further = EXPERIMENTS[name].more_grids
-    return [] if further is None else further(pairs, scale)
+def _jobs(name: str, grids: Grids) -> tuple[Job, ...]:
+    return Sweep(name=name, grids=grids).jobs() if grids else ()
 
 
-def _pairs(out: Path, jobs: Sequence[Job]) -> list[Pair]:
-    """Those of the jobs whose runs are there, with their traces; a run may be in either sweep."""
-    pairs = load_pairs(out / MAIN, jobs) if (out / MAIN).exists() else []
-    there = {job.id for job, _ in pairs}
-    rest = [job for job in jobs if job.id not in there]
-    return [*pairs, *(load_pairs(out / TUNED, rest) if (out / TUNED).exists() else [])]
-
-
-def report_on(folder: Path) -> Report:
-    """The report on a reproduction or on a sweep, complete or not."""
+def report_on(folder: Path, runs: Runs | None = None) -> Report:
+    """The report on a reproduction or on a sweep, complete or not; ``runs`` are those read before."""
     kind = read_manifest(folder).get("format")
     if kind == FORMAT:
-        return _report_on_reproduction(folder)
+        return _report_on_reproduction(folder, runs or Runs(folder))
     if kind == SWEEP_FORMAT:
         return _report_on_sweep(folder)
     raise InputError(f"{folder} holds a {kind}; a report is about a sweep or a reproduction.")
 
 
-def _report_on_reproduction(folder: Path) -> Report:
+def _report_on_reproduction(folder: Path, runs: Runs) -> Report:
     plan = Plan.read(folder)
     sections, missing = [], []
     for name in plan.experiments:
-        first = _first_jobs(name, plan.scale)
-        pairs = _pairs(folder, first)
-        grids = _more_grids(name, plan.scale, pairs)
-        jobs = [*first, *(Sweep(name=name, grids=grids).jobs() if grids else ())]
-        pairs += _pairs(folder, jobs[len(first) :])
+        jobs = [
+            job for stage in range(len(STAGES)) for job in _jobs(name, _stage_grids(name, plan.scale, stage, runs))
+        ]
+        pairs = runs.pairs(jobs)
         missing += missing_runs(jobs, pairs)
         if pairs:
-            sections.append(without_gaps(EXPERIMENTS[name].analyse(pairs, plan.scale)))
-    text = (
-        "The experiments of the paper, and what they left open, from one command: fed-ucbvi reproduce. Every claim "
-        "is judged by the rule that stands beside it.",
-    )
-    provenance = {**plan.manifest(), "sweeps": [name for name in (MAIN, TUNED) if (folder / name).exists()]}
+            section = without_gaps(EXPERIMENTS[name].analyse(pairs, plan.scale))
+            sections.append(replace(section, verdicts=()) if plan.scale.quick else section)
+    text = (QUICK_TEXT if plan.scale.quick else TEXT,)
+    provenance = {**plan.manifest(), "sweeps": [name for name in STAGES if (folder / name).exists()]}
     title = "Fed-UCBVI: a smoke test of the evidence" if plan.scale.quick else "Fed-UCBVI: the evidence"
     return _checked(Report(title, text, sections, provenance), folder, missing)
 

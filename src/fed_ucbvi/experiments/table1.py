@@ -1,17 +1,18 @@
 """Table 1 of the paper made empirical: regret, rounds and bytes of every algorithm side by side.
 
 Every registered algorithm runs with its default parameters at the paper's settings; single-agent ones with one agent.
-No constant is tuned. Claims about orderings are judged from the means.
+No constant is tuned. Claims about orderings are judged by comparisons of means, paired by seed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from fed_ucbvi.algorithms import ALGORITHMS
-from fed_ucbvi.errors import InputError, unknown_name
+from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, class_of
+from fed_ucbvi.errors import InputError
 from fed_ucbvi.experiments.claims import ordered
 from fed_ucbvi.experiments.figures import bytes_figure
 from fed_ucbvi.experiments.lots import (
@@ -24,6 +25,7 @@ from fed_ucbvi.experiments.lots import (
     lots_of,
     mean,
     megabytes,
+    paired,
     regret,
     rounds,
 )
@@ -58,7 +60,7 @@ MEASURES: dict[str, Measure] = {"regret": regret, "rounds": rounds}
 def grids(scale: Scale, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Every algorithm with its defaults, identical agents; single-agent ones with one agent."""
     chosen = list(ALGORITHMS) if names is None else list(names)
-    alone = [name for name in chosen if name in ALGORITHMS and ALGORITHMS[name].single_agent]
+    alone = [name for name in chosen if class_of(name).single_agent]
     together = [name for name in chosen if name not in alone]
     found = []
     if together:
@@ -89,21 +91,22 @@ def orderings(lots: Lots) -> list[Verdict]:
     """Each ordering that the runs can judge."""
     verdicts = []
     for ordering in ORDERINGS:
-        figures: dict[str, Sequence[float]] = {}
+        rows: dict[str, list[Sequence[Trace]]] = {}
+        measure = MEASURES[ordering.measure]
         for environment in environments(lots):
             group = {key.algorithm: lot for key, lot in having(lots, environment=environment).items()}
-            if all(name in group for name in ordering.algorithms):
-                measure = MEASURES[ordering.measure]
-                figures[label_of(environment)] = [mean(group[name], measure) for name in ordering.algorithms]
-        if figures:
-            verdicts.append(ordered(f"{ordering.text}.", "Table 1", figures, f"the means of {ordering.measure}"))
+            row = [group[name] for name in ordering.algorithms if name in group]
+            if len(row) == len(ordering.algorithms) and all(paired(*two, measure)[0] for two in pairwise(row)):
+                rows[label_of(environment)] = row
+        if rows:
+            verdicts.append(ordered(f"{ordering.text}.", "Table 1", rows, measure))
     return verdicts
 
 
 def _rows(lots: Lots, environment: str) -> list[tuple[str, Sequence[Trace]]]:
-    """The lots of an environment in the order of the registry."""
+    """The lots of an environment in the order of the registry; algorithms that are not in it come last."""
     group = {key.algorithm: lot for key, lot in having(lots, environment=environment).items()}
-    return [(name, group[name]) for name in ALGORITHMS if name in group]
+    return [(name, group[name]) for name in dict.fromkeys((*ALGORITHMS, *group)) if name in group]
 
 
 def _table(lots: Lots, environment: str) -> Table:
@@ -120,7 +123,7 @@ def _table(lots: Lots, environment: str) -> Table:
     )
     rows = []
     for name, lot in _rows(lots, environment):
-        theory = ALGORITHMS[name].table
+        theory = class_of(name).table
         rows.append(
             (
                 label_of(name),
@@ -162,7 +165,7 @@ def tabulate(pairs: Sequence[Pair]) -> dict[str, Any]:
     for environment in environments(lots):
         tables[environment] = []
         for name, lot in _rows(lots, environment):
-            theory = ALGORITHMS[name].table
+            theory = class_of(name).table
             tables[environment].append(
                 {
                     "algorithm": name,
@@ -181,10 +184,11 @@ def tabulate(pairs: Sequence[Pair]) -> dict[str, Any]:
                 }
             )
     verdicts = [
-        {"claim": verdict.claim, "measured": verdict.measured, "outcome": verdict.outcome}
+        {"claim": verdict.claim, "measured": verdict.measured, "outcome": verdict.outcome, "seeds": verdict.seeds}
         for verdict in orderings(lots)
     ]
-    return {"tables": tables, "claims": verdicts, "spread": band_text(lots.values())}
+    levels = sorted({run.about.eps_p for lot in lots.values() for run in lot})
+    return {"tables": tables, "claims": verdicts, "spread": band_text(lots.values()), "eps_p": levels}
 
 
 def markdown(summary: dict[str, Any]) -> str:
@@ -192,7 +196,8 @@ def markdown(summary: dict[str, Any]) -> str:
     lines = [
         "# Every algorithm side by side",
         "",
-        "Written by `fed-ucbvi compare --out FILE.md`. Default parameters, nothing tuned, eps_p = 0; the environment",
+        "Written by `fed-ucbvi compare --out FILE.md`. Default parameters, nothing tuned, eps_p = "
+        f"{', '.join(f'{level:.3g}' for level in summary['eps_p'])}; the environment",
         "of a seed is the same for every algorithm. Orders are those of the papers, for agents all alike, without",
         f"constants and logarithms. {summary['spread']}",
         "",
@@ -220,21 +225,22 @@ def markdown(summary: dict[str, Any]) -> str:
             ]
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
-    lines += ["| claim | figures | verdict |", "|---|---|---|"]
-    lines += [f"| {claim['claim']} | {claim['measured']} | {claim['outcome']} |" for claim in summary["claims"]]
+    if summary["claims"]:
+        lines += ["| claim | figures | verdict |", "|---|---|---|"]
+    lines += [
+        f"| {claim['claim']} | {claim['measured']} | {claim['outcome']} ({claim['seeds']}) |"
+        for claim in summary["claims"]
+    ]
     return "\n".join([*lines, ""])
 
 
 def _cell(spread: dict[str, float]) -> str:
     digits = 1 if spread["mean"] < 1000 else 0
-    half = (spread["high"] - spread["low"]) / 2
+    half = spread["high"] - spread["mean"]
     return f"{spread['mean']:,.{digits}f} ± {half:,.{digits}f}"
 
 
 def check_names(names: Sequence[str]) -> None:
     """Raise unless every name is an algorithm's."""
-    for name in names:
-        if name not in ALGORITHMS:
-            raise unknown_name("algorithm", name, ALGORITHMS)
-    if len(set(names)) < len(names):
+    if len({algorithm_name(class_of(name)) for name in names}) < len(names):
         raise InputError("an algorithm is named twice; name each once.")

@@ -34,6 +34,7 @@ async def accept(invitation: Invitation, settings: NodeSettings) -> Figures:
         agents,
         state,
         trajectories=settings.send_trajectories,
+        algorithm=settings.algorithm,
     )
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:
         papers = invitation.write_papers(Path(folder))

@@ -151,7 +151,7 @@ async def gather(post: Post, settings: RunSettings) -> tuple[int, ...]:
 
 
 async def hold(
-    post: Post, settings: RunSettings, run: str, *, secure: bool, done: Callable[[Outcome, InputError | None], None]
+    post: Post, settings: RunSettings, run: str, *, done: Callable[[Outcome, InputError | None], None]
 ) -> dict[str, Figures]:
     """Hold a run from the first look for nodes to their last words.
 
@@ -159,7 +159,6 @@ async def hold(
         post: what carries invitations.
         settings: the run's configuration.
         run: its name, unless the checkpoint has one.
-        secure: whether invitations travel under TLS between parties that know each other.
         done: takes the outcome as soon as it is there, and what stopped the run if it is not complete.
 
     Returns:
@@ -168,7 +167,7 @@ async def hold(
     Raises:
         InputError: if the run cannot begin, or was stopped.
     """
-    meeting_point = settings.meeting_point(secure=secure)
+    meeting_point = settings.meeting_point()
     settings.plan()  # what is wrong with it is told before anybody is called
     node_ids = await gather(post, settings)
     names = tuple(node_name(node_id) for node_id in node_ids)

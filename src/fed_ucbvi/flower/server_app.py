@@ -98,9 +98,8 @@ def main(grid: Any, context: Any) -> None:
         check_out(settings.out, overwrite=settings.overwrite, kind=FORMAT)
         if settings.checkpoint is not None:
             check_apart(settings.out, settings.checkpoint)
-    secure = getattr(grid, "_insecure", True) is False  # one setting of the SuperLink covers all its connections
-    if not secure:
-        log.warning("this SuperLink runs without TLS; nodes' keys are handed out in the open, on this machine only")
+    if not settings.superlink_tls:
+        log.warning("superlink-tls is false: nodes' keys are handed out on this machine only")
 
     def done(outcome: Outcome, failure: InputError | None) -> None:
         finish_federation(
@@ -114,7 +113,7 @@ def main(grid: Any, context: Any) -> None:
         )
 
     run = f"flower-{context.run_id}"
-    figures = run_until_signalled(hold(GridPost(grid), settings, run, secure=secure, done=done))
+    figures = run_until_signalled(hold(GridPost(grid), settings, run, done=done))
     for name, own in sorted(figures.items()):
         last = own.first_agent + own.agents - 1
         log.info("%s: agents %d to %d took part to the end, %d rounds", name, own.first_agent, last, own.rounds)

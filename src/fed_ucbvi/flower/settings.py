@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from fed_ucbvi.command_line.parameters import algorithm_options, build_plan, build_source
+from fed_ucbvi.command_line.parameters import build_algorithm, build_plan, build_source
 from fed_ucbvi.deployment.plan import Plan, Rules
 from fed_ucbvi.deployment.problems import Source
 from fed_ucbvi.deployment.transport import check_address, is_loopback
@@ -73,6 +73,7 @@ class RunSettings(_Settings):
 
     ``nodes`` SuperNodes share the agents evenly, in the order of ``node_ids`` or else of their numbers. ``listen`` is
     where the server listens, ``address`` where nodes find it if that is not the same; a port 0 takes a free one.
+    ``superlink_tls`` says that the SuperLink was started with certificates, which an app cannot see.
     """
 
     of_what = "run"
@@ -81,11 +82,12 @@ class RunSettings(_Settings):
     node_ids: Annotated[tuple[int, ...], BeforeValidator(_numbers)] = ()
     listen: str = "127.0.0.1:50051"
     address: OrNone[str] = None
+    superlink_tls: bool = False
     env: OrNone[str] = None
     sizes: OrNone[str] = None
     agents: int
     episodes: int
-    eps_p: float = 0.0
+    eps_p: OrNone[float] = None
     env_seed: int = 0
     env_option: Words = ()
     algorithm: str = "fed-ucbvi"
@@ -114,9 +116,7 @@ class RunSettings(_Settings):
 
     def plan(self, names: tuple[str, ...] | None = None) -> Plan:
         """The run."""
-        from fed_ucbvi.algorithms import make_algorithm
-
-        algorithm = make_algorithm(self.algorithm, algorithm_options(self.algorithm, {}, self.option))
+        algorithm = build_algorithm(self.algorithm, {}, self.option)
         return build_plan(
             algorithm,
             self.env,
@@ -130,20 +130,21 @@ class RunSettings(_Settings):
             {"names": names, "rules": self.rules(), "collection": self.collection},
         )
 
-    def meeting_point(self, *, secure: bool) -> str:
+    def meeting_point(self) -> str:
         """Where nodes find the server.
 
-        Nodes are handed their keys by Flower, so unless Flower's own connections are ``secure`` everything must stay
+        Nodes are handed their keys by Flower, so unless Flower's own connections are under TLS everything must stay
         on this machine.
         """
         address = check_address(self.address or self.listen)
         host = address.rpartition(":")[0].strip("[]")
         if _is_everywhere(host):
             raise InputError(f"nodes cannot find {address}; give the name or address of this machine as address.")
-        if not secure and not (is_loopback(check_address(self.listen)) and is_loopback(address)):
+        if not self.superlink_tls and not (is_loopback(check_address(self.listen)) and is_loopback(address)):
             raise InputError(
-                "this SuperLink runs without TLS, so the nodes' keys would cross the network in the open; start it "
-                f"with certificates, or stay on 127.0.0.1 (listen is {self.listen}, address {address})."
+                "without TLS on the SuperLink the nodes' keys would cross the network in the open; start it with "
+                "certificates and say so by superlink-tls=true in the run's configuration, or stay on 127.0.0.1 "
+                f"(listen is {self.listen}, address {address})."
             )
         return address
 
@@ -163,6 +164,7 @@ class NodeSettings(_Settings):
     env_option: Words = ()
     agents: int | None = None
     first_agent: int | None = None
+    algorithm: OrNone[str] = None
     state: OrNone[Path] = None
     send_trajectories: bool = False
 

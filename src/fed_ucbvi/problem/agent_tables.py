@@ -90,12 +90,13 @@ def update_values(
 ) -> None:
     """Turn ``V[H+1,S,m]``, the values of the policy ``last`` for every agent, into those of ``policy``.
 
-    Only what may have changed is computed anew (``eq:bellman_equations``), so the result does not depend on
-    ``last``, to the last bit. ``last`` becomes ``policy``; where it is -1 nothing is taken for known. Both stay as
-    they are where nobody can be.
+    Only what may have changed is computed anew (``eq:bellman_equations``): where the policy has changed, or the value
+    of a next state has. So the result does not depend on ``last``, to the last bit. ``last`` becomes ``policy``;
+    where it is -1 nothing is taken for known. Both stay as they are where nobody can be.
     """
     H, S = policy.shape
-    K = successors.shape[3]
+    K, m = probabilities.shape[3:]
+    new = np.empty((1, m))
     stale, stale_after = np.zeros(S, dtype=np.bool_), np.zeros(S, dtype=np.bool_)
     any_after = False
     for h in range(H - 1, -1, -1):
@@ -108,11 +109,16 @@ def update_values(
             if any_after and reachable[h, s]:
                 for k in range(K):
                     changed |= stale_after[successors[hk, s, a, k]]
-            stale[s] = changed
+            stale[s] = False
             if changed:
-                any_here = True
+                action_values(successors, probabilities, rewards, after, h, s, a, new, 0)
+                different = last[h, s] < 0
+                for i in range(m):
+                    different |= new[0, i] != here[s, i]
+                    here[s, i] = new[0, i]
                 last[h, s] = a
-                action_values(successors, probabilities, rewards, after, h, s, a, here, s)
+                stale[s] = different
+                any_here |= different
         stale, stale_after, any_after = stale_after, stale, any_here
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,10 +14,12 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError, check_choice, check_number
+from fed_ucbvi.notebook import html_table, number_text, shortened
 from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
 from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, frozen_indices, real_numbers
 from fed_ucbvi.problem.liars import Liars, choose_liars
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards, horizon_of
+from fed_ucbvi.problem.saving import common_mdp, read_tables, write_tables
 from fed_ucbvi.theory.bracket import Bracket
 
 if TYPE_CHECKING:
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
     from fed_ucbvi.theory.common_policy import CommonOptimum
 
 REFERENCES = ("overlap", "mean")
+OWN_TABLES = ("successors", "probabilities", "rewards", "initial")
+DIGITS = 16
+"""Of a digest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +115,29 @@ class Federation:
         reward = self.rewards[i if self.rewards.shape[0] > 1 else 0]
         return MDP(Kernel(self.successors, self.probabilities[i]), reward, self.initial[i], self.horizon)
 
+    def __repr__(self) -> str:
+        name, sizes = self.description.get("name", "custom"), f"S = {self.states:,}, A = {self.actions:,}"
+        lying = "" if self.liars is None else f", {len(self.liars.agents):,} of them lie"
+        return (
+            f"<Federation {name}: {self.agents:,} agents{lying}, {sizes}, H = {self.horizon:,}, "
+            f"eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        figures = {
+            "agents": self.agents,
+            "lying": self.agents - len(self.honest),
+            "states": self.states,
+            "actions": self.actions,
+            "horizon": self.horizon,
+            "eps_p": self.eps_p,
+            "eps_r": self.eps_r,
+        }
+        rows = [(name, number_text(figure)) for name, figure in figures.items()]
+        options = {name: value for name, value in self.description.items() if name not in (*figures, "name", "liars")}
+        rows += [(name, shortened(str(value))) for name, value in options.items()]
+        return html_table(f"Federation {self.description.get('name', 'custom')}", rows)
+
     def with_liars(self, fraction: float, attack: str, seed: int = 0) -> Federation:
         """The same federation in which a fraction of the agents, chosen from the seed, lies.
 
@@ -116,6 +146,51 @@ class Federation:
         liars = choose_liars(self.agents, fraction, attack, seed)
         about = {"liars": list(liars.agents), "attack": attack, "liars_seed": seed}
         return replace(self, liars=liars if liars.agents else None, description={**self.description, **about})
+
+    @cached_property
+    def digest(self) -> str:
+        """Hexadecimal digits that tell federations apart: of the SHA-256 of the agents' tables and the horizon."""
+        sha = hashlib.sha256(f"{self.horizon}".encode())
+        for name in OWN_TABLES:
+            table = getattr(self, name)
+            sha.update(f"{table.dtype.str} {table.shape}".encode())
+            sha.update(np.ascontiguousarray(table).tobytes())
+        return sha.hexdigest()[:DIGITS]
+
+    def save(self, path: str | Path) -> None:
+        """Write the federation to one ``.npz`` file, which ``--env`` takes; a file that exists is replaced."""
+        common = self.common
+        tables = {
+            **{name: getattr(self, name) for name in OWN_TABLES},
+            "common_successors": common.kernel.successors,
+            "common_probabilities": common.kernel.probabilities,
+            "common_rewards": common.rewards,
+            "common_initial": common.initial,
+        }
+        text = {
+            "horizon": self.horizon,
+            "eps_p": self.eps_p,
+            "eps_r": self.eps_r,
+            "description": dict(self.description),
+            "layout": None if self.layout is None else dict(self.layout),
+            "liars": None if self.liars is None else asdict(self.liars),
+        }
+        write_tables(Path(path), tables, text)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Federation:
+        """Read back what :meth:`save` wrote, to the last bit; a damaged or foreign file is refused."""
+        tables, about = read_tables(Path(path))
+        liars = about["liars"]
+        return cls(
+            **{name: tables[name] for name in OWN_TABLES},
+            common=common_mdp(tables, about),
+            eps_p=float(about["eps_p"]),
+            eps_r=float(about["eps_r"]),
+            description=about["description"],
+            layout=about["layout"],
+            liars=None if liars is None else Liars(tuple(liars["agents"]), liars["attack"], liars["seed"]),
+        )
 
     @classmethod
     def mixture(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi._types import FloatArray
+from fed_ucbvi.notebook import html_table, number_text
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.heterogeneity import Distances, distances, overlap
 from fed_ucbvi.theory.bracket import Bracket
@@ -43,6 +44,32 @@ class Inspection:
     common_value: float
     price: Bracket
 
+    def __repr__(self) -> str:
+        federation = self.federation
+        return (
+            f"<Inspection of {federation.description.get('name', 'custom')}, {federation.agents:,} agents: eps_p = "
+            f"{number_text(self.eps_p)} (least {number_text(self.eps_p_least)}), eps_r = {number_text(self.eps_r)}, "
+            f"price of sharing {_bracket_text(self.price)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        figures = self.summary()
+        shown = {
+            "agents": figures["agents"],
+            "states": figures["states"],
+            "actions": figures["actions"],
+            "horizon": figures["horizon"],
+            "eps_p": self.eps_p,
+            "least eps_p": self.eps_p_least,
+            "eps_r": self.eps_r,
+            "largest L1 distance between agents": figures["l1_between_agents"]["worst"],
+            "largest L1 distance to the common kernel": figures["l1_to_common"],
+            "mean of the agents' own optima": figures["own_optimum"]["mean"],
+            "mean value of the common MDP's policy": figures["shared_policy"]["mean"],
+        }
+        rows = [(name, number_text(figure)) for name, figure in shown.items()]
+        return html_table(f"Inspection of {figures['env']}", [*rows, ("price of sharing", _bracket_text(self.price))])
+
     def summary(self) -> dict[str, Any]:
         """The figures, without the maps."""
         federation, gaps = self.federation, self.distances
@@ -70,6 +97,12 @@ class Inspection:
             "common_optimum": self.common_value,
             "price_of_sharing": self.price.summary(),
         }
+
+
+def _bracket_text(bracket: Bracket) -> str:
+    if bracket.exact:
+        return number_text(bracket.lower)
+    return f"{number_text(bracket.lower)} to {number_text(bracket.upper)}"
 
 
 def inspect_federation(

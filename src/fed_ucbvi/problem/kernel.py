@@ -81,6 +81,11 @@ class Kernel:
         object.__setattr__(self, "successors", frozen_indices(successors))
         object.__setattr__(self, "probabilities", frozen_floats(_checked_rows(probabilities)))
 
+    def __repr__(self) -> str:
+        steps, states, actions, most = self.successors.shape
+        kind = "stationary" if steps == 1 else f"{steps:,} steps"
+        return f"<Kernel: S = {states:,}, A = {actions:,}, {kind}, at most {most:,} next states>"
+
     @classmethod
     def from_dense(cls, table: npt.ArrayLike) -> Kernel:
         """A kernel from ``P[S,A,S]`` (stationary) or ``P[H,S,A,S]``.

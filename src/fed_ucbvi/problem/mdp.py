@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import FloatArray, IndexArray
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
+from fed_ucbvi.notebook import html_table
 from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers, whole_numbers
 
 
@@ -64,6 +65,17 @@ class MDP:
         object.__setattr__(mdp, "rewards", frozen_floats(np.full(mdp.rewards.shape, np.nan)))
         return mdp
 
+    def with_end(self) -> MDP:
+        """The same with one state more, number S, that nothing leads to and that is never left."""
+        kernel, steps = self.kernel, self.kernel.steps
+        S, A, K = kernel.successors.shape[1:]
+        stay = np.zeros((steps, 1, A, K))
+        stay[..., 0] = 1.0
+        successors = np.concatenate([kernel.successors, np.full((steps, 1, A, K), S, dtype=np.int32)], axis=1)
+        rewards = np.concatenate([self.rewards, np.zeros((len(self.rewards), 1, A))], axis=1)
+        longer = Kernel(successors, np.concatenate([kernel.probabilities, stay], axis=1))
+        return MDP(longer, rewards, np.append(self.initial, 0.0), self.horizon)
+
     @property
     def states(self) -> int:
         """S."""
@@ -95,6 +107,21 @@ class MDP:
 
         kernel = self.kernel
         return state_occupancy(kernel.successors, kernel.probabilities, self.initial, self._checked_policy(policy))
+
+    def __repr__(self) -> str:
+        return f"<MDP: S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}>"
+
+    def _repr_html_(self) -> str:
+        shapes = [
+            ("states", f"{self.states:,}"),
+            ("actions", f"{self.actions:,}"),
+            ("horizon", f"{self.horizon:,}"),
+            ("kernel", "stationary" if self.kernel.steps == 1 else "depends on the step"),
+            ("next states", f"at most {self.kernel.successors.shape[3]:,}"),
+            ("rewards", "stationary" if self.rewards.shape[0] == 1 else "depend on the step"),
+            ("first states", f"{np.count_nonzero(self.initial):,} possible"),
+        ]
+        return html_table("MDP", shapes)
 
     def _checked_policy(self, policy: npt.ArrayLike) -> IndexArray:
         table = whole_numbers("a policy", policy)

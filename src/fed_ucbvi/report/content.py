@@ -1,4 +1,4 @@
-"""What a report is made of, as values: drawn by matplotlib, by the page's own plots and written as data alike.
+"""What a report is made of, as values: drawn on the page, in pictures, and written as data alike.
 
 Whoever analyses runs makes these; whoever writes files reads them. Neither knows the other. All texts are plain
 Unicode, without mark-up of any kind: write εₚ, 10⁶ and ≤, neither TeX nor HTML. What cannot be drawn (NaN, an empty
@@ -14,7 +14,7 @@ from typing import Literal
 
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 Marker = Literal["cross", "circle", "square", "diamond", "triangle", "none"]
-Outcome = Literal["holds", "holds partly", "does not hold"]
+Outcome = Literal["holds", "holds partly", "undecided", "does not hold"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Series:
         label: written beside the last point; none if empty. Curves of one colour with the same label share it. A name
             that has a label somewhere in a figure does not stand in the legend of the picture.
         variant: what sets this curve apart from others of its name, such as ``εₚ = 0.1``.
+        band: what ``low`` and ``high`` are, such as ``95 % interval of the mean``; the legend says it.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Series:
     line: bool = True
     label: str = ""
     variant: str = ""
+    band: str = ""
 
     @property
     def full_name(self) -> str:
@@ -81,7 +83,7 @@ class Figure:
 
     Attributes:
         id: name of its files: letters, digits, ``-`` and ``_``.
-        title: the point, in one sentence.
+        title: the point, in one sentence; stands on the page, not in the pictures.
         caption: setting, what bands mean, where in the paper.
         panels: from left to right, then from top to bottom.
     """
@@ -123,8 +125,11 @@ class Verdict:
         claim: as the paper makes it.
         place: where.
         measured: the figures.
-        rule: when it would hold, partly hold or not hold.
+        rule: when it would hold, partly hold, not hold or stay undecided.
         outcome: what follows.
+        summary: what was measured in one short line, to stand beside claim and outcome.
+        seeds: how many runs it rests on; of an undecided claim, also how many would decide it.
+        detail: what else a reader should know, such as how constants were tuned; none if empty.
     """
 
     claim: str
@@ -132,6 +137,9 @@ class Verdict:
     measured: str
     rule: str
     outcome: Outcome
+    summary: str = ""
+    seeds: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,7 +161,7 @@ class Report:
     Attributes:
         title: of the page.
         text: paragraphs before the first section.
-        sections: in order; verdicts of all sections are gathered at the top of the page.
+        sections: in order; the outcomes of all sections' claims are gathered at the top of the page.
         provenance: exact parameters and versions, ready for JSON.
     """
 

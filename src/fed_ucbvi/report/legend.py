@@ -1,4 +1,4 @@
-"""What a legend says: the colour of each name, the dash of each variant, and the marker of whichever has it."""
+"""What a legend says: the colour of each name, the dash of each variant, their markers, and what bands are."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class Entry(NamedTuple):
     dash: Dash
     marker: Marker
     line: bool
+    band: bool = False
 
 
 class Legend(NamedTuple):
@@ -24,10 +25,11 @@ class Legend(NamedTuple):
 
     names: list[Entry]
     variants: list[Entry]
+    bands: list[Entry]
 
 
 def legend_of(figure: Figure) -> Legend:
-    """The legend of a figure: a name is shown in its colour, a variant in grey."""
+    """The legend of a figure: a name is shown in its colour, a variant and a band in grey."""
     by_name = markers_go_with_names(figure)
     names: dict[str, Entry] = {}
     variants: dict[str, Entry] = {}
@@ -39,7 +41,14 @@ def legend_of(figure: Figure) -> Legend:
             variants.setdefault(
                 series.variant, Entry(series.variant, DARK_GREY, series.dash, marker, series.line or by_name)
             )
-    return Legend(list(names.values()), list(variants.values()))
+    bands = dict.fromkeys(
+        one.band for panel in figure.panels for one in panel.series if one.band and one.low is not None
+    )
+    return Legend(
+        list(names.values()),
+        list(variants.values()),
+        [Entry(text, DARK_GREY, "solid", "none", line=False, band=True) for text in bands],
+    )
 
 
 def _name(series: Series, *, plain: bool, marked: bool) -> Entry:

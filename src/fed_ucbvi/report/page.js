@@ -1,67 +1,73 @@
-"use strict";
-// Draws every plot of the page and lets its legend switch names and variants on and off in all panels of a figure.
-(() => {
-  // Without plotly's button that sends the data to its makers.
-  const CONFIG = {
-    responsive: true,
-    displaylogo: false,
-    showSendToCloud: false,
-    plotlyServerURL: "",
-    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
-  };
-  const queue = [];
+// Draws every plot of the page, lets legends hide and stress curves in all panels of a figure, and sorts tables.
+const config = JSON.parse(document.getElementById("looks").textContent);
 
-  for (const figure of document.querySelectorAll("figure.chart")) {
-    const panels = JSON.parse(figure.querySelector("script").textContent);
-    const plots = [...figure.querySelectorAll(".plot")];
-    const buttons = [...figure.querySelectorAll(".legend button")];
-    const shown = (button) => button.getAttribute("aria-pressed") === "true";
-    const show = (button, on) => button.setAttribute("aria-pressed", String(on));
+const tip = document.getElementById("tooltip");
+const line = (name, text) => {
+  const [dt, dd] = ["dt", "dd"].map((tag) => document.createElement(tag));
+  [dt.textContent, dd.textContent] = [name, text];
+  return [dt, dd];
+};
+const within = (place, size, whole) => Math.max(4, Math.min(place, whole - size - 4));
+// Beside the pointer, and never beyond the window.
+const tell = (_handler, event, _item, told) => {
+  tip.hidden = !told;
+  if (!told) return;
+  tip.replaceChildren(...Object.entries(told).flatMap(([name, text]) => line(name, text)));
+  const { width, height } = tip.getBoundingClientRect();
+  const below = event.clientY + 16 + height < innerHeight;
+  tip.style.left = `${within(event.clientX + 12, width, innerWidth)}px`;
+  tip.style.top = `${within(below ? event.clientY + 16 : event.clientY - 12 - height, height, innerHeight)}px`;
+};
+addEventListener("scroll", () => (tip.hidden = true), { passive: true });
 
-    // A trace is seen if neither its name nor its variant is switched off; meta holds both.
-    const visibility = (traces) => {
-      const off = buttons.filter((button) => !shown(button));
-      return traces.map(({ meta }) => !off.some((button) => meta[Number(button.dataset.part)] === button.dataset.value));
-    };
-    const refresh = () => {
-      plots.forEach((plot, place) => {
-        if (plot.data) Plotly.restyle(plot, { visible: visibility(panels[place].traces) });
-      });
-    };
-    for (const button of buttons) {
-      button.addEventListener("click", () => {
-        show(button, !shown(button));
-        refresh();
-      });
-      // Twice: this one alone; twice again: all.
-      button.addEventListener("dblclick", () => {
-        const others = buttons.filter((other) => other !== button && other.dataset.part === button.dataset.part);
-        const alone = shown(button) && others.every((other) => !shown(other));
-        show(button, true);
-        others.forEach((other) => show(other, alone));
-        refresh();
-      });
-    }
-    plots.forEach((plot, place) => {
-      queue.push(() => Plotly.newPlot(plot, panels[place].traces, panels[place].layout, CONFIG).then(refresh));
+// Expressions are interpreted (ast), not compiled, so that the page's policy can forbid eval.
+const OPTIONS = { config, actions: false, ast: true, renderer: "svg", tooltip: tell };
+
+const draw = async (figure) => {
+  const plots = [...figure.querySelectorAll(".plot")];
+  const specs = JSON.parse(figure.querySelector("script").textContent);
+  const buttons = [...figure.querySelectorAll(".legend button")];
+  const views = [];
+  const set = (name, value) => views.forEach((view) => view.signal(name, value).runAsync());
+  const off = () => buttons.filter((one) => one.ariaPressed === "false").map((one) => one.dataset.value);
+  for (const button of buttons) {
+    button.addEventListener("click", () => {
+      button.ariaPressed = String(button.ariaPressed === "false");
+      set("hidden", off());
     });
-  }
-
-  // One at a time, so that the page can be read meanwhile.
-  const next = () => {
-    const draw = queue.shift();
-    if (!draw) {
-      document.documentElement.dataset.plots = "drawn";
-      return;
+    for (const event of ["pointerenter", "focus"]) {
+      button.addEventListener(event, () => button.matches(":hover, :focus-visible") && set("stressed", button.dataset.value));
     }
-    draw().then(() => setTimeout(next));
-  };
-  next();
+    for (const event of ["pointerleave", "blur"]) button.addEventListener(event, () => set("stressed", ""));
+  }
+  for (const [place, plot] of plots.entries()) {
+    const { view } = await vegaEmbed(plot, specs[place], OPTIONS);
+    // How much room texts aslant below an axis need is known only once the width is.
+    const fit = () => view.resize().runAsync();
+    await fit();
+    addEventListener("resize", () => setTimeout(fit));
+    views.push(view);
+    if (off().length) view.signal("hidden", off()).runAsync();
+    await new Promise((done) => setTimeout(done)); // so that the page can be read meanwhile
+  }
+};
 
-  // On paper panels stand below each other, as wide as A4 and Letter allow.
-  const resize = (size) => {
-    document.querySelectorAll(".plot").forEach((plot) => plot.data && Plotly.relayout(plot, size));
-  };
-  window.addEventListener("beforeprint", () => resize({ autosize: false, width: 620, height: 280 }));
-  window.addEventListener("afterprint", () => resize({ autosize: true, width: null, height: null }));
-})();
+const number = (cell) => ("number" in cell.dataset ? Number(cell.dataset.number) : NaN);
+const compare = (one, other) => {
+  const [a, b] = [number(one), number(other)];
+  if (Number.isNaN(a) && Number.isNaN(b)) return one.textContent.localeCompare(other.textContent);
+  return Number.isNaN(a) ? 1 : Number.isNaN(b) ? -1 : a - b;
+};
+for (const head of document.querySelectorAll("th")) {
+  head.addEventListener("click", () => {
+    const body = head.closest("table").tBodies[0];
+    const sign = head.ariaSort === "ascending" ? -1 : 1;
+    for (const other of head.parentElement.cells) other.ariaSort = "none";
+    head.ariaSort = sign > 0 ? "ascending" : "descending";
+    const rows = [...body.rows].sort((a, b) => sign * compare(a.cells[head.cellIndex], b.cells[head.cellIndex]));
+    body.append(...rows);
+  });
+}
+
+for (const figure of document.querySelectorAll("figure.chart")) await draw(figure);
+document.documentElement.dataset.plots = "drawn";

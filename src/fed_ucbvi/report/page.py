@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing but itself: plots, tables, verdicts, provenance.
+"""A report as one page that needs nothing but itself: outcomes of claims, plots, tables, provenance.
 
 Text from data is escaped wherever it goes; the page forbids itself every request by its content security policy. The
 same report gives the same bytes.
@@ -8,246 +8,153 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from html import escape
 from importlib.resources import files
 from typing import Any
 
-from fed_ucbvi.report.content import Cell, Figure, Interval, Report, Section, Table, Verdict
+from fed_ucbvi.report.charts import DASHES, PARAMETERS, SHAPES, Spec, panel_chart, pointer_layer, rows_of
+from fed_ucbvi.report.content import Figure, Interval, Report, Table
 from fed_ucbvi.report.data import cell_text
-from fed_ucbvi.report.legend import Entry, legend_of
-from fed_ucbvi.report.plots import plots_of
+from fed_ucbvi.report.legend import legend_of
+from fed_ucbvi.report.pictures import FORMATS, SCHEMA
+from fed_ucbvi.results.style import DARK_GREY
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-SIGNS = {"holds": ("✓", "holds"), "holds partly": ("≈", "partly"), "does not hold": ("✗", "fails")}
-"""Sign and CSS class of each outcome; the words are always written too."""
-FIGURE_FILES = ("png", "pdf", "csv", "parquet")
-TABLE_FILES = ("csv", "parquet")
-DASHES = {"solid": "", "dashed": "6 3", "dotted": "1.5 3", "dashdot": "6 3 1.5 3"}
-MARKS = {
-    "cross": '<path d="M11 2l8 8m0-8l-8 8" stroke-width="3"/>',
-    "circle": '<circle cx="15" cy="6" r="4"/>',
-    "square": '<rect x="11.5" y="2.5" width="7" height="7"/>',
-    "diamond": '<path d="M15 1l5 5-5 5-5-5z"/>',
-    "triangle": '<path d="M15 1.5l4.5 8h-9z"/>',
-    "none": "",
+SIGNS = {
+    "holds": ("✓", "holds"),
+    "holds partly": ("≈", "partly"),
+    "undecided": ("?", "undecided"),
+    "does not hold": ("✗", "fails"),
 }
+"""Sign and CSS class of each outcome; the words are always written too."""
+FIGURE_FILES = (*FORMATS, "csv", "parquet")
+TABLE_FILES = ("csv", "parquet")
+HEIGHT = 230
+"""Of axes, in pixels."""
+MOST_COLUMNS = 3
+LONGEST = 400
+"""Characters of a paragraph at the top that stands there whole; of longer ones all but the first sentence unfolds."""
+DARK_PAPER = "#16181B"
+CONTRAST = 4.5
+"""What a curve on dark paper has at least, as WCAG measures it."""
+CONFIG: Spec = {
+    "aria": False,
+    "background": None,
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        **{"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8},
+        **{"labelColor": "var(--ink)", "titleColor": "var(--ink)", "gridColor": "var(--rule)"},
+        **{"domainColor": "var(--faint)", "tickColor": "var(--faint)", "tickSize": 4},
+    },
+    "axisX": {"grid": False},
+    "line": {"strokeWidth": 1.9},
+    "point": {"size": 52},
+}
+"""Looks of the page's plots; the colours are those of the page, light or dark."""
 
 
 def render_page(report: Report) -> str:
     """The page as HTML."""
-    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+    import jinja2
+    import vl_convert
 
-    here = files("fed_ucbvi.report")
-    style = here.joinpath("page.css").read_text(encoding="utf-8")
-    script = here.joinpath("page.js").read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     judged = [(section, verdict) for section in report.sections for verdict in section.verdicts]
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{escape(report.title)}</title>
-<link rel="icon" href="data:,">
-<style>
-{style}</style>
-</head>
-<body>
-<div class="layout">
-<header>
-<h1>{escape(report.title)}</h1>
-{_paragraphs(report.text)}
-</header>
-{_contents(report, bool(judged))}
-<main>
-{_verdicts(judged) if judged else ""}
-{"".join(_section(section) for section in report.sections)}
-{_provenance(report)}
-</main>
-</div>
-<noscript><p>The plots are drawn by JavaScript; pictures of them lie in the folder figures.</p></noscript>
-<script>{_safe_script(get_plotlyjs())}</script>
-<script>
-{script}</script>
-</body>
-</html>
-"""
-
-
-def _paragraphs(texts: Any) -> str:
-    return "\n".join(f"<p>{escape(text)}</p>" for text in texts)
-
-
-def _contents(report: Report, judged: bool) -> str:
-    entries = [("verdicts", "Verdicts")] if judged else []
-    entries += [(f"section-{section.id}", section.title) for section in report.sections]
-    entries += [("provenance", "Provenance")] if report.provenance else []
-    items = "\n".join(f'<li><a href="#{id_}">{escape(title)}</a></li>' for id_, title in entries)
-    return (
-        f'<nav aria-label="Contents"><details open><summary>Contents</summary>\n<ol>\n{items}\n</ol></details></nav>'
+    figures = [figure for section in report.sections for figure in section.figures]
+    colours = sorted(
+        {one.colour.upper() for f in figures for panel in f.panels for one in panel.series} | {DARK_GREY}
     )
-
-
-def _verdicts(judged: list[tuple[Section, Verdict]]) -> str:
-    """All verdicts in one table, and how many there are of each outcome."""
     counts: Counter[str] = Counter(verdict.outcome for _, verdict in judged)
-    summary = ", ".join(f"{_outcome(outcome)}: {counts[outcome]}" for outcome in SIGNS if counts[outcome])
-    columns = ("Claim", "Place", "Measured", "Rule", "Verdict")
-    rows = []
-    for section, verdict in judged:
-        claim = f'<a href="#section-{section.id}">{escape(verdict.claim)}</a>'
-        texts = (
-            claim,
-            escape(verdict.place),
-            escape(verdict.measured),
-            escape(verdict.rule),
-            _outcome(verdict.outcome),
-        )
-        cells = (f'<td data-column="{name}">{text}</td>' for name, text in zip(columns, texts, strict=True))
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    head = "".join(f'<th scope="col">{name}</th>' for name in columns)
-    return f"""<section id="verdicts" aria-labelledby="verdicts-title">
-<h2 id="verdicts-title">Verdicts</h2>
-<p>{len(judged)} claims. {summary}.</p>
-<div class="scroll">
-<table class="verdicts"><thead><tr>{head}</tr></thead>
-<tbody>
-{chr(10).join(rows)}
-</tbody></table>
-</div>
-</section>"""
-
-
-def _outcome(outcome: str) -> str:
-    """An outcome by sign, word and colour."""
-    sign, style = SIGNS[outcome]
-    return f'<span class="outcome {style}"><span aria-hidden="true">{sign}</span> {outcome}</span>'
-
-
-def _section(section: Section) -> str:
-    judged = "".join(
-        f"<li>{_outcome(verdict.outcome)} {escape(verdict.claim)} ({escape(verdict.place)})</li>\n"
-        for verdict in section.verdicts
-    )
-    parts = [
-        f'<section id="section-{section.id}" aria-labelledby="section-{section.id}-title">',
-        f'<h2 id="section-{section.id}-title">{escape(section.title)}</h2>',
-        f'<ul class="judged">\n{judged}</ul>' if judged else "",
-        _paragraphs(section.text),
-        *map(_figure, section.figures),
-        *map(_table, section.tables),
-        "</section>\n",
-    ]
-    return "\n".join(part for part in parts if part)
-
-
-def _figure(figure: Figure) -> str:
-    """Legend, plots, caption and files of a figure, with its data for the script."""
-    panels = []
-    for panel in figure.panels:
-        described = ". ".join(text for text in (figure.title, panel.title, figure.caption) if text)
-        heading = f"<h4>{escape(panel.title)}</h4>" if panel.title else ""
-        panels.append(
-            f'<div class="panel">{heading}<div class="plot" role="img" aria-label="{escape(described)}"></div></div>'
-        )
-    return f"""<figure class="chart" id="figure-{figure.id}" aria-labelledby="figure-{figure.id}-title">
-<h3 id="figure-{figure.id}-title">{escape(figure.title)}</h3>
-{_legend(figure)}
-<div class="panels">
-{chr(10).join(panels)}
-</div>
-<figcaption>{escape(figure.caption)}
-{_files("figures", figure.id, FIGURE_FILES)}
-</figcaption>
-<script type="application/json">{_safe_json(plots_of(figure))}</script>
-</figure>"""
-
-
-def _legend(figure: Figure) -> str:
-    """A button for each name and each variant, with a piece of its curve."""
-    legend = legend_of(figure)
-    names = [_button(entry, 0) for entry in legend.names]
-    variants = [_button(entry, 1) for entry in legend.variants]
-    between = ['<span class="parts"></span>'] if variants else []
-    buttons = "\n".join(names + between + variants)
-    return f'<div class="legend" role="group" aria-label="Show or hide; twice for one alone">\n{buttons}\n</div>'
-
-
-def _button(entry: Entry, part: int) -> str:
-    line = f'<path d="M0 6h30" stroke-width="2.5" stroke-dasharray="{DASHES[entry.dash]}"/>' if entry.line else ""
-    swatch = (
-        f'<svg viewBox="0 0 30 12" fill="{entry.colour}" stroke="{entry.colour}" aria-hidden="true">'
-        f"{line}{MARKS[entry.marker]}</svg>"
-    )
-    value = escape(entry.text)
-    return (
-        f'<button type="button" aria-pressed="true" data-part="{part}" data-value="{value}">{swatch}{value}</button>'
+    return environment.from_string(_asset("page.html")).render(
+        report=report,
+        policy=POLICY,
+        longest=LONGEST,
+        judged=judged,
+        counts=[(outcome, counts[outcome]) for outcome in SIGNS if counts[outcome]],
+        signs=SIGNS,
+        colours=[(_variable(colour), colour, on_dark(colour)) for colour in colours],
+        config=CONFIG,
+        plots_of=plots_of,
+        legend_of=legend_of,
+        variable=_variable,
+        dashes=DASHES,
+        shapes=SHAPES,
+        figure_files=FIGURE_FILES,
+        table_files=TABLE_FILES,
+        columns_of=lambda figure: -(-len(figure.panels) // -(-len(figure.panels) // MOST_COLUMNS)),
+        table_cells=_table_cells,
+        provenance=json.dumps(report.provenance, indent=2, ensure_ascii=False, allow_nan=False),
+        style=_asset("page.css"),
+        script=_asset("page.js"),
+        library=_safe_script(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")),
     )
 
 
-def _table(table: Table) -> str:
-    numeric = [
-        all(not isinstance(row[place], str) for row in table.rows) and bool(table.rows)
-        for place in range(len(table.columns))
+def plots_of(figure: Figure) -> list[Spec]:
+    """The Vega-Lite specification of each panel, as wide as its place on the page, answering a pointer."""
+    return [
+        {
+            "$schema": SCHEMA,
+            "description": ". ".join(text for text in (figure.title, panel.title, figure.caption) if text),
+            "width": "container",
+            "height": HEIGHT,
+            "autosize": {"type": "fit-x", "contains": "padding"},
+            "params": PARAMETERS,
+            "datasets": {"series": rows_of(panel, lambda colour: f"var({_variable(colour)})")},
+            **(chart := panel_chart(panel, "series")),
+            "layer": [*chart["layer"], pointer_layer(panel)],
+        }
+        for panel in figure.panels
     ]
 
-    def cell(kind: str, text: str, place: int) -> str:
-        scope = ' scope="col"' if kind == "th" else ""
-        style = ' class="figure"' if numeric[place] else ""
-        return f"<{kind}{scope}{style}>{text}</{kind}>"
 
-    head = "".join(cell("th", escape(name), place) for place, name in enumerate(table.columns))
-    rows = "\n".join(
-        f"<tr>{''.join(cell('td', _cell(content), place) for place, content in enumerate(row))}</tr>"
-        for row in table.rows
-    )
-    return f"""<figure class="table" id="table-{table.id}" aria-labelledby="table-{table.id}-title">
-<h3 id="table-{table.id}-title">{escape(table.title)}</h3>
-<div class="scroll" role="region" tabindex="0" aria-labelledby="table-{table.id}-title">
-<table><thead><tr>{head}</tr></thead>
-<tbody>
-{rows}
-</tbody></table>
-</div>
-<figcaption>{escape(table.caption)}
-{_files("tables", table.id, TABLE_FILES)}
-</figcaption>
-</figure>"""
+def on_dark(colour: str) -> str:
+    """The colour, or as much lighter a one as can be seen well on dark paper.
 
-
-def _cell(cell: Cell) -> str:
-    """A cell; the exact interval is shown on hovering."""
-    text = escape(cell_text(cell))
-    if isinstance(cell, Interval):
-        return f'<span title="{cell.mean!r} [{cell.low!r}, {cell.high!r}]">{text}</span>'
-    return text
-
-
-def _files(folder: str, id_: str, kinds: tuple[str, ...]) -> str:
-    links = " · ".join(f'<a href="{folder}/{id_}.{kind}">{kind.upper()}</a>' for kind in kinds)
-    return f'<p class="files">Files: {links}</p>'
-
-
-def _provenance(report: Report) -> str:
-    if not report.provenance:
-        return ""
-    text = json.dumps(report.provenance, indent=2, ensure_ascii=False, allow_nan=False)
-    return f"""<section id="provenance" aria-labelledby="provenance-title">
-<h2 id="provenance-title">Provenance</h2>
-<details><summary>Exact parameters and versions</summary>
-<pre>{escape(text)}</pre>
-</details>
-</section>"""
-
-
-def _safe_json(content: object) -> str:
-    r"""JSON that nothing within can end the script it stands in.
-
-    >>> print(_safe_json("</script>"))
-    "\u003c/script\u003e"
+    >>> on_dark("#E69F00"), on_dark("#000000")
+    ('#E69F00', '#808080')
     """
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    for share in range(101):
+        mixed = [round(part + (255 - part) * share / 100) for part in parts]
+        if (_luminance(mixed) + 0.05) / (_luminance(DARK_PAPER) + 0.05) >= CONTRAST:
+            return "#{:02X}{:02X}{:02X}".format(*mixed)
+    raise AssertionError
+
+
+def _luminance(colour: str | list[int]) -> float:
+    """Relative luminance of a colour, as WCAG 2 defines it."""
+    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)] if isinstance(colour, str) else colour
+    linear = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def _variable(colour: str) -> str:
+    """The CSS variable that holds a colour, or its like on dark paper."""
+    return f"--colour-{colour[1:].upper()}"
+
+
+def _table_cells(table: Table) -> list[list[dict[str, Any]]]:
+    """Each cell as text, with the number to sort by where it is one, and what hovering tells."""
+    rows = []
+    for row in table.rows:
+        cells = []
+        for cell in row:
+            value = cell.mean if isinstance(cell, Interval) else cell
+            number = None if value is None or isinstance(value, str) else float(value)
+            exact = f"{cell.mean!r} [{cell.low!r}, {cell.high!r}]" if isinstance(cell, Interval) else ""
+            cells.append(
+                {"text": cell_text(cell), "number": number, "is_text": isinstance(cell, str), "exact": exact}
+            )
+        rows.append(cells)
+    return rows
+
+
+def _asset(name: str) -> str:
+    return files("fed_ucbvi.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _safe_script(text: str) -> str:

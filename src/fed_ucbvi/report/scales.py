@@ -1,4 +1,4 @@
-"""Where things go along the axes of a panel: the same in the picture and on the page."""
+"""Where things go along the axes of a panel: ends, ticks and what is written at them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ MOST_TICKS = 8
 """Up to so many different x, each is written under the axis if there is room."""
 FEW_DECADES = 2.5
 """On a logarithmic axis, from which powers of ten suffice."""
+MOST_POWERS = 6
+"""Of ten along an axis; on longer axes some are left out."""
 LEAST_TICKS = 3
+CROWD = 12
+"""Of ticks along an axis: with more, some are left out."""
 LONGEST = 30
-"""Characters of a category; longer ones are cut."""
+"""Characters of a category under an axis; longer ones are cut."""
 LEAST_DISTANCE = 0.09
 """Between two such x, as a share of the axis."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The ends of an axis, and where to write what; where to write is left to others if ``ticks`` is None."""
+    """The ends of an axis, and where to write what; a linear axis with ``ticks`` None has round numbers."""
 
     low: float
     high: float
     log: bool
     ticks: tuple[tuple[float, str], ...] | None = None
+    categories: bool = False
 
     def share(self, value: float) -> float:
         """How far along the axis ``value`` lies: 0 at the low end, 1 at the high one.
@@ -42,10 +47,6 @@ class Scale:
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
-
-    def within(self, value: float) -> float:
-        """``value``, or the nearest end of the axis if it lies beyond: what a band is drawn with."""
-        return min(max(value, self.low), self.high)
 
 
 def categories(panel: Panel) -> list[str]:
@@ -71,7 +72,7 @@ def x_scale(panel: Panel) -> Scale:
     names = categories(panel)
     if names:
         ticks = tuple((float(number), _cut(name)) for number, name in enumerate(names))
-        return Scale(-0.5, len(names) - 0.5, log=False, ticks=ticks)
+        return Scale(-0.5, len(names) - 0.5, log=False, ticks=ticks, categories=True)
     values = sorted({x for series in positions(panel) for x in series})
     marked = any(series.marker != "none" for series in panel.series)
     low, high = _widened(values[0], values[-1], panel.x_log, MARGIN if marked else 0.0)
@@ -97,15 +98,21 @@ def _log_scale(low: float, high: float) -> Scale:
 
     >>> [text for _, text in _log_scale(0.4, 30).ticks], [text for _, text in _log_scale(2.9, 3.4).ticks]
     (['0.5', '1', '2', '5', '10', '20'], ['2.9', '3', '3.1', '3.2', '3.3', '3.4'])
+    >>> [text for _, text in _log_scale(0.7, 2e10).ticks]
+    ['1', '10²', '10⁴', '10⁶', '10⁸', '10¹⁰']
     """
-    if math.log10(high / low) >= FEW_DECADES:
-        return Scale(low, high, log=True)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    if math.log10(high / low) >= FEW_DECADES:
+        whole = [power for power in powers if low <= 10.0**power <= high]
+        written = power_of_ten if high >= 1e5 or low < 1e-3 else short
+        values = [float(f"1e{power}") for power in whole[:: -(-len(whole) // MOST_POWERS)]]
+        return Scale(low, high, log=True, ticks=tuple((value, written(value)) for value in values))
     for steps in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), [step / 10 for step in range(10, 100)]):
         ticks = [float(f"{step}e{power}") for power in powers for step in steps]
         ticks = [tick for tick in ticks if low <= tick <= high]
         if len(ticks) >= LEAST_TICKS:
-            return Scale(low, high, log=True, ticks=tuple((tick, short(tick)) for tick in ticks))
+            some = ticks[:: -(-len(ticks) // CROWD)]
+            return Scale(low, high, log=True, ticks=tuple((tick, short(tick)) for tick in some))
     return Scale(low, high, log=True, ticks=((low, short(low)), (high, short(high))))
 
 

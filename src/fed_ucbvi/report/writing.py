@@ -11,19 +11,19 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import MANIFEST, read_manifest, write_manifest
+from fed_ucbvi.files import MANIFEST, read_manifest, write_manifest, write_parquet
 from fed_ucbvi.report.checks import check_report
 from fed_ucbvi.report.content import Report
 from fed_ucbvi.report.data import figure_frame, table_frame
 from fed_ucbvi.report.page import render_page
-from fed_ucbvi.report.pictures import draw
-from fed_ucbvi.results.style import FORMATS, save_figure
+from fed_ucbvi.report.pictures import FORMATS, picture_files
+from fed_ucbvi.report.text import with_printable_texts
 
 FORMAT = "fed-ucbvi/report"
 FORMAT_VERSION = 1
 PAGE = "index.html"
 VERDICTS = "verdicts.json"
-OURS = re.compile(r"index\.html|verdicts\.json|(figures|tables)/[A-Za-z0-9][A-Za-z0-9_-]*\.(png|pdf|csv|parquet)")
+OURS = re.compile(r"index\.html|verdicts\.json|(figures|tables)/[A-Za-z0-9][A-Za-z0-9_-]*\.(svg|png|pdf|csv|parquet)")
 """Files a report can consist of; nothing else is ever removed, whatever a manifest says."""
 
 
@@ -38,9 +38,10 @@ def write_report(report: Report, folder: Path, progress: Callable[[int, int], No
         progress: called with the number of figures drawn and of all figures.
 
     Returns:
-        The files: ``index.html``, ``verdicts.json``, for each figure ``figures/ID.png``, ``.pdf``, ``.csv`` and
-        ``.parquet``, for each table ``tables/ID.csv`` and ``.parquet``.
+        The files: ``index.html``, ``verdicts.json``, for each figure ``figures/ID.svg``, ``.png``, ``.pdf``, ``.csv``
+        and ``.parquet``, for each table ``tables/ID.csv`` and ``.parquet``.
     """
+    report = with_printable_texts(report)
     check_report(report)
     folder = Path(folder)
     earlier = earlier_files(folder)
@@ -105,14 +106,13 @@ def _write_all(report: Report, draft: Path, progress: Callable[[int, int], None]
     for table in (table for section in report.sections for table in section.tables):
         frame = table_frame(table)
         frame.write_csv(draft / "tables" / f"{table.id}.csv")
-        frame.write_parquet(draft / "tables" / f"{table.id}.parquet")
+        write_parquet(frame, draft / "tables" / f"{table.id}.parquet")
     figures = [figure for section in report.sections for figure in section.figures]
     for done, figure in enumerate(figures, 1):
         frame = figure_frame(figure)
         frame.write_csv(draft / "figures" / f"{figure.id}.csv")
-        frame.write_parquet(draft / "figures" / f"{figure.id}.parquet")
-        picture = draw(figure)
-        for format_ in FORMATS:
-            save_figure(picture, draft / "figures" / f"{figure.id}.{format_}")
+        write_parquet(frame, draft / "figures" / f"{figure.id}.parquet")
+        for format_, content in picture_files(figure).items():
+            (draft / "figures" / f"{figure.id}.{format_}").write_bytes(content)
         if progress is not None:
             progress(done, len(figures))

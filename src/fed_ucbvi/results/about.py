@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from fed_ucbvi.results.agents import are_alike, is_known
 from fed_ucbvi.theory.bracket import Bracket
 
 if TYPE_CHECKING:
@@ -43,15 +44,27 @@ class About:
     facts: Mapping[str, float]
     cautions: tuple[str, ...]
     optimal_value: float
+    """Of the common MDP."""
     best_common_value: Bracket
+    """Of the best policy that all (honest) agents share, on average over them in their own MDPs."""
     versions: Mapping[str, str] = field(default_factory=versions)
+    own_optimal_value: float = math.nan
+    """The mean over the agents of what each would get with its own optimal policy."""
+    alike: bool | None = None
+    """Whether all agents have the same MDP; None where nobody knows."""
+
+    @property
+    def eps_p_assumed(self) -> float:
+        """What nu was computed with where eps_p is unknown: 0, as if the agents were alike. Otherwise NaN."""
+        computed = "nu" in self.facts and self.parameters.get("nu") is None
+        return 0.0 if computed and math.isnan(self.eps_p) else math.nan
 
     @classmethod
     def of(
         cls, algorithm: Algorithm[Any, Any], setting: Setting, federation: Federation | None, driver: str
     ) -> About:
         """The description of a run on ``federation``; where that is None, nothing is known but the setting."""
-        from fed_ucbvi.algorithms import parameters_of
+        from fed_ucbvi.algorithms import algorithm_name, parameters_of
 
         known: dict[str, Any] = {
             "environment": {"name": "custom"},
@@ -59,6 +72,8 @@ class About:
             "eps_r": math.nan,
             "optimal_value": math.nan,
             "best_common_value": Bracket(math.nan, math.nan),
+            "own_optimal_value": math.nan,
+            "alike": None,
         }
         if federation is not None:
             common = federation.common
@@ -68,12 +83,17 @@ class About:
                 "eps_r": federation.eps_r,
                 "optimal_value": float(common.initial @ common.solve().V[0]),
                 "best_common_value": federation.best_common_value,
+                "own_optimal_value": federation.common_optimum.own if is_known(federation) else math.nan,
+                "alike": are_alike(federation),
             }
+        sizes = asdict(setting)
+        if not sizes.pop("eps_p_known"):
+            sizes["eps_p"] = math.nan
         return cls(
-            algorithm=algorithm.name,
+            algorithm=algorithm_name(algorithm),
             parameters=parameters_of(algorithm),
             rules=algorithm.rules,
-            **asdict(setting),
+            **sizes,
             driver=driver,
             facts=algorithm.facts(setting),
             cautions=tuple(algorithm.cautions(setting)),

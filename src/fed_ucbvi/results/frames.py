@@ -51,7 +51,7 @@ def draw_text(layout: Mapping[str, Any], state: int) -> str:
 def draw_picture(layout: Mapping[str, Any], state: int) -> Frame:
     """The states as squares ``(height, width, 3)``: walls dark, start orange, goals green, the agent a blue disc."""
     rows, columns = int(layout["rows"]), int(layout["columns"])
-    size = max(8, min(64, LARGEST // max(rows, columns)))
+    size = max(8, LARGEST // max(rows, columns))
     picture = np.empty((rows * size, columns * size, 3), dtype=np.uint8)
     picture[:] = _rgb(DARK_GREY)
     for kind, colour in (("cells", "#FFFFFF"), ("goals", GREEN), ("start", ORANGE)):

@@ -10,7 +10,7 @@ import numpy as np
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.problem.inspection import Inspection
 from fed_ucbvi.results.grid import draw_squares
-from fed_ucbvi.results.plotting import EPS_P, new_figure
+from fed_ucbvi.results.plotting import EPS_P
 from fed_ucbvi.results.style import BLUE, LIGHT_GREY, SETTINGS, VERMILLION, check_picture, label_of, save_figure
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MOST_LABELS = 12
 """Axes with more agents, steps or states than this name only some of them."""
 
 
-def plot_inspection(found: Inspection, path: Path | None = None) -> Figure:
+def plot_inspection(found: Inspection, path: str | Path | None = None) -> Figure:
     """Where kernels differ, which agents differ, and what sharing one policy costs each of them.
 
     The first panel shows ``1 - sum_s' min_i P^i(s')``, whose largest value is the least eps_p: on the grid, if there
@@ -33,11 +33,13 @@ def plot_inspection(found: Inspection, path: Path | None = None) -> Figure:
     """
     import matplotlib
 
+    from fed_ucbvi.results.picture import Picture
+
     if path is not None:
         check_picture(path)
     federation = found.federation
     with matplotlib.rc_context(SETTINGS):
-        figure = new_figure(11.0, 3.4)
+        figure = Picture(11.0, 3.4)
         where, pairs, values = figure.subplots(1, 3, width_ratios=(1.25, 1.0, 1.0))
         if federation.layout is None:
             _draw_table(where, found.missing)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fed_ucbvi._types import CountArray, FloatArray
-from fed_ucbvi.results.intervals import mean_and_margin
 from fed_ucbvi.results.labels import spread
 from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.statistics import mean_interval
 from fed_ucbvi.results.style import (
     DARK_GREY,
     LINE_STYLES,
@@ -33,7 +33,9 @@ LOG_FROM = 100
 CURVE_POINTS = 400
 MOST_ENDS = 4000
 LABELS_APART = 0.075
-"""Least distance between two labels, as a share of the height of the axes."""
+"""Distance between two labels, as a share of the height of the axes; less where there are many in high axes."""
+LABELS_REACH = 1.1
+"""Height that all labels may take, as a share of that of the axes."""
 
 
 def curve_points(played: int, ends: CountArray) -> CountArray:
@@ -72,14 +74,14 @@ def draw_regret(axes: Axes, run: Run) -> None:
     if np.isnan(run.common_regret):
         axes.set_title(f"Reward: {number(run.average_reward)} an episode (regret unknown)")
         axes.set_ylabel("Mean reward an episode so far")
-        _draw_curve(axes, run, _mean_reward)
+        _draw_curve(axes, run, mean_reward)
         return
     axes.set_title(f"Regret: {number(run.common_regret)} in all")
     axes.set_ylabel("Common regret (units of reward)")
     _draw_curve(axes, run, lambda run, points: run.regret_at(points))
 
 
-def _mean_reward(run: Run, points: CountArray) -> FloatArray:
+def mean_reward(run: Run, points: CountArray) -> FloatArray:
     """What an agent was paid an episode, on average over the first so many; even within a round."""
     ends = np.concatenate([[0], np.cumsum(run.records["agent_episodes"]) / run.about.agents])
     totals = np.concatenate([[0.0], np.cumsum(run.records["reward"])])
@@ -143,20 +145,21 @@ def _note(axes: Axes, text: str, line: int, colour: str) -> None:
 
 
 def draw_means(axes: Axes, lots: Sequence[Sequence[Run]], names: Sequence[str], curve: Curve) -> None:
-    """The mean of each lot of runs, with its 95 % interval as a band, named at its right end."""
+    """The mean of each lot of runs with the 95 % interval of the mean as a band, named at its right end."""
     drawn: dict[str, int] = {}
     ends: list[tuple[float, str, str]] = []
     for lot, name in zip(lots, names, strict=True):
         points = curve_points(min(run.episodes_played for run in lot), np.zeros(0, dtype=np.int64))
-        mean, margin = mean_and_margin([curve(run, points) for run in lot])
+        mean, low, high = mean_interval([curve(run, points) for run in lot])
         algorithm = lot[0].about.algorithm
         colour, style = colour_of(algorithm), LINE_STYLES[drawn.get(algorithm, 0) % len(LINE_STYLES)]
         drawn[algorithm] = drawn.get(algorithm, 0) + 1
         axes.plot(points, mean, color=colour, linestyle=style, clip_on=False, label=name)
         end = number(mean[-1])
         if len(lot) > 1:
-            axes.fill_between(points, mean - margin, mean + margin, color=colour, alpha=0.2, linewidth=0)
-            end = f"{end} \u00b1 {margin[-1]:.2g}" if margin[-1] < 100 else f"{end} \u00b1 {margin[-1]:,.0f}"
+            axes.fill_between(points, low, high, color=colour, alpha=0.2, linewidth=0)
+            margin = float(high[-1] - mean[-1])
+            end = f"{end} \u00b1 {margin:.2g}" if margin < 100 else f"{end} \u00b1 {margin:,.0f}"
         ends.append((float(mean[-1]), f"{name}: {end}" if name else end, colour))
     episodes_axis(axes, max(run.episodes_played for lot in lots for run in lot))
     amounts_axis(axes)
@@ -167,7 +170,10 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Write beside the right ends of curves, pushed apart where texts would overlap."""
     bottom, top = axes.get_ylim()
     order = sorted(ends)
-    heights = spread([(end[0] - bottom) / (top - bottom) for end in order], [LABELS_APART] * len(order))
+    sizes = [min(LABELS_APART, LABELS_REACH / len(order))] * len(order)
+    margin = (LABELS_REACH - 1) / 2
+    wanted = [(end[0] - bottom) / (top - bottom) for end in order]
+    heights = spread(wanted, sizes, low=-margin, high=1 + margin)
     for (_, text, colour), height in zip(order, heights, strict=True):
         name = axes.annotate(text, (1, height), (4, 0), xycoords="axes fraction", textcoords="offset points")
         name.set(va="center", color=colour, fontsize=7.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -14,8 +15,12 @@ import numpy.typing as npt
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import new_file
+from fed_ucbvi.notebook import html_table, number_text
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
+from fed_ucbvi.results.advice import advice_on, learnt_little
+from fed_ucbvi.results.agents import AgentsValue
+from fed_ucbvi.results.style import byte_count
 from fed_ucbvi.results.unknown import none_for_nan
 from fed_ucbvi.theory.bracket import Bracket
 
@@ -34,6 +39,8 @@ class Run:
         policy: the policy in force at the end, ``(H, S)``.
         V: the server's optimistic values at the end, ``(H+1, S)``.
         value: what that policy is worth in the common MDP from its initial distribution.
+        optimistic_value: what the server hopes it is worth, ``1/M sum_i sum_s mu^i(s) V_1(s)``.
+        by_agent: what it is worth to each agent in its own MDP, ``(M,)``; NaN for agents that lie.
         wall_seconds: how long the run took.
         complete: whether all episodes were played.
     """
@@ -43,6 +50,8 @@ class Run:
     policy: IndexArray
     V: FloatArray
     value: float
+    optimistic_value: float
+    by_agent: FloatArray
     wall_seconds: float
     complete: bool
 
@@ -90,6 +99,30 @@ class Run:
         return float(self.records["reward"].sum()) / max(1, self.episodes_played)
 
     @property
+    def recent_reward(self) -> float:
+        """The same over the last tenth of the episodes; those of one round count alike."""
+        T = float(self._ends[-1]) if len(self._ends) else 0.0
+        if T == 0.0:
+            return math.nan
+        paid = np.concatenate([[0.0], np.cumsum(self.records["reward"])])
+        return float(paid[-1] - np.interp(0.9 * T, np.concatenate([[0], self._ends]), paid)) / (0.1 * T)
+
+    @property
+    def agents_value(self) -> AgentsValue:
+        """What the agents get from the policy, each in its own MDP: mean, worst and best (of the honest ones)."""
+        return AgentsValue.of(self.by_agent)
+
+    @property
+    def learnt_little(self) -> bool:
+        """Whether the policy is worth less than half of what the server still hopes for."""
+        return learnt_little(self)
+
+    @property
+    def advice(self) -> str | None:
+        """What to try where little was learnt, in one sentence; None where there is nothing to say."""
+        return advice_on(self)
+
+    @property
     def bytes_up(self) -> int:
         """Bytes from agents to server."""
         return int(self.records["bytes_up"].sum())
@@ -120,13 +153,27 @@ class Run:
 
     @property
     def original_units(self) -> dict[str, float]:
-        """Values per episode in the environment's own units; see :class:`~fed_ucbvi.problem.units.Units`."""
-        units, H = Units.of(self.about.environment), self.about.horizon
-        return {
-            "value": units.original_return(self.value, H),
-            "optimal_value": units.original_return(self.about.optimal_value, H),
-            "average_reward": units.original_return(self.average_reward, H),
+        """Values per episode in the environment's own units; see :class:`~fed_ucbvi.problem.units.Units`.
+
+        ``agents_mean``, ``agents_worst`` and ``agents_best`` are what the agents get from the policy,
+        ``best_common_lower`` and ``best_common_upper`` the bracket of the best shared policy, ``own_optimal_value``
+        the mean of the agents' own optima; ``value`` and ``optimal_value`` are those of the common MDP.
+        """
+        about, agents = self.about, self.agents_value
+        ours = {
+            "agents_mean": agents.mean,
+            "agents_worst": agents.worst,
+            "agents_best": agents.best,
+            "best_common_lower": about.best_common_value.lower,
+            "best_common_upper": about.best_common_value.upper,
+            "own_optimal_value": about.own_optimal_value,
+            "value": self.value,
+            "optimal_value": about.optimal_value,
+            "average_reward": self.average_reward,
+            "recent_reward": self.recent_reward,
         }
+        units = Units.of(about.environment)
+        return {name: units.original_return(value, about.horizon) for name, value in ours.items()}
 
     def summary(self) -> dict[str, Any]:
         """The figures of the run, ready for JSON; what is unknown is None."""
@@ -144,15 +191,22 @@ class Run:
             "episodes_played": self.episodes_played,
             "complete": self.complete,
             "eps_p": about.eps_p,
+            "eps_p_assumed": about.eps_p_assumed,
             "eps_r": about.eps_r,
             "seed": about.seed,
             "driver": about.driver,
+            "agents_alike": about.alike,
+            "agents_value": self.agents_value._asdict(),
+            "best_common_value": about.best_common_value.summary(),
+            "own_optimal_value": about.own_optimal_value,
+            "optimistic_value": self.optimistic_value,
+            "advice": self.advice,
             "common_regret": self.common_regret,
             "federated_regret": self.federated_regret.summary(),
             "average_reward": self.average_reward,
+            "recent_reward": self.recent_reward,
             "value": self.value,
             "optimal_value": about.optimal_value,
-            "best_common_value": about.best_common_value.summary(),
             "original_units": self.original_units,
             "rounds": self.rounds,
             "rules_fired": self.rules_fired,
@@ -185,7 +239,7 @@ class Run:
         """Regret, round lengths and (on a grid) the learnt policy; written to ``path`` if given."""
         from fed_ucbvi.results.plotting import plot_run
 
-        return plot_run(self, None if path is None else Path(path))
+        return plot_run(self, path)
 
     def export_policy(self, path: str | Path) -> None:
         """Write the learnt policy to one file, ``.json`` or ``.npz``, for :func:`~fed_ucbvi.load_policy`."""
@@ -238,6 +292,8 @@ class Run:
             mine == theirs
             and self.complete == other.complete
             and none_for_nan(self.value) == none_for_nan(other.value)
+            and none_for_nan(self.optimistic_value) == none_for_nan(other.optimistic_value)
+            and np.array_equal(self.by_agent, other.by_agent, equal_nan=True)
             and np.array_equal(self.policy, other.policy)
             and np.array_equal(self.V, other.V)
             and self.records.keys() == other.records.keys()
@@ -255,11 +311,33 @@ class Run:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self) -> str:
+    def _title(self) -> str:
         about = self.about
         state = "" if self.complete else f", interrupted after {self.episodes_played:,}"
         return (
-            f"<Run {about.algorithm} on {about.environment.get('name', 'custom')}: {about.agents} agents, "
-            f"{about.episodes:,} episodes{state}; common regret {self.common_regret:,.1f}, {self.rounds:,} rounds, "
-            f"{(self.bytes_up + self.bytes_down) / 1e6:,.1f} MB>"
+            f"{about.algorithm} on {about.environment.get('name', 'custom')}: {about.agents} agents, "
+            f"{about.episodes:,} episodes{state}"
         )
+
+    def __repr__(self) -> str:
+        regret = "unknown" if np.isnan(self.common_regret) else f"{self.common_regret:,.1f}"
+        sent = byte_count(self.bytes_up + self.bytes_down)
+        return f"<Run {self._title()}; common regret {regret}, {self.rounds:,} rounds, {sent}>"
+
+    def _repr_html_(self) -> str:
+        about = self.about
+        figures = {
+            "horizon": about.horizon,
+            "eps_p": about.eps_p,
+            "seed": about.seed,
+            "common regret": self.common_regret,
+            "rounds": self.rounds,
+            "reward an episode": self.average_reward,
+            "policy's value in the common MDP": self.value,
+            "optimum of the common MDP": about.optimal_value,
+        }
+        rows = [(name, number_text(figure)) for name, figure in figures.items()]
+        rows.insert(4, ("federated regret", str(self.federated_regret)))
+        rows.append(("communication", f"{byte_count(self.bytes_up)} up, {byte_count(self.bytes_down)} down"))
+        rows.append(("wall time", f"{self.wall_seconds:,.2f} s (driver {about.driver})"))
+        return html_table(self._title(), rows)

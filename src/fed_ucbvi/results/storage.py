@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import check_version, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.files import check_version, new_folder, read_manifest, reading, write_manifest, write_parquet
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.results.run import Run
@@ -38,7 +38,7 @@ def save_run(run: Run, folder: Path, *, overwrite: bool) -> None:
     import polars as pl
 
     with new_folder(folder, FORMAT, overwrite=overwrite) as draft:
-        pl.DataFrame(dict(run.records)).write_parquet(draft / ROUNDS)
+        write_parquet(pl.DataFrame(dict(run.records)), draft / ROUNDS)
         digest = hashlib.sha256((draft / ROUNDS).read_bytes()).hexdigest()
         write_manifest(draft, {**manifest_of(run), "rounds_sha256": digest})
 
@@ -99,6 +99,8 @@ def manifest_of(run: Run) -> dict[str, Any]:
         "complete": run.complete,
         "wall_seconds": run.wall_seconds,
         "value": none_for_nan(run.value),
+        "optimistic_value": none_for_nan(run.optimistic_value),
+        "by_agent": none_for_nan(tuple(run.by_agent.tolist())),
         "policy": run.policy.tolist(),
         "V": run.V.tolist(),
     }
@@ -108,14 +110,19 @@ def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFra
     """A run from its manifest and its records; ``name`` is where they came from."""
     about = dict(manifest["about"])
     about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
-    about |= {name: nan_for_none(about[name]) for name in ("optimal_value", "eps_r")}
+    about.setdefault("alike", None)  # runs saved by earlier versions know less
+    numbers = ("optimal_value", "own_optimal_value", "eps_p", "eps_r")
+    about |= {name: nan_for_none(about.get(name)) for name in numbers}
     about["best_common_value"] = Bracket(*(nan_for_none(end) for end in about["best_common_value"]))
+    by_agent = manifest.get("by_agent") or [None] * about["agents"]
     run = Run(
         about=About(**about),
         records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
         policy=np.array(manifest["policy"], dtype=np.int32),
         V=np.array(manifest["V"], dtype=np.float64),
         value=nan_for_none(manifest["value"]),
+        optimistic_value=nan_for_none(manifest.get("optimistic_value")),
+        by_agent=np.array([nan_for_none(value) for value in by_agent]),
         wall_seconds=float(manifest["wall_seconds"]),
         complete=bool(manifest["complete"]),
     )
@@ -124,6 +131,8 @@ def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFra
         raise InputError(f"{name} is damaged: its policy and values are not those of {sizes[1]} states.")
     if math.isnan(run.value) != math.isnan(run.about.optimal_value):
         raise InputError(f"{name} is damaged: of value and optimal value one is known and the other not.")
+    if run.by_agent.shape != (run.about.agents,):
+        raise InputError(f"{name} is damaged: it has values for {len(run.by_agent)} of {run.about.agents} agents.")
     if run.policy.min() < 0 or run.policy.max() >= run.about.actions:
         raise InputError(f"{name} is damaged: its policy takes actions that do not exist.")
     return run

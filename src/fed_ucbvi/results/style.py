@@ -148,8 +148,9 @@ def byte_count(count: int) -> str:
     return f"{count} bytes"
 
 
-def check_picture(path: Path) -> str:
+def check_picture(path: str | Path) -> str:
     """The format that the suffix of ``path`` says, or raise unless a picture can be written there."""
+    path = Path(path)
     format_ = path.suffix.lower().removeprefix(".")
     if format_ not in FORMATS:
         raise InputError(f"cannot write a picture to {path}: its name must end in .png or .pdf.")
@@ -158,11 +159,11 @@ def check_picture(path: Path) -> str:
     return format_
 
 
-def save_figure(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure as PNG or PDF, by suffix; what was there before is replaced only once all went well."""
     import matplotlib
 
-    format_ = check_picture(path)
+    format_, path = check_picture(path), Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path) as draft, matplotlib.rc_context(SETTINGS):
         figure.savefig(draft, format=format_, dpi=DPI, metadata=METADATA[format_])

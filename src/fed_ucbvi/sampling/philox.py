@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from fed_ucbvi._compile import compiled
+from fed_ucbvi._compile import compiled, intrinsic, types
 from fed_ucbvi._types import WordArray
 
 EPISODES, BLOCKS, CUTS, SERVER = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
@@ -30,7 +28,7 @@ MAX_SEED = 2**64 - 1
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _product(typing_context: Any, a: Any, b: Any) -> Any:
+def product(typing_context: Any, a: Any, b: Any) -> Any:
     """The upper and the lower 64 bits of the product of two 64-bit words, by one multiplication."""
     pair = types.UniTuple(types.uint64, 2)
 
@@ -49,8 +47,8 @@ def philox(
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     """Four 64-bit words for the counter ``(c0,c1,c2,c3)`` and the key ``(k0,k1)``."""
     for _ in range(10):
-        high0, low0 = _product(_MULTIPLIER_0, c0)
-        high1, low1 = _product(_MULTIPLIER_1, c2)
+        high0, low0 = product(_MULTIPLIER_0, c0)
+        high1, low1 = product(_MULTIPLIER_1, c2)
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
         k0 += _WEYL_0
         k1 += _WEYL_1

@@ -1,4 +1,7 @@
-"""Runs as Ray tasks, on a cluster or on this machine. Files are written here, by the process that asks."""
+"""Runs as Ray tasks, on a cluster or on this machine. Files are written here, by the process that asks.
+
+A run that is lost with its node is made elsewhere: it is a function of its parameters, so the file is the same.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import os
 import signal
 import socket
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.errors import InputError, missing_package
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.local import Results, usable_cores
 from fed_ucbvi.sweeps.worker import Failure, Made, make, one_thread
@@ -20,6 +23,8 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "
 """No reports on usage, no advice about accelerators."""
 PATIENCE = 10.0
 """Seconds in which a cluster must answer."""
+ATTEMPTS = 4
+"""How often a run is begun that is lost each time with its node, its process or its result."""
 
 
 def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) -> Results:
@@ -28,24 +33,34 @@ def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) ->
         return
     with _connection(at_once, address) as ray:
         task = ray.remote(num_cpus=1, max_retries=0)(_task)
+        lost = (ray.exceptions.NodeDiedError, ray.exceptions.WorkerCrashedError, ray.exceptions.ObjectLostError)
+        place, begun = os.getcwd(), Counter[str]()
         waiting, running = deque(jobs), dict[Any, Job]()
         try:
             while waiting or running:
                 while waiting and (at_once is None or len(running) < at_once):
                     job = waiting.popleft()
-                    running[task.remote(job.content())] = job
+                    running[task.remote(job.content(), place)] = job
+                    begun[job.id] += 1
                 for reference in ray.wait(list(running))[0]:
+                    job = running.pop(reference)
                     try:
                         made = ray.get(reference)
                     except ray.exceptions.RayError as error:
+                        if isinstance(error, lost) and begun[job.id] < ATTEMPTS:
+                            waiting.appendleft(job)
+                            continue
                         made = Made(Failure(f"{type(error).__name__}: {error}".partition("\n")[0], str(error)), 0.0)
-                    yield running.pop(reference), made
+                    yield job, made
         finally:
             for reference in running:
                 ray.cancel(reference, force=True)
 
 
-def _task(content: Mapping[str, Any]) -> Made:
+def _task(content: Mapping[str, Any], place: str) -> Made:
+    """Make a run, in the folder where the sweep was started if the node has it: files and modules may be there."""
+    with suppress(OSError):
+        os.chdir(place)
     one_thread()
     return make(content)
 
@@ -70,7 +85,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise InputError("Ray is not installed; install it with: pip install 'fed-ucbvi[ray]'.") from error
+        raise missing_package("runs on Ray need", "the package ray", "ray") from error
     return ray
 
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import typing
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm, parameters_of
+from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.drivers import DRIVERS
-from fed_ucbvi.environments import ENVIRONMENTS, make_environment
+from fed_ucbvi.environments import ENVIRONMENTS, Environment, find_environment, make_environment
 from fed_ucbvi.errors import InputError, check_choice, check_integer, check_positive_integer
+from fed_ucbvi.plugins import is_attribute
 from fed_ucbvi.problem.federation import check_eps_p
+from fed_ucbvi.problem.saving import SUFFIX
 from fed_ucbvi.sampling.distributions import MAX_COUNT
 from fed_ucbvi.sampling.philox import MAX_SEED
 
 if TYPE_CHECKING:
-    from fed_ucbvi.problem.federation import Federation
     from fed_ucbvi.results.run import Run
 
 MEANING = 1
@@ -40,12 +41,13 @@ class Job:
     of writing the same run are equal and have the same :attr:`id`. Parameters that cannot be used are refused.
 
     Args:
-        algorithm: its name.
+        algorithm: its name, or ``module:attribute``; the same class is always called the same.
         parameters: of the algorithm.
-        environment: its name.
+        environment: its name, ``module:attribute`` or a file; see :func:`~fed_ucbvi.environments.find_environment`.
         environment_options: of the environment, besides agents, eps_p and seed.
         agents: M.
-        eps_p: weight of the individual kernels.
+        eps_p: what the environment is told, the weight of the individual kernels. Where agents differ in another
+            way it is 0 here, and the eps_p of the run is computed.
         env_seed: the environment's seed.
         episodes: T.
         seed: the run's seed.
@@ -73,6 +75,7 @@ class Job:
 
     def __post_init__(self) -> None:
         plain = {
+            "algorithm": canonical_name(self.algorithm),
             "parameters": complete_parameters(self.algorithm, self.parameters),
             "environment_options": complete_options(self.environment, self.environment_options),
             "agents": check_positive_integer("agents", self.agents),
@@ -87,6 +90,20 @@ class Job:
         check_choice("driver", self.driver, DRIVERS)
         if self.agents * self.episodes > MAX_COUNT:
             raise InputError(f"agents x episodes must be at most 2^53, got {self.agents} x {self.episodes}.")
+        _environment(self.environment).given(**self._told)
+
+    @classmethod
+    def recorded(cls, content: Mapping[str, Any]) -> Job:
+        """A job as it is on record, where everything is complete; what it names need not be there any more."""
+        job = object.__new__(cls)
+        for field in fields(cls):
+            object.__setattr__(job, field.name, content[field.name])
+        return job
+
+    @property
+    def _told(self) -> dict[str, Any]:
+        """What the environment is told."""
+        return {"agents": self.agents, "eps_p": self.eps_p, "seed": self.env_seed, **self.environment_options}
 
     def content(self) -> dict[str, Any]:
         """The job as plain values, ready for JSON; ``Job(**content)`` gives it back."""
@@ -103,16 +120,10 @@ class Job:
         """Make the run, without cautions and without a progress bar; cautions are on record in the result."""
         from fed_ucbvi.simulation import Caution, run
 
-        federation = make_environment(
-            self.environment,
-            agents=self.agents,
-            eps_p=self.eps_p,
-            seed=self.env_seed,
-            **self.environment_options,
-        )
+        federation = make_environment(self.environment, **self._told)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Caution)
-            return run(
+            made = run(
                 make_algorithm(self.algorithm, self.parameters),
                 federation,
                 self.episodes,
@@ -120,6 +131,7 @@ class Job:
                 driver=self.driver,
                 progress=False,
             )
+        return replace(made, about=replace(made.about, algorithm=self.algorithm))
 
     def check_possible(self) -> None:
         """Raise if the algorithm refuses the setting, before anything runs."""
@@ -129,18 +141,23 @@ class Job:
                 f"{self.algorithm} is a single-agent algorithm, but agents is {self.agents}; "
                 "give it a grid of its own with agents = [1]."
             )
-        small = _smallest(self.environment, _text(self.environment_options))
-        sizes = (small.states, small.actions, small.horizon)
+        sizes = (
+            _sizes(self.environment, _text(self._told))
+            if is_own(self.environment)
+            else _smallest(self.environment, _text(self.environment_options))[0]
+        )
         algorithm.new_server(Setting(*sizes, self.agents, self.episodes, self.eps_p, self.seed))
 
     def made(self, run: Run) -> bool:
-        """Whether ``run`` is the run this job describes."""
+        """Whether ``run`` is the run this job describes.
+
+        The environment is compared by what it was told: the eps_p of a run may have been computed.
+        """
         about = run.about
-        described = {"name": self.environment, "seed": self.env_seed, **self.environment_options}
+        described = {"name": self.environment, **self._told}
         return (
             (about.algorithm, about.driver) == (self.algorithm, self.driver)
-            and (about.agents, about.eps_p, about.episodes) == (self.agents, self.eps_p, self.episodes)
-            and about.seed == self.seed
+            and (about.agents, about.episodes, about.seed) == (self.agents, self.episodes, self.seed)
             and dict(about.parameters) == self.parameters
             and all(about.environment.get(name, value) == value for name, value in described.items())
         )
@@ -152,14 +169,32 @@ class Job:
         return hash(self.id)
 
 
+def is_own(environment: str) -> bool:
+    """Whether an environment is code or a file of the user's own, and not registered."""
+    return is_attribute(environment) or environment.endswith(SUFFIX)
+
+
+def canonical_name(algorithm: str) -> str:
+    """The one name of an algorithm that has several; as given, if its class cannot be found by its own name.
+
+    >>> canonical_name("fed_ucbvi:FedUCBVI")
+    'fed-ucbvi'
+    """
+    kind = class_of(algorithm)
+    name = algorithm_name(kind)
+    try:
+        return name if class_of(name) is kind else algorithm
+    except InputError:
+        return algorithm
+
+
 def complete_parameters(algorithm: str, given: Mapping[str, object]) -> dict[str, Any]:
     """All parameters of ``algorithm``, checked, numbers in the type the field is declared with.
 
     >>> complete_parameters("fed-ucbvi", {"nu": 100})["nu"]
     100.0
     """
-    check_choice("algorithm", algorithm, ALGORITHMS)
-    hints = _types(algorithm)
+    hints = _types(class_of(algorithm))  # type: ignore[arg-type]
     typed = {}
     for name, value in given.items():
         kinds = typing.get_args(hints.get(name)) or (hints.get(name),)
@@ -174,8 +209,8 @@ def complete_parameters(algorithm: str, given: Mapping[str, object]) -> dict[str
 
 
 @lru_cache
-def _types(algorithm: str) -> dict[str, Any]:
-    return typing.get_type_hints(ALGORITHMS[algorithm])
+def _types(algorithm: Hashable) -> dict[str, Any]:
+    return typing.get_type_hints(algorithm)
 
 
 def complete_options(environment: str, given: Mapping[str, object]) -> dict[str, Any]:
@@ -184,17 +219,17 @@ def complete_options(environment: str, given: Mapping[str, object]) -> dict[str,
     >>> complete_options("gridworld", {"rows": 3.0})["walls"]
     [[1, 1]]
     """
-    check_choice("environment", environment, ENVIRONMENTS)
+    found = _environment(environment)
     for name, field_of_job in OF_THE_JOB.items():
         if name in given:
             raise InputError(f"{name} is no option of an environment here; give it as {field_of_job}.")
-    described = _smallest(environment, _text(given)).description
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(ENVIRONMENTS[environment]).parameters.items()
-        if name not in OF_THE_JOB
-    }
-    return {name: described.get(name, given.get(name, default)) for name, default in defaults.items()}
+    options = {**found.defaults(), **given}
+    found.given(**options)
+    if not is_own(environment):
+        described = _smallest(environment, _text(given))[1]
+        options = {name: described.get(name, value) for name, value in options.items()}
+    plain: dict[str, Any] = json.loads(_text(options))
+    return plain
 
 
 def _text(options: Mapping[str, object]) -> str:
@@ -204,12 +239,45 @@ def _text(options: Mapping[str, object]) -> str:
         raise InputError(f"options must be plain, finite values: {error}.") from error
 
 
+def _environment(name: str) -> Environment:
+    """What a name stands for; a file is not read, and a function not looked at, again for every job of a sweep."""
+    if name.endswith(SUFFIX) and Path(name).is_file():
+        status = Path(name).stat()
+        return _found(name, (status.st_mtime_ns, status.st_size))
+    return _found(name, ENVIRONMENTS[name]) if name in ENVIRONMENTS else find_environment(name)
+
+
+@lru_cache(maxsize=32)
+def _found(name: str, _as_it_is: Hashable) -> Environment:
+    return find_environment(name)
+
+
+Sizes = tuple[int, int, int]
+
+
 @lru_cache(maxsize=256)
-def _smallest(environment: str, options: str) -> Federation:
-    """The environment with one agent: to see whether its options can be used, and its sizes."""
+def _smallest(environment: str, options: str) -> tuple[Sizes, Mapping[str, Any]]:
+    """Sizes and description of the environment with one agent: to see whether its options can be used.
+
+    Where options list something for each agent there are as many agents as the list is long.
+    """
+    given = json.loads(options)
+    listed = given.get("kwargs")
+    agents = len(listed) if isinstance(listed, list) else 1
+    return _made(environment, {"agents": agents, "eps_p": 0.0, "seed": 0, **given})
+
+
+@lru_cache(maxsize=256)
+def _sizes(environment: str, told: str) -> Sizes:
+    """Sizes of an environment of the user's own, with just what a job tells it."""
+    return _made(environment, json.loads(told))[0]
+
+
+def _made(environment: str, told: Mapping[str, Any]) -> tuple[Sizes, Mapping[str, Any]]:
     try:
-        return make_environment(environment, agents=1, eps_p=0.0, seed=0, **json.loads(options))
+        made = make_environment(environment, **told)
     except InputError:
         raise
     except (ValueError, OverflowError, MemoryError) as error:
         raise InputError(f"{environment}: {error}.") from error
+    return (made.states, made.actions, made.horizon), made.description

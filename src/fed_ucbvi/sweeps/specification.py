@@ -41,14 +41,20 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from fed_ucbvi.drivers import DRIVERS
-from fed_ucbvi.errors import InputError, check_choice, check_integer, check_positive_integer, unknown_name
+from fed_ucbvi.errors import (
+    InputError,
+    check_choice,
+    check_integer,
+    check_positive_integer,
+    check_printable,
+    unknown_name,
+)
 from fed_ucbvi.problem.federation import check_eps_p
 from fed_ucbvi.sampling.distributions import MAX_COUNT
 from fed_ucbvi.sampling.philox import MAX_SEED
-from fed_ucbvi.sweeps.job import Job, complete_options, complete_parameters
+from fed_ucbvi.sweeps.job import Job, canonical_name, complete_options, complete_parameters
 
 __all__ = ["Grid", "Job", "Sweep"]
 
@@ -60,6 +66,9 @@ Lengths = Annotated[
     Discriminator(lambda given: "table" if isinstance(given, Mapping) else "list"),
 ]
 Seed = Annotated[int, BeforeValidator(lambda value: check_integer("a seed", value, at_most=MAX_SEED))]
+
+RECORDED = "recorded"
+"""In the context of validation: whether everything is on record, complete, and nothing named in it is needed."""
 
 
 class _Strict(BaseModel):
@@ -96,16 +105,20 @@ class Algorithm(_Choice):
     label: str = ""
 
     @model_validator(mode="after")
-    def _complete(self) -> Algorithm:
-        completed = complete_parameters(self.name, self.options)
-        return self.model_construct(name=self.name, label=self.label or self.name, options=completed)
+    def _complete(self, info: ValidationInfo) -> Algorithm:
+        if info.context and info.context[RECORDED]:
+            return self
+        name, completed = canonical_name(self.name), complete_parameters(self.name, self.options)
+        return self.model_construct(name=name, label=self.label or self.name, options=completed)
 
 
 class Environment(_Choice):
     """An environment with options."""
 
     @model_validator(mode="after")
-    def _complete(self) -> Environment:
+    def _complete(self, info: ValidationInfo) -> Environment:
+        if info.context and info.context[RECORDED]:
+            return self
         return self.model_construct(name=self.name, options=complete_options(self.name, self.options))
 
 
@@ -184,14 +197,18 @@ class Grid(_Strict):
                     },
                 )
 
-    def jobs(self, where: str) -> Iterator[Job]:
+    def jobs(self, where: str, *, recorded: bool) -> Iterator[Job]:
         """All runs; a combination that an algorithm refuses is an error that names the keys, after ``where``."""
         for key, case in self.cases():
+            contents = [
+                {**case, "seed": seed, "env_seed": seed if self.env_seed == "seed" else self.env_seed}
+                for seed in self.seeds
+            ]
+            if recorded:
+                yield from map(Job.recorded, contents)
+                continue
             try:
-                jobs = [
-                    Job(**case, seed=seed, env_seed=seed if self.env_seed == "seed" else self.env_seed)
-                    for seed in self.seeds
-                ]
+                jobs = [Job(**content) for content in contents]
                 jobs[0].check_possible()  # seeds make no difference to that
             except InputError as error:
                 raise InputError(f"{where}.{key}: {error}") from error
@@ -212,11 +229,26 @@ class Sweep(_Strict):
     _jobs: tuple[Job, ...] = PrivateAttr()
 
     def __init__(self, **content: Any) -> None:
+        self._fill(content, recorded=False)
+
+    @classmethod
+    def recorded(cls, content: Mapping[str, Any]) -> Sweep:
+        """A sweep from its :meth:`content`, as it is on record; what it names need not be installed."""
+        sweep = cls.__new__(cls)
+        sweep._fill(content, recorded=True)
+        return sweep
+
+    def _fill(self, content: Mapping[str, Any], *, recorded: bool) -> None:
+        _check_texts("", content)
         try:
-            super().__init__(**content)
+            self.__pydantic_validator__.validate_python(
+                dict(content), self_instance=self, context={RECORDED: recorded}
+            )
         except ValidationError as error:
             raise InputError(_explain(error)) from None
-        jobs = (job for number, grid in enumerate(self.grids) for job in grid.jobs(f"grid[{number}]"))
+        jobs = (
+            job for number, grid in enumerate(self.grids) for job in grid.jobs(f"grid[{number}]", recorded=recorded)
+        )
         self._jobs = tuple(dict.fromkeys(jobs))
 
     @classmethod
@@ -251,6 +283,19 @@ class Sweep(_Strict):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _check_texts(key: str, value: object) -> None:
+    """Raise if a text anywhere in a sweep holds control characters."""
+    if isinstance(value, str):
+        check_printable(key or "a key", value)
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            _check_texts(key, str(name))
+            _check_texts(f"{key}.{name}".removeprefix("."), part)
+    elif isinstance(value, (list, tuple)):
+        for number, part in enumerate(value):
+            _check_texts(f"{key}[{number}]", part)
+
+
 def _explain(error: ValidationError) -> str:
     """What pydantic found, key by key, in one line."""
     return " ".join(f"{_key(detail['loc'])}: {_reason(detail)}" for detail in error.errors(include_url=False))
@@ -266,7 +311,7 @@ def _key(location: tuple[int | str, ...]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 
-def _reason(detail: ErrorDetails) -> str:
+def _reason(detail: Mapping[str, Any]) -> str:
     """What is wrong, what was expected and what to do."""
     location, given = detail["loc"], detail["input"]
     match detail["type"]:

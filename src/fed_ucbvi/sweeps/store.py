@@ -74,7 +74,7 @@ class Store:
         manifest = read_manifest(folder, FORMAT)
         check_version(folder, manifest, FORMAT_VERSION)
         with reading(folder / MANIFEST):
-            sweep = Sweep(**manifest["sweep"])
+            sweep = Sweep.recorded(manifest["sweep"])
             if sweep.digest != manifest["digest"]:
                 raise InputError(
                     f"{folder / MANIFEST} was edited, or written by a version of fed-ucbvi whose runs are named "
@@ -102,6 +102,7 @@ class Store:
                 raise InputError(
                     f"{folder} holds this sweep already; go on with it by --resume, or choose another folder (--out)."
                 )
+            store = cls(folder, sweep)
         with (folder / MANIFEST).open("rb+") as manifest:
             try:
                 fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -155,6 +155,8 @@ def regret_lower_bound(S: int, A: int, H: int, M: int, T: int) -> LowerBound:
 def rounds_bound(S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: float) -> float:
     """The most synchronisations on the event ``E^count``, counted as in ``lem:communication`` but more closely.
 
+    Agents must start in the same distribution; otherwise ``E^count`` fails (slip 23 of ``docs/theory.md``).
+
     For one (h,s,a): an agent's first request by the local rule finds its counter at 0, its k-th at ``2^(k-2)`` or
     more. Until N reaches nu the counters of all agents add up to less than ``L = min(nu, M T)``, so by concavity they
     ask at most ``M (1 + log2(L / M)) + 1`` times. Above nu a request makes N grow by 9/7 at least (``N_hat >= 2 N``,

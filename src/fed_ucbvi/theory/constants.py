@@ -63,10 +63,11 @@ def threshold_nu(S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: fl
 
 
 def most_rounds(S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: float) -> float:
-    """The bound on the number of rounds, ``def:roundsmax``, for ``T M >= nu``.
+    """The bound on the number of rounds, ``def:roundsmax`` with ``log2 nu`` for its ``log nu``, for ``T M >= nu``.
 
-    ``R_max = M S A H log nu + S A H log(T M / nu) / log(8/7)``. The paper prints ``log`` for both; its proof
-    counts doublings (``2^k <= nu``), so the first is taken to base 2 and both are never below zero.
+    ``R_max = M S A H log2 nu + S A H log(T M / nu) / log(8/7)``. The appendix prints ``log nu``, which is too small:
+    its proof counts doublings (``2^k <= nu``), and the sketch in the main text has ``log_2``. The second term is
+    never below zero. Agents must start in the same distribution (slip 23 of ``docs/theory.md``).
     :func:`~fed_ucbvi.theory.bounds.rounds_bound` counts more closely.
     """
     nu = threshold_nu(S, A, H, M, T, eps_p, delta)

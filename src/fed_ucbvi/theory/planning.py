@@ -11,6 +11,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
 from fed_ucbvi.communication import Meter, Traffic
+from fed_ucbvi.notebook import html_table, number_text
 from fed_ucbvi.theory.bounds import (
     LowerBound,
     RegretBound,
@@ -35,7 +36,7 @@ class Plan:
         nu: the threshold between the two synchronisation rules.
         global_rule_from: the smallest T at which the global rule can fire; None if it never can.
         rounds: synchronisations at most.
-        rounds_paper: the paper's ``R_max``.
+        rounds_max_log2: the paper's ``R_max`` with ``log2 nu``, as its proof counts; it prints ``log nu``.
         one_synchronisation: messages and bytes of a round at whose end one agent asks.
         all_rounds: messages and bytes of the whole run at most (every agent asks every time).
         bound: the regret bound, term by term.
@@ -61,7 +62,7 @@ class Plan:
     nu: float
     global_rule_from: int | None
     rounds: int
-    rounds_paper: float
+    rounds_max_log2: float
     one_synchronisation: Traffic
     all_rounds: Traffic
     bound: RegretBound
@@ -86,6 +87,31 @@ class Plan:
         if min(together, self.alone) >= self.trivial:
             return "undecided"
         return "yes" if together < self.alone else "no"
+
+    def _setting(self) -> str:
+        return (
+            f"S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}, M = {self.agents:,}, "
+            f"T = {self.episodes:,}, eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<Plan at {self._setting()}: at most {self.rounds:,} rounds, regret at most "
+            f"{number_text(self.bound.federated)} (H T = {number_text(self.trivial)}); federate: {self.verdict}>"
+        )
+
+    def _repr_html_(self) -> str:
+        figures = {
+            "rounds at most": self.rounds,
+            "bytes at most": self.all_rounds.bytes_up + self.all_rounds.bytes_down,
+            "federated regret at most": self.bound.federated,
+            "one agent alone at most": self.alone,
+            "H T, which nothing exceeds": self.trivial,
+            "no algorithm below": self.lower.value,
+            "threshold nu": self.nu,
+        }
+        rows = [(name, number_text(figure)) for name, figure in figures.items()]
+        return html_table(f"Plan at {self._setting()}", [*rows, ("federate", self.verdict)])
 
     def summary(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -138,7 +164,7 @@ def plan(
         nu=threshold_nu(S, A, H, M, T, eps_p, delta),
         global_rule_from=global_rule_from(S, A, H, M, eps_p, delta),
         rounds=rounds,
-        rounds_paper=most_rounds(S, A, H, M, T, eps_p, delta),
+        rounds_max_log2=most_rounds(S, A, H, M, T, eps_p, delta),
         one_synchronisation=one,
         all_rounds=every,
         bound=bound,

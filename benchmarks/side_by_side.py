@@ -1,0 +1,67 @@
+"""Two versions of the package, side by side: `python benchmarks/side_by_side.py PATH/TO/OTHER/src [CASE ...]`.
+
+Every case is run by both in turn, in fresh processes on one core, after a first run that compiles. What is printed is
+the least processor time of several runs, which other work on the machine disturbs less than the time on the wall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent.parent / "src"
+
+CASES: dict[str, tuple[str, int, int]] = {
+    "GridWorld, M = 20, T = 30 000": ("gridworld(agents=20)", 30_000, 5),
+    "GridWorld, M = 20, T = 10^9": ("gridworld(agents=20)", 10**9, 5),
+    "GridWorld, M = 2 000, T = 30 000": ("gridworld(agents=2_000)", 30_000, 1),
+    "50 x 50 grid, H = 100, M = 20, T = 500": ("gridworld(agents=20, rows=50, columns=50, horizon=100)", 500, 1),
+}
+"""World, episodes, runs in one process."""
+
+CODE = """
+import json, resource, time, warnings
+warnings.simplefilter("ignore")
+from fed_ucbvi import FedUCBVI, gridworld, run
+world = {world}
+run(FedUCBVI(), gridworld(agents=20), 30_000, progress=False)
+best = float("inf")
+for seed in range({runs}):
+    began = time.process_time()
+    rounds = run(FedUCBVI(), world, {episodes}, seed=seed, progress=False).rounds
+    best = min(best, time.process_time() - began)
+print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, rounds]))
+"""
+
+
+def measure(source: Path, case: str) -> tuple[float, float, int]:
+    """Seconds, peak memory in GB and rounds of one version."""
+    world, episodes, runs = CASES[case]
+    environment = {**os.environ, "PYTHONPATH": str(source), "NUMBA_NUM_THREADS": "1"}
+    code = CODE.format(world=world, episodes=episodes, runs=runs)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    seconds, memory, rounds = json.loads(done.stdout.splitlines()[-1])
+    return float(seconds), float(memory), int(rounds)
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("other", type=Path, help="the other version's src folder")
+    parser.add_argument("cases", nargs="*", default=list(CASES), help="some of the cases only")
+    parser.add_argument("--repeats", type=int, default=2)
+    arguments = parser.parse_args()
+    print("| case | other | this | ratio | memory of this |\n|---|---|---|---|---|")
+    for case in arguments.cases:
+        pairs = [(measure(arguments.other, case), measure(HERE, case)) for _ in range(arguments.repeats)]
+        other, this = (min(seconds[side][0] for seconds in pairs) for side in (0, 1))
+        memory = max(pair[1][1] for pair in pairs)
+        print(f"| {case} | {other:.3g} s | {this:.3g} s | {other / this:.3g} | {memory:.2g} GB |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

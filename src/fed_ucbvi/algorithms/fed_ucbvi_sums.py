@@ -1,0 +1,235 @@
+"""Fed-UCBVI's reports as exact sums, agent side and server side; see :mod:`fed_ucbvi.algorithms.exact_sums`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fed_ucbvi._compile import compiled
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.exact_sums import (
+    Grid,
+    Wide,
+    as_float,
+    divide_up,
+    on_grid,
+    plus,
+    read_words,
+    round_up,
+    times,
+    variance_of_sums,
+    write_words,
+)
+from fed_ucbvi.algorithms.experience import Counters, Experience
+from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule, CountingAgents, no_counts
+from fed_ucbvi.algorithms.fed_ucbvi_server import (
+    Estimates,
+    Server,
+    UpdateRule,
+    act_greedily,
+    begin_step,
+    largest,
+    optimistic,
+)
+from fed_ucbvi.sampling.philox import product
+
+_ZERO = np.uint64(0)
+
+
+class Sums(NamedTuple):
+    """Up, for step h, one row an agent: ``n (m,S,A)`` and ``X``, ``Y``, ``Z`` ``(m,S,A,words)``.
+
+    ``X = sum_k n_k v_k``, ``Y = sum_k n_k v_k^2`` and ``Z = n ceil(r 2^f)``; all zero where ``n = 0``.
+    """
+
+    n: CountArray
+    X: CountArray
+    Y: CountArray
+    Z: CountArray
+
+
+class Means(NamedTuple):
+    """The same with uniform weights: ``ceil(X/n)``, ``ceil(Y/n)`` and ``ceil(r 2^f)``, also integers.
+
+    Where ``n = 0``: the moments of V under the uniform kernel, rounded up, and reward 0.
+    """
+
+    n: CountArray
+    X: CountArray
+    Y: CountArray
+    Z: CountArray
+
+
+def new_report(weighted: bool, grid: Grid, agents: int, states: int, actions: int) -> Sums | Means:
+    """Room for the reports of some agents."""
+    shape = (agents, states, actions)
+    n, (X, Y, Z) = (
+        np.zeros(shape, dtype=np.int64),
+        (np.zeros((*shape, words), dtype=np.int64) for words in (grid.words, 2, grid.words)),
+    )
+    return Sums(n, X, Y, Z) if weighted else Means(n, X, Y, Z)
+
+
+@dataclass
+class SumAgents(CountingAgents):
+    """Agents that report sums, or, with uniform weights, means, on a grid."""
+
+    out: Sums | Means
+    grid: Grid
+    weighted: bool
+
+    @classmethod
+    def new(cls, setting: Setting, tables: FleetTables, asking: AskingRule, grid: Grid, weighted: bool) -> SumAgents:
+        """No visits yet."""
+        out = new_report(weighted, grid, tables.agents, setting.states, setting.actions)
+        return cls(*no_counts(setting, tables), asking, out, grid, weighted)
+
+    def report(self, h: int, V_next: FloatArray) -> Sums | Means:
+        """One row an agent."""
+        write_report(h, self.experience, V_next, self.weighted, self.grid, Sums(*self.out))
+        return self.out
+
+    def synchronise(self, server: Server) -> None:
+        """All exchanges in one compiled piece."""
+        synchronise_sums(self.experience, server.rule, server.estimates)
+
+
+Entry = tuple[Wide, Wide, Wide]
+"""``X``, ``Y`` and ``Z``."""
+NOTHING = ((_ZERO, _ZERO), (_ZERO, _ZERO), (_ZERO, _ZERO))
+"""Of an agent that never came, where weights are visits."""
+
+
+@compiled
+def moments(counts: Counters, successors: IndexArray, V_next: FloatArray, bits: int) -> tuple[Wide, Wide]:
+    """``sum_k n_k v_k`` and ``sum_k n_k v_k^2`` of one pair."""
+    x, y = (_ZERO, _ZERO), (_ZERO, _ZERO)
+    for k in range(len(counts)):
+        n_k, v = np.uint64(counts[k]), on_grid(V_next[successors[k]], bits)
+        x = plus(x, product(n_k, v))
+        y = plus(y, times(n_k, product(v, v)))
+    return x, y
+
+
+@compiled
+def _of_strangers(V_next: FloatArray, bits: int) -> Entry:
+    """What an agent that never came reports with uniform weights."""
+    S = len(V_next)
+    x, y = moments(np.ones(S, dtype=np.int64), np.arange(S).astype(np.int32), V_next, bits)
+    return divide_up(x, np.uint64(S)), divide_up(y, np.uint64(S)), (_ZERO, _ZERO)
+
+
+@compiled
+def _entry(
+    h: int, i: int, s: int, a: int, experience: Experience, V_next: FloatArray, weighted: bool, bits: int
+) -> Entry:
+    """``X``, ``Y`` and ``Z`` of agent i at a pair it has visited."""
+    visits, transitions, successors, rewards = experience
+    hk = h if successors.shape[0] > 1 else 0
+    hr = h if rewards.shape[1] > 1 else 0
+    ir = i if rewards.shape[0] > 1 else 0
+    x, y = moments(transitions[i, h, s, a], successors[hk, s, a], V_next, bits)
+    n, r = np.uint64(visits[i, h, s, a]), on_grid(rewards[ir, hr, s, a], bits)
+    if weighted:
+        return x, y, product(n, r)
+    return divide_up(x, n), divide_up(y, n), (_ZERO, r)
+
+
+@compiled
+def write_report(h: int, experience: Experience, V_next: FloatArray, weighted: bool, grid: Grid, out: Sums) -> None:
+    """Write the messages of all agents for step h."""
+    n, X, Y, Z = out
+    m, S, A = n.shape
+    nothing = NOTHING if weighted else _of_strangers(V_next, grid.bits)
+    for i in range(m):
+        for s in range(S):
+            for a in range(A):
+                n[i, s, a] = experience.visits[i, h, s, a]
+                entry = nothing
+                if n[i, s, a] > 0:
+                    entry = _entry(h, i, s, a, experience, V_next, weighted, grid.bits)
+                write_words(entry[0], grid, X[i, s, a])
+                write_words(entry[1], grid, Y[i, s, a])
+                write_words(entry[2], grid, Z[i, s, a])
+
+
+# --------------------------------------------------------------------------------------------- server side
+
+
+@compiled
+def finish_pair(h: int, s: int, a: int, sums: Entry, rule: UpdateRule, estimates: Estimates) -> None:
+    """``Q`` at (h,s,a) from the sums over agents: the mean of r + V, its variance and the bonus."""
+    N, Q = estimates.N[h, s, a], estimates.Q
+    H, bits = estimates.policy.shape[0], rule.grid.bits
+    if N == 0:
+        Q[h, s, a] = largest(h, H, rule)
+        return
+    X, Y, Z = sums
+    weight = N if rule.weighted else rule.agents
+    mean = as_float(plus(X, Z)) / float(weight) / float(1 << bits)
+    variance = variance_of_sums(np.uint64(weight), X, Y, bits)
+    Q[h, s, a] = optimistic(h, float(N), mean, variance, H, rule)
+
+
+@compiled
+def finish_state(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> None:
+    """The policy at (h,s), and V: the largest Q rounded up to the grid, on which the cap lies."""
+    estimates.V[h, s] = round_up(act_greedily(h, s, rule, estimates), rule.grid.bits)
+
+
+@compiled
+def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None:
+    """Server side of step h; of the report nothing but the sum of its rows matters."""
+    n, X, Y, Z = report
+    m, S, A = n.shape
+    grid = rule.grid
+    begin_step(h, estimates)
+    x, y, z = np.zeros_like(X[0, 0, 0]), np.zeros_like(Y[0, 0, 0]), np.zeros_like(Z[0, 0, 0])
+    for s in range(S):
+        for a in range(A):
+            x[:], y[:], z[:] = 0, 0, 0
+            for i in range(m):
+                estimates.N[h, s, a] += n[i, s, a]
+                x += X[i, s, a]
+                y += Y[i, s, a]
+                z += Z[i, s, a]
+            sums = (read_words(x, grid), read_words(y, grid), read_words(z, grid))
+            finish_pair(h, s, a, sums, rule, estimates)
+        finish_state(h, s, rule, estimates)
+
+
+# -------------------------------------------------------------------------- both sides, without the messages
+
+
+@compiled
+def synchronise_sums(experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
+    """All exchanges of a synchronisation; agents that never visited a pair add nothing if weights are visits."""
+    visits = experience.visits
+    m, H, S, A = visits.shape
+    bits = rule.grid.bits
+    for h in range(H - 1, -1, -1):
+        begin_step(h, estimates)
+        V_next = estimates.V[h + 1]
+        absent = NOTHING if rule.weighted else _of_strangers(V_next, bits)
+        sums = np.zeros((S, A, 6), dtype=np.uint64)
+        for i in range(m):
+            for s in range(S):
+                for a in range(A):
+                    n = visits[i, h, s, a]
+                    if n == 0 and rule.weighted:
+                        continue
+                    entry = absent
+                    if n > 0:
+                        entry = _entry(h, i, s, a, experience, V_next, rule.weighted, bits)
+                    estimates.N[h, s, a] += n
+                    into = sums[s, a]
+                    for j in range(3):
+                        into[2 * j], into[2 * j + 1] = plus((into[2 * j], into[2 * j + 1]), entry[j])
+        for s in range(S):
+            for a in range(A):
+                w = sums[s, a]
+                finish_pair(h, s, a, ((w[0], w[1]), (w[2], w[3]), (w[4], w[5])), rule, estimates)
+            finish_state(h, s, rule, estimates)

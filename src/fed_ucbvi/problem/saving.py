@@ -1,0 +1,100 @@
+"""A federation as one ``.npz`` file: tables, and JSON for the rest. No pickle; everything is checked when read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.files import check_version, new_file, reading
+from fed_ucbvi.problem.kernel import Kernel
+from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards
+
+FORMAT = "fed-ucbvi/federation"
+FORMAT_VERSION = 1
+SUFFIX = ".npz"
+TABLES: dict[str, tuple[type[np.generic], str]] = {
+    "successors": (np.int32, "steps S A K"),
+    "probabilities": (np.float64, "M steps S A K"),
+    "rewards": (np.float64, "M|1 H|1 S A"),
+    "initial": (np.float64, "M S"),
+    "common_successors": (np.int32, "steps S A K'"),
+    "common_probabilities": (np.float64, "steps S A K'"),
+    "common_rewards": (np.float64, "H|1 S A"),
+    "common_initial": (np.float64, "S"),
+}
+"""Type and shape of every table. ``steps`` is 1 or H; ``M|1`` means M or 1."""
+
+
+def write_tables(path: Path, tables: Mapping[str, npt.NDArray[Any]], text: Mapping[str, object]) -> None:
+    """Write the tables of :data:`TABLES`, and ``text`` as JSON; a file that exists is replaced when all went well."""
+    if path.suffix != SUFFIX:
+        raise InputError(f"a federation is saved as one {SUFFIX} file; {path} does not end in {SUFFIX}.")
+    try:
+        about = json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, **text}, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the federation cannot be saved: {error}; use plain, finite values.") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(path) as draft, draft.open("wb") as file:
+        np.savez_compressed(file, about=np.array(about), **tables)  # type: ignore[arg-type]
+
+
+def read_tables(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Read back what :func:`write_tables` wrote, to the last bit; a damaged or foreign file is refused."""
+    if not path.is_file():
+        raise InputError(f"{path} is not a file; a federation is saved as one {SUFFIX} file (Federation.save).")
+    with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as data:
+        about = json.loads(str(data["about"])) if "about" in data else None
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            raise InputError(f"{path} is not a federation that fed-ucbvi saved (Federation.save).")
+        check_version(path, about, FORMAT_VERSION)
+        tables = {name: data[name] for name in TABLES}
+        _check_shapes(path, tables, int(about["horizon"]))
+        _check_values(tables, about)
+    for table in tables.values():
+        table.setflags(write=False)
+    return tables, about
+
+
+def _check_shapes(path: Path, tables: Mapping[str, npt.NDArray[Any]], horizon: int) -> None:
+    sizes: dict[str, int] = {"1": 1, "H": horizon}
+    for name, (dtype, shape) in TABLES.items():
+        table, axes = tables[name], shape.split()
+        fits = table.dtype == dtype and table.ndim == len(axes) and 0 not in table.shape
+        for axis, length in zip(axes, table.shape, strict=False):
+            choices = axis.split("|")
+            if choices == ["steps"]:
+                fits &= length in (1, horizon)
+            fits &= length in [sizes.setdefault(choices[0], length), *(sizes[choice] for choice in choices[1:])]
+        if not fits:
+            raise InputError(
+                f"{path} is damaged: {name} is a {table.dtype} table of shape {table.shape}, not one of "
+                f"{np.dtype(dtype)} with axes {shape} that fit the others."
+            )
+
+
+def _check_values(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> None:
+    """Every agent's kernel, rewards and first state, and the common ones, by the rules for those of an MDP."""
+    S, A = tables["initial"].shape[1], tables["successors"].shape[2]
+    for probabilities in tables["probabilities"]:
+        Kernel(tables["successors"], probabilities)
+    for rewards in tables["rewards"]:
+        check_rewards(rewards, S, A)
+    for initial in tables["initial"]:
+        check_initial(initial, S)
+    common_mdp(tables, about)
+    for name in ("eps_p", "eps_r"):
+        if not (math.isfinite(about[name]) and 0.0 <= about[name] <= 1.0):
+            raise InputError(f"{name} is {about[name]}, not a number in [0, 1].")
+
+
+def common_mdp(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> MDP:
+    """The common MDP among the tables."""
+    kernel = Kernel(tables["common_successors"], tables["common_probabilities"])
+    return MDP(kernel, tables["common_rewards"], tables["common_initial"], int(about["horizon"]))

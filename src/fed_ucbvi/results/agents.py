@@ -1,0 +1,71 @@
+"""What one policy is worth to the agents themselves, each in its own MDP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi.problem.agent_tables import update_values
+
+if TYPE_CHECKING:
+    from fed_ucbvi.problem.federation import Federation
+
+
+class AgentsValue(NamedTuple):
+    """The mean over the (honest) agents of ``V^{i,pi}_1(mu^i)``, and the worst and the best of them.
+
+    NaN, and agent -1, where nothing is known.
+
+    >>> AgentsValue.of(np.array([2.0, np.nan, 1.0]))
+    AgentsValue(mean=1.5, worst=1.0, best=2.0, worst_agent=2, best_agent=0, agents=2)
+    """
+
+    mean: float
+    worst: float
+    best: float
+    worst_agent: int
+    best_agent: int
+    agents: int
+
+    @classmethod
+    def of(cls, by_agent: FloatArray) -> AgentsValue:
+        """From each agent's value, NaN for those that do not count."""
+        known = by_agent[~np.isnan(by_agent)]
+        if len(known) == 0:
+            return cls(np.nan, np.nan, np.nan, -1, -1, 0)
+        worst, best = int(np.nanargmin(by_agent)), int(np.nanargmax(by_agent))
+        return cls(float(known.mean()), float(by_agent[worst]), float(by_agent[best]), worst, best, len(known))
+
+
+def is_known(federation: Federation) -> bool:
+    """Whether the agents' MDPs are known, as they are not in a live run without a table."""
+    return not bool(np.isnan(federation.common.rewards).any())
+
+
+def are_alike(federation: Federation) -> bool | None:
+    """Whether all honest agents have the same MDP; None where nobody knows."""
+    if not is_known(federation):
+        return None
+    tables = federation.agent_tables
+    return all(
+        bool((table == table[..., :1]).all()) for table in (tables.probabilities, tables.rewards, tables.initial)
+    )
+
+
+def values_by_agent(federation: Federation, policy: IndexArray) -> FloatArray:
+    """``V^{i,pi}_1(mu^i)`` of every agent, ``(M,)``; NaN for liars, and where nothing is known."""
+    values = np.full(federation.agents, np.nan)
+    if is_known(federation):
+        tables = federation.agent_tables
+        H, S = policy.shape
+        V, nothing = np.zeros((H + 1, S, len(federation.honest))), np.full((H, S), -1, dtype=np.int32)
+        update_values(*tables[:3], tables.reachable, policy, nothing, V)
+        values[federation.honest] = (tables.initial * V[0]).sum(axis=0)
+    return values
+
+
+def hoped_for(federation: Federation, V: FloatArray) -> float:
+    """The mean over the honest agents of ``sum_s mu^i(s) V_1(s)``, where ``V`` are the server's optimistic values."""
+    return float(federation.initial[federation.honest].mean(axis=0) @ V[0])

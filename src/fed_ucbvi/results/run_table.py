@@ -1,0 +1,117 @@
+"""Runs as a table: one row a run, with all it was made with and all that came out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.settings import checked_runs
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SIZES = ("agents", "states", "actions", "horizon", "episodes", "eps_p", "eps_r")
+
+
+def runs_frame(runs: Iterable[Run]) -> pl.DataFrame:
+    """A Polars frame with one row a run; ``.to_pandas()`` and ``.write_csv(path)`` work on it.
+
+    First come algorithm, environment, sizes, seed and driver; then the algorithm's parameters and the environment's
+    options, each under its name and null where a run has none such; then the outcomes (:func:`outcomes`). Where a
+    name is taken, the parameter is called ``algorithm_NAME`` and the option ``environment_NAME``. An option that says
+    the same as another column in every run (as the number of agents) is left out. Lists are written as JSON texts.
+    What is unknown is null.
+
+    >>> from fed_ucbvi import FedUCBVI, run, synthetic
+    >>> frame = runs_frame(run(FedUCBVI(nu=50), synthetic(agents=2), 30, seed=seed) for seed in (1, 2))
+    >>> frame.select("algorithm", "environment", "nu", "environment_seed", "seed").rows()
+    [('fed-ucbvi', 'synthetic', 50, 0, 1), ('fed-ucbvi', 'synthetic', 50, 0, 2)]
+    """
+    import polars as pl
+
+    found = checked_runs(runs)
+    made = [_made_with(run) for run in found]
+    results = [outcomes(run) for run in found]
+    parameters = [dict(run.about.parameters) for run in found]
+    options = [{name: value for name, value in run.about.environment.items() if name != "name"} for run in found]
+    taken = {*made[0], *results[0]}
+    known = _names(options) - {name for name in _names(options) & set(made[0]) if _says_the_same(name, made, options)}
+    both = _names(parameters) & known
+    parameters = [_renamed(row, "algorithm", taken | both) for row in parameters]
+    options = [
+        _renamed({name: row[name] for name in row if name in known}, "environment", taken | both) for row in options
+    ]
+    columns: dict[str, list[Any]] = {}
+    for part in (made, parameters, options, results):
+        for name in dict.fromkeys(name for row in part for name in row):
+            columns[name] = [row.get(name) for row in part]
+    return pl.DataFrame([_series(name, values) for name, values in columns.items()])
+
+
+def outcomes(run: Run) -> dict[str, float | int | bool]:
+    """What came out of a run: ``regret`` is the common regret, bytes are all agents', values are those of an episode.
+
+    ``federated_regret_low`` and ``_high`` are the ends of its bracket; they are equal where it is known exactly.
+    """
+    federated = run.federated_regret
+    return {
+        "episodes_played": run.episodes_played,
+        "complete": run.complete,
+        "regret": run.common_regret,
+        "federated_regret_low": federated.lower,
+        "federated_regret_high": federated.upper,
+        "average_reward": run.average_reward,
+        "value": run.value,
+        "optimal_value": run.about.optimal_value,
+        "rounds": run.rounds,
+        "bytes": run.bytes_up + run.bytes_down,
+        "bytes_up": run.bytes_up,
+        "bytes_down": run.bytes_down,
+        "wall_seconds": run.wall_seconds,
+    }
+
+
+def _made_with(run: Run) -> dict[str, Any]:
+    about = run.about
+    sizes = {name: getattr(about, name) for name in SIZES}
+    environment = about.environment.get("name", "custom")
+    return {
+        "algorithm": about.algorithm,
+        "environment": environment,
+        **sizes,
+        "seed": about.seed,
+        "driver": about.driver,
+    }
+
+
+def _names(rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {name for row in rows for name in row}
+
+
+def _says_the_same(name: str, made: list[dict[str, Any]], options: list[dict[str, Any]]) -> bool:
+    return name != "seed" and all(
+        row.get(name) in (None, here[name]) for here, row in zip(made, options, strict=True)
+    )
+
+
+def _renamed(row: Mapping[str, Any], owner: str, taken: set[str]) -> dict[str, Any]:
+    return {f"{owner}_{name}" if name in taken else name: value for name, value in row.items()}
+
+
+def _series(name: str, values: list[Any]) -> pl.Series:
+    """A column of whole numbers, numbers, truth values or texts; of texts if it holds several kinds."""
+    import polars as pl
+
+    cells = [None if isinstance(value, float) and math.isnan(value) else value for value in values]
+    kinds = {type(cell) for cell in cells if cell is not None}
+    for wanted, kind in (({bool}, pl.Boolean), ({int}, pl.Int64), ({int, float}, pl.Float64)):
+        if kinds and kinds <= wanted:
+            return pl.Series(name, cells, dtype=kind)
+    return pl.Series(name, [_text(cell) for cell in cells], dtype=pl.String)
+
+
+def _text(cell: Any) -> str | None:
+    return cell if cell is None or isinstance(cell, str) else json.dumps(cell, default=str)

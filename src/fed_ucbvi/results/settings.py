@@ -1,0 +1,154 @@
+"""What runs were made with: those that differ by seeds alone belong together; labels say what sets groups apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.results.about import About
+from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.style import label_of
+
+Settings = Mapping[str, Any]
+"""Algorithm, environment and sizes by name; parameters are ``algorithm.NAME``, options ``environment.NAME``."""
+
+Write = Callable[[str, Any], str]
+"""One setting in words, from its name and value."""
+
+LETTERS = {"agents": "M", "episodes": "T", "horizon": "H", "states": "S", "actions": "A"}
+ENVIRONMENT_SIZES = ("horizon", "states", "actions")
+LONGEST_VALUE = 24
+"""Characters of a value in a label."""
+
+
+def is_seed(name: str) -> bool:
+    """Whether an option of an environment is a seed."""
+    return name == "seed" or name.endswith("_seed")
+
+
+def settings_of(about: About) -> dict[str, Any]:
+    """All that is on record about a run but seeds and driver.
+
+    Where agents differ by other means than eps_p (as ``spread``), eps_p is an outcome, which changes with the seed of
+    the environment, and no setting. Which agents lie is drawn from a seed as well; their number is a setting.
+    """
+    environment = dict(about.environment)
+    given = environment.pop("eps_p", about.eps_p)
+    settings: dict[str, Any] = {"algorithm": about.algorithm, "environment": str(environment.pop("name", "custom"))}
+    settings |= {name: getattr(about, name) for name in ("agents", "episodes", "horizon", "states", "actions")}
+    if given == about.eps_p:
+        settings["eps_p"] = about.eps_p
+    if "liars" in environment:
+        environment["liars"] = len(environment["liars"])
+    settings |= {
+        f"environment.{name}": value
+        for name, value in environment.items()
+        if not is_seed(name) and value != settings.get(name)
+    }
+    return settings | {f"algorithm.{name}": value for name, value in about.parameters.items()}
+
+
+def seeds_of(about: About) -> tuple[tuple[str, int], ...]:
+    """All seeds of a run: its own and the environment's. Runs with the same ones met the same agents."""
+    options = sorted((name, value) for name, value in about.environment.items() if is_seed(name))
+    return (("run", about.seed), *options)
+
+
+def key_of(settings: Settings) -> str:
+    """The same text for the same settings."""
+    return json.dumps(settings, sort_keys=True, default=str)
+
+
+def checked_runs(runs: Iterable[Any]) -> list[Run]:
+    """The runs as a list, or raise unless there are some and all are runs."""
+    found = list(runs)
+    if not found:
+        raise InputError("the list of runs is empty; at least one run is needed.")
+    for entry in found:
+        if not isinstance(entry, Run):
+            hint = "; load_runs gives pairs, of which the second is the run" if isinstance(entry, tuple) else ""
+            raise InputError(f"a list of runs is needed, but it holds a {type(entry).__name__}{hint}.")
+    return found
+
+
+def group_runs(runs: Iterable[Run]) -> list[list[Run]]:
+    """Runs by their settings, in the order in which those appear."""
+    groups: dict[str, list[Run]] = {}
+    for run in checked_runs(runs):
+        groups.setdefault(key_of(settings_of(run.about)), []).append(run)
+    return list(groups.values())
+
+
+def shared(groups: Sequence[Settings]) -> dict[str, Any]:
+    """The settings that all groups have in common.
+
+    >>> shared([{"algorithm": "ucbvi", "agents": 2}, {"algorithm": "ucbvi", "agents": 5}])
+    {'algorithm': 'ucbvi'}
+    """
+    return {name: value for name, value in groups[0].items() if all(_same(g, name, value) for g in groups)}
+
+
+def apart(groups: Sequence[Settings]) -> list[dict[str, Any]]:
+    """For each group the settings that set it apart: no two groups that differ have the same ones.
+
+    A parameter is compared among groups with the same algorithm, an option or a size of the environment among those
+    with the same environment.
+
+    >>> groups = [{"algorithm": "fedq", "algorithm.c": 2.0}]
+    >>> groups += [{"algorithm": "ucbvi", "algorithm.scale": scale, "algorithm.ties": "first"} for scale in (1, 2)]
+    >>> apart(groups)[::2]
+    [{'algorithm': 'fedq'}, {'algorithm': 'ucbvi', 'algorithm.scale': 2}]
+    """
+    found = []
+    for group in groups:
+        differing = {}
+        for name, value in group.items():
+            owner = "environment" if name in ENVIRONMENT_SIZES else name.rpartition(".")[0]
+            siblings = [other for other in groups if other.get(owner) == group.get(owner)]
+            if not all(_same(other, name, value) for other in siblings):
+                differing[name] = value
+        found.append(differing)
+    return found
+
+
+def _same(group: Settings, name: str, value: Any) -> bool:
+    return name in group and key_of({name: group[name]}) == key_of({name: value})
+
+
+def labels(groups: Sequence[Settings], write: Write | None = None) -> list[str]:
+    """What sets each group apart, in words; never the same for two groups. ``write`` as in :func:`label`.
+
+    >>> labels([{"algorithm": "fed-ucbvi", "algorithm.bonus_scale": scale} for scale in (0.1, 0.2)])
+    ['bonus_scale = 0.1', 'bonus_scale = 0.2']
+    """
+    texts = [label(settings, write) for settings in apart(groups)]
+    return [f"{text} ({place})" if texts.count(text) > 1 else text for place, text in enumerate(texts, 1)]
+
+
+def label(settings: Settings, write: Write | None = None) -> str:
+    """Settings in words, each by ``write`` or else as :func:`setting_text` has it; signs that do not print give way.
+
+    >>> label({"algorithm": "fed-ucbvi", "agents": 20, "algorithm.bonus_scale": 0.1})
+    'Fed-UCBVI, M = 20, bonus_scale = 0.1'
+    """
+    who = " on ".join(label_of(settings[name]) for name in ("algorithm", "environment") if name in settings)
+    write = write or setting_text
+    others = [write(name, settings[name]) for name in settings if name not in ("algorithm", "environment")]
+    text = ", ".join(part for part in (who, *others) if part)
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+
+
+def setting_text(name: str, value: Any) -> str:
+    """One setting in words.
+
+    >>> setting_text("episodes", 30_000), setting_text("environment.success", 0.8)
+    ('T = 30,000', 'success = 0.8')
+    """
+    if isinstance(value, float):
+        text = f"{value:g}" if value == value else "unknown"
+    else:
+        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    short = text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}\u2026"
+    return f"{LETTERS.get(name, name.partition('.')[2] or name)} = {short}"

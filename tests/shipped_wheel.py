@@ -1,0 +1,242 @@
+"""The package as it is shipped: the wheel in fresh virtual environments, without the constraints file.
+
+    make check-dist          # or, with some of the environments only:
+    python tests/shipped_wheel.py dist newest oldest
+
+``newest`` has the newest versions that the bounds admit and no extra, ``extras`` the newest with the extras,
+``oldest`` the oldest with the extras. The names and bounds come from the wheel itself. Not part of the test suite:
+each environment takes a minute or more to install.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import venv
+import zipfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ENVIRONMENTS = ("newest", "extras", "oldest")
+LEFT_OUT = {
+    "dev": "for developers",
+    "flower": "Flower allows only old versions of packages used here, so it has an environment of its own",
+}
+SWEEP = """
+name = "shipped"
+
+[[grid]]
+algorithms = ["fed-ucbvi", "fedq-hoeffding"]
+environments = [{ name = "synthetic", states = 4 }]
+agents = [2]
+episodes = [40]
+seeds = 2
+"""
+RUN = ("run", "--env", "gridworld", "--agents", "3", "--episodes", "200", "--out", "run")
+GOOD: tuple[tuple[str, ...], ...] = (
+    RUN,
+    ("show", "run"),
+    ("sweep", "sweep.toml", "--out", "sweep"),
+    ("report", "sweep"),
+    ("inspect", "riverswim"),
+    ("plan", "--env", "gridworld"),
+    ("environments",),
+    ("algorithms",),
+)
+BAD: dict[tuple[str, ...], str] = {
+    ("run", "--bogus"): "No such option",
+    ("run", "--episodes", "many"): "--episodes",
+    ("run", "--eps-p", "2"): "eps_p",
+    ("run", "--env", "gridwrld"): "did you mean 'gridworld'?",
+    ("run", "--algorithm", "fed-ucbv"): "did you mean 'fed-ucbvi'?",
+    ("rnu",): "did you mean 'run'?",
+    ("show",): "DIR",
+    ("show", "nowhere"): "nowhere",
+}
+NEEDED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("network", ("certs", "--out", "certificates", "--node", "a")),
+    ("network", ("federate", "--nodes", "2", "--env", "synthetic", "--episodes", "30")),
+    ("gymnasium", ("run", "--env", "gymnasium", "--agents", "2", "--episodes", "30", "--out", "lake")),
+    ("gymnasium", ("play", "run", "--episodes", "2", "--out", "run.gif")),
+    ("ray", ("sweep", "sweep.toml", "--out", "ray", "--executor", "ray")),
+)
+"""Commands that need an extra, each with its name: without it they say so, with it they work."""
+NEEDED_TO_WAIT = (
+    ("network", ("serve", "--insecure", "--env", "gridworld")),
+    ("network", ("join", "127.0.0.1:1", "--insecure", "--name", "a", "--agents", "0", "--env", "gridworld")),
+)
+"""The same for commands that would wait for others: they are called only where the extra is missing."""
+
+
+@dataclass
+class Wheel:
+    """What a wheel says of itself."""
+
+    path: Path
+    about: Message = field(init=False)
+
+    def __post_init__(self) -> None:
+        with zipfile.ZipFile(self.path) as archive:
+            (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+            self.about = Parser().parsestr(archive.read(name).decode())
+
+    @property
+    def version(self) -> str:
+        return str(self.about["Version"])
+
+    @property
+    def extras(self) -> list[str]:
+        return self.about.get_all("Provides-Extra") or []
+
+    def requirements(self, extras: Sequence[str]) -> Iterator[Requirement]:
+        """What it needs, the extras of the package itself followed."""
+        for text in self.about.get_all("Requires-Dist") or []:
+            requirement = Requirement(text)
+            if requirement.marker is None or any(requirement.marker.evaluate({"extra": e}) for e in ("", *extras)):
+                yield requirement
+
+    def oldest(self, extras: Sequence[str]) -> list[str]:
+        """``name==version`` for every lower bound."""
+        own, pins = canonicalize_name(str(self.about["Name"])), []
+        for requirement in self.requirements(extras):
+            if canonicalize_name(requirement.name) == own:
+                continue
+            bounds = [one.version for one in requirement.specifier if one.operator in (">=", "==")]
+            if len(bounds) != 1:
+                raise SystemExit(f"{requirement} has no lower bound; give it the oldest version that works")
+            pins.append(f"{requirement.name}=={bounds[0]}")
+        return pins
+
+
+class BadWheelError(Exception):
+    """A check that failed, with what was printed."""
+
+
+@dataclass
+class Environment:
+    """A virtual environment with the wheel in it and a folder to work in."""
+
+    kind: str
+    folder: Path
+    extras: list[str]
+    lines: list[str] = field(default_factory=list)
+
+    def install(self, wheel: Wheel) -> None:
+        venv.create(self.folder / "venv", with_pip=True)
+        chosen = f"[{','.join(self.extras)}]" if self.extras else ""
+        command = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
+        if self.kind == "oldest":
+            pins = self.folder / "oldest.txt"
+            pins.write_text("\n".join(wheel.oldest(self.extras)) + "\n", encoding="utf-8")
+            self.lines.append(f"  {', '.join(wheel.oldest(self.extras))}")
+            command += ["--constraint", str(pins)]
+        self._expect(self._call("python", *command, f"{wheel.path.resolve()}{chosen}"), 0, "pip install")
+        self._expect(self._call("python", "-m", "pip", "check"), 0, "pip check")
+        (self.folder / "sweep.toml").write_text(SWEEP, encoding="utf-8")
+
+    def check(self, wheel: Wheel) -> None:
+        said = self.good("--version")
+        if said.strip() != f"fed-ucbvi {wheel.version}":
+            raise BadWheelError(f"--version says {said!r}, the wheel {wheel.version}")
+        names = "from fed_ucbvi.command_line import COMMANDS; print(*(c.__name__ for c in COMMANDS))"
+        for name in ("", *self._call("python", "-c", names).stdout.split()):
+            if "Usage" not in self.good(*name.split(), "--help"):
+                raise BadWheelError(f"{name} --help gives no usage")
+        for words in GOOD:
+            self.good(*words)
+        for words, part in BAD.items():
+            self.refused(words, part)
+        for extra, words in NEEDED:
+            if extra in self.extras:
+                self.good(*words)
+            else:
+                self.refused(words, f"'.[{extra}]'")
+        for extra, words in NEEDED_TO_WAIT:
+            if extra not in self.extras:
+                self.refused(words, f"'.[{extra}]'")
+
+    def good(self, *words: str) -> str:
+        ended = self._call("fed-ucbvi", *words)
+        self._expect(ended, 0, " ".join(words))
+        return ended.stdout
+
+    def refused(self, words: Sequence[str], part: str) -> None:
+        """Exit code 2 and one message, which holds ``part``."""
+        ended = self._call("fed-ucbvi", *words)
+        self._expect(ended, 2, " ".join(words))
+        lines = ended.stderr.splitlines()
+        if ended.stdout or len(lines) != 1 or not lines[0].startswith("error: ") or part not in lines[0]:
+            raise BadWheelError(f"{' '.join(words)}: not one message with {part!r}:\n{ended.stdout}{ended.stderr}")
+
+    def _call(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        clean = {
+            key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "NUMBA", "VIRTUAL"))
+        }
+        command = [str(self.folder / "venv" / "bin" / program), *words]
+        return subprocess.run(command, cwd=self.folder, env=clean, capture_output=True, text=True, timeout=900)
+
+    def _expect(self, ended: subprocess.CompletedProcess[str], code: int, what: str) -> None:
+        if ended.returncode != code:
+            raise BadWheelError(f"{what}: exit code {ended.returncode}, not {code}:\n{ended.stdout}{ended.stderr}")
+
+
+def check_environment(kind: str, wheel: Wheel) -> tuple[bool, str]:
+    """Make one environment and check the program in it; gives whether all was well, and what to print."""
+    extras = [] if kind == "newest" else [extra for extra in wheel.extras if extra not in LEFT_OUT]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="fed-ucbvi-wheel-") as name:
+        environment = Environment(kind, Path(name), extras)
+        lines = environment.lines
+        if extras:
+            lines += [f"  without [{extra}]: {why}" for extra, why in LEFT_OUT.items()]
+        try:
+            environment.install(wheel)
+            installed = time.monotonic()
+            environment.check(wheel)
+        except BadWheelError as failure:
+            return False, "\n".join([f"{kind} {extras}: FAILED", *lines, str(failure)])
+    seconds = f"{installed - began:.0f} s to install, {time.monotonic() - installed:.0f} s to check"
+    return True, "\n".join([f"{kind} {extras}: well; {seconds}", *lines])
+
+
+def check_source(archive: Path) -> None:
+    """Raise unless the sdist holds every file that git knows."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return
+    tracked = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    with tarfile.open(archive) as content:
+        held = {member.name.partition("/")[2] for member in content}
+    missing = sorted(set(filter(None, tracked)) - held)
+    if missing:
+        raise SystemExit(f"{archive.name} lacks {', '.join(missing)}")
+
+
+def main(dist: str, *kinds: str) -> int:
+    """Check the sdist and the wheel in ``dist``; gives the exit code."""
+    (path,) = Path(dist).glob("*.whl")
+    (source,) = Path(dist).glob("*.tar.gz")
+    check_source(source)
+    wheel = Wheel(path)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        outcomes = [pool.submit(check_environment, kind, wheel) for kind in kinds or ENVIRONMENTS]
+        for outcome in outcomes:
+            print(outcome.result()[1], flush=True)  # noqa: T201
+    return 0 if all(outcome.result()[0] for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

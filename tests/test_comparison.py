@@ -1,0 +1,294 @@
+"""Runs as a table, and groups of runs compared in pairs: figures are those of SciPy and of the runs themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+from html.parser import HTMLParser
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from fed_ucbvi import (
+    FedQHoeffding,
+    FedUCBVI,
+    InputError,
+    Run,
+    compare_runs,
+    gridworld,
+    riverswim,
+    run,
+    runs_frame,
+    synthetic,
+)
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.results.settings import apart, labels
+from fed_ucbvi.results.statistics import INTERVAL_NAME, seeds_needed
+
+SEEDS = range(5)
+
+
+def made(algorithm: Algorithm[Any, Any], agents: int = 2, episodes: int = 60, **options: Any) -> list[Run]:
+    """One run for each seed, which is the environment's as well."""
+    return [run(algorithm, synthetic(agents=agents, seed=seed, **options), episodes, seed=seed) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def fed() -> list[Run]:
+    return made(FedUCBVI(nu=100, bonus_scale=0.1))
+
+
+@pytest.fixture(scope="module")
+def wide() -> list[Run]:
+    return made(FedUCBVI(nu=100, bonus_scale=0.2))
+
+
+@pytest.fixture(scope="module")
+def fedq() -> list[Run]:
+    return made(FedQHoeffding())
+
+
+def row(frame: pl.DataFrame, **wanted: object) -> dict[str, Any]:
+    chosen = frame.filter(*(pl.col(name) == value for name, value in wanted.items()))
+    return chosen.row(0, named=True)
+
+
+def with_options(one: Run, **options: object) -> Run:
+    about = dataclasses.replace(one.about, environment={**one.about.environment, **options})
+    return dataclasses.replace(one, about=about)
+
+
+# ------------------------------------------------------------------------------------------------ one row a run
+
+
+def test_the_table_has_one_row_a_run_with_all_parameters_options_and_outcomes(
+    fed: list[Run], fedq: list[Run]
+) -> None:
+    frame = runs_frame(fed + fedq)
+    assert frame.height == 10
+    for one, cells in zip(fed + fedq, frame.iter_rows(named=True), strict=True):
+        assert (cells["algorithm"], cells["environment"]) == (one.about.algorithm, "synthetic")
+        assert (cells["agents"], cells["episodes"], cells["seed"]) == (2, 60, one.about.seed)
+        assert cells["environment_seed"] == one.about.environment["seed"]
+        assert {name: cells[name] for name in one.about.parameters} == dict(one.about.parameters)
+        assert (cells["regret"], cells["rounds"]) == (one.common_regret, one.rounds)
+        assert (cells["federated_regret_low"], cells["federated_regret_high"]) == one.federated_regret
+        assert cells["bytes"] == one.bytes_up + one.bytes_down
+        assert (cells["average_reward"], cells["value"]) == (one.average_reward, one.value)
+        assert cells["wall_seconds"] == one.wall_seconds
+    assert frame["c"].null_count() == len(fed)
+
+
+def test_names_that_collide_get_a_prefix_and_what_is_said_twice_is_left_out(fed: list[Run]) -> None:
+    frame = runs_frame([with_options(fed[0], delta=0.5, regret="low", states=7)])
+    assert row(frame)["algorithm_delta"] == fed[0].about.parameters["delta"]
+    assert row(frame)["environment_delta"] == 0.5
+    assert row(frame)["environment_regret"] == "low"
+    assert (row(frame)["states"], row(frame)["environment_states"]) == (5, 7)
+    assert "environment_agents" not in frame.columns
+    assert "environment_horizon" not in frame.columns
+
+
+def test_unknown_figures_are_null_and_lists_are_texts(fed: list[Run]) -> None:
+    records = {**fed[0].records, "regret": np.full_like(fed[0].records["regret"], math.nan)}
+    unknown = dataclasses.replace(fed[0], records=records)
+    grid = run(FedUCBVI(nu=10), gridworld(agents=2), 20)
+    frame = runs_frame([unknown, grid])
+    assert frame["regret"].to_list() == [None, grid.common_regret]
+    assert frame["walls"].to_list() == [None, "[[1, 1]]"]
+
+
+def test_a_parameter_of_several_kinds_is_a_text(fed: list[Run]) -> None:
+    frame = runs_frame([with_options(fed[0], vary="reward"), with_options(fed[0], vary=0.5)])
+    assert frame["vary"].to_list() == ["reward", "0.5"]
+
+
+def test_the_table_survives_csv_and_pandas(fed: list[Run], fedq: list[Run]) -> None:
+    frame = runs_frame(fed + fedq)
+    text = frame.write_csv()
+    header = text.splitlines()[0].split(",")
+    assert header == frame.columns
+    assert all(name.replace("_", "").isalnum() and name == name.lower() for name in header)
+    assert pl.read_csv(io.StringIO(text))["regret"].to_list() == frame["regret"].to_list()
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    assert frame.to_pandas()["regret"].tolist() == frame["regret"].to_list()
+
+
+def test_what_is_no_run_is_refused_with_a_hint(fed: list[Run]) -> None:
+    for wrong, message in (([], "empty"), ([("job", fed[0])], "load_runs gives pairs"), (["run"], "holds a str")):
+        for use in (runs_frame, compare_runs):
+            with pytest.raises(InputError, match=message):
+                use(cast(list[Run], wrong))
+
+
+# ------------------------------------------------------------------------------------------------------- labels
+
+
+def test_labels_say_exactly_what_sets_groups_apart() -> None:
+    groups = [
+        {"algorithm": "a", "agents": 2, "algorithm.scale": 1, "algorithm.ties": "first"},
+        {"algorithm": "a", "agents": 2, "algorithm.scale": 2, "algorithm.ties": "first"},
+        {"algorithm": "b", "agents": 2, "algorithm.scale": 3},
+    ]
+    assert apart(groups) == [
+        {"algorithm": "a", "algorithm.scale": 1},
+        {"algorithm": "a", "algorithm.scale": 2},
+        {"algorithm": "b"},
+    ]
+    worlds = [
+        {"environment": "x", "horizon": 5},
+        {"environment": "y", "horizon": 9},
+        {"environment": "y", "horizon": 8},
+    ]
+    assert labels(worlds) == ["x", "y, H = 9", "y, H = 8"]
+    assert "\x1b" not in "".join(labels([{"environment.map": text} for text in ("\x1b[31m", "\n")]))
+    long = [{"algorithm": "a", "environment.map": "x" * 50 + end} for end in "yz"]
+    assert len(set(labels(long))) == 2
+
+
+# -------------------------------------------------------------------------------------------------- comparisons
+
+
+def test_a_comparison_has_scipys_intervals_over_the_seeds_in_common(fed: list[Run], fedq: list[Run]) -> None:
+    found = row(compare_runs(fedq + fed[:4], baseline="fedq-hoeffding").frame, group="Fed-UCBVI")
+    x, y = ([one.common_regret for one in lot[:4]] for lot in (fed, fedq))
+    ends = stats.ttest_rel(x, y).confidence_interval(0.95)
+    assert (found["seeds"], found["pairs"]) == (4, 4)
+    assert (found["difference_low"], found["difference_high"]) == pytest.approx((ends.low, ends.high))
+    assert found["difference"] == pytest.approx(np.mean(x) - np.mean(y))
+    assert found["ratio"] == pytest.approx(np.mean(x) / np.mean(y))
+    assert found["ratio_of_medians"] == pytest.approx(np.median(x) / np.median(y))
+    own = stats.t.interval(0.95, 3, np.mean(x), stats.sem(x))
+    assert (found["mean_low"], found["mean_high"]) == pytest.approx(own)
+    assert found["deviation"] == pytest.approx(np.std(x, ddof=1))
+    assert found["lower_in"] == sum(a < b for a, b in zip(x, y, strict=True))
+    assert found["seeds_needed"] == seeds_needed(
+        float(np.mean(x) - np.mean(y)), float(np.std(np.subtract(x, y), ddof=1))
+    )
+
+
+def test_pairs_are_made_by_seed_and_not_by_order(fed: list[Run], fedq: list[Run]) -> None:
+    one, other = compare_runs(fedq + fed).frame, compare_runs(fedq[::-1] + fed).frame
+    assert row(one, group="Fed-UCBVI") == pytest.approx(row(other, group="Fed-UCBVI"))
+
+
+def test_runs_in_other_environments_make_no_pair(fed: list[Run], fedq: list[Run]) -> None:
+    elsewhere = [with_options(one, seed=77) for one in fed]
+    found = row(compare_runs(fedq + elsewhere).frame, group="Fed-UCBVI")
+    assert (found["seeds"], found["pairs"], found["difference"], found["outcome"]) == (5, None, None, None)
+
+
+def test_each_problem_is_compared_apart(fed: list[Run], fedq: list[Run]) -> None:
+    more = [run(one, synthetic(agents=5), 60, seed=1) for one in (FedUCBVI(nu=100, bonus_scale=0.1), FedQHoeffding())]
+    frame = compare_runs(fedq + fed + more, baseline="fedq-hoeffding").frame
+    assert frame.select("problem", "group", "pairs").rows() == [
+        ("M = 2", "FedQ-Hoeffding", None),
+        ("M = 2", "Fed-UCBVI", 5),
+        ("M = 5", "Fed-UCBVI", 1),
+        ("M = 5", "FedQ-Hoeffding", None),
+    ]
+    last = row(frame, problem="M = 5", group="Fed-UCBVI")
+    assert (last["outcome"], last["difference_low"], last["mean_low"], last["seeds_needed"]) == (
+        "undecided",
+        None,
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize("by", ["agents", "bonus_scale", "environment"])
+def test_runs_can_be_compared_by_a_size_a_parameter_or_the_environment(
+    by: str, fed: list[Run], wide: list[Run]
+) -> None:
+    others = {
+        "agents": lambda: made(FedUCBVI(nu=100, bonus_scale=0.1), agents=4),
+        "bonus_scale": lambda: wide,
+        "environment": lambda: made(FedUCBVI(nu=100, bonus_scale=0.1), states=6),
+    }
+    frame = compare_runs(fed + others[by](), by=by, metric="rounds").frame
+    assert frame["group"].n_unique() == 2
+    assert frame["pairs"].to_list() == [None, 5]
+    assert frame["mean"][0] == np.mean([one.rounds for one in fed])
+
+
+def test_a_group_equal_in_every_seed_is_called_equal(fed: list[Run]) -> None:
+    same = [
+        dataclasses.replace(
+            one, about=dataclasses.replace(one.about, parameters={**one.about.parameters, "ties": "x"})
+        )
+        for one in fed
+    ]
+    found = row(compare_runs(fed + same).frame, group="ties = x")
+    assert (found["outcome"], found["difference"], found["seeds_needed"]) == ("equal", 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"by": "agent"}, "did you mean 'agents'"),
+        ({"metric": "regrets"}, "did you mean 'regret'"),
+        ({"metric": "complete"}, "unknown metric"),
+        ({"baseline": "ucbvi"}, "unknown baseline"),
+        ({"baseline": "first"}, "several groups fit"),
+    ],
+)
+def test_unknown_names_are_refused(fed: list[Run], wide: list[Run], options: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        compare_runs(fed + wide, **options)
+
+
+def test_a_seed_that_counts_twice_and_unknown_or_partial_runs_are_refused(fed: list[Run]) -> None:
+    with pytest.raises(InputError, match="same seeds"):
+        compare_runs([*fed, fed[0]])
+    with pytest.raises(InputError, match="interrupted"):
+        compare_runs([dataclasses.replace(fed[0], complete=False)])
+    records = {**fed[0].records, "regret": np.full_like(fed[0].records["regret"], math.nan)}
+    with pytest.raises(InputError, match="unknown"):
+        compare_runs([dataclasses.replace(fed[0], records=records)])
+
+
+def test_seeds_make_groups_also_where_eps_p_is_an_outcome() -> None:
+    worlds = [riverswim(agents=2, spread=0.5, horizon=6, seed=seed) for seed in (1, 2)]
+    runs = [run(FedUCBVI(nu=50), world, 60, seed=seed) for seed, world in enumerate(worlds, 1)]
+    assert compare_runs(runs).frame["seeds"].to_list() == [2]
+
+
+# ------------------------------------------------------------------------------------------------------ exports
+
+
+def test_markdown_and_latex_have_all_rows_name_the_band_and_escape_signs(
+    fed: list[Run], wide: list[Run], fedq: list[Run]
+) -> None:
+    found = compare_runs(fedq + fed + wide)
+    markdown, latex = found.to_markdown(), found.to_latex()
+    table = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len(table) == 2 + found.frame.height
+    assert len({line.count("|") for line in table}) == 1
+    assert INTERVAL_NAME in markdown
+    assert INTERVAL_NAME.replace("%", r"\%") in latex
+    assert r"bonus\_scale = 0.1" in latex
+    body = latex.split(r"\begin{tabular}{")[1].split(r"\end{tabular}")[0]
+    columns, rows = body.split("}\n", 1)
+    assert {line.count(" & ") for line in rows.splitlines() if line != r"\hline"} == {len(columns) - 1}
+
+
+def test_a_comparison_is_short_in_text_and_a_table_in_html(fed: list[Run], fedq: list[Run]) -> None:
+    found = compare_runs(fedq + fed)
+    assert len(repr(found)) < 120
+    assert "baseline FedQ-Hoeffding" in repr(found)
+
+    class Cells(HTMLParser):
+        count = 0
+
+        def handle_starttag(self, tag: str, attributes: object) -> None:
+            self.count += tag == "td"
+
+    cells = Cells()
+    cells.feed(found._repr_html_())
+    assert cells.count == 2 * 9
+    assert INTERVAL_NAME in found._repr_html_()

@@ -1,0 +1,101 @@
+"""Compiled code is kept where it may be, and what Numba is told that cannot work ends in one line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import fed_ucbvi
+
+SOLVE = (
+    "from fed_ucbvi import MDP; "
+    "print(float(MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], initial=0, horizon=3).solve().V[0, 0]))"
+)
+NO_PASSWORD_ENTRY = """
+import pwd
+def nobody(uid):
+    raise KeyError(uid)
+pwd.getpwuid = nobody
+"""
+PROGRAM = "from fed_ucbvi.command_line import main; main()"
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Path:
+    """A copy of the package in which not even root can keep compiled code: a file is where the folder goes."""
+    package = tmp_path / "sealed" / "fed_ucbvi"
+    shutil.copytree(Path(fed_ucbvi.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "__pycache__").touch()
+    (tmp_path / "temporary").mkdir()
+    return package.parent
+
+
+def execute(code: str, *arguments: str, **settings: str | None) -> subprocess.CompletedProcess[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA")}
+    changed: Mapping[str, str | None] = {**kept, "NUMBA_NUM_THREADS": "1", **settings}
+    env = {key: value for key, value in changed.items() if value is not None}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "home"),
+    [("", "/dev/null"), (NO_PASSWORD_ENTRY, None)],
+    ids=["home that cannot be written", "no home at all"],
+)
+def test_without_a_usual_place_compiled_code_is_kept_in_a_temporary_folder_and_one_line_says_so(
+    sealed: Path, before: str, home: str | None
+) -> None:
+    temporary = sealed.parent / "temporary"
+    ended = execute(before + SOLVE, PYTHONPATH=str(sealed), HOME=home, TMPDIR=str(temporary))
+    assert (ended.returncode, ended.stdout) == (0, "1.25\n")
+    folder = temporary / f"fed-ucbvi-{os.getuid()}"
+    assert len(ended.stderr.splitlines()) == 1
+    assert f"is kept in {folder}" in ended.stderr
+    assert folder.stat().st_mode & 0o077 == 0
+    assert list(folder.rglob("*.nbc"))
+
+
+def test_without_any_place_everything_works_and_one_line_says_that_nothing_is_kept(sealed: Path) -> None:
+    temporary = sealed.parent / "temporary"
+    (temporary / f"fed-ucbvi-{os.getuid()}").touch()
+    ended = execute(SOLVE, PYTHONPATH=str(sealed), HOME="/dev/null", TMPDIR=str(temporary))
+    assert (ended.returncode, ended.stdout) == (0, "1.25\n")
+    assert len(ended.stderr.splitlines()) == 1
+    assert "compiled anew in every process" in ended.stderr
+
+
+def test_a_temporary_folder_that_others_can_write_is_not_trusted(sealed: Path) -> None:
+    temporary = sealed.parent / "temporary"
+    folder = temporary / f"fed-ucbvi-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    ended = execute(SOLVE, PYTHONPATH=str(sealed), HOME="/dev/null", TMPDIR=str(temporary))
+    assert ended.returncode == 0
+    assert "compiled anew in every process" in ended.stderr
+    assert not list(folder.iterdir())
+
+
+def test_a_cache_folder_of_ones_own_that_cannot_be_written_is_replaced_with_a_line(sealed: Path) -> None:
+    settings = {"NUMBA_CACHE_DIR": "/dev/null/here", "TMPDIR": str(sealed.parent / "temporary")}
+    ended = execute(SOLVE, PYTHONPATH=str(sealed), **settings)
+    assert (ended.returncode, ended.stdout) == (0, "1.25\n")
+    assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("NUMBA_NUM_THREADS", "0"), ("NUMBA_NUM_THREADS", "-3"), ("NUMBA_DISABLE_JIT", "1")]
+)
+def test_settings_of_numba_that_cannot_work_give_one_line(name: str, value: str) -> None:
+    ended = execute(PROGRAM, "run", "--episodes", "5", **{name: value})
+    assert (ended.returncode, ended.stdout) == (2, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert name in line
