@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fed_ucbvi import InputError
+from fed_ucbvi import FedUCBVI, InputError, gridworld, synthetic
+from fed_ucbvi.simulation import Simulation
 from fed_ucbvi.theory.bounds import regret_bound_terms
 from fed_ucbvi.theory.constants import beta_max
 from fed_ucbvi.theory.proved import BONUSES, proved_regret_bound, proved_rounds_bound
@@ -158,6 +159,26 @@ def test_requests_that_grow_n_as_little_as_they_can_are_no_more_than_the_bound(M
             N += least
             requests += N <= M * T
         assert min(requests, T) <= proved_rounds_bound(**sizes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("agents", [1, 3, 20])
+def test_runs_by_the_global_rule_keep_to_the_counting_and_to_the_bound_on_rounds(agents: int) -> None:
+    """``N_end <= 2 N + M - 1``, or M from 0, at every synchronisation; the bound is below T."""
+    T, delta = 1_000_000, 0.05
+    algorithm = FedUCBVI(bonus="corrected", clip="remaining", synchronisation="global", delta=delta)
+    for world in (synthetic(agents=agents, seed=1), gridworld(agents=agents, seed=2)):
+        simulation = Simulation(algorithm, world, T, 0, "auto")
+        most = 0.0
+        while not simulation.done:
+            before = simulation.server.estimates.N.copy()
+            simulation.advance()
+            after = simulation.server.estimates.N
+            allowed = np.where(before > 0, 2 * before + agents - 1, agents)
+            assert (after <= allowed).all()
+            most = max(most, float((after / allowed).max()))
+        assert most > 0.9
+        bound = proved_rounds_bound(world.states, world.actions, world.horizon, agents, T, 0.0, delta)
+        assert simulation.rounds <= bound < T
 
 
 def test_with_rest_rounds_do_not_depend_on_the_number_of_agents_but_for_the_hard_ones() -> None:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from fed_ucbvi.theory.bounds import regret_bound, regret_bound_terms, regret_lower_bound, rounds_bound
     from fed_ucbvi.theory.common_policy import best_common_policy, price_of_sharing
     from fed_ucbvi.theory.planning import Plan, plan
+    from fed_ucbvi.theory.proved import proved_regret_bound, proved_rounds_bound
 
 _HOME = {
     "ByzanUCBVI": "algorithms.byzan_ucbvi",
@@ -96,6 +97,8 @@ _HOME = {
     "plan": "theory.planning",
     "plot_runs": "results.plotting",
     "price_of_sharing": "theory.common_policy",
+    "proved_regret_bound": "theory.proved",
+    "proved_rounds_bound": "theory.proved",
     "regret_bound": "theory.bounds",
     "regret_bound_terms": "theory.bounds",
     "regret_lower_bound": "theory.bounds",
@@ -154,6 +157,8 @@ __all__ = [
     "plan",
     "plot_runs",
     "price_of_sharing",
+    "proved_regret_bound",
+    "proved_rounds_bound",
     "regret_bound",
     "regret_bound_terms",
     "regret_lower_bound",

@@ -8,6 +8,9 @@ next value at most ``G = H-h``, in the cap and in the bonus. An agent asks once 
   ``B = max V_{h+1}`` and ``b* = ln(12 S A H M T / delta)``; or
 - ``corrected``: ``(28 b* + 11 b^c(N)) G/N + sqrt(8 b* Var/N)``.
 
+Ties change nothing in the argument, so ``FedUCBVI(bonus="corrected", clip="remaining", synchronisation="global")``,
+which plays one of the greedy actions, is covered too, but for the ``ln(M T)`` in ``b*`` (``docs/theory.md``, slip 8).
+
 With ``stationary`` kernel and rewards, counts are pooled over the steps, ``N(s,a)``. With *rest*, the rule ends a
 round only once the round has lasted ``gamma t`` episodes (t: its first), and ``hard_factor`` times the budget ends
 it always.
@@ -16,8 +19,8 @@ The argument, for ``eps_p = eps_r = 0``, with ``b = beta^max`` and ``L = sqrt(H^
 
 1. *Counting, surely.* Before a round's last episode nobody has reached the budget, so ``N_end <= 2 N + M - 1``.
    Visits in rounds that begin with ``N < M`` are at most 2 M for each (h,s,a). Over all other visits ``N~ <= 3 N``,
-   so ``sum 1/N <= 3 b`` and ``sum 1/sqrt(N) <= 2 sqrt(3 N_T)``. With a hard factor f: ``N~ <= (1 + 2 f) N`` and (1 +
-   f) M.
+   so ``sum 1/N <= 3 b`` and ``sum 1/sqrt(N) <= 2 sqrt(3 N_T)``. With a hard factor f these are ``(1 + f) M`` and
+   ``N~ <= (1 + 2 f) N``.
 2. *One step*, for ``N >= max(M, 2)``: the optimistic Q exceeds the policy's by at most ``(1 + 1/H)`` times that of
    the next step, a martingale difference, ``sqrt(4 b Var V*/N) + sqrt(k b Var V/N)`` and ``K H^2 S b/N``: k = 4, K =
    15 (tight: 4 + 14/3 + 14/3 and 1/2 + 2/3) or k = 8, K = 45 (corrected: 28 + 11 + 14/3 and 1/2 + 2/3).
