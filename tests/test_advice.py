@@ -125,5 +125,5 @@ def test_advice_is_printed_by_run_and_show_and_in_json(little: Run, tmp_path: Pa
     assert "has learnt little" in " ".join(call(*run_words).stdout.split())
     assert "has learnt little" in " ".join(call("show", str(tmp_path / "run")).stdout.split())
     assert json.loads(call("show", str(tmp_path / "run"), "--json").stdout)["advice"] == little.advice
-    fine = json.loads(call("run", "--agents", "2", "--episodes", "500", "--json").stdout)
+    fine = json.loads(call("run", "--agents", "20", "--episodes", "30000", "--json").stdout)
     assert (fine["advice"], fine["warnings"]) == (None, [])

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from by_agent import ByAgent
 from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, estimate_eps_p, gridworld, inspect_federation, synthetic
 from fed_ucbvi._types import CountArray
 from fed_ucbvi.problem.heterogeneity import distances, overlap
 from fed_ucbvi.results.heterogeneity import plot_inspection
-from fed_ucbvi.simulation import Simulation
 from problems import all_policies, brute_force_value, random_federation, row_of
 
 # ------------------------------------------------------------------------------------- distances and values
@@ -202,7 +202,7 @@ def test_one_agent_or_one_next_state_leaves_nothing_to_differ() -> None:
 def test_the_counts_of_a_run_bound_its_eps_p() -> None:
     """Counters of Fed-UCBVI's own agents, whose visits are anything but independent of what they saw."""
     federation = synthetic(agents=3, eps_p=0.2, states=3, actions=2, horizon=3)
-    simulation = Simulation(FedUCBVI(nu=100.0), federation, 10**6, 0, "counts")
+    simulation = ByAgent(FedUCBVI(nu=100.0), federation, 10**6, 0, "counts")
     while not simulation.done:
         simulation.advance()
     found = estimate_eps_p(simulation.agents.arrays()["transitions"])
