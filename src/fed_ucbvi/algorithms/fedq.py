@@ -37,7 +37,7 @@ from fed_ucbvi.algorithms.fedq_trigger import (
     trigger_cautions,
 )
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
-from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, first_policy, report_buffers
+from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts, first_policy, report_buffers
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
 from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.errors import check_choice, check_integer, check_number
@@ -211,17 +211,9 @@ class FedQHoeffding(OneReport[Server, BernsteinReport]):
         """``max(1, floor(N/(M H (H+1))))`` visits make an agent ask."""
         fill_budgets(broadcast.N, M, visits, rule)
 
-    def summarise(
-        self,
-        policy: IndexArray,
-        transitions: CountArray,
-        visits: CountArray,
-        tables: FleetTables,
-        values: FloatArray,
-        out: BernsteinReport,
-    ) -> None:
+    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: BernsteinReport) -> None:
         """The round's n, r, v and mu."""
-        _summarise(policy, transitions, visits, tables.successors, tables.rewards, values[0], out)
+        _summarise(*counts, tables.successors, tables.rewards, values[0], out)
 
     def report(self, agents: RoundAgents[BernsteinReport], query: Message, exchange: int) -> Report | BernsteinReport:
         """What the round's counts came to."""

@@ -38,7 +38,7 @@ from fed_ucbvi.algorithms.advantage import (
 )
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES
-from fed_ucbvi.algorithms.one_report import OneReport, report_buffers
+from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, report_buffers
 from fed_ucbvi.errors import InputError, check_choice, check_number
 
 CLIPS = ("horizon", "remaining")
@@ -181,17 +181,9 @@ class FedQAdvantage(OneReport[Server, Report]):
         """Visits in the round at which an agent asks; see the module's text."""
         _fill_budgets(broadcast.y, broadcast.y_previous, M, visits, rule)
 
-    def summarise(
-        self,
-        policy: IndexArray,
-        transitions: CountArray,
-        visits: CountArray,
-        tables: FleetTables,
-        values: FloatArray,
-        out: Report,
-    ) -> None:
+    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Report) -> None:
         """The round's visits and means."""
-        _summarise(policy, transitions, visits, tables.successors, tables.rewards, values[0], values[1], out)
+        _summarise(*counts, tables.successors, tables.rewards, values[0], values[1], out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side: add up the reports, end the stages that are due."""

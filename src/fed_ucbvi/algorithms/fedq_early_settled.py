@@ -45,7 +45,7 @@ from fed_ucbvi.algorithms.fedq_trigger import (
     trigger_cautions,
 )
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
-from fed_ucbvi.algorithms.one_report import OneReport, first_policy, report_buffers
+from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, first_policy, report_buffers
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
 from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.errors import check_choice, check_number
@@ -234,17 +234,9 @@ class FedQEarlySettled(OneReport[Server, Report]):
         """``max(1, floor(N/(M H (H+1))))`` visits make an agent ask."""
         fill_budgets(broadcast.N, M, visits, rule)
 
-    def summarise(
-        self,
-        policy: IndexArray,
-        transitions: CountArray,
-        visits: CountArray,
-        tables: FleetTables,
-        values: FloatArray,
-        out: Report,
-    ) -> None:
+    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Report) -> None:
         """The round's counts and means."""
-        _summarise(policy, transitions, visits, tables.successors, tables.rewards, values, out)
+        _summarise(*counts, tables.successors, tables.rewards, values, out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """One update where someone has been."""

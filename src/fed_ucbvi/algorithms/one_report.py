@@ -7,7 +7,7 @@ lasts is with the server. What is left for an algorithm to say is in :class:`One
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,20 @@ from fed_ucbvi.algorithms.greedy import randomise
 ReportT = TypeVar("ReportT", bound=Any)
 """A NamedTuple of arrays with a leading agent axis."""
 ServerT = TypeVar("ServerT", bound=ServerState)
+
+
+class RoundCounts(NamedTuple):
+    """What the agents saw in a round.
+
+    Attributes:
+        policy: ``(H, S)``, what they played.
+        transitions: ``(m, H, S, K)``, from ``(h, s, pi_h(s))``, by slot of the support.
+        visits: ``(m, H, S)``.
+    """
+
+    policy: IndexArray
+    transitions: CountArray
+    visits: CountArray
 
 
 @dataclass
@@ -107,17 +121,9 @@ class OneReport(TakesRows, Generic[ServerT, ReportT]):
         self, agents: RoundAgents[ReportT], policy: IndexArray, transitions: CountArray, visits: CountArray
     ) -> None:
         """Work out the round's report; that of the round before is forgotten."""
-        self.summarise(policy, transitions, visits, agents.tables, agents.values, agents.out)
+        self.summarise(RoundCounts(policy, transitions, visits), agents.tables, agents.values, agents.out)
 
-    def summarise(
-        self,
-        policy: IndexArray,
-        transitions: CountArray,
-        visits: CountArray,
-        tables: FleetTables,
-        values: FloatArray,
-        out: ReportT,
-    ) -> None:
+    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: ReportT) -> None:
         """Fill the report ``out`` from the round's counts."""
         raise NotImplementedError
 

@@ -37,7 +37,7 @@ from fed_ucbvi.algorithms.advantage import (
 )
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES
-from fed_ucbvi.algorithms.one_report import OneReport
+from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts
 from fed_ucbvi.errors import InputError, check_choice, check_number
 
 
@@ -158,17 +158,9 @@ class UCBAdvantage(OneReport[Server, Report]):
         """1 everywhere: every agent asks after every episode."""
         visits.fill(1)
 
-    def summarise(
-        self,
-        policy: IndexArray,
-        transitions: CountArray,
-        visits: CountArray,
-        tables: FleetTables,
-        values: FloatArray,
-        out: Report,
-    ) -> None:
+    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Report) -> None:
         """Read each agent's trajectory off the counts of its one episode."""
-        _follow(policy, transitions, visits, tables.successors, tables.rewards, out)
+        _follow(*counts, tables.successors, tables.rewards, out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side: feed the trajectories to the algorithm, in agent order."""
