@@ -11,5 +11,9 @@ CountArray = npt.NDArray[np.int64]
 """Visits, transitions and budgets."""
 IndexArray = npt.NDArray[np.int32]
 """States and actions, policies among them."""
+MaskArray = npt.NDArray[np.bool_]
+"""Yes or no; ``(H, S, A)`` where a policy is a set of actions for each step and state."""
+PolicyArray = IndexArray | MaskArray
+"""One action ``(H, S)``, or a set of actions ``(H, S, A)`` of which one is drawn uniformly at every visit."""
 WordArray = npt.NDArray[np.uint64]
 """Raw 64-bit words of the random generator."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from fed_ucbvi._types import FloatArray, IndexArray
 from fed_ucbvi.errors import check_positive_integer
-from fed_ucbvi.problem.agent_tables import AgentTables, mean_value, update_values
+from fed_ucbvi.problem.agent_tables import AgentTables, mean_value, no_policy, update_values
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.theory.bracket import Bracket
 from fed_ucbvi.theory.coordinate_ascent import ascend, starting_policies
@@ -188,6 +188,6 @@ class _Search:
 def evaluate(tables: AgentTables, policy: IndexArray) -> float:
     """``1/m sum_i V^{i,pi}_1(mu^i)``."""
     H, S = policy.shape
-    V, last = np.zeros((H + 1, S, tables.initial.shape[1])), np.full((H, S), -1, dtype=np.int32)
+    V, last = np.zeros((H + 1, S, tables.initial.shape[1])), no_policy(H, S, tables.successors.shape[2])
     update_values(*tables[:3], tables.reachable, policy, last, V)
     return float(mean_value(tables.initial, V))
