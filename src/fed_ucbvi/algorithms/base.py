@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.algorithms.exact_sums import Grid
 
 SUMS, ROWS = "sums", "rows"
@@ -308,6 +308,11 @@ class Algorithm(Protocol[ServerT, AgentsT]):
     def synchronise(self, server: ServerT, agents: AgentsT) -> None:
         """All exchanges of one synchronisation in one process."""
         ...
+
+
+def as_sets(policy: PolicyArray, actions: int) -> MaskArray:
+    """A policy as sets of actions, ``(H, S, A)``."""
+    return policy.astype(np.bool_) if policy.ndim == 3 else np.asarray(policy[..., None] == np.arange(actions))
 
 
 class TakesRows:

@@ -18,7 +18,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fed_ucbvi._types import CountArray, FloatArray, PolicyArray
-from fed_ucbvi.algorithms.base import ROWS, SUMS, Budgets, Counting, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import ROWS, SUMS, Budgets, Counting, FleetTables, Message, Setting, TableRow, as_sets
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_ucbvi_agents import SYNCHRONISATIONS, Agents, AskingRule
 from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
@@ -245,7 +245,7 @@ class FedUCBVI:
         N, Q = np.zeros((1 if self.stationary else H, S, A), dtype=np.int64), np.full((H, S, A), float(H))
         greedy = np.zeros((0, S, A), dtype=np.bool_)
         if self.counting is not Counting.POLICY:
-            greedy = np.asarray(policy[..., None] == np.arange(A)) | (self.ties == "every-visit")
+            greedy = as_sets(policy, A) | (self.ties == "every-visit")
         estimates = Estimates(N, Q, V, policy, greedy, np.full(H, -1.0), np.zeros(1, dtype=np.int64))
         return Server(estimates, self.update_rule(setting))
 

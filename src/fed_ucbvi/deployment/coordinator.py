@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fed_ucbvi._types import IndexArray
-from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi._types import PolicyArray
+from fed_ucbvi.algorithms.base import Counting, Message
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.deployment.asking import Asker, FederationStoppedError
 from fed_ucbvi.deployment.checks import Expected
@@ -130,14 +130,15 @@ class Coordinator:
         return max(1, FIRST_STEPS // steps, min(2 * self.records.last_length, MOST_STEPS // steps))
 
     async def _synchronise(
-        self, now: Round, policy: IndexArray, collected: Collected, fresh: dict[str, dict[int, Message]]
+        self, now: Round, policy: PolicyArray, collected: Collected, fresh: dict[str, dict[int, Message]]
     ) -> None:
         """All exchanges: queries down, reports up, aggregation in agent order."""
         algorithm, setting = self.plan.algorithm, self.plan.setting
         for exchange in range(algorithm.exchanges(setting)):
             arrays = tuple(algorithm.query(self.server, exchange))
             forms, askers = self.stand_in.forms[exchange], collected.askers
-            expected = Expected(forms, setting, policy, arrays, exchange, askers, algorithm.grid(setting))
+            visits = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
+            expected = Expected(forms, setting, policy, arrays, exchange, askers, algorithm.grid(setting), visits)
             reports = await now.exchange(Query(now.number, exchange, arrays), expected)
             for name, report in reports.items():
                 fresh[name][exchange] = report

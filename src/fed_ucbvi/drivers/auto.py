@@ -50,9 +50,7 @@ class AutoDriver:
         length, factor = play_round(self._extend, self._episodes.anyone, policy, budgets, first, most)
         return self.fleet.stopped(policy, budgets, length, factor)
 
-    def _extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int
-    ) -> tuple[int, bool]:
+    def _extend(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> tuple[int, bool]:
         trial = min(self._trial, most)
         by_place = due.reshape((len(due), -1))
         if most > trial and _looks_longer(*self._first_agent, policy, by_place, factor, len(self.visits), trial):

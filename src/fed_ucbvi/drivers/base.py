@@ -145,9 +145,7 @@ class Fleet:
         return stop_at(length, askers, agent + self.first_agent, place, policy, self.visits.shape[1:])
 
 
-def stop_at(
-    length: int, askers: int, agent: int, place: int, policy: PolicyArray, shape: tuple[int, ...]
-) -> Stop:
+def stop_at(length: int, askers: int, agent: int, place: int, policy: PolicyArray, shape: tuple[int, ...]) -> Stop:
     """The :class:`Stop` where ``agent`` is the first that asks, at ``place``, if there are ``askers`` at all."""
     if not askers:
         return Stop(length, 0, -1, -1, -1, -1)
@@ -175,7 +173,12 @@ episodes, factor on budgets)`` to ``(episodes played, did anyone ask)``."""
 
 
 def play_round(
-    extend: Extend, asked_now: Callable[[CountArray], bool], policy: PolicyArray, budgets: Budgets, first: int, most: int
+    extend: Extend,
+    asked_now: Callable[[CountArray], bool],
+    policy: PolicyArray,
+    budgets: Budgets,
+    first: int,
+    most: int,
 ) -> tuple[int, int]:
     """Play until someone asks; the number of episodes, and the factor on budgets that was in force at the end.
 

@@ -84,9 +84,7 @@ class CountsDriver:
         self._initial_shares = conditional_shares(fleet.initial)
         m, _, S, A, K = fleet.probabilities.shape
         H, W = fleet.horizon, 1 if fleet.visits.ndim == 3 else A
-        self._blocks = Block(
-            *(np.empty((m, *shape), dtype=np.int64) for shape in ((H, S, W, K), (H, S, W), (H, S)))
-        )
+        self._blocks = Block(*(np.empty((m, *shape), dtype=np.int64) for shape in ((H, S, W, K), (H, S, W), (H, S))))
         equal = np.tril(np.ones((A + 1, A)), -1) / np.maximum(1, np.arange(A + 1))[:, None]
         self._equal = conditional_shares(equal)
         self._one = np.ones((H, S), dtype=np.int32)
@@ -202,9 +200,7 @@ def _collect(
 
 
 @compiled
-def _draw_block(
-    stream: WordArray, model: Model, play: Play, length: int, asking: Asking, block: Block
-) -> bool:
+def _draw_block(stream: WordArray, model: Model, play: Play, length: int, asking: Asking, block: Block) -> bool:
     """Counts of ``length`` episodes of one agent; does it reach a budget within them?"""
     flows, seen, states = block
     H, S, W, K = flows.shape
@@ -261,9 +257,7 @@ def _asks(asking: Asking, kept: CountArray, part: CountArray) -> bool:
 
 
 @compiled
-def _first_part(
-    stream: WordArray, successors: IndexArray, play: Play, part: int, block: Block, first: Block
-) -> None:
+def _first_part(stream: WordArray, successors: IndexArray, play: Play, part: int, block: Block, first: Block) -> None:
     """Counts of the first ``part`` of the block's episodes, given the counts of them all."""
     flows, seen, states = block
     H, S, W, K = flows.shape

@@ -274,9 +274,7 @@ def _play_episode(world: World, play: Play, i: int, episode: int, sign: int, cou
 
 
 @compiled
-def _play_together(
-    world: World, play: Play, agents: int, first: int, most: int, counts: Counts
-) -> tuple[int, bool]:
+def _play_together(world: World, play: Play, agents: int, first: int, most: int, counts: Counts) -> tuple[int, bool]:
     """All agents in step, episode by episode; ``(episodes played, did anyone ask)``."""
     for played in range(most):
         asked = False

@@ -17,8 +17,8 @@ from fed_ucbvi._types import FloatArray, IndexArray, PolicyArray
 def may_play(policy: PolicyArray, h: int, s: int, a: int) -> bool:
     """Whether ``policy`` ever takes action a at (h,s); which of the two forms it has is known when compiling."""
     if policy.ndim == 2:
-        return policy[h, s] == a
-    return policy[h, s, a]
+        return bool(policy[h, s] == a)
+    return bool(policy[h, s, a])
 
 
 @compiled
