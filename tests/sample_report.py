@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from fed_ucbvi.report.content import Dash, Figure, Interval, Marker, Panel, Report, Section, Series, Table, Verdict
+from fed_ucbvi.charts.panels import Dash, Marker, Panel, Series
+from fed_ucbvi.report.content import Figure, Interval, Report, Section, Table, Verdict
 from fed_ucbvi.results.style import colour_of, label_of
 
 NASTY = "<b>&\"'</script><script>window.broken = 1</script> $x$ %{y}"

@@ -21,6 +21,7 @@ from fed_ucbvi.results.grid import first_steps, moves_from
 from fed_ucbvi.results.style import LABELS
 from fed_ucbvi.simulation import Caution
 from problems import SMALL_ENVIRONMENTS
+from svg_texts import overlapping
 
 FALSE_ALARM = 1e-3
 KNOWN = sorted(set(SMALL_ENVIRONMENTS) - {"gridworld", "synthetic"})
@@ -350,5 +351,6 @@ def test_fed_ucbvi_runs(name: str, differ: dict[str, float]) -> None:
 def test_the_picture_of_a_run_shows_the_policy(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
-        figure = run(FedUCBVI(), small(name, agents=2, eps_p=0.1), 30).plot()
-    assert "Learnt policy" in [axes.get_title(loc="left") for axes in figure.axes]
+        picture = run(FedUCBVI(), small(name, agents=2, eps_p=0.1), 30).plot()
+    assert "Learnt policy" in [panel.title for panel in picture.panels]
+    assert overlapping(picture.svg) == []

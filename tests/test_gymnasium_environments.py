@@ -12,10 +12,10 @@ from gymnasium.utils.env_checker import check_env
 from scipy import stats
 
 from fed_ucbvi import InputError, make_environment
+from fed_ucbvi.charts.colours import BLUE
 from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.gymnasium_environments import TabularEnv, register
 from fed_ucbvi.results.frames import draw_picture, draw_text, layout_of
-from fed_ucbvi.results.style import BLUE
 
 IDS = register()
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.experiments.claims import against, below, ratios_to
 from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.experiments.judging import ERROR_TERM, Finding, all_or_none, compare, decide, verdict_of
@@ -44,7 +45,7 @@ from fed_ucbvi.experiments.tuning import (
     tuning_text,
 )
 from fed_ucbvi.experiments.wording import eps_text, range_text
-from fed_ucbvi.report.content import Figure, Panel, Section, Series, Table, Verdict
+from fed_ucbvi.report.content import Figure, Section, Table, Verdict
 from fed_ucbvi.results.style import colour_of, label_of
 
 NAME = "fair"

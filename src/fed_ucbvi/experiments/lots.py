@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fed_ucbvi.charts.panels import Dash, Marker, Series
 from fed_ucbvi.experiments.traces import Pair, Trace
 from fed_ucbvi.experiments.wording import differing, value_text
-from fed_ucbvi.report.content import Cell, Dash, Interval, Marker, Series, Table
+from fed_ucbvi.report.content import Cell, Interval, Table
 from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
 from fed_ucbvi.results.style import colour_of, label_of
 from fed_ucbvi.sweeps.job import Job

@@ -36,7 +36,8 @@ def with_printable_texts(content: Content) -> Content:
     if isinstance(content, str):
         made = printable(content)
     elif isinstance(content, (list, tuple)):
-        made = type(content)(map(with_printable_texts, content))
+        make: Any = getattr(content, "_make", type(content))  # a named tuple takes its parts one by one
+        made = make(map(with_printable_texts, content))
     elif isinstance(content, Mapping):
         made = {with_printable_texts(key): with_printable_texts(value) for key, value in content.items()}
     elif is_dataclass(content) and not isinstance(content, type):

@@ -1,0 +1,34 @@
+"""Colours that everyone can tell apart."""
+
+from __future__ import annotations
+
+BLACK = "#000000"
+ORANGE = "#E69F00"
+SKY_BLUE = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+BLUE = "#0072B2"
+VERMILLION = "#D55E00"
+PURPLE = "#CC79A7"
+PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY_BLUE, YELLOW, BLACK)
+"""The palette of Okabe and Ito, safe for every common kind of colour blindness; in the order in which to use it."""
+
+WINE = "#882255"
+OLIVE = "#999933"
+INDIGO = "#332288"
+BROWN = "#661100"
+"""From Paul Tol's palettes, for what is seldom drawn."""
+
+WHITE = "#FFFFFF"
+LIGHT_GREY = "#D9D9D9"
+DARK_GREY = "#404040"
+
+
+def lighter(colour: str, share: float) -> str:
+    """A colour mixed with white, which makes up that share.
+
+    >>> lighter("#FF8000", 0.5), lighter(BLUE, 0.0) == BLUE
+    ('#FFC080', True)
+    """
+    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return "#{:02X}{:02X}{:02X}".format(*(round(part + (255 - part) * share) for part in parts))
