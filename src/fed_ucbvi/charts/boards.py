@@ -20,6 +20,8 @@ ARROW_LENGTHS = (0.5, 0.77)
 """Of a step by one square, in squares; and on fine boards."""
 FONT_SIZE = 10.5
 BLACK_MARKS = {"color": "black", "opacity": 1}
+SHAPED = {"shape": SHAPE, "size": MARKER_SIZE}
+BOX = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
 SEAM = 0.4
 """Pixels by which a shade reaches over the next one."""
 
@@ -69,17 +71,10 @@ def _box(row: int, column: int, over: float = 0.0) -> Spec:
     return {"x": column - 0.5, "x2": column + 0.5 + over, "y": row - 0.5, "y2": row + 0.5 + over}
 
 
-BOX = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
-
-
 def _shades(board: Board, height: float, side: float) -> Spec:
     over = SEAM / side  # else the paper shines through between squares
     rows = [
-        {
-            **_box(row, column, over),
-            "shade": float(f"{shade:.9g}"),
-            "told": f"row {row}, column {column}: {shade:.6g}",
-        }
+        {**_box(row, column, over), "shade": shade, "told": f"row {row}, column {column}: {shade:.6g}"}
         for row, line in enumerate(board.shades)
         for column, shade in enumerate(line)
         if not math.isnan(shade)
@@ -134,7 +129,7 @@ def _texts(board: Board) -> list[Spec]:
     ]
     text = {"text": {"field": "text", "type": "nominal"}, "color": COLOUR}
     return [
-        _layer("point", boxes, {"shape": SHAPE, "size": MARKER_SIZE}, filled=True, opacity=1, color=WHITE),
+        _layer("point", boxes, SHAPED, filled=True, opacity=1, color=WHITE),
         _layer("text", rows, text, baseline="middle", fontSize=FONT_SIZE),
     ]
 
@@ -142,24 +137,18 @@ def _texts(board: Board) -> list[Spec]:
 def _rings(board: Board, side: float) -> Spec:
     """Large enough to be seen on a large board."""
     size = (2 * side * max(0.55, max(board.rows, board.columns) / 30)) ** 2
-    rows = [
-        {"x": one.column, "y": one.row, "shape": SHAPES[one.ring], "size": size} for one in board.squares if one.ring
-    ]
-    return _layer(
-        "point", rows, {"shape": SHAPE, "size": MARKER_SIZE}, filled=False, opacity=1, color="black", strokeWidth=1.4
-    )
+    ringed = [one for one in board.squares if one.ring]
+    rows = [{"x": one.column, "y": one.row, "shape": SHAPES[one.ring], "size": size} for one in ringed]
+    return _layer("point", rows, SHAPED, **BLACK_MARKS, filled=False, strokeWidth=1.4)
 
 
 def _arrows(board: Board, side: float) -> Spec:
     length = side * ARROW_LENGTHS[max(board.rows, board.columns) >= FINE]
     rows = []
-    for one in board.squares:
-        if one.arrow is not None:
-            down, right = one.arrow
-            reach = math.hypot(down, right)
-            shape = {"shape": ARROW if reach else SHAPES["circle"], "size": (length * (reach or 0.3)) ** 2}
-            rows.append({"x": one.column, "y": one.row, "angle": math.degrees(math.atan2(down, right)), **shape})
-    angle = {"field": "angle", "type": "quantitative", "scale": None}
-    return _layer(
-        "point", rows, {"shape": SHAPE, "size": MARKER_SIZE, "angle": angle}, filled=True, opacity=1, color="black"
-    )
+    for one in (one for one in board.squares if one.arrow is not None):
+        down, right = one.arrow or (0, 0)
+        reach, angle = math.hypot(down, right), math.degrees(math.atan2(down, right))
+        shape = {"shape": ARROW if reach else SHAPES["circle"], "size": (length * (reach or 0.3)) ** 2}
+        rows.append({"x": one.column, "y": one.row, "angle": angle, **shape})
+    turned = {"angle": {"field": "angle", "type": "quantitative", "scale": None}}
+    return _layer("point", rows, SHAPED | turned, **BLACK_MARKS, filled=True)

@@ -23,6 +23,17 @@ def number(value: float) -> str:
     return short(round(value) if abs(value) >= 100 else float(f"{value:.3g}"))
 
 
+def number_text(figure: float) -> str:
+    """A number in at most six digits, with commas; NaN is unknown.
+
+    >>> number_text(30_000), number_text(0.19999999999999996), number_text(12345.678), number_text(float("nan"))
+    ('30,000', '0.2', '12,345.7', 'unknown')
+    """
+    if figure != figure:
+        return "unknown"
+    return f"{figure:,.6g}" if abs(figure) < 1e6 and not isinstance(figure, int) else f"{figure:,.0f}"
+
+
 def power_of_ten(value: float) -> str:
     """A number by its power of ten.
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from fed_ucbvi.charts.numbers import power_of_ten, short
 from fed_ucbvi.charts.panels import Panel, Scale, Series
+from fed_ucbvi.charts.text import shortened
 
 MARGIN = 0.04
 """Left free beyond the outermost points, as a share of the axis."""
@@ -52,7 +53,7 @@ def x_scale(panel: Panel) -> Scale:
         return panel.x_axis
     names = categories(panel)
     if names:
-        ticks = tuple((float(number), _cut(name)) for number, name in enumerate(names))
+        ticks = tuple((float(number), shortened(name, LONGEST)) for number, name in enumerate(names))
         return Scale(-0.5, len(names) - 0.5, log=False, ticks=ticks, categories=True)
     values = sorted({x for series in positions(panel) for x in series})
     marked = any(series.marker != "none" for series in panel.series)
@@ -97,10 +98,6 @@ def log_scale(low: float, high: float) -> Scale:
             some = ticks[:: -(-len(ticks) // CROWD)]
             return Scale(low, high, log=True, ticks=tuple((tick, short(tick)) for tick in some))
     return Scale(low, high, log=True, ticks=((low, short(low)), (high, short(high))))
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
 def _heights(series: Series) -> list[float]:

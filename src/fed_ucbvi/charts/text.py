@@ -30,6 +30,15 @@ def printable(text: str) -> str:
     return text.translate(SIGNS)
 
 
+def shortened(text: str, longest: int = 60) -> str:
+    """A text cut to so many characters.
+
+    >>> shortened("[[0, 0], [0, 1]]", 8)
+    '[[0, 0]…'
+    """
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def with_printable_texts(content: Content) -> Content:
     """The same value with every text in it made printable: in lists, tuples, mappings and dataclasses alike."""
     made: Any = content

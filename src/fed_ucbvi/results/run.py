@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.charts.numbers import byte_count
+from fed_ucbvi.charts.numbers import byte_count, number_text
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import new_file
-from fed_ucbvi.notebook import html_table, number_text
+from fed_ucbvi.notebook import html_table
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.advice import advice_on, learnt_little
