@@ -116,7 +116,7 @@ def _lines(board: Board) -> list[Spec]:
 def _texts(board: Board) -> list[Spec]:
     """Texts, on a little white where squares are shaded."""
     rows: list[Spec] = [
-        {"x": one.column, "y": one.row - (0.32 if one.arrow else 0), "text": one.text, "colour": one.text_colour}
+        {"x": one.column, "y": one.row - (0.38 if one.arrow else 0), "text": one.text, "colour": one.text_colour}
         for one in board.squares
         if one.text
     ]
