@@ -472,7 +472,7 @@ def test_the_documented_sizes_and_optima_are_what_the_documented_command_prints(
 
 
 def test_the_documented_eps_p_of_each_spread_is_what_is_computed() -> None:
-    options: dict[str, dict[str, object]] = {"deepsea": {"stochastic": True}, "two-state-chain": {"leave": 0.1}}
+    options: dict[str, dict[str, object]] = {"deep_sea": {"stochastic": True}, "two_state_chain": {"leave": 0.1}}
     names = list(ENVIRONMENTS)[2:-1]
     for spread, *documented in rows_of("| spread | riverswim"):
         for name, eps_p in zip(names, documented, strict=True):

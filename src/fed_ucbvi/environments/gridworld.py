@@ -8,6 +8,7 @@ import numpy as np
 
 from fed_ucbvi._types import IndexArray
 from fed_ucbvi.environments.families import random_kernel
+from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.environments.seeds import generator
 from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation, check_eps_p
@@ -19,6 +20,7 @@ ACTIONS = ("left", "right", "down", "up")
 MOVES: tuple[Cell, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0))
 
 
+@known_as("GridWorld")
 def gridworld(
     agents: int = 20,
     eps_p: float = 0.0,

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fed_ucbvi.palette import Marker as Marker
+
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
-Marker = Literal["cross", "circle", "square", "diamond", "triangle", "none"]
 Outcome = Literal["holds", "holds partly", "undecided", "does not hold"]
 
 

@@ -1,4 +1,4 @@
-"""How pictures look: colours that everyone can tell apart, one for each algorithm, and how files are written."""
+"""How pictures look: the label, colour and marker of what is drawn, and how files are written."""
 
 from __future__ import annotations
 
@@ -6,70 +6,22 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fed_ucbvi.algorithms import known_class
+from fed_ucbvi.environments import environment_label
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import new_file
+from fed_ucbvi.palette import BLACK as BLACK
+from fed_ucbvi.palette import BLUE as BLUE
+from fed_ucbvi.palette import DARK_GREY as DARK_GREY
+from fed_ucbvi.palette import GREEN as GREEN
+from fed_ucbvi.palette import LIGHT_GREY as LIGHT_GREY
+from fed_ucbvi.palette import ORANGE as ORANGE
+from fed_ucbvi.palette import PALETTE as PALETTE
+from fed_ucbvi.palette import VERMILLION as VERMILLION
+from fed_ucbvi.palette import Marker, spare_colour
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-BLACK = "#000000"
-ORANGE = "#E69F00"
-SKY_BLUE = "#56B4E9"
-GREEN = "#009E73"
-YELLOW = "#F0E442"
-BLUE = "#0072B2"
-VERMILLION = "#D55E00"
-PURPLE = "#CC79A7"
-PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY_BLUE, YELLOW, BLACK)
-"""The palette of Okabe and Ito, safe for every common kind of colour blindness; in the order in which to use it."""
-
-WINE = "#882255"
-OLIVE = "#999933"
-INDIGO = "#332288"
-BROWN = "#661100"
-"""From Paul Tol's palettes, for what is seldom drawn."""
-
-LIGHT_GREY = "#D9D9D9"
-DARK_GREY = "#404040"
-
-COLOURS: dict[str, str] = {
-    "fed-ucbvi": BLUE,
-    "ucbvi": OLIVE,
-    "concurrent-ucbvi": GREEN,
-    "byzan-ucbvi": INDIGO,
-    "fedq-hoeffding": ORANGE,
-    "fedq-bernstein": VERMILLION,
-    "fedq-early-settled-lowcost": WINE,
-    "fedq-advantage": PURPLE,
-    "concurrent-ucb-advantage": SKY_BLUE,
-    "ucb-advantage": BROWN,
-}
-"""The colour of each algorithm, by its name; one that is not here is drawn in black."""
-
-LABELS: dict[str, str] = {
-    "fed-ucbvi": "Fed-UCBVI",
-    "ucbvi": "UCBVI",
-    "concurrent-ucbvi": "Concurrent UCBVI",
-    "byzan-ucbvi": "Byzan-UCBVI",
-    "gridworld": "GridWorld",
-    "gymnasium": "Gymnasium",
-    "synthetic": "synthetic MDP",
-    "riverswim": "RiverSwim",
-    "chain": "chain",
-    "deepsea": "DeepSea",
-    "sixarms": "SixArms",
-    "nroom": "NRoom",
-    "hard-instance": "hard instance",
-    "two-state-chain": "two-state chain",
-    "garnet": "Garnet MDP",
-    "fedq-hoeffding": "FedQ-Hoeffding",
-    "fedq-bernstein": "FedQ-Bernstein",
-    "fedq-early-settled-lowcost": "FedQ-EarlySettled-LowCost",
-    "fedq-advantage": "FedQ-Advantage",
-    "concurrent-ucb-advantage": "Concurrent UCB-Advantage",
-    "ucb-advantage": "UCB-Advantage",
-}
-"""How names are written in pictures; one that is not here is written as it is."""
 
 RULE_COLOURS = PALETTE[:5]
 RULE_MARKERS = ("o", "^", "s", "D", "v")
@@ -107,21 +59,33 @@ SETTINGS: dict[Any, Any] = {
 
 
 def colour_of(algorithm: str) -> str:
-    """The colour of an algorithm.
+    """The colour of an algorithm, by its name on record.
 
     >>> colour_of("fed-ucbvi") == BLUE
     True
     """
-    return COLOURS.get(algorithm, BLACK)
+    kind = known_class(algorithm)
+    return spare_colour(algorithm) if kind is None else kind.colour
+
+
+def marker_of(algorithm: str) -> Marker:
+    """The marker of an algorithm's points, by its name on record.
+
+    >>> marker_of("fed-ucbvi")
+    'cross'
+    """
+    kind = known_class(algorithm)
+    return "none" if kind is None else kind.marker
 
 
 def label_of(name: str) -> str:
-    """How the name of an algorithm or environment is written.
+    """How the name of an algorithm or environment is written; as it is, where nobody says.
 
-    >>> label_of("fed-ucbvi")
-    'Fed-UCBVI'
+    >>> label_of("fed-ucbvi"), label_of("deep_sea"), label_of("something new")
+    ('Fed-UCBVI', 'DeepSea', 'something new')
     """
-    return LABELS.get(name, name)
+    kind = known_class(name)
+    return environment_label(name) if kind is None else kind.label
 
 
 def number(value: float) -> str:
