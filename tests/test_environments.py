@@ -13,7 +13,8 @@ from scipy import stats
 
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment
-from fed_ucbvi.environments.gridworld import ACTIONS, gridworld
+from fed_ucbvi.environments.gridworld import gridworld
+from fed_ucbvi.environments.squares import ACTIONS
 from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.problem.federation import Federation
