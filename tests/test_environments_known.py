@@ -466,9 +466,9 @@ def test_the_documented_sizes_and_optima_are_what_the_documented_command_prints(
 ) -> None:
     exec(compile(PAGE.partition("```python\n")[2].partition("```")[0], "environments.md", "exec"), {})
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
-    documented = [[name, S, A, H, best] for name, _, S, A, H, _, _, best in rows_of("| name | function")]
+    documented = [[name, S, A, H, best] for name, S, A, H, _, _, best in rows_of("| name | S |")]
     assert documented == printed
-    assert [getattr(fed_ucbvi, row[1]) for row in rows_of("| name | function")] == list(ENVIRONMENTS.values())[:-1]
+    assert [getattr(fed_ucbvi, row[0]) for row in rows_of("| name | S |")] == list(ENVIRONMENTS.values())[:-1]
 
 
 def test_the_documented_eps_p_of_each_spread_is_what_is_computed() -> None:

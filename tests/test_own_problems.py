@@ -458,6 +458,8 @@ def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp
     for paths in ((place,), ()):
         reported = anew("report", "out", "--out", f"report-{len(paths)}", cwd=tmp_path, paths=paths)
         assert reported.returncode == 0, reported.stderr
+        page = (tmp_path / f"report-{len(paths)}" / "index.html").read_text(encoding="utf-8")
+        assert [label in page for label in ("Bold Fed-UCBVI", "small shops")] == [bool(paths)] * 2
     missing = anew("run", *both, cwd=tmp_path)
     assert missing.returncode == 2
     assert "unknown algorithm 'bold-fed-ucbvi'" in missing.stderr
