@@ -22,8 +22,8 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 import numpy as np
 
 from fed_ucbvi import Caution, Federation, FedUCBVI, gridworld, run, synthetic
-from fed_ucbvi.charts.colours import BLUE, PALETTE
-from fed_ucbvi.charts.panels import Marker, Panel, Series
+from fed_ucbvi.charts.colours import BLUE, PALETTE, Marker
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.charts.scales import log_scale
 from fed_ucbvi.simulation import Simulation

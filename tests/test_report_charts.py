@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import sample_report
 from fed_ucbvi import InputError
+from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.charts.colours import BLUE, DARK_GREY, PALETTE
 from fed_ucbvi.charts.curves import DASHES, SHAPES, panel_chart, rows_of
 from fed_ucbvi.charts.legend import legend_of
@@ -23,7 +24,6 @@ from fed_ucbvi.charts.scales import positions, x_scale, y_scale
 from fed_ucbvi.report.checks import check_figure
 from fed_ucbvi.report.content import Figure
 from fed_ucbvi.report.page import plots_of
-from fed_ucbvi.results.style import COLOURS
 
 SAMPLES = {
     "many curves": sample_report.many_curves(),
@@ -75,7 +75,7 @@ def test_the_data_of_a_panel_are_those_of_its_series_with_their_looks(name: str)
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_only_colours_that_everyone_can_tell_apart_are_drawn(name: str) -> None:
-    known = {colour.upper() for colour in (*PALETTE, *COLOURS.values(), DARK_GREY)}
+    known = {colour.upper() for colour in (*PALETTE, *(kind.colour for kind in ALGORITHMS.values()), DARK_GREY)}
     assert {row["colour"].upper() for panel in SAMPLES[name].panels for row in rows_of(panel)} <= known
 
 

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import sample_report
-from fed_ucbvi.charts.colours import DARK_GREY, PALETTE
+from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.charts.colours import DARK_GREY, PALETTE, SPARE
 from fed_ucbvi.charts.curves import DASHES
 from fed_ucbvi.charts.layout import SCHEMA
 from fed_ucbvi.charts.panels import Board
@@ -26,7 +27,6 @@ from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.report.content import Figure, Report
 from fed_ucbvi.report.page import on_dark, render_page
 from fed_ucbvi.report.writing import write_report
-from fed_ucbvi.results.style import COLOURS
 from sample_report import NASTY
 
 CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
@@ -124,7 +124,7 @@ def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds() -> 
     assert "<summary>Incomplete.</summary><p>Missing: a; Missing" in visible
 
 
-@pytest.mark.parametrize("colour", [*PALETTE, *COLOURS.values(), DARK_GREY])
+@pytest.mark.parametrize("colour", [*PALETTE, *SPARE, *(kind.colour for kind in ALGORITHMS.values()), DARK_GREY])
 def test_every_colour_has_a_like_that_can_be_seen_on_dark_paper(colour: str) -> None:
     def luminance(text: str) -> float:
         parts = np.array([int(text[place : place + 2], 16) for place in (1, 3, 5)]) / 255

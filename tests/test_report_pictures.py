@@ -17,7 +17,7 @@ from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import FORMATS, POINTS, Picture
 from fed_ucbvi.report.content import Figure
 from fed_ucbvi.report.page import PICTURES
-from fed_ucbvi.results.style import COLOURS
+from fed_ucbvi.results.style import colour_of
 from svg_texts import overlapping, texts_of
 from test_report_charts import SAMPLES, one_panel
 
@@ -104,7 +104,7 @@ def test_numbers_along_an_axis_do_not_overlap_nor_are_they_cut(panels: int, x: S
 def test_labels_name_colours_and_the_legend_names_dashes_and_bands() -> None:
     texts = texts_of(picture(sample_report.many_curves()))
     for name in ("fed-ucbvi", "fedq-bernstein", "fedq-advantage"):
-        assert [text.text.lower() for text in texts if text.colour.upper() == COLOURS[name]] == [name] * 2
+        assert [text.text.lower() for text in texts if text.colour.upper() == colour_of(name)] == [name] * 2
     legend = [text.text for text in texts[:5]]
     assert legend == ["εₚ = 0", "εₚ = 0.1", "εₚ = 0.2", "εₚ = 0.3", "95 % interval of the mean"]
 

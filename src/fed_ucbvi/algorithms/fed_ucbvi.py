@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import ROWS, SUMS, Budgets, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import ROWS, SUMS, Algorithm, Budgets, FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_ucbvi_agents import SYNCHRONISATIONS, Agents, AskingRule
 from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
@@ -22,6 +22,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
 from fed_ucbvi.algorithms.fed_ucbvi_server import Estimates, Server, UpdateRule
 from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
 from fed_ucbvi.algorithms.greedy import CHOICES, randomise
+from fed_ucbvi.charts.colours import BLUE, Marker
 from fed_ucbvi.errors import check_choice, check_number
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
@@ -44,7 +45,7 @@ class Query(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedUCBVI:
+class FedUCBVI(Algorithm[Server, Agents]):
     """Parameters of Fed-UCBVI.
 
     Args:
@@ -67,10 +68,12 @@ class FedUCBVI:
     """
 
     name: ClassVar[str] = "fed-ucbvi"
+    label: ClassVar[str] = "Fed-UCBVI"
+    colour: ClassVar[str] = BLUE
+    marker: ClassVar[Marker] = "cross"
     rules: ClassVar[tuple[str, ...]] = ("local", "global")
-    single_agent: ClassVar[bool] = False
     takes: ClassVar[str] = SUMS
-    together: ClassVar[bool] = True
+    keeps_experience: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow(
         "model-based", True, "S A H log T + M S A H log log T + M S A H log(1 + eps_p T)", "sqrt(H^3 S A T / M)"
     )

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from fed_ucbvi.charts.colours import Marker
+
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
-Marker = Literal["cross", "circle", "square", "diamond", "triangle", "none"]
 
 
 @dataclass(frozen=True)

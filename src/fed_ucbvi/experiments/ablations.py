@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fed_ucbvi.charts.panels import Marker, Panel, Series
+from fed_ucbvi.charts.colours import Marker
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.experiments.judging import ERROR_TERM, Finding, compare, decide, verdict_of
 from fed_ucbvi.experiments.lots import (

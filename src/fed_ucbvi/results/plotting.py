@@ -11,10 +11,10 @@ from typing import Any, get_args
 import numpy as np
 
 from fed_ucbvi._types import CountArray, FloatArray
-from fed_ucbvi.charts.colours import DARK_GREY, PALETTE
+from fed_ucbvi.charts.colours import DARK_GREY, PALETTE, Marker
 from fed_ucbvi.charts.layout import WIDTH
 from fed_ucbvi.charts.numbers import byte_count, number
-from fed_ucbvi.charts.panels import Board, Dash, Marker, Panel, Scale, Series
+from fed_ucbvi.charts.panels import Board, Dash, Panel, Scale, Series
 from fed_ucbvi.charts.picture import Picture, check_picture
 from fed_ucbvi.charts.scales import log_scale
 from fed_ucbvi.errors import InputError

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fed_ucbvi.charts.text import shortened
+from fed_ucbvi.environments import current_name
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.run import Run
@@ -37,7 +38,8 @@ def settings_of(about: About) -> dict[str, Any]:
     """
     environment = dict(about.environment)
     given = environment.pop("eps_p", about.eps_p)
-    settings: dict[str, Any] = {"algorithm": about.algorithm, "environment": str(environment.pop("name", "custom"))}
+    name = current_name(str(environment.pop("name", "custom")))
+    settings: dict[str, Any] = {"algorithm": about.algorithm, "environment": name}
     settings |= {name: getattr(about, name) for name in ("agents", "episodes", "horizon", "states", "actions")}
     if given == about.eps_p:
         settings["eps_p"] = about.eps_p

@@ -1,74 +1,37 @@
-"""The colour of each algorithm, and how names are written."""
+"""The label, colour and marker of what is drawn."""
 
 from __future__ import annotations
 
-from fed_ucbvi.charts.colours import (
-    BLACK,
-    BLUE,
-    BROWN,
-    GREEN,
-    INDIGO,
-    OLIVE,
-    ORANGE,
-    PURPLE,
-    SKY_BLUE,
-    VERMILLION,
-    WINE,
-)
-
-COLOURS: dict[str, str] = {
-    "fed-ucbvi": BLUE,
-    "ucbvi": OLIVE,
-    "concurrent-ucbvi": GREEN,
-    "byzan-ucbvi": INDIGO,
-    "fedq-hoeffding": ORANGE,
-    "fedq-bernstein": VERMILLION,
-    "fedq-early-settled-lowcost": WINE,
-    "fedq-advantage": PURPLE,
-    "concurrent-ucb-advantage": SKY_BLUE,
-    "ucb-advantage": BROWN,
-}
-"""The colour of each algorithm, by its name; one that is not here is drawn in black."""
-
-LABELS: dict[str, str] = {
-    "fed-ucbvi": "Fed-UCBVI",
-    "ucbvi": "UCBVI",
-    "concurrent-ucbvi": "Concurrent UCBVI",
-    "byzan-ucbvi": "Byzan-UCBVI",
-    "gridworld": "GridWorld",
-    "gymnasium": "Gymnasium",
-    "synthetic": "synthetic MDP",
-    "riverswim": "RiverSwim",
-    "chain": "chain",
-    "deepsea": "DeepSea",
-    "sixarms": "SixArms",
-    "nroom": "NRoom",
-    "hard-instance": "hard instance",
-    "two-state-chain": "two-state chain",
-    "garnet": "Garnet MDP",
-    "fedq-hoeffding": "FedQ-Hoeffding",
-    "fedq-bernstein": "FedQ-Bernstein",
-    "fedq-early-settled-lowcost": "FedQ-EarlySettled-LowCost",
-    "fedq-advantage": "FedQ-Advantage",
-    "concurrent-ucb-advantage": "Concurrent UCB-Advantage",
-    "ucb-advantage": "UCB-Advantage",
-}
-"""How names are written in pictures; one that is not here is written as it is."""
+from fed_ucbvi.algorithms import known_class
+from fed_ucbvi.charts.colours import Marker, spare_colour
+from fed_ucbvi.environments import environment_label
 
 
 def colour_of(algorithm: str) -> str:
-    """The colour of an algorithm.
+    """The colour of an algorithm, by its name on record.
 
-    >>> colour_of("fed-ucbvi") == BLUE
-    True
+    >>> colour_of("fed-ucbvi")
+    '#0072B2'
     """
-    return COLOURS.get(algorithm, BLACK)
+    kind = known_class(algorithm)
+    return spare_colour(algorithm) if kind is None else kind.colour
+
+
+def marker_of(algorithm: str) -> Marker:
+    """The marker of an algorithm's points, by its name on record.
+
+    >>> marker_of("fed-ucbvi")
+    'cross'
+    """
+    kind = known_class(algorithm)
+    return "none" if kind is None else kind.marker
 
 
 def label_of(name: str) -> str:
-    """How the name of an algorithm or environment is written.
+    """How the name of an algorithm or environment is written; as it is, where nobody says.
 
-    >>> label_of("fed-ucbvi")
-    'Fed-UCBVI'
+    >>> label_of("fed-ucbvi"), label_of("deep_sea"), label_of("something new")
+    ('Fed-UCBVI', 'DeepSea', 'something new')
     """
-    return LABELS.get(name, name)
+    kind = known_class(name)
+    return environment_label(name) if kind is None else kind.label
