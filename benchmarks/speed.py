@@ -22,6 +22,10 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 import numpy as np
 
 from fed_ucbvi import Caution, Federation, FedUCBVI, gridworld, run, synthetic
+from fed_ucbvi.charts.colours import BLUE, PALETTE, Marker
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.charts.scales import log_scale
 from fed_ucbvi.simulation import Simulation
 from peer import run_plainly
 
@@ -147,31 +151,30 @@ def large_grid() -> dict[str, float]:
 
 def draw(grown: dict[str, dict[str, list[float]]], shares: dict[str, dict[str, float]]) -> None:
     """One picture: time against T, M and S, and the parts of a round."""
-    from matplotlib.figure import Figure
-
-    from fed_ucbvi.results.style import PALETTE
-
-    figure = Figure(figsize=(13, 3.4), layout="constrained")
-    axes = figure.subplots(1, 4)
     titles = {
         "T": ("episodes T", "GridWorld, M = 20"),
         "M": ("agents M", "GridWorld, T = 30 000"),
         "S": ("states S", "n x n grid, M = 20, T = 3 000"),
     }
-    for axis, (name, (label, title)) in zip(axes[:3], titles.items(), strict=True):
-        axis.loglog(grown[name]["x"], grown[name]["seconds"], "o-", color=PALETTE[0])
-        axis.set(xlabel=label, ylabel="seconds", title=title)
-        low, high = min(grown[name]["seconds"]), max(grown[name]["seconds"])
-        axis.set_ylim(min(0.01, low / 2), max(1.0, 2 * high))
-        axis.grid(alpha=0.3)
-    left = np.zeros(len(shares))
-    for k, part in enumerate(next(iter(shares.values()))):
-        width = np.array([100 * share[part] for share in shares.values()])
-        axes[3].barh(list(shares), width, left=left, color=PALETTE[k % len(PALETTE)], label=part)
-        left += width
-    axes[3].set(xlabel="% of the time", title="where the time goes", xlim=(0, 100))
-    axes[3].legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False)
-    figure.savefig(PICTURE, dpi=160)
+    panels = [
+        Panel(
+            title,
+            label,
+            "seconds",
+            [Series("", BLUE, grown[name]["x"], grown[name]["seconds"], marker="circle")],
+            x_log=True,
+            y_log=True,
+            y_axis=log_scale(min(0.01, *grown[name]["seconds"]) / 2, 2 * max(1.0, *grown[name]["seconds"])),
+        )
+        for name, (label, title) in titles.items()
+    ]
+    markers: tuple[Marker, ...] = ("circle", "square", "triangle")
+    parts = [
+        Series(name, colour, list(share), [100 * part for part in share.values()], marker=marker, line=False)
+        for (name, share), colour, marker in zip(shares.items(), PALETTE[1:], markers, strict=False)
+    ]
+    panels.append(Panel("where the time goes", "part of a round", "% of the time", parts))
+    Picture(panels, width=1500).save(PICTURE)
 
 
 def main() -> None:

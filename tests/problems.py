@@ -23,11 +23,11 @@ SMALL_ENVIRONMENTS: dict[str, dict[str, object]] = {
     "synthetic": {"states": 4, "actions": 3, "horizon": 4},
     "riverswim": {"states": 4, "horizon": 6},
     "chain": {"length": 4, "horizon": 6},
-    "deepsea": {"size": 4, "stochastic": True},
-    "sixarms": {"horizon": 5},
-    "nroom": {"rooms": 3, "room_size": 2, "horizon": 6},
-    "hard-instance": {"horizon": 7},
-    "two-state-chain": {"leave": 0.2, "horizon": 5},
+    "deep_sea": {"size": 4, "stochastic": True},
+    "six_arms": {"horizon": 5},
+    "n_room": {"rooms": 3, "room_size": 2, "horizon": 6},
+    "hard_instance": {"horizon": 7},
+    "two_state_chain": {"leave": 0.2, "horizon": 5},
     "garnet": {"states": 6, "actions": 2, "horizon": 5},
 }
 """For every environment of our own, options that make it small and in which ``spread`` has something to vary."""

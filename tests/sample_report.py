@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from fed_ucbvi.report.content import Dash, Figure, Interval, Marker, Panel, Report, Section, Series, Table, Verdict
+from fed_ucbvi.charts.colours import Marker
+from fed_ucbvi.charts.panels import Dash, Panel, Series
+from fed_ucbvi.report.content import Figure, Interval, Report, Section, Table, Verdict
 from fed_ucbvi.results.style import colour_of, label_of
 
 NASTY = "<b>&\"'</script><script>window.broken = 1</script> $x$ %{y}"

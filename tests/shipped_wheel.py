@@ -67,7 +67,7 @@ BAD: dict[tuple[str, ...], str] = {
 NEEDED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("network", ("certs", "--out", "certificates", "--node", "a")),
     ("network", ("federate", "--nodes", "2", "--env", "synthetic", "--episodes", "30")),
-    ("gymnasium", ("run", "--env", "gymnasium", "--agents", "2", "--episodes", "30", "--out", "lake")),
+    ("gymnasium", ("run", "--env", "from_gymnasium", "--agents", "2", "--episodes", "30", "--out", "lake")),
     ("gymnasium", ("play", "run", "--episodes", "2", "--out", "run.gif")),
     ("ray", ("sweep", "sweep.toml", "--out", "ray", "--executor", "ray")),
 )

@@ -6,12 +6,11 @@ import math
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib.resources import files
 from itertools import combinations
-from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
 from PIL import ImageFont
@@ -31,9 +30,8 @@ class Text(NamedTuple):
 
 
 @cache
-def font(bold: bool) -> Any:
-    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    return ImageFont.truetype(folder / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"), 100)
+def font() -> Any:
+    return ImageFont.truetype(str(files("fed_ucbvi.charts") / "fonts" / "DejaVuSans.ttf"), 100)
 
 
 def matrix_of(transform: str) -> Matrix:
@@ -69,7 +67,7 @@ def _walk(element: ElementTree.Element, matrix: Matrix) -> Iterator[Text]:
     down = 0.0
     for text, step in lines:
         down += step
-        width = font(element.get("font-weight") == "bold").getlength(text) * size / 100
+        width = font().getlength(text) * size / 100
         left = {"start": 0.0, "middle": -width / 2, "end": -width}[element.get("text-anchor", "start")]
         box = [
             (x, y, 1.0)

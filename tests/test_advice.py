@@ -121,7 +121,7 @@ def test_the_last_tenth_is_cut_out_of_a_round_in_proportion(little: Run) -> None
 
 
 def test_advice_is_printed_by_run_and_show_and_in_json(little: Run, tmp_path: Path) -> None:
-    run_words = ("run", "--env", "nroom", "--agents", "3", "--episodes", "50", "--out", str(tmp_path / "run"))
+    run_words = ("run", "--env", "n_room", "--agents", "3", "--episodes", "50", "--out", str(tmp_path / "run"))
     assert "has learnt little" in " ".join(call(*run_words).stdout.split())
     assert "has learnt little" in " ".join(call("show", str(tmp_path / "run")).stdout.split())
     assert json.loads(call("show", str(tmp_path / "run"), "--json").stdout)["advice"] == little.advice

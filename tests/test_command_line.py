@@ -339,7 +339,7 @@ def test_show_draws_a_saved_run_and_prints_its_summary(tmp_path: Path) -> None:
 def test_show_refuses_what_is_no_saved_run(tmp_path: Path) -> None:
     out = tmp_path / "saved"
     call(*SMALL, "--out", out)
-    assert ".png or .pdf" in refusal("show", out, "--out", tmp_path / "x.jpg")
+    assert ".pdf or .html" in refusal("show", out, "--out", tmp_path / "x.jpg")
     assert "step must be at most 5" in refusal("show", out, "--step", "6")
     assert "is not a folder" in refusal("show", tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
@@ -529,7 +529,7 @@ def test_plan_takes_an_environment_for_its_sizes() -> None:
         (("plan", "--states", "0", "--actions", "1", "--horizon", "1"), "states must be at least 1"),
         (("plan", "--env", "gridwrld"), "did you mean 'gridworld'?"),
         (("inspect", "gridwrld"), "did you mean 'gridworld'?"),
-        (("inspect", "gridworld", "--plot", "x.txt"), "its name must end in .png or .pdf"),
+        (("inspect", "gridworld", "--plot", "x.txt"), "its name must end in .png, .svg, .pdf or .html"),
         (("inspect", "gridworld", "--eps-p", "1"), "eps_p must be a number in [0, 1)"),
     ],
 )
@@ -558,21 +558,21 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
-    assert {"numba", "matplotlib", "polars", "typer", "numpy", "rich"}.isdisjoint(loaded_after("import fed_ucbvi"))
+    assert {"numba", "vl_convert", "polars", "typer", "numpy", "rich"}.isdisjoint(loaded_after("import fed_ucbvi"))
 
 
 def test_the_command_line_imports_nothing_heavy_before_a_command_runs() -> None:
     loaded = loaded_after("import fed_ucbvi.command_line")
     assert "typer" in loaded
-    assert {"numba", "matplotlib", "polars", "numpy"}.isdisjoint(loaded)
+    assert {"numba", "vl_convert", "polars", "numpy"}.isdisjoint(loaded)
 
 
-def test_pictures_are_made_without_pyplot(tmp_path: Path) -> None:
+def test_what_renders_pictures_is_imported_when_one_is_saved(tmp_path: Path) -> None:
     out = tmp_path / "saved"
     call(*SMALL, "--out", out)
-    loaded = loaded_after(f"from fed_ucbvi import Run; Run.load({str(out)!r}).plot({str(tmp_path / 'x.png')!r})")
-    assert "matplotlib.figure" in loaded
-    assert "matplotlib.pyplot" not in loaded
+    draw = f"from fed_ucbvi import Run; picture = Run.load({str(out)!r}).plot()"
+    assert "vl_convert" not in loaded_after(draw)
+    assert "vl_convert" in loaded_after(f"{draw}; picture.save({str(tmp_path / 'x.png')!r})")
 
 
 def test_the_installed_program_ends_with_2_on_bad_input() -> None:

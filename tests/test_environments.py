@@ -13,7 +13,8 @@ from scipy import stats
 
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment
-from fed_ucbvi.environments.gridworld import ACTIONS, gridworld
+from fed_ucbvi.environments.gridworld import gridworld
+from fed_ucbvi.environments.squares import ACTIONS
 from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.problem.federation import Federation
@@ -22,7 +23,7 @@ from fed_ucbvi.problem.mdp import MDP
 REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
 LEFT, RIGHT, DOWN, UP = range(4)
 FALSE_ALARM = 1e-3
-MIXTURES = sorted(set(ENVIRONMENTS) - {"gymnasium"})
+MIXTURES = sorted(set(ENVIRONMENTS) - {"from_gymnasium"})
 """Environments whose agents are made by Assumption 1; tables from elsewhere are not."""
 
 
@@ -337,7 +338,7 @@ def test_the_kernel_of_an_agent_depends_neither_on_their_number_nor_on_eps_p(nam
     np.testing.assert_array_equal(other.rewards, few.rewards)
 
 
-DRAWN = sorted(set(MIXTURES) - {"two-state-chain"})
+DRAWN = sorted(set(MIXTURES) - {"two_state_chain"})
 """Environments whose individual kernels are drawn; those of the two-state chain alternate."""
 
 
@@ -414,16 +415,16 @@ def test_a_bad_option_of_any_environment_is_refused_with_the_reason(
         make_environment(name, **{option: value})
 
 
-@pytest.mark.parametrize("name", sorted(set(MIXTURES) - {"deepsea"}))
+@pytest.mark.parametrize("name", sorted(set(MIXTURES) - {"deep_sea"}))
 def test_a_horizon_below_one_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="horizon must be at least 1, got -3"):
         make_environment(name, horizon=-3)
 
 
 def test_the_horizon_of_deep_sea_is_its_size() -> None:
-    with pytest.raises(InputError, match="unknown option of deepsea 'horizon'"):
-        make_environment("deepsea", horizon=10)
-    assert make_environment("deepsea", size=6).horizon == 6
+    with pytest.raises(InputError, match="unknown option of deep_sea 'horizon'"):
+        make_environment("deep_sea", horizon=10)
+    assert make_environment("deep_sea", size=6).horizon == 6
 
 
 @pytest.mark.parametrize("name", MIXTURES)

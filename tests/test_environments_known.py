@@ -466,13 +466,13 @@ def test_the_documented_sizes_and_optima_are_what_the_documented_command_prints(
 ) -> None:
     exec(compile(PAGE.partition("```python\n")[2].partition("```")[0], "environments.md", "exec"), {})
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
-    documented = [[name, S, A, H, best] for name, _, S, A, H, _, _, best in rows_of("| name | function")]
+    documented = [[name, S, A, H, best] for name, S, A, H, _, _, best in rows_of("| name | S |")]
     assert documented == printed
-    assert [getattr(fed_ucbvi, row[1]) for row in rows_of("| name | function")] == list(ENVIRONMENTS.values())[:-1]
+    assert [getattr(fed_ucbvi, row[0]) for row in rows_of("| name | S |")] == list(ENVIRONMENTS.values())[:-1]
 
 
 def test_the_documented_eps_p_of_each_spread_is_what_is_computed() -> None:
-    options: dict[str, dict[str, object]] = {"deepsea": {"stochastic": True}, "two-state-chain": {"leave": 0.1}}
+    options: dict[str, dict[str, object]] = {"deep_sea": {"stochastic": True}, "two_state_chain": {"leave": 0.1}}
     names = list(ENVIRONMENTS)[2:-1]
     for spread, *documented in rows_of("| spread | riverswim"):
         for name, eps_p in zip(names, documented, strict=True):

@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 
 from command_results import Result
 from fed_ucbvi import InputError
+from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.command_line import app
 from fed_ucbvi.experiments import ablations, figures, own, reproduction, theory, tuning
 from fed_ucbvi.experiments.reproduction import EXPERIMENTS, Plan, report_on, without_gaps
 from fed_ucbvi.experiments.scale import AGENTS, EPISODES, EPS_P, QUICK_SEEDS, Scale
 from fed_ucbvi.experiments.traces import Pair, load_pairs
 from fed_ucbvi.report.checks import check_report
-from fed_ucbvi.report.content import Report, Section, Series
+from fed_ucbvi.report.content import Report, Section
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.style import label_of
 from fed_ucbvi.sweeps.execution import Outcome, SweepInterrupted, run_sweep

@@ -12,17 +12,17 @@ from gymnasium.utils.env_checker import check_env
 from scipy import stats
 
 from fed_ucbvi import InputError, make_environment
+from fed_ucbvi.charts.colours import BLUE
 from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.gymnasium_environments import TabularEnv, register
 from fed_ucbvi.results.frames import draw_picture, draw_text, layout_of
-from fed_ucbvi.results.style import BLUE
 
 IDS = register()
 
 
 def test_every_environment_of_ours_is_registered_once() -> None:
     assert register() == IDS
-    assert {f"fed_ucbvi/{name}-v0" for name in ENVIRONMENTS if name != "gymnasium"} == set(IDS)
+    assert {f"fed_ucbvi/{name}-v0" for name in ENVIRONMENTS if name != "from_gymnasium"} == set(IDS)
     assert set(IDS) <= set(gymnasium.registry)
 
 

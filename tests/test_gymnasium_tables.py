@@ -80,7 +80,7 @@ def test_a_federation_has_exactly_the_probabilities_of_gymnasiums_table(case: st
 def test_back_in_gymnasium_the_table_is_the_same(case: str) -> None:
     id, kwargs, horizon = CASES[case]
     P, _ = table_of(id, kwargs)
-    ours = TabularEnv("gymnasium", agent=1, id=id, agents=2, horizon=horizon, kwargs=kwargs)
+    ours = TabularEnv("from_gymnasium", agent=1, id=id, agents=2, horizon=horizon, kwargs=kwargs)
     for s in P:
         for a in P[s]:
             assert {y: p for p, y, _, _ in ours.P[s][a]} == merged(P, s, a, len(P))
@@ -233,7 +233,7 @@ def test_an_unusable_environment_is_refused_in_plain_words(env: Any, message: st
 )
 def test_bad_options_are_refused_in_plain_words(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        make_environment("gymnasium", **{"agents": 3, **options})
+        make_environment("from_gymnasium", **{"agents": 3, **options})
 
 
 def test_a_registered_environment_of_ones_own_is_as_good_as_any(table_env: str) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 from pathlib import Path
 
+import altair
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,11 +15,24 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from by_agent import ByAgent
-from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, estimate_eps_p, gridworld, inspect_federation, synthetic
+from fed_ucbvi import (
+    MDP,
+    Federation,
+    FedUCBVI,
+    InputError,
+    deep_sea,
+    estimate_eps_p,
+    gridworld,
+    inspect_federation,
+    synthetic,
+)
 from fed_ucbvi._types import CountArray
+from fed_ucbvi.charts.panels import Board, Panel
+from fed_ucbvi.charts.scales import x_scale
 from fed_ucbvi.problem.heterogeneity import distances, overlap
-from fed_ucbvi.results.heterogeneity import plot_inspection
+from fed_ucbvi.results.heterogeneity import _table, plot_inspection
 from problems import all_policies, brute_force_value, random_federation, row_of
+from svg_texts import overlapping
 
 # ------------------------------------------------------------------------------------- distances and values
 
@@ -89,22 +103,46 @@ def test_agents_all_alike_differ_in_nothing() -> None:
     [
         gridworld(agents=4, eps_p=0.1),
         gridworld(agents=1, rows=20, columns=18),
+        deep_sea(agents=2, eps_p=0.1, size=4),
         synthetic(agents=30, eps_p=0.2, eps_r=0.1, states=20, actions=3, horizon=15),
         Federation.from_mdps([MDP([[[p, 1 - p]], [[0.5, 0.5]]], [[0.0], [1.0]], 0, 3) for p in (0.2, 0.4)]),
     ],
-    ids=["grid", "one agent on a large grid", "many agents", "stationary without a grid"],
+    ids=["grid", "one agent on a large grid", "states without a square", "many agents", "stationary without a grid"],
 )
 def test_the_picture_is_drawn_for_every_kind_of_federation(federation: Federation, tmp_path: Path) -> None:
     found = inspect_federation(federation)
-    figure = plot_inspection(found, tmp_path / "agents.png")
+    picture = plot_inspection(found, tmp_path / "agents.png")
     assert (tmp_path / "agents.png").read_bytes().startswith(b"\x89PNG")
-    titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert {"Where kernels differ", "Which agents differ", "What sharing costs"} <= set(titles)
-    shown = figure.axes[0].images[0].get_array()
-    assert shown is not None
-    assert float(np.nanmax(np.asarray(shown, dtype=np.float64))) == pytest.approx(found.missing.max(), abs=1e-12)
-    drawn = figure.axes[2].lines[0].get_xdata()
-    assert sorted(np.asarray(drawn)) == pytest.approx(sorted(found.own))
+    where, pairs, values = picture.panels
+    titles = [one.title for one in picture.panels]
+    assert titles == ["Where kernels differ", "Which agents differ", "What sharing costs"]
+    assert isinstance(where, Board)
+    assert isinstance(pairs, Board)
+    assert isinstance(values, Panel)
+    assert float(np.nanmax(where.shades)) == pytest.approx(found.missing.max(), abs=1e-12)
+    apart = np.array(pairs.shades)
+    assert np.isnan(np.diag(apart)).all()
+    np.testing.assert_array_equal(apart[0, 1:], found.distances.worst[0, 1:] / 2)
+    own, shared = values.series
+    order = [int(text) for _, text in x_scale(values).ticks or ()]
+    np.testing.assert_array_equal(own.y[:1], found.own[order[:1]])
+    np.testing.assert_array_equal(sorted(own.y), sorted(found.own))
+    np.testing.assert_array_equal(sorted(shared.y), sorted(found.shared))
+    assert (np.diff(np.subtract(own.y, shared.y)) >= 0).all()
+    assert overlapping(picture.svg) == []
+    if federation.agents <= 4:
+        altair.VConcatChart.from_dict(picture.specification(interactive=True))
+
+
+def test_of_a_very_large_table_the_largest_of_neighbours_are_drawn() -> None:
+    missing = np.random.default_rng(1).random((7, 50, 6))
+    board = _table(missing)
+    assert (board.rows, board.columns) == (7, 100)
+    table = missing.reshape(7, 300)
+    expected = [[table[row, 3 * column : 3 * column + 3].max() for column in range(100)] for row in range(7)]
+    np.testing.assert_array_equal(board.shades, expected)
+    assert "the largest of 1 \u00d7 3" in board.x_label[-1]
+    assert dict(board.x_ticks)[(10 * 6 + 2.5) / 3] == "10"
 
 
 # ------------------------------------------------------------------------------------------ eps_p from counts

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from fed_ucbvi.results.labels import spread
+from fed_ucbvi.charts.labels import spread
 
 
 @given(

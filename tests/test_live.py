@@ -230,7 +230,8 @@ def test_what_nobody_knows_is_nan_in_python_and_null_in_files(tmp_path: Path) ->
 
 def test_the_description_of_a_live_run_names_the_environment() -> None:
     live = LiveFederation.from_gymnasium("FrozenLake-v1", 2, reward_range=(0, 1), vary={"success_rate": (0.6, 0.9)})
-    assert (live.description["name"], live.description["id"], live.horizon) == ("gymnasium", "FrozenLake-v1", 100)
+    about = live.description
+    assert (about["name"], about["id"], live.horizon) == ("from_gymnasium", "FrozenLake-v1", 100)
 
 
 @pytest.mark.parametrize(

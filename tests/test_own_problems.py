@@ -31,13 +31,15 @@ from fed_ucbvi import (
     run_sweep,
 )
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.charts.colours import SPARE, spare_colour
 from fed_ucbvi.checkpoint import resume
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import plan_for
 from fed_ucbvi.environments import ENVIRONMENTS, find_environment, make_environment, recorded_options
 from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.plugins import load_registered, registered
-from fed_ucbvi.results.style import colour_of, label_of
+from fed_ucbvi.results.style import colour_of, label_of, marker_of
 from fed_ucbvi.sweeps.job import Job, complete_options
 from fed_ucbvi.sweeps.store import Store
 from test_command_line import call, refusal
@@ -45,8 +47,10 @@ from test_command_line import call, refusal
 PLUGIN = Path(__file__).parent.parent / "examples" / "plugin"
 MODULE = '''
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fed_ucbvi import FedUCBVI, synthetic
+from fed_ucbvi.algorithms.base import Algorithm
 
 FIXED = synthetic(agents=3, eps_p=0.1, seed=5, states=3, actions=2, horizon=3)
 
@@ -83,8 +87,30 @@ BOLDER = Bold(bonus_scale=0.25)
 
 
 @dataclass(frozen=True)
-class Poor:
+class Poor(Algorithm):
     bonus: str = "none"
+
+
+@dataclass(frozen=True)
+class Stranger:
+    bonus: str = "none"
+
+
+@dataclass(frozen=True)
+class Brisk(FedUCBVI):
+    """It has a name of its own, and looks."""
+
+    name: ClassVar[str] = "brisk"
+    label: ClassVar[str] = "Brisk!"
+    colour: ClassVar[str] = "#123456"
+    marker: ClassVar[str] = "square"
+
+
+@dataclass(frozen=True)
+class Plain(FedUCBVI):
+    """It has a name of its own and says nothing of its looks."""
+
+    name: ClassVar[str] = "plain"
 '''
 
 
@@ -233,7 +259,8 @@ def test_an_algorithm_is_a_name_a_class_or_a_value(here: Path) -> None:
     assert algorithm_name(make_algorithm("fed_ucbvi:FedUCBVI", {})) == "fed-ucbvi"
     for name, message in (
         ("shops_of_ours:three", "no algorithm: a frozen dataclass"),
-        ("shops_of_ours:Poor", "it lacks absorb, aggregate"),
+        ("shops_of_ours:Stranger", "inherits from .* or a value of one, not the class Stranger"),
+        ("shops_of_ours:Poor", "it lacks absorb, aggregate, .*, report, name"),
         ("fed-ucbv", "did you mean 'fed-ucbvi'"),
         ("__main__:Bold", "was defined in a script"),
     ):
@@ -431,6 +458,8 @@ def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp
     for paths in ((place,), ()):
         reported = anew("report", "out", "--out", f"report-{len(paths)}", cwd=tmp_path, paths=paths)
         assert reported.returncode == 0, reported.stderr
+        page = (tmp_path / f"report-{len(paths)}" / "index.html").read_text(encoding="utf-8")
+        assert [label in page for label in ("Bold Fed-UCBVI", "small shops")] == [bool(paths)] * 2
     missing = anew("run", *both, cwd=tmp_path)
     assert missing.returncode == 2
     assert "unknown algorithm 'bold-fed-ucbvi'" in missing.stderr
@@ -454,9 +483,37 @@ def test_what_the_documents_say_of_ones_own_runs_as_written(page: str, module: s
         assert made.returncode == 0, made.stderr
 
 
-def test_what_is_not_known_has_a_label_and_a_colour() -> None:
-    assert label_of("shops_of_ours:Bold") == "shops_of_ours:Bold"
-    assert colour_of("shops_of_ours:Bold").startswith("#")
+def looks(name: str) -> tuple[str, str, str]:
+    return label_of(name), colour_of(name), marker_of(name)
+
+
+def test_an_algorithm_of_ones_own_has_the_looks_it_gives_itself_or_plain_ones(here: Path) -> None:
+    unknown = {name: looks(f"shops_of_ours:{name}") for name in ("Bold", "Brisk", "Plain")}
+    for name, (label, colour, marker) in unknown.items():
+        assert (label, marker) == (f"shops_of_ours:{name}", "none")
+        assert colour in SPARE
+    assert "shops_of_ours" not in sys.modules, "code is not run because somebody writes its name"
+    make_algorithm("shops_of_ours:Bold", {})
+    assert looks("shops_of_ours:Brisk") == ("Brisk!", "#123456", "square")
+    assert looks("shops_of_ours:Plain") == ("plain", spare_colour("plain"), "none"), "looks are not inherited"
+    assert looks("shops_of_ours:Bold") == unknown["Bold"], "its name is another's, and so would the looks be"
+    assert looks("brisk") == ("brisk", spare_colour("brisk"), "none"), "not registered"
+
+
+@pytest.mark.parametrize(
+    ("saying", "message"),
+    [
+        ({"colour": "red"}, "the colour of wrong must be written #RRGGBB, got 'red'"),
+        ({"marker": "star"}, "unknown marker of wrong 'star'"),
+        ({"takes": "some"}, "unknown kind of reports of wrong 'some'"),
+        ({"exchanges": lambda self, setting: 2}, r"Wrong says how many exchanges .* write one that does all"),
+    ],
+)
+def test_an_algorithm_that_says_something_impossible_of_itself_is_refused(
+    saying: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        type("Wrong", (Algorithm,), {"name": "wrong", **saying})
 
 
 # -------------------------------------------------------------------------------------------- the identity of a run
@@ -466,10 +523,10 @@ def test_what_is_not_known_has_a_label_and_a_colour() -> None:
     ("environment", "agents"),
     [
         ({"name": "riverswim", "spread": 0.5}, 3),
-        ({"name": "gymnasium", "id": "FrozenLake-v1", "horizon": 12, "vary": {"success_rate": [0.6, 0.9]}}, 3),
+        ({"name": "from_gymnasium", "id": "FrozenLake-v1", "horizon": 12, "vary": {"success_rate": [0.6, 0.9]}}, 3),
         (
             {
-                "name": "gymnasium",
+                "name": "from_gymnasium",
                 "id": "FrozenLake-v1",
                 "horizon": 12,
                 "kwargs": [{"success_rate": 0.6}, {"success_rate": 0.9}],

@@ -211,8 +211,9 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_on_a_gymnasium_table_from_the_command_line(tmp_path: Path) -> None:
-    words = ["--env", "gymnasium", "--env-option", "id=FrozenLake-v1", "--env-option", 'kwargs={"map_name":"8x8"}']
-    more = ["--env-option", "horizon=12", "--env-option", 'vary={"success_rate":[0.6,0.9]}', "--agents", 3]
+    options = ("id=FrozenLake-v1", 'kwargs={"map_name":"8x8"}', "horizon=12", 'vary={"success_rate":[0.6,0.9]}')
+    words = ["--env", "from_gymnasium", *(word for option in options for word in ("--env-option", option))]
+    more = ["--agents", 3]
     code, text = invoke("run", *words, *more, "--episodes", 40, "--json", "--out", tmp_path / "run")
     content = json.loads(text[text.index("{") :])
     assert code == 0

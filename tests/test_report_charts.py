@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 
 import sample_report
 from fed_ucbvi import InputError
-from fed_ucbvi.report.charts import DASHES, SHAPES, panel_chart, rows_of
+from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.charts.colours import BLUE, DARK_GREY, PALETTE
+from fed_ucbvi.charts.curves import DASHES, SHAPES, panel_chart, rows_of
+from fed_ucbvi.charts.legend import legend_of
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.charts.scales import positions, x_scale, y_scale
 from fed_ucbvi.report.checks import check_figure
-from fed_ucbvi.report.content import Figure, Panel, Series
-from fed_ucbvi.report.legend import legend_of
+from fed_ucbvi.report.content import Figure
 from fed_ucbvi.report.page import plots_of
-from fed_ucbvi.report.pictures import vega_lite
-from fed_ucbvi.report.scales import positions, x_scale, y_scale
-from fed_ucbvi.results.style import BLUE, COLOURS, DARK_GREY, PALETTE
 
 SAMPLES = {
     "many curves": sample_report.many_curves(),
@@ -42,7 +44,7 @@ def layers(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_specification_keeps_to_the_schema_of_vega_lite(name: str) -> None:
-    altair.VConcatChart.from_dict(vega_lite(SAMPLES[name]))
+    altair.VConcatChart.from_dict(Picture(SAMPLES[name].panels).specification(interactive=True))
     for plot in plots_of(SAMPLES[name]):
         altair.LayerChart.from_dict(plot)
         json.dumps(plot, allow_nan=False)
@@ -73,7 +75,7 @@ def test_the_data_of_a_panel_are_those_of_its_series_with_their_looks(name: str)
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_only_colours_that_everyone_can_tell_apart_are_drawn(name: str) -> None:
-    known = {colour.upper() for colour in (*PALETTE, *COLOURS.values(), DARK_GREY)}
+    known = {colour.upper() for colour in (*PALETTE, *(kind.colour for kind in ALGORITHMS.values()), DARK_GREY)}
     assert {row["colour"].upper() for panel in SAMPLES[name].panels for row in rows_of(panel)} <= known
 
 
@@ -159,7 +161,7 @@ def test_markers_go_with_names_or_with_variants_in_the_legend() -> None:
             Series("A", PALETTE[0], [1, 2], [1, 2], marker=marker, variant="one"),  # type: ignore[arg-type]
             Series("A", PALETTE[0], [1, 2], [2, 3], marker=other, variant="two", dash="dashed"),  # type: ignore[arg-type]
         ]
-        legend = legend_of(one_panel(series))
+        legend = legend_of(one_panel(series).panels)
         return [entry.marker for entry in (*legend.names, *legend.variants)]
 
     assert pair("circle", "circle") == ["circle", "none", "none"]
@@ -170,7 +172,7 @@ def test_the_legend_says_what_bands_are() -> None:
     series = [
         Series(f"{k}", BLUE, [1, 2], [1, 2], [0, 1], [2, 3], band="95 % interval of the mean") for k in range(2)
     ]
-    assert [entry.text for entry in legend_of(one_panel(series)).bands] == ["95 % interval of the mean"]
+    assert [entry.text for entry in legend_of(one_panel(series).panels).bands] == ["95 % interval of the mean"]
 
 
 @pytest.mark.parametrize(

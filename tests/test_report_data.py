@@ -11,10 +11,11 @@ from polars.testing import assert_frame_equal
 
 import sample_report
 from fed_ucbvi import InputError
+from fed_ucbvi.charts.colours import BLUE
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.report.checks import check_table
-from fed_ucbvi.report.content import Cell, Figure, Interval, Panel, Series, Table
+from fed_ucbvi.report.content import Cell, Figure, Interval, Table
 from fed_ucbvi.report.data import cell_text, figure_frame, table_frame
-from fed_ucbvi.results.style import BLUE
 
 
 @pytest.mark.parametrize(

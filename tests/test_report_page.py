@@ -18,12 +18,15 @@ import numpy as np
 import pytest
 
 import sample_report
-from fed_ucbvi.report.charts import DASHES
+from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.charts.colours import DARK_GREY, PALETTE, SPARE
+from fed_ucbvi.charts.curves import DASHES
+from fed_ucbvi.charts.layout import SCHEMA
+from fed_ucbvi.charts.panels import Board
+from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.report.content import Figure, Report
 from fed_ucbvi.report.page import on_dark, render_page
-from fed_ucbvi.report.pictures import SCHEMA
 from fed_ucbvi.report.writing import write_report
-from fed_ucbvi.results.style import COLOURS, DARK_GREY, PALETTE
 from sample_report import NASTY
 
 CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
@@ -121,7 +124,7 @@ def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds() -> 
     assert "<summary>Incomplete.</summary><p>Missing: a; Missing" in visible
 
 
-@pytest.mark.parametrize("colour", [*PALETTE, *COLOURS.values(), DARK_GREY])
+@pytest.mark.parametrize("colour", [*PALETTE, *SPARE, *(kind.colour for kind in ALGORITHMS.values()), DARK_GREY])
 def test_every_colour_has_a_like_that_can_be_seen_on_dark_paper(colour: str) -> None:
     def luminance(text: str) -> float:
         parts = np.array([int(text[place : place + 2], 16) for place in (1, 3, 5)]) / 255
@@ -454,3 +457,29 @@ def test_a_click_on_a_column_sorts_the_table_by_its_numbers_and_another_backward
 
 def test_after_all_this_still_no_error_is_logged(opened: Opened) -> None:
     assert opened.browser.get_log("browser") == []
+
+
+def test_the_page_of_a_single_picture_is_drawn_and_answers_a_pointer_without_network(
+    browser: Any, tmp_path: Path
+) -> None:
+    squares = Board("Squares", ["below"], "", 1, 2, [[0.25, 0.75]])
+    Picture([*sample_report.speed_up().panels, squares], f"Title {NASTY}").save(tmp_path / "picture.html")
+    page = Opened(browser, tmp_path / "picture.html")
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+    requested = [call["request"]["url"] for call in sent if not call["documentURL"].startswith("chrome")]
+    assert [url for url in requested if not url.startswith(("data:", "blob:"))] == [browser.current_url]
+    assert browser.get_log("browser") == []
+    assert page("window.broken") is None
+    assert f"Title {NASTY}" in page("[...document.querySelectorAll('svg text')].map(text => text.textContent)")
+    told = "document.querySelector('#vg-tooltip-element.visible')"
+    shade = "[...document.querySelectorAll('.mark-rect path')].find(one => /^rgb/.test(one.getAttribute('fill')))"
+    for element, text in (
+        ("document.querySelector('.mark-symbol path')", r"Agents M"),
+        (shade, r"row 0, column 0: 0\.25"),
+    ):
+        page.point_at(page("document.documentElement"), 0, 0)
+        page.wait(f"!{told}")
+        page.point_at(page(element), 0.5, 0.5)
+        page.wait(told)
+        assert re.search(text, page(f"{told}.innerText"))

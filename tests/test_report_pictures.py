@@ -11,11 +11,19 @@ from PIL import Image
 
 import sample_report
 from fed_ucbvi import InputError
-from fed_ucbvi.report.content import Figure, Panel, Series
-from fed_ucbvi.report.pictures import WIDTH, picture, picture_files
-from fed_ucbvi.results.style import BLUE, COLOURS, PALETTE
+from fed_ucbvi.charts.colours import BLUE, PALETTE
+from fed_ucbvi.charts.layout import WIDTH
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.picture import FORMATS, POINTS, Picture
+from fed_ucbvi.report.content import Figure
+from fed_ucbvi.report.page import PICTURES
+from fed_ucbvi.results.style import colour_of
 from svg_texts import overlapping, texts_of
 from test_report_charts import SAMPLES, one_panel
+
+
+def picture(figure: Figure) -> str:
+    return Picture(figure.panels).svg
 
 
 def words(svg: str) -> str:
@@ -96,7 +104,7 @@ def test_numbers_along_an_axis_do_not_overlap_nor_are_they_cut(panels: int, x: S
 def test_labels_name_colours_and_the_legend_names_dashes_and_bands() -> None:
     texts = texts_of(picture(sample_report.many_curves()))
     for name in ("fed-ucbvi", "fedq-bernstein", "fedq-advantage"):
-        assert [text.text.lower() for text in texts if text.colour.upper() == COLOURS[name]] == [name] * 2
+        assert [text.text.lower() for text in texts if text.colour.upper() == colour_of(name)] == [name] * 2
     legend = [text.text for text in texts[:5]]
     assert legend == ["εₚ = 0", "εₚ = 0.1", "εₚ = 0.2", "εₚ = 0.3", "95 % interval of the mean"]
 
@@ -116,24 +124,26 @@ def test_the_legend_names_what_no_label_does() -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_files_of_every_format_are_sound_and_about_as_wide_as_a_page(name: str) -> None:
-    files = picture_files(SAMPLES[name])
+    picture = Picture(SAMPLES[name].panels)
+    files = {format_: picture.content(format_) for format_ in PICTURES}
     assert set(files) == {"svg", "png", "pdf"}
     width, height = size(files["svg"].decode())
     assert width == pytest.approx(WIDTH, rel=0.08)
     with Image.open(io.BytesIO(files["png"])) as image:
         image.load()
-        assert image.size == pytest.approx((width * 200 / 72, height * 200 / 72), abs=2)
+        assert image.size == pytest.approx((width * POINTS * 200 / 72, height * POINTS * 200 / 72), abs=2)
         colours = image.convert("RGB").getcolors(1 << 24)
     drawn = {series.colour for panel in SAMPLES[name].panels for series in panel.series}
     found = {"#{:02X}{:02X}{:02X}".format(*colour) for _, colour in colours or ()}  # type: ignore[misc]
     assert drawn <= found
     assert files["pdf"].startswith(b"%PDF-")
     (box,) = re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", files["pdf"])
-    assert (float(box[0]), float(box[1])) == pytest.approx((width, height), abs=1)
+    assert (float(box[0]), float(box[1])) == pytest.approx((width * POINTS, height * POINTS), abs=1)
 
 
 def test_the_same_figure_gives_the_same_files() -> None:
-    assert picture_files(sample_report.many_curves()) == picture_files(sample_report.many_curves())
+    one, other = (Picture(sample_report.many_curves().panels) for _ in range(2))
+    assert all(one.content(format_) == other.content(format_) for format_ in FORMATS)
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:

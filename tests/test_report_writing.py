@@ -14,10 +14,11 @@ import pytest
 
 import sample_report
 from fed_ucbvi import InputError
+from fed_ucbvi.charts.colours import BLUE
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.report import writing
-from fed_ucbvi.report.content import Figure, Panel, Report, Section, Series, Table, Verdict
+from fed_ucbvi.report.content import Figure, Report, Section, Table, Verdict
 from fed_ucbvi.report.writing import FORMAT, write_report
-from fed_ucbvi.results.style import BLUE
 
 
 def figure(id_: str) -> Figure:
@@ -120,7 +121,7 @@ def test_a_manifest_cannot_make_files_elsewhere_vanish(tmp_path: Path) -> None:
     assert (folder / "precious.csv").read_text() == "2"
 
 
-@pytest.mark.parametrize("fails", ["render_page", "picture_files", "figure_frame"])
+@pytest.mark.parametrize("fails", ["render_page", "Picture", "figure_frame"])
 def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
@@ -203,7 +204,7 @@ def test_control_characters_from_data_reach_no_file_raw(tmp_path: Path) -> None:
 def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
     code = (
         "import sys, fed_ucbvi, fed_ucbvi.report.writing\n"
-        "sys.exit(str(sorted({'vl_convert', 'jinja2', 'altair', 'matplotlib', 'polars'} & set(sys.modules))))"
+        "sys.exit(str(sorted({'vl_convert', 'jinja2', 'altair', 'polars'} & set(sys.modules))))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)

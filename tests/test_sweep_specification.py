@@ -212,7 +212,10 @@ def test_the_example_of_the_documentation_is_the_example_file_and_says_what_it_s
         ("env_seed = 'sed'", r"grid\[1\]\.env_seed: must be a whole number, or 'seed'"),
         ("driver = 'slow'", r"grid\[1\]\.driver: unknown driver 'slow'. Known: auto, counts, episodes"),
         ("eps = [0.1]", r"grid\[1\]\.eps: unknown key 'eps'; did you mean 'eps_p'"),
-        ('algorithms = ["ucbvi"]', r"grid\[1\]\.agents\[0\].*single-agent.*grid of its own with agents = \[1\]"),
+        (
+            'algorithms = ["ucbvi"]',
+            r"grid\[1\]\.agents\[0\].*a single agent.*grid of its own with agents = \[1\]",
+        ),
         ("agents = [1000000]\nepisodes = [1e15]", r"grid\[1\]\.agents\[0\].*agents x episodes"),
         (
             "algorithms = ['fedq-hoeffding', {name = 'fedq-advantage', constants = 'published', beta = 11}]",

@@ -8,8 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from fed_ucbvi import MDP, Federation, FedUCBVI
+from fed_ucbvi.environments.names import known_as
 
 
+@known_as("small shops")
 def shops(agents: int = 5, seed: int = 0, *, capacity: int = 4, horizon: int = 7) -> Federation:
     """Shops that order every evening what they sell the next day; they differ in how many customers come.
 
@@ -48,5 +50,7 @@ class BoldFedUCBVI(FedUCBVI):
     """Fed-UCBVI that explores with half the bonus."""
 
     name: ClassVar[str] = "bold-fed-ucbvi"
+    label: ClassVar[str] = "Bold Fed-UCBVI"
+    colour: ClassVar[str] = "#117733"
 
     bonus_scale: float = 0.5

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from fed_ucbvi._version import PROGRAM
 from fed_ucbvi.errors import InputError
 
 try:
@@ -54,7 +55,7 @@ def _usual_places() -> Iterator[Path]:
         return
     yield _PACKAGE / "__pycache__"
     try:
-        yield Path.home() / ".cache" / "fed-ucbvi"
+        yield Path.home() / ".cache" / PROGRAM
     except RuntimeError:  # a user without a home
         return
 

@@ -1,3 +1,6 @@
-"""The version of the package; the build reads it from here."""
+"""The package's name and version; the build reads the version from here."""
+
+PROGRAM = "fed-ucbvi"
+"""What the package, its command and its files are called."""
 
 __version__ = "0.1.0"

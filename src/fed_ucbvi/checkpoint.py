@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm, parameters_of
+from fed_ucbvi.environments import current_name
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import check_version, new_file, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.problem.federation import Federation
@@ -84,7 +85,8 @@ class Checkpoint:
         with reading(folder):
             algorithm = make_algorithm(manifest["algorithm"], manifest["parameters"])
             simulation = simulate(algorithm, manifest["episodes"], manifest["seed"])
-            _check_same(folder, manifest["live"], simulation.identity() or {})
+            was = {**manifest["live"], "name": current_name(manifest["live"]["name"])}
+            _check_same(folder, was, simulation.identity() or {})
             return cls._go_on(folder, manifest, simulation)
 
     @staticmethod

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.environments import ENVIRONMENTS, make_environment
+from fed_ucbvi.environments import ENVIRONMENTS, FORMER_NAMES, make_environment
 from fed_ucbvi.environments.gymnasium_making import gymnasium_package
+from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.errors import InputError, check_choice, check_integer
 from fed_ucbvi.results.frames import Frame, draw_picture, draw_text, layout_of
 
@@ -122,13 +123,18 @@ class TabularEnv(gymnasium.Env[Any, Any]):
 def register() -> list[str]:
     """Register every environment of this package that is not registered yet; the ids of all of them.
 
-    Those that are Gymnasium's own already are left out.
+    Those that are Gymnasium's own already are left out. Ids of earlier versions are registered as well.
     """
-    ids = {name: f"{NAMESPACE}/{name}-v0" for name in ENVIRONMENTS if name != "gymnasium"}
-    for name, id in ids.items():
-        if id not in gymnasium.registry:
-            gymnasium.register(id, entry_point=f"{__name__}:TabularEnv", kwargs={"environment": name})
-    return list(ids.values())
+    names = [name for name, builder in ENVIRONMENTS.items() if builder is not from_gymnasium]
+    spellings = {**{name: name for name in names}, **{old: new for old, new in FORMER_NAMES.items() if new in names}}
+    for spelling, name in spellings.items():
+        if _id(spelling) not in gymnasium.registry:
+            gymnasium.register(_id(spelling), entry_point=f"{__name__}:TabularEnv", kwargs={"environment": name})
+    return [_id(name) for name in names]
+
+
+def _id(name: str) -> str:
+    return f"{NAMESPACE}/{name}-v0"
 
 
 register()

@@ -26,6 +26,7 @@ from fed_ucbvi.environments.gymnasium_making import (
     live_units,
     reward_bounds,
 )
+from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.errors import InputError, check_positive_integer
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.mdp import MDP
@@ -101,7 +102,7 @@ class LiveFederation:
         (:func:`fed_ucbvi.environments.gymnasium_tables.from_gymnasium`.)
         """
         each = kwargs_of_agents(agents, kwargs, vary, seed)
-        about = {"name": "gymnasium", "id": id, "kwargs": kwargs or {}, "vary": vary or {}, "seed": seed}
+        about = {"name": from_gymnasium.__name__, "id": id, "kwargs": kwargs or {}, "vary": vary or {}, "seed": seed}
         bounds = reward_bounds(reward_range)
         return cls(
             limited_maker(id, each.__getitem__, horizon),
@@ -127,7 +128,7 @@ class LiveSimulation(Simulation):
     ) -> None:
         self.live = live
         super().__init__(algorithm, _scored(live, score_with), episodes, seed, LiveDriver.name)
-        if hasattr(self.agents, "experience"):
+        if self.algorithm.keeps_experience:
             self.tables.remember_all()
         self._width = self.tables.width
         self.starts: CountArray = np.zeros(live.states, dtype=np.int64)

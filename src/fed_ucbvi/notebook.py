@@ -14,26 +14,6 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def number_text(figure: float) -> str:
-    """A number in at most six digits, with commas; NaN is unknown.
-
-    >>> number_text(30_000), number_text(0.19999999999999996), number_text(12345.678), number_text(float("nan"))
-    ('30,000', '0.2', '12,345.7', 'unknown')
-    """
-    if figure != figure:
-        return "unknown"
-    return f"{figure:,.6g}" if abs(figure) < 1e6 and not isinstance(figure, int) else f"{figure:,.0f}"
-
-
-def shortened(text: str, longest: int = 60) -> str:
-    """A text cut to so many characters.
-
-    >>> shortened("[[0, 0], [0, 1]]", 8)
-    '[[0, 0]…'
-    """
-    return text if len(text) <= longest else f"{text[: longest - 1]}\u2026"
-
-
 def html_table(title: str, rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
     """A table with a caption, as HTML; texts are escaped.
 

@@ -12,6 +12,7 @@ import numpy as np
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.environments import make_environment, recorded_options
 from fed_ucbvi.environments.gymnasium_making import kwargs_of_agents, make_gymnasium
+from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.results.policy import LearntPolicy
 
@@ -119,7 +120,7 @@ def environment_of(
     name, options = recorded_options(description, named)
     agents = check_positive_integer("agents", description.get("agents", 1))
     i = check_integer("agent", agent, at_most=agents - 1)
-    if name != "gymnasium":
+    if name != from_gymnasium.__name__:
         from fed_ucbvi.gymnasium_environments import TabularEnv
 
         return TabularEnv(name, agent=i, render_mode=render_mode, **options)

@@ -56,6 +56,21 @@ def load_attribute(name: str) -> Any:
         raise InputError(f"cannot load {name}: {type(error).__name__}: {error}.") from error
 
 
+def loaded_attribute(name: str) -> Any:
+    """What ``module:attribute`` names if the module has been imported already, otherwise None.
+
+    For names that are read in files: code is not run because a file names it.
+
+    >>> loaded_attribute("sys:maxsize") == sys.maxsize, loaded_attribute("nobody:Knows")
+    (True, None)
+    """
+    module, _, attribute = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
 def name_of_class(kind: type[Any]) -> str:
     """How :func:`load_attribute` finds a class again.
 

@@ -17,32 +17,32 @@ from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled
 from fed_ucbvi.algorithms.ucb_advantage import ConcurrentUCBAdvantage, UCBAdvantage
 from fed_ucbvi.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
 from fed_ucbvi.errors import InputError, unknown_name
-from fed_ucbvi.plugins import Registry, is_attribute, load_attribute, name_of_class, registered
+from fed_ucbvi.plugins import Registry, is_attribute, load_attribute, loaded_attribute, name_of_class, registered
 
 GROUP = "fed_ucbvi.algorithms"
 """Entry points by which other packages register classes of parameters."""
 
-ALGORITHMS: dict[str, type[Any]] = {
-    FedUCBVI.name: FedUCBVI,
-    SharpFedUCBVI.name: SharpFedUCBVI,
-    ProvedFedUCBVI.name: ProvedFedUCBVI,
-    UCBVI.name: UCBVI,
-    ConcurrentUCBVI.name: ConcurrentUCBVI,
-    ByzanUCBVI.name: ByzanUCBVI,
-    FedQHoeffding.name: FedQHoeffding,
-    FedQBernstein.name: FedQBernstein,
-    FedQAdvantage.name: FedQAdvantage,
-    FedQEarlySettled.name: FedQEarlySettled,
-    UCBAdvantage.name: UCBAdvantage,
-    ConcurrentUCBAdvantage.name: ConcurrentUCBAdvantage,
+ALGORITHMS: dict[str, type[Algorithm[Any, Any]]] = {
+    kind.name: kind
+    for kind in (
+        FedUCBVI,
+        SharpFedUCBVI,
+        ProvedFedUCBVI,
+        UCBVI,
+        ConcurrentUCBVI,
+        ByzanUCBVI,
+        FedQHoeffding,
+        FedQBernstein,
+        FedQAdvantage,
+        FedQEarlySettled,
+        UCBAdvantage,
+        ConcurrentUCBAdvantage,
+    )
 }
-"""Classes of parameters; each is a frozen dataclass that satisfies :class:`Algorithm`."""
+"""Classes of parameters, in the order in which they are listed; each says all there is to know of its algorithm."""
 
-
-REGISTRY: Mapping[str, type[Any]] = Registry(ALGORITHMS, GROUP)
+REGISTRY: Mapping[str, Any] = Registry(ALGORITHMS, GROUP)
 """These and those of other packages."""
-REQUIRED = sorted({*Algorithm.__annotations__, *(name for name in vars(Algorithm) if not name.startswith("_"))})
-"""What an algorithm has; see :class:`Algorithm`."""
 
 
 def find_algorithm(name: str) -> type[Any] | Algorithm[Any, Any]:
@@ -53,18 +53,43 @@ def find_algorithm(name: str) -> type[Any] | Algorithm[Any, Any]:
     """
     if not is_attribute(name) and name not in REGISTRY:
         raise unknown_name("algorithm", name, REGISTRY)
-    found = load_attribute(name) if is_attribute(name) else REGISTRY[name]
-    if not dataclasses.is_dataclass(found):
+    found: Any = load_attribute(name) if is_attribute(name) else REGISTRY[name]
+    kind = found if isinstance(found, type) else type(found)
+    if not (issubclass(kind, Algorithm) and hasattr(kind, "__dataclass_fields__")):
         raise InputError(
-            f"{name} is no algorithm: a frozen dataclass of parameters is needed, or a value of one, not "
-            f"{type(found).__name__}."
+            f"{name} is no algorithm: a frozen dataclass that inherits from fed_ucbvi.algorithms.base.Algorithm is "
+            f"needed, or a value of one, not {_what(found)}."
         )
-    missing = [part for part in REQUIRED if not hasattr(found, part)]
+    missing = sorted(kind.__abstractmethods__) + ([] if hasattr(kind, "name") else ["name"])
     if missing:
         raise InputError(
             f"{name} is no algorithm: it lacks {', '.join(missing)} (see fed_ucbvi.algorithms.base.Algorithm)."
         )
-    return found
+    algorithm: type[Any] | Algorithm[Any, Any] = found
+    return algorithm
+
+
+def _what(found: object) -> str:
+    """A thing by its class, and a class by its name."""
+    return f"the class {found.__name__}" if isinstance(found, type) else type(found).__name__
+
+
+def known_class(name: str) -> type[Algorithm[Any, Any]] | None:
+    """The class that says how a name on record is written and drawn, or None if there is none at hand.
+
+    A name on record may be ``module:attribute``. Its code is not run because a file names it: the class is at hand if
+    the module has been imported already. A class that is registered is imported. A class that inherits its name says
+    nothing of its looks, so that it is not mistaken for the one it inherits from.
+
+    >>> known_class("fed-ucbvi").label, known_class("nobody:Knows")
+    ('Fed-UCBVI', None)
+    """
+    try:
+        found = loaded_attribute(name) if is_attribute(name) else REGISTRY.get(name)
+    except InputError:  # registered by a package that cannot be loaded
+        return None
+    kind = found if isinstance(found, type) else type(found)
+    return kind if issubclass(kind, Algorithm) and "name" in vars(kind) else None
 
 
 def class_of(name: str) -> type[Any]:

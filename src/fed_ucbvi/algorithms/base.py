@@ -20,16 +20,19 @@ same order, so that the result is the same to the last bit.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.algorithms.exact_sums import Grid
+from fed_ucbvi.charts.colours import MARKERS, Marker, check_colour, spare_colour
+from fed_ucbvi.errors import InputError, check_choice
 
 SUMS, ROWS = "sums", "rows"
 """What a server takes of the agents' reports."""
@@ -153,10 +156,13 @@ class Budgets(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """The algorithm's row of the paper's Table 1; orders, without constants and logarithms in the regret."""
+    """The algorithm's row of the paper's Table 1; orders, without constants and logarithms in the regret.
+
+    ``heterogeneity`` says whether agents may differ; None where nobody has said.
+    """
 
     kind: str
-    heterogeneity: bool
+    heterogeneity: bool | None
     communication: str
     regret: str
 
@@ -229,106 +235,143 @@ ServerT = TypeVar("ServerT", bound=ServerState)
 AgentsT = TypeVar("AgentsT", bound=State)
 
 
-class Algorithm(Protocol[ServerT, AgentsT]):
-    """A federated algorithm; see the module's text for the order of calls."""
+class Algorithm(ABC, Generic[ServerT, AgentsT]):
+    """A federated algorithm; see the module's text for the order of calls.
+
+    A subclass is a frozen dataclass whose fields are the parameters. It documents them in its docstring, under
+    ``Args``. What is not abstract here has a default. All that anybody else needs to know of an algorithm is in the
+    class attributes.
+
+    Attributes:
+        name: by which it is registered and recorded, such as ``fed-ucbvi``.
+        label: how the name is written in tables and figures; by default as it is.
+        colour: of its curves, ``#RRGGBB``; by default one of :data:`~fed_ucbvi.charts.colours.SPARE`.
+        marker: of its points; by default none. A subclass with a name of its own inherits none of these three.
+        rules: what the rules are called by which agents ask; see :class:`Budgets`.
+        table: its row of the paper's Table 1, if there is one.
+        single_agent: whether it runs with one agent only.
+        instead: what to take, then, where there are several.
+        takes: ``sums`` or ``rows``; see the module's text.
+        keeps_experience: whether its agents keep the transitions of all rounds, not only those of the last.
+        sends_trajectories: whether its reports tell the server the states that an agent went through, in order. A
+            node sends such reports only where its owner has agreed.
+    """
 
     name: ClassVar[str]
-    rules: ClassVar[tuple[str, ...]]
-    table: ClassVar[TableRow]
-    single_agent: ClassVar[bool]
-    takes: ClassVar[str]
+    label: ClassVar[str]
+    colour: ClassVar[str]
+    marker: ClassVar[Marker]
+    rules: ClassVar[tuple[str, ...]] = ("budget",)
+    table: ClassVar[TableRow | None] = None
+    single_agent: ClassVar[bool] = False
+    instead: ClassVar[str] = "an algorithm for several"
+    takes: ClassVar[str] = ROWS
+    keeps_experience: ClassVar[bool] = False
+    sends_trajectories: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Complete how an algorithm with a name of its own looks, and check what it says of itself."""
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if "name" in own:
+            cls.label = own.get("label", cls.name)
+            cls.colour = own.get("colour", spare_colour(cls.name))
+            cls.marker = own.get("marker", "none")
+            check_colour(f"the colour of {cls.name}", cls.colour)
+            check_choice(f"marker of {cls.name}", cls.marker, MARKERS)
+            check_choice(f"kind of reports of {cls.name}", cls.takes, (SUMS, ROWS))
+        if cls.exchanges is not Algorithm.exchanges and cls.synchronise is Algorithm.synchronise:
+            raise InputError(
+                f"{cls.__name__} says how many exchanges a synchronisation takes, but the synchronise() that it "
+                "inherits does one only; write one that does all of them."
+            )
 
     @property
     def together(self) -> bool:
-        """Whether one agent's ask stops everyone; otherwise each agent plays on until it asks itself."""
-        ...
+        """Whether one agent's ask stops everyone, as by default; otherwise each agent plays on until it asks."""
+        return True
 
     @property
     def counting(self) -> Counting:
-        """By what visits are counted during a round."""
-        ...
-
-    def facts(self, setting: Setting) -> dict[str, float]:
-        """Constants in force, for the record (nu, for instance)."""
-        ...
-
-    def cautions(self, setting: Setting) -> list[str]:
-        """Plain warnings to give before the run."""
-        ...
+        """By what visits are counted during a round; by default policies have one action each."""
+        return Counting.POLICY
 
     @property
     def pools(self) -> bool:
         """Whether it takes sums in which all visits count alike, so that agents can be counted in one table."""
-        ...
+        return False
+
+    def check_agents(self, agents: int) -> None:
+        """Raise unless it can run with so many agents."""
+        if self.single_agent and agents > 1:
+            raise InputError(
+                f"{self.name} is for a single agent, and this federation has {agents}. Take {self.instead}, or "
+                "agents=1."
+            )
+
+    def facts(self, setting: Setting) -> dict[str, float]:
+        """Constants in force, for the record (nu, for instance); by default none."""
+        return {}
+
+    def cautions(self, setting: Setting) -> list[str]:
+        """Plain warnings to give before the run; by default none."""
+        return []
 
     def grid(self, setting: Setting) -> Grid | None:
         """The grid of its sums; None if it takes rows."""
-        ...
+        return None
 
     def by_rows(self) -> Algorithm[ServerT, AgentsT]:
         """The same algorithm taking rows, for reports that are forged one by one; itself if it takes rows anyway."""
-        ...
+        return self
 
     def exchanges(self, setting: Setting) -> int:
-        """How many query-report pairs one synchronisation takes."""
-        ...
+        """How many query-report pairs one synchronisation takes; by default one."""
+        return 1
 
+    @abstractmethod
     def new_server(self, setting: Setting) -> ServerT:
         """The server before the first round."""
-        ...
 
+    @abstractmethod
     def new_agents(self, setting: Setting, tables: FleetTables) -> AgentsT:
         """A fleet before the first round."""
-        ...
 
+    @abstractmethod
     def broadcast(self, server: ServerT) -> Message:
         """Server to agents at the start of a round; the first array is the policy."""
-        ...
 
+    @abstractmethod
     def budgets(self, agents: AgentsT, broadcast: Message) -> Budgets:
         """Agent side: how many visits make each agent ask."""
-        ...
 
+    @abstractmethod
     def absorb(self, agents: AgentsT, policy: Any, transitions: CountArray, visits: CountArray) -> None:
         """Agent side: take in the round's counts."""
-        ...
 
     def query(self, server: ServerT, exchange: int) -> Message:
-        """Server to agents, at the start of an exchange."""
-        ...
+        """Server to agents, at the start of an exchange; by default nothing, and the end of the round says it all."""
+        return ()
 
+    @abstractmethod
     def report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
-        """Agents to server: arrays with a leading agent axis, one row a message."""
-        ...
+        """Agents to server: arrays with a leading agent axis, one row a message.
 
+        A :class:`~typing.NamedTuple` whose fields say what they mean (:mod:`fed_ucbvi.algorithms.report_fields`).
+        """
+
+    @abstractmethod
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
         """Server side: take in the reports of all M agents, in agent order; sums may come added up already."""
-        ...
 
     def synchronise(self, server: ServerT, agents: AgentsT) -> None:
-        """All exchanges of one synchronisation in one process."""
-        ...
+        """All exchanges of one synchronisation in one process; by default there is one."""
+        self.aggregate(server, self.report(agents, self.query(server, 0), 0), 0)
 
 
 def as_sets(policy: PolicyArray, actions: int) -> MaskArray:
     """A policy as sets of actions, ``(H, S, A)``."""
     return policy.astype(np.bool_) if policy.ndim == 3 else np.asarray(policy[..., None] == np.arange(actions))
-
-
-class TakesRows:
-    """What algorithms have in common whose server takes rows, and whose policies have one action each."""
-
-    counting: ClassVar[Counting] = Counting.POLICY
-
-    takes: ClassVar[str] = ROWS
-    pools: ClassVar[bool] = False
-
-    def grid(self, setting: Setting) -> None:
-        """None: reports are not integers."""
-
-    def by_rows(self) -> Self:
-        """The algorithm itself."""
-        return self
 
 
 def added_up(report: Message) -> Message:

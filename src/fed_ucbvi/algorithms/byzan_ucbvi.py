@@ -17,17 +17,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer, TakesRows
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
+from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.algorithms.robust_mean import liars_at_most, pert_cow, workspace
+from fed_ucbvi.charts.colours import INDIGO
 from fed_ucbvi.errors import check_choice, check_number
 from fed_ucbvi.problem.liars import NEVER
 
@@ -57,9 +59,9 @@ class Report(NamedTuple):
     The server has that from the request itself, which an agent that lies cannot take back.
     """
 
-    x: FloatArray
-    n: CountArray
-    asked: FlagArray
+    x: Annotated[FloatArray, Meaning.RETURN]
+    n: Annotated[CountArray, Meaning.VISITS_SO_FAR]
+    asked: Annotated[FlagArray, Meaning.FLAG]
 
 
 class UpdateRule(NamedTuple):
@@ -108,7 +110,7 @@ class Agents:
 
 
 @dataclass(frozen=True)
-class ByzanUCBVI(TakesRows):
+class ByzanUCBVI(Algorithm[Server, Agents]):
     """Parameters of Byzan-UCBVI.
 
     Args:
@@ -126,9 +128,10 @@ class ByzanUCBVI(TakesRows):
     """
 
     name: ClassVar[str] = "byzan-ucbvi"
+    label: ClassVar[str] = "Byzan-UCBVI"
+    colour: ClassVar[str] = INDIGO
     rules: ClassVar[tuple[str, ...]] = ("local",)
-    together: ClassVar[bool] = True
-    single_agent: ClassVar[bool] = False
+    keeps_experience: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log T", "sqrt(H^4 S^2 A T / M)")
 
     alpha: float = 0.1

@@ -18,7 +18,18 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fed_ucbvi._types import CountArray, FloatArray, PolicyArray
-from fed_ucbvi.algorithms.base import ROWS, SUMS, Budgets, Counting, FleetTables, Message, Setting, TableRow, as_sets
+from fed_ucbvi.algorithms.base import (
+    ROWS,
+    SUMS,
+    Algorithm,
+    Budgets,
+    Counting,
+    FleetTables,
+    Message,
+    Setting,
+    TableRow,
+    as_sets,
+)
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_ucbvi_agents import SYNCHRONISATIONS, Agents, AskingRule
 from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
@@ -26,6 +37,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
 from fed_ucbvi.algorithms.fed_ucbvi_server import RANGES, TIES, Estimates, Server, UpdateRule
 from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
 from fed_ucbvi.algorithms.greedy import CHOICES, randomise
+from fed_ucbvi.charts.colours import BLUE, ROSE, TEAL, Marker
 from fed_ucbvi.errors import InputError, check_choice, check_number
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
@@ -55,7 +67,7 @@ class Query(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedUCBVI:
+class FedUCBVI(Algorithm[Server, Agents]):
     """Parameters of Fed-UCBVI.
 
     Args:
@@ -91,10 +103,12 @@ class FedUCBVI:
     """
 
     name: ClassVar[str] = "fed-ucbvi"
+    label: ClassVar[str] = "Fed-UCBVI"
+    colour: ClassVar[str] = BLUE
+    marker: ClassVar[Marker] = "cross"
     rules: ClassVar[tuple[str, ...]] = ("local", "global")
-    single_agent: ClassVar[bool] = False
     takes: ClassVar[str] = SUMS
-    together: ClassVar[bool] = True
+    keeps_experience: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow(
         "model-based", True, "S A H log T + M S A H log log T + M S A H log(1 + eps_p T)", "sqrt(H^3 S A T / M)"
     )
@@ -350,6 +364,9 @@ class SharpFedUCBVI(FedUCBVI):
     """
 
     name: ClassVar[str] = "fed-ucbvi-sharp"
+    label: ClassVar[str] = "sharp Fed-UCBVI"
+    colour: ClassVar[str] = TEAL
+    marker: ClassVar[Marker] = "diamond"
 
     synchronisation: str = "global"
     clip: str = "remaining"
@@ -372,6 +389,9 @@ class ProvedFedUCBVI(FedUCBVI):
     """
 
     name: ClassVar[str] = "fed-ucbvi-proved"
+    label: ClassVar[str] = "proved Fed-UCBVI"
+    colour: ClassVar[str] = ROSE
+    marker: ClassVar[Marker] = "triangle"
 
     bonus: str = "tight"
     synchronisation: str = "global"

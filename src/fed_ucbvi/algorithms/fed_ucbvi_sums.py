@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     optimistic,
     value_range,
 )
+from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.sampling.philox import product
 
 _ZERO = np.uint64(0)
@@ -46,10 +47,10 @@ class Sums(NamedTuple):
     ``X = sum_k n_k v_k``, ``Y = sum_k n_k v_k^2`` and ``Z = n ceil(r 2^f)``; all zero where ``n = 0``.
     """
 
-    n: CountArray
-    X: CountArray
-    Y: CountArray
-    Z: CountArray
+    n: Annotated[CountArray, Meaning.VISITS_SO_FAR]
+    X: Annotated[CountArray, Meaning.SUM]
+    Y: Annotated[CountArray, Meaning.SUM_OF_SQUARES]
+    Z: Annotated[CountArray, Meaning.SUM_OF_REWARDS]
 
 
 class Means(NamedTuple):
@@ -58,10 +59,10 @@ class Means(NamedTuple):
     Where ``n = 0``: the moments of V under the uniform kernel, rounded up, and reward 0.
     """
 
-    n: CountArray
-    X: CountArray
-    Y: CountArray
-    Z: CountArray
+    n: Annotated[CountArray, Meaning.VISITS_SO_FAR]
+    X: Annotated[CountArray, Meaning.GRID_MEAN]
+    Y: Annotated[CountArray, Meaning.GRID_SQUARE]
+    Z: Annotated[CountArray, Meaning.GRID_REWARD]
 
 
 def new_report(weighted: bool, grid: Grid, agents: int, states: int, actions: int) -> Sums | Means:

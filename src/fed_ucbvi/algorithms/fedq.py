@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +38,10 @@ from fed_ucbvi.algorithms.fedq_trigger import (
 )
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
 from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts, first_policy, report_buffers
+from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
 from fed_ucbvi.algorithms.variance import variance_of
+from fed_ucbvi.charts.colours import ORANGE, VERMILLION, Marker
 from fed_ucbvi.errors import check_choice, check_integer, check_number
 
 BONUSES = ("practical", "published")
@@ -56,18 +58,18 @@ class Broadcast(NamedTuple):
 class Report(NamedTuple):
     """Up, one row an agent, each ``(m, H, S)`` at ``(s, pi_h(s))``: visits, reward, mean of ``V_{h+1}(s')``."""
 
-    n: CountArray
-    r: FloatArray
-    v: FloatArray
+    n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
+    r: Annotated[FloatArray, Meaning.REWARD]
+    v: Annotated[FloatArray, Meaning.MEAN]
 
 
 class BernsteinReport(NamedTuple):
     """The same with the mean of ``V_{h+1}(s')^2``."""
 
-    n: CountArray
-    r: FloatArray
-    v: FloatArray
-    mu: FloatArray
+    n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
+    r: Annotated[FloatArray, Meaning.REWARD]
+    v: Annotated[FloatArray, Meaning.MEAN]
+    mu: Annotated[FloatArray, Meaning.SQUARE]
 
 
 class UpdateRule(NamedTuple):
@@ -129,6 +131,9 @@ class FedQHoeffding(OneReport[Server, BernsteinReport]):
     """
 
     name: ClassVar[str] = "fedq-hoeffding"
+    label: ClassVar[str] = "FedQ-Hoeffding"
+    colour: ClassVar[str] = ORANGE
+    marker: ClassVar[Marker] = "diamond"
     rules: ClassVar[tuple[str, ...]] = RULES
     broadcast_type: ClassVar[type[Broadcast]] = Broadcast
     values: ClassVar[tuple[str, ...]] = ("V",)
@@ -248,6 +253,9 @@ class FedQBernstein(FedQHoeffding):
     """
 
     name: ClassVar[str] = "fedq-bernstein"
+    label: ClassVar[str] = "FedQ-Bernstein"
+    colour: ClassVar[str] = VERMILLION
+    marker: ClassVar[Marker] = "circle"
     bernstein: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^4 S A T / M)")
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,8 @@ from fed_ucbvi.algorithms.advantage import (
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES
 from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, report_buffers
+from fed_ucbvi.algorithms.report_fields import Meaning
+from fed_ucbvi.charts.colours import PURPLE, Marker
 from fed_ucbvi.errors import InputError, check_choice, check_number
 
 CLIPS = ("horizon", "remaining")
@@ -61,13 +63,13 @@ class Report(NamedTuple):
     has not been they are 0. The server multiplies them by the visits again and adds up.
     """
 
-    n: CountArray
-    r: FloatArray
-    v: FloatArray
-    a1: FloatArray
-    a2: FloatArray
-    d1: FloatArray
-    d2: FloatArray
+    n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
+    r: Annotated[FloatArray, Meaning.REWARD]
+    v: Annotated[FloatArray, Meaning.MEAN]
+    a1: Annotated[FloatArray, Meaning.MEAN]
+    a2: Annotated[FloatArray, Meaning.SQUARE]
+    d1: Annotated[FloatArray, Meaning.GAP]
+    d2: Annotated[FloatArray, Meaning.SQUARE]
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,9 @@ class FedQAdvantage(OneReport[Server, Report]):
     """
 
     name: ClassVar[str] = "fedq-advantage"
+    label: ClassVar[str] = "FedQ-Advantage"
+    colour: ClassVar[str] = PURPLE
+    marker: ClassVar[Marker] = "square"
     rules: ClassVar[tuple[str, ...]] = ("first stage", "early in stage", "late in stage")
     broadcast_type: ClassVar[type[Broadcast]] = Broadcast
     values: ClassVar[tuple[str, ...]] = ("V", "V_ref")

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +46,10 @@ from fed_ucbvi.algorithms.fedq_trigger import (
 )
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
 from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, first_policy, report_buffers
+from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
 from fed_ucbvi.algorithms.variance import variance_of
+from fed_ucbvi.charts.colours import WINE
 from fed_ucbvi.errors import check_choice, check_number
 
 
@@ -67,13 +69,13 @@ class Report(NamedTuple):
     Visits, reward, and means over the visits of ``V``, ``V^L``, ``V^R``, ``(V^R)^2`` and ``(V-V^R)^2`` at s'.
     """
 
-    n: CountArray
-    r: FloatArray
-    v: FloatArray
-    lower: FloatArray
-    reference: FloatArray
-    reference_square: FloatArray
-    advantage_square: FloatArray
+    n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
+    r: Annotated[FloatArray, Meaning.REWARD]
+    v: Annotated[FloatArray, Meaning.MEAN]
+    lower: Annotated[FloatArray, Meaning.MEAN]
+    reference: Annotated[FloatArray, Meaning.MEAN]
+    reference_square: Annotated[FloatArray, Meaning.SQUARE]
+    advantage_square: Annotated[FloatArray, Meaning.SQUARE]
 
 
 class UpdateRule(NamedTuple):
@@ -148,6 +150,8 @@ class FedQEarlySettled(OneReport[Server, Report]):
     """
 
     name: ClassVar[str] = "fedq-early-settled-lowcost"
+    label: ClassVar[str] = "FedQ-EarlySettled-LowCost"
+    colour: ClassVar[str] = WINE
     rules: ClassVar[tuple[str, ...]] = RULES
     broadcast_type: ClassVar[type[Broadcast]] = Broadcast
     values: ClassVar[tuple[str, ...]] = ("V", "V_lower", "V_reference")

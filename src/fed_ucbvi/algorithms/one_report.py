@@ -6,6 +6,7 @@ lasts is with the server. What is left for an algorithm to say is in :class:`One
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, ServerState, Setting, TakesRows
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, ServerState, Setting
 from fed_ucbvi.algorithms.greedy import randomise
 
 ReportT = TypeVar("ReportT", bound=Any)
@@ -33,6 +34,29 @@ class RoundCounts(NamedTuple):
     policy: IndexArray
     transitions: CountArray
     visits: CountArray
+
+    def rewards(self, tables: FleetTables) -> FloatArray:
+        """What ``(h, s, pi_h(s))`` paid each agent, ``(m, H, S)``; 0 where an agent has not been."""
+        h, s = np.ogrid[: self.policy.shape[0], : self.policy.shape[1]]
+        paid = tables.rewards[:, h % tables.rewards.shape[1], s, self.policy]
+        return np.where(self.visits > 0, paid, 0.0)
+
+    def next_states(self, tables: FleetTables) -> CountArray:
+        """How often each agent went from ``(h, s, pi_h(s))`` to each state, ``(m, H, S, S)``."""
+        m, H, S, K = self.transitions.shape
+        h, s = np.ogrid[:H, :S]
+        successors = tables.successors[h % tables.successors.shape[0], s, self.policy]
+        counts = np.zeros((m, H, S, S), dtype=np.int64)
+        for k in range(K):
+            counts[:, h, s, successors[..., k]] += self.transitions[..., k]
+        return counts
+
+
+class PolicyAndVisits(NamedTuple):
+    """Down, at the start of a round: ``policy[H,S]``, and the visits so far to ``(h, s, pi_h(s))``, ``N[H,S]``."""
+
+    policy: IndexArray
+    N: CountArray
 
 
 @dataclass
@@ -58,33 +82,19 @@ class RoundAgents(Generic[ReportT]):
         return {"values": self.values, **self.out._asdict()}
 
 
-class OneReport(TakesRows, Generic[ServerT, ReportT]):
+class OneReport(Algorithm[ServerT, RoundAgents[ReportT]], Generic[ServerT, ReportT]):
     """Defaults for an algorithm of one exchange a synchronisation.
 
-    An algorithm says what its ``broadcast_type`` is and which ``values`` in it agents keep, makes its buffers
-    (:meth:`new_report`), and gives ``broadcast``, :meth:`fill_budgets`, :meth:`summarise` and ``aggregate``.
+    An algorithm makes its server, and the buffers of its reports (:meth:`new_report`), and says how an agent's counts
+    become a report (:meth:`summarise`) and what the server does with the reports (``aggregate``). By default an agent
+    asks once the visits of all agents to some (h,s,a) may have doubled, for which the server's arrays need the visits
+    ``N[H,S,A]``. Whoever wants it otherwise says what its ``broadcast_type`` is and which ``values`` in it agents
+    keep, and gives :meth:`broadcast` and :meth:`fill_budgets`.
     """
 
-    broadcast_type: ClassVar[type[Any]]
+    rules: ClassVar[tuple[str, ...]] = ("doubling",)
+    broadcast_type: ClassVar[type[Any]] = PolicyAndVisits
     values: ClassVar[tuple[str, ...]] = ()
-    single_agent: ClassVar[bool] = False
-
-    @property
-    def together(self) -> bool:
-        """One agent's ask stops everyone."""
-        return True
-
-    def facts(self, setting: Setting) -> dict[str, float]:
-        """No constants to record."""
-        return {}
-
-    def cautions(self, setting: Setting) -> list[str]:
-        """Nothing to warn of."""
-        return []
-
-    def exchanges(self, setting: Setting) -> int:
-        """One: reports go up without being asked for."""
-        return 1
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> RoundAgents[ReportT]:
         """A fleet that has seen nothing."""
@@ -97,13 +107,14 @@ class OneReport(TakesRows, Generic[ServerT, ReportT]):
             federation_size=setting.agents,
         )
 
+    @abstractmethod
     def new_report(self, m: int, H: int, S: int) -> ReportT:
         """The buffers of m agents' reports."""
-        raise NotImplementedError
 
     def broadcast(self, server: ServerT) -> Any:
         """Server to agents at the start of a round: a NamedTuple with the policy first and ``values`` by name."""
-        raise NotImplementedError
+        N = np.take_along_axis(server.arrays()["N"], server.policy[..., None], axis=2)
+        return PolicyAndVisits(server.policy, N[..., 0])
 
     def budgets(self, agents: RoundAgents[ReportT], broadcast: Message) -> Budgets:
         """Keep the values for the round, and work out how many visits make an agent ask."""
@@ -114,8 +125,11 @@ class OneReport(TakesRows, Generic[ServerT, ReportT]):
         return agents.asks
 
     def fill_budgets(self, broadcast: Any, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-        """Fill the visits ``[m,H,S]`` at which an agent asks, and by which rule ``[H,S]``."""
-        raise NotImplementedError
+        """Fill the visits ``[m,H,S]`` at which an agent asks, and by which rule ``[H,S]``.
+
+        By default v visits with ``N + M v >= 2 N``, so ``v = max(1, ceil(N/M))``.
+        """
+        visits[:] = np.maximum(1, -(-broadcast.N // M))
 
     def absorb(
         self, agents: RoundAgents[ReportT], policy: IndexArray, transitions: CountArray, visits: CountArray
@@ -123,25 +137,13 @@ class OneReport(TakesRows, Generic[ServerT, ReportT]):
         """Work out the round's report; that of the round before is forgotten."""
         self.summarise(RoundCounts(policy, transitions, visits), agents.tables, agents.values, agents.out)
 
+    @abstractmethod
     def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: ReportT) -> None:
         """Fill the report ``out`` from the round's counts."""
-        raise NotImplementedError
-
-    def query(self, server: ServerT, exchange: int) -> Message:
-        """Nothing: the end of the round says it all."""
-        return ()
 
     def report(self, agents: RoundAgents[ReportT], query: Message, exchange: int) -> Any:
         """What the round's counts came to."""
         return agents.out
-
-    def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
-        """Server side: take in the reports of all M agents, in agent order."""
-        raise NotImplementedError
-
-    def synchronise(self, server: ServerT, agents: RoundAgents[ReportT]) -> None:
-        """The one exchange."""
-        self.aggregate(server, self.report(agents, (), 0), 0)
 
 
 def report_buffers(kind: type[ReportT], m: int, H: int, S: int) -> ReportT:

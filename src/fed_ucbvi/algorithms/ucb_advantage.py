@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,8 @@ from fed_ucbvi.algorithms.advantage import (
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES
 from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts
+from fed_ucbvi.algorithms.report_fields import Meaning
+from fed_ucbvi.charts.colours import BROWN, SKY_BLUE
 from fed_ucbvi.errors import InputError, check_choice, check_number
 
 
@@ -50,8 +52,8 @@ class Broadcast(NamedTuple):
 class Report(NamedTuple):
     """Up, one row an agent: its trajectory, ``states[m,H+1]`` and ``rewards[m,H]``; the actions are the policy's."""
 
-    states: IndexArray
-    rewards: FloatArray
+    states: Annotated[IndexArray, Meaning.STATE]
+    rewards: Annotated[FloatArray, Meaning.REWARD]
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,13 @@ class UCBAdvantage(OneReport[Server, Report]):
     """
 
     name: ClassVar[str] = "ucb-advantage"
+    label: ClassVar[str] = "UCB-Advantage"
+    colour: ClassVar[str] = BROWN
     rules: ClassVar[tuple[str, ...]] = ("every episode",)
     broadcast_type: ClassVar[type[Broadcast]] = Broadcast
     single_agent: ClassVar[bool] = True
+    instead: ClassVar[str] = "concurrent-ucb-advantage"
+    sends_trajectories: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-free", False, "T", "sqrt(H^3 S A T)")
 
     constants: str = "practical"
@@ -129,11 +135,7 @@ class UCBAdvantage(OneReport[Server, Report]):
 
     def new_server(self, setting: Setting) -> Server:
         """No visits, ``Q = V = H-h+1``, ``V^R = H`` and the initial policy."""
-        if self.single_agent and setting.agents > 1:
-            raise InputError(
-                f"{self.name} is for a single agent, and this federation has {setting.agents}. "
-                "Take concurrent-ucb-advantage, or agents=1."
-            )
+        self.check_agents(setting.agents)
         H = setting.horizon
         rule = Rule(
             self.iota,
@@ -192,6 +194,8 @@ class ConcurrentUCBAdvantage(UCBAdvantage):
     """
 
     name: ClassVar[str] = "concurrent-ucb-advantage"
+    label: ClassVar[str] = "Concurrent UCB-Advantage"
+    colour: ClassVar[str] = SKY_BLUE
     single_agent: ClassVar[bool] = False
     table: ClassVar[TableRow] = TableRow("model-free", False, "T", "sqrt(H^3 S A T / M)")
 

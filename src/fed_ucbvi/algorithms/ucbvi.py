@@ -22,15 +22,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer, TakesRows
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
+from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.algorithms.variance import variance_of
+from fed_ucbvi.charts.colours import GREEN, OLIVE, Marker
 from fed_ucbvi.errors import InputError, check_choice, check_number
 
 BONUSES = ("simplified", "chernoff-hoeffding", "bernstein-freedman")
@@ -52,8 +54,8 @@ class Broadcast(NamedTuple):
 class Trajectories(NamedTuple):
     """Up, after every episode, one row an agent: ``states[m,H+1]`` and ``rewards[m,H]``."""
 
-    states: IndexArray
-    rewards: FloatArray
+    states: Annotated[IndexArray, Meaning.STATE]
+    rewards: Annotated[FloatArray, Meaning.REWARD]
 
 
 class UpdateRule(NamedTuple):
@@ -105,7 +107,7 @@ class Agents:
 
 
 @dataclass(frozen=True)
-class ConcurrentUCBVI(TakesRows):
+class ConcurrentUCBVI(Algorithm[Server, Agents]):
     """Parameters of Concurrent UCBVI: all M agents play one episode, then send it to the server, which plans anew.
 
     The default bonus is ``simplified``: with the paper's constants ``chernoff-hoeffding`` exceeds H until a pair has
@@ -128,9 +130,11 @@ class ConcurrentUCBVI(TakesRows):
     """
 
     name: ClassVar[str] = "concurrent-ucbvi"
+    label: ClassVar[str] = "Concurrent UCBVI"
+    colour: ClassVar[str] = GREEN
+    marker: ClassVar[Marker] = "triangle"
     rules: ClassVar[tuple[str, ...]] = ("every episode",)
-    together: ClassVar[bool] = True
-    single_agent: ClassVar[bool] = False
+    sends_trajectories: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-based", False, "T", "sqrt(H^3 S A T / M)")
 
     bonus: str = "simplified"
@@ -172,10 +176,6 @@ class ConcurrentUCBVI(TakesRows):
             "smaller scale."
         ]
 
-    def exchanges(self, setting: Setting) -> int:
-        """One: the trajectories."""
-        return 1
-
     def update_rule(self, setting: Setting) -> UpdateRule:
         """The server's rule in numbers."""
         return UpdateRule(
@@ -191,6 +191,7 @@ class ConcurrentUCBVI(TakesRows):
 
     def new_server(self, setting: Setting) -> Server:
         """No counts, ``Q`` at its cap (infinite where only V is clipped), ``V = H`` and the initial policy."""
+        self.check_agents(setting.agents)
         H, S, A = setting.horizon, setting.states, setting.actions
         if H * S * A * S * 8 > MEMORY_LIMIT:
             raise InputError(
@@ -243,10 +244,6 @@ class ConcurrentUCBVI(TakesRows):
         if not _read_trajectories(policy, transitions, visits, agents.successors, agents.rewards, states, rewards):
             raise InputError(f"{self.name} synchronises after every episode, but was given a longer round.")
 
-    def query(self, server: Server, exchange: int) -> Message:
-        """Nothing: the agents know what to send."""
-        return ()
-
     def report(self, agents: Agents, query: Message, exchange: int) -> Trajectories:
         """The trajectories of the round."""
         return agents.out
@@ -256,10 +253,6 @@ class ConcurrentUCBVI(TakesRows):
         states, rewards = report
         _count(states, rewards, server.estimates)
         _plan(server.rule, server.estimates)
-
-    def synchronise(self, server: Server, agents: Agents) -> None:
-        """The one exchange."""
-        self.aggregate(server, agents.out, 0)
 
 
 @dataclass(frozen=True)
@@ -271,17 +264,11 @@ class UCBVI(ConcurrentUCBVI):
     """
 
     name: ClassVar[str] = "ucbvi"
+    label: ClassVar[str] = "UCBVI"
+    colour: ClassVar[str] = OLIVE
     single_agent: ClassVar[bool] = True
+    instead: ClassVar[str] = ConcurrentUCBVI.name
     table: ClassVar[TableRow] = TableRow("model-based", False, "T", "sqrt(H^3 S A T)")
-
-    def new_server(self, setting: Setting) -> Server:
-        """As for M agents, with ``M = 1``."""
-        if setting.agents > 1:
-            raise InputError(
-                f"ucbvi is for a single agent, and this federation has {setting.agents}. Take concurrent-ucbvi "
-                "(ConcurrentUCBVI), which pools their trajectories, or a federation with agents=1."
-            )
-        return super().new_server(setting)
 
 
 # ---------------------------------------------------------------------------------------------- agent side

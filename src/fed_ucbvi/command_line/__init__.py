@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fed_ucbvi._version import __version__
+from fed_ucbvi._version import PROGRAM, __version__
 from fed_ucbvi.command_line.certs import certs
 from fed_ucbvi.command_line.compare import compare
 from fed_ucbvi.command_line.examples import epilogue
@@ -64,4 +64,4 @@ def start(
 def main() -> None:
     """Run the program with the arguments of the process."""
     own_process()
-    app(prog_name="fed-ucbvi")
+    app(prog_name=PROGRAM)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fed_ucbvi import defaults
 from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.shared_options import (
     NETWORK,
@@ -41,12 +42,12 @@ def federate(
             rich_help_panel=PROBLEM,
         ),
     ] = None,
-    env: EnvironmentName = "gridworld",
+    env: EnvironmentName = defaults.ENVIRONMENT,
     episodes: Episodes = 30_000,
     eps_p: EpsP = 0.0,
     env_seed: EnvSeed = 0,
     env_option: EnvOption = None,
-    algorithm: AlgorithmName = "fed-ucbvi",
+    algorithm: AlgorithmName = defaults.ALGORITHM,
     option: AlgorithmOption = None,
     seed: Seed = 0,
     folder: Annotated[

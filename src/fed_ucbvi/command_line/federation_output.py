@@ -40,7 +40,7 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
     from rich.logging import RichHandler
     from rich.status import Status
 
-    from fed_ucbvi.results.style import byte_count
+    from fed_ucbvi.charts.numbers import byte_count
 
     console = Console(stderr=True)
     root = logging.getLogger()
@@ -80,9 +80,9 @@ def finish_federation(
     failure: InputError | None,
 ) -> None:
     """Save a run over the network, unless it can be gone on with, and print it; a failure is told last."""
+    from fed_ucbvi.charts.numbers import byte_count
     from fed_ucbvi.command_line.outputs import print_json, print_rows, save_somewhere, summary_rows
     from fed_ucbvi.command_line.program import INTERRUPTED
-    from fed_ucbvi.results.style import byte_count
 
     run = outcome.run
     saved: Path | None = None

@@ -38,17 +38,18 @@ def inspect(
     env_seed: EnvSeed = 0,
     env_option: EnvOption = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it, as .png or .pdf; replaced if it exists.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw it: .png, .svg, .pdf or .html; replaced if it exists."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure the heterogeneity of an environment's agents and what sharing one policy costs them."""
+    from fed_ucbvi.charts.picture import check_picture
     from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.command_line.parameters import build_environment
     from fed_ucbvi.environments import find_environment
     from fed_ucbvi.problem.inspection import inspect_federation
     from fed_ucbvi.progress import progress_bar
-    from fed_ucbvi.results.style import check_picture
 
     if plot is not None:
         check_picture(plot)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fed_ucbvi import defaults
 from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.shared_options import (
     ALGORITHM,
@@ -50,7 +51,7 @@ def join(
         typer.Option(
             metavar=ENVIRONMENT,
             help=ENVIRONMENT_HELP,
-            show_default="gridworld",
+            show_default=defaults.ENVIRONMENT,
             rich_help_panel=PROBLEM,
         ),
     ] = None,
@@ -141,7 +142,7 @@ def join(
     elif (live_kwargs, reward_range, horizon) != (None, None, None):
         raise InputError("--live-kwargs, --reward-range and --horizon are for real environments (--live).")
     else:
-        source = build_source(env or "gridworld", first_agent + agents, eps_p, env_seed, env_option or ())
+        source = build_source(env or defaults.ENVIRONMENT, first_agent + agents, eps_p, env_seed, env_option or ())
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     node = Node(name, source, first_agent, agents, state, trajectories=send_trajectories, algorithm=algorithm)
     papers = None if certs is None else Papers.of(certs, name)

@@ -24,7 +24,7 @@ def algorithms(as_json: Json = False) -> None:
     from fed_ucbvi.algorithms import REGISTRY, find_algorithm
 
     found = _loaded(REGISTRY, find_algorithm)
-    _print(found, as_json, {name: kind.table._asdict() for name, kind in found.items()})
+    _print(found, as_json, {name: kind.table._asdict() for name, kind in found.items() if kind.table is not None})
 
 
 def _loaded(names: Mapping[str, Any], find: Callable[[str], Any] | None = None) -> dict[str, Any]:

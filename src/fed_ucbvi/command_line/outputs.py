@@ -101,7 +101,7 @@ def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
 
 def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     """A run in a few lines: what the agents get comes first, what belongs to the common MDP is called so."""
-    from fed_ucbvi.results.style import byte_count
+    from fed_ucbvi.charts.numbers import byte_count
 
     about = run.about
     eps_p = "eps_p unknown" if math.isnan(about.eps_p) else f"eps_p = {about.eps_p:g}"

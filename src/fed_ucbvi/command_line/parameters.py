@@ -120,7 +120,7 @@ def build_source(env: str, agents: int, eps_p: float, seed: int, texts: Iterable
             return environment.build(agents=M, eps_p=eps_p, seed=seed, **options)
 
     environment.given(agents=agents, eps_p=eps_p, seed=seed, **options)
-    if env in REGISTRY:
+    if environment.name in REGISTRY:
         source(agents)
     return source
 

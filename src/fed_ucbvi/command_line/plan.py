@@ -89,7 +89,7 @@ def plan(
 
 def _answers(made: Plan) -> tuple[str, list[tuple[str, str]]]:
     """The plan in plain words."""
-    from fed_ucbvi.results.style import byte_count
+    from fed_ucbvi.charts.numbers import byte_count
 
     M, T, bound = made.agents, made.episodes, made.bound
     title = (

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fed_ucbvi import defaults
 from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.shared_options import (
     ALGORITHM,
@@ -34,7 +35,7 @@ def algorithm_flag(metavar: str, help: str, default: str) -> Any:
 
 
 def run(
-    env: EnvironmentName = "gridworld",
+    env: EnvironmentName = defaults.ENVIRONMENT,
     agents: Agents = None,
     episodes: Episodes = 30_000,
     eps_p: EpsP = 0.0,
@@ -51,7 +52,7 @@ def run(
             rich_help_panel=PROBLEM,
         ),
     ] = "random",
-    algorithm: AlgorithmName = "fed-ucbvi",
+    algorithm: AlgorithmName = defaults.ALGORITHM,
     option: AlgorithmOption = None,
     bonus: Annotated[str | None, algorithm_flag("NAME", "practical, theory or corrected.", "practical")] = None,
     bonus_scale: Annotated[str | None, algorithm_flag("X", "Factor on the bonus.", "1")] = None,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fed_ucbvi import defaults
 from fed_ucbvi.command_line.parameters import USUAL_AGENTS_SERVED, whole_number
 from fed_ucbvi.command_line.shared_options import (
     ENVIRONMENT,
@@ -81,7 +82,7 @@ def serve(
     ] = None,
     env_seed: EnvSeed = 0,
     env_option: EnvOption = None,
-    algorithm: AlgorithmName = "fed-ucbvi",
+    algorithm: AlgorithmName = defaults.ALGORITHM,
     option: AlgorithmOption = None,
     seed: Seed = 0,
     collection: Annotated[

@@ -25,7 +25,7 @@ def show(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The picture, .png or .pdf; replaced if it exists.",
+            help="The picture, .png, .svg, .pdf or .html; replaced if it exists.",
             show_default="DIR/run.png for one run, none for several",
         ),
     ] = None,
@@ -57,10 +57,10 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Draw a saved run and print its summary; compare several runs, or those of a sweep, over their seeds."""
+    from fed_ucbvi.charts.picture import check_picture
     from fed_ucbvi.errors import InputError, check_choice
     from fed_ucbvi.results.comparison import compare_runs
     from fed_ucbvi.results.plotting import plot_runs
-    from fed_ucbvi.results.style import check_picture
 
     if out is not None:
         check_picture(out)

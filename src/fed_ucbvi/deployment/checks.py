@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fed_ucbvi._types import PolicyArray
 from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, Message, Setting, as_sets
 from fed_ucbvi.algorithms.exact_sums import Grid
-from fed_ucbvi.deployment.meanings import Meaning
+from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.deployment.members import Member
 from fed_ucbvi.deployment.messages import Played
 from fed_ucbvi.deployment.stand_in import Form

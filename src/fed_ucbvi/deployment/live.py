@@ -98,7 +98,7 @@ class LivePlayers:
         self._tables = LiveTables(m, H, S, A, first, algorithm.counting)
         self.agents: Any = algorithm.new_agents(setting, self._tables.for_agents())
         self._width = self._tables.width
-        if hasattr(self.agents, "experience"):
+        if algorithm.keeps_experience:
             self._tables.remember_all()
         self._driver = LiveDriver(
             self._tables, range(first, first + m), hosted.make, "sync", hosted.units, setting.seed

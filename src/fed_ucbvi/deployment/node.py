@@ -45,9 +45,6 @@ from fed_ucbvi.drivers.base import find_asker, rule_at, stop_at
 from fed_ucbvi.errors import InputError, printable
 from fed_ucbvi.plugins import is_attribute
 
-TRAJECTORY = "states"
-"""The field of a report that makes it a trajectory."""
-
 
 @dataclass
 class RoundInPlay:
@@ -199,8 +196,7 @@ class Node:
         self._broadcast = _forms(self._algorithm.broadcast(server))
         queries = [self._algorithm.query(server, e) for e in range(self._algorithm.exchanges(setting))]
         self._queries = [_forms(query) for query in queries]
-        fields = getattr(self._algorithm.report(self.state, queries[0], 0), "_fields", ())
-        if TRAJECTORY in fields and not self._trajectories:
+        if self._algorithm.sends_trajectories and not self._trajectories:
             raise InputError(
                 f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, say so "
                 "(--send-trajectories)."

@@ -82,8 +82,7 @@ class Plan:
                 f"{self.algorithm.name} with these parameters lets every agent play on until it asks itself; over "
                 "the network all agents stop together. Take forced_synchronisation=true."
             )
-        if self.algorithm.single_agent and M > 1:
-            raise InputError(f"{self.algorithm.name} is for one agent; this federation has {M}.")
+        self.algorithm.check_agents(M)
 
     def welcome(self) -> Welcome:
         """What a node is told."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms.base import SUMS, FleetTables, Message, added_up
-from fed_ucbvi.deployment.meanings import MEANINGS, Meaning
+from fed_ucbvi.algorithms.report_fields import Meaning, meanings_of
 from fed_ucbvi.deployment.members import GONE, Member
 from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.errors import InputError
@@ -38,7 +38,7 @@ class StandIn:
         for exchange in range(plan.algorithm.exchanges(setting)):
             report = plan.algorithm.report(self.agents, plan.algorithm.query(server, exchange), exchange)
             names = getattr(report, "_fields", tuple(f"array {i}" for i in range(len(report))))
-            meanings = MEANINGS.get(type(report), {})
+            meanings = meanings_of(type(report))
             self.forms.append(
                 tuple(
                     Form(name, array.shape[1:], array.dtype, meanings.get(name))
@@ -47,7 +47,7 @@ class StandIn:
             )
         used = {form.meaning for forms in self.forms for form in forms}
         self._lasting = Meaning.VISITS_SO_FAR in used
-        if plan.collection == LIVE and setting.agents > 1 and Meaning.STATE in used:
+        if plan.collection == LIVE and setting.agents > 1 and plan.algorithm.sends_trajectories:
             raise InputError(
                 f"{plan.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
                 "stop where they are. Take lockstep, or an algorithm that reports counts."

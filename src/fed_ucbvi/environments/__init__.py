@@ -16,12 +16,13 @@ from fed_ucbvi.environments.gridworld import gridworld
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.environments.hard_instance import hard_instance
 from fed_ucbvi.environments.n_room import n_room
+from fed_ucbvi.environments.names import former_name, label_of_builder
 from fed_ucbvi.environments.riverswim import riverswim
 from fed_ucbvi.environments.six_arms import six_arms
 from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.environments.two_state_chain import two_state_chain
 from fed_ucbvi.errors import InputError, printable, unknown_name
-from fed_ucbvi.plugins import Registry, is_attribute, load_attribute
+from fed_ucbvi.plugins import Registry, is_attribute, load_attribute, loaded_attribute
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.saving import SUFFIX
@@ -30,24 +31,73 @@ GROUP = "fed_ucbvi.environments"
 """Entry points by which other packages register environments."""
 
 ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
-    "gridworld": gridworld,
-    "synthetic": synthetic,
-    "riverswim": riverswim,
-    "chain": chain,
-    "deepsea": deep_sea,
-    "sixarms": six_arms,
-    "nroom": n_room,
-    "hard-instance": hard_instance,
-    "two-state-chain": two_state_chain,
-    "garnet": garnet,
-    "gymnasium": from_gymnasium,
+    builder.__name__: builder
+    for builder in (
+        gridworld,
+        synthetic,
+        riverswim,
+        chain,
+        deep_sea,
+        six_arms,
+        n_room,
+        hard_instance,
+        two_state_chain,
+        garnet,
+        from_gymnasium,
+    )
 }
 """Every builder takes ``agents``, ``eps_p``, ``seed`` and options of its own, and gives a federation."""
 REGISTRY: Mapping[str, Any] = Registry(ENVIRONMENTS, GROUP)
 """These and those of other packages."""
+FORMER_NAMES = {former: name for name, builder in ENVIRONMENTS.items() if (former := former_name(builder))}
+"""What environments were called in earlier versions, with what they are called now."""
 COMMON = ("agents", "eps_p", "seed")
 """What every environment may be told; the rest are options of its own."""
 DIGEST = "digest"
+
+
+def current_name(name: str) -> str:
+    """The name of an environment today: that of its function. Hyphens may stand for underscores.
+
+    Names of earlier versions are known, so that what they wrote can be read. What is neither is left as it is.
+
+    >>> current_name("deepsea"), current_name("deep-sea"), current_name("deep_sea"), current_name("shops:five")
+    ('deep_sea', 'deep_sea', 'deep_sea', 'shops:five')
+    """
+    if name in REGISTRY:
+        return name
+    spelled = name.replace("-", "_")
+    return spelled if spelled in REGISTRY else FORMER_NAMES.get(name, name)
+
+
+def name_in_ids(name: str) -> str:
+    """The name by which an environment goes into the ids of runs: its first one, so that ids stay what they were.
+
+    >>> name_in_ids("deep_sea"), name_in_ids("gridworld")
+    ('deepsea', 'gridworld')
+    """
+    name = current_name(name)
+    return former_name(ENVIRONMENTS.get(name)) or name
+
+
+def environment_label(name: str) -> str:
+    """How the name of an environment is written; as it is, where nobody says. Nothing is imported for it.
+
+    >>> environment_label("deep_sea"), environment_label("shops:five")
+    ('DeepSea', 'shops:five')
+    """
+    builder = _at_hand(current_name(name))
+    return label_of_builder(builder) or name
+
+
+def _at_hand(name: str) -> object:
+    """What a name on record stands for; None if it is code that has not been imported, or cannot be loaded."""
+    if is_attribute(name):
+        return loaded_attribute(name)
+    try:
+        return REGISTRY.get(name)
+    except InputError:
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,6 +239,7 @@ def find_environment(name: str) -> Environment:
     """
     if name.endswith(SUFFIX):
         return Environment(name, Federation.load(name))
+    name = current_name(name)
     if not is_attribute(name) and name not in REGISTRY:
         raise unknown_name("environment", name, REGISTRY)
     found = load_attribute(name) if is_attribute(name) else REGISTRY[name]
@@ -217,7 +268,7 @@ def recorded_options(description: Mapping[str, object], named: str | None = None
     >>> make_environment(name, **options).description == world.description
     True
     """
-    name = str(description.get("name", "custom")) if named is None else named
+    name = current_name(str(description.get("name", "custom")) if named is None else named)
     if named is None and is_attribute(name):
         raise InputError(
             f"the environment is {printable(name)}, code that is not run because a file names it; if you trust it, "

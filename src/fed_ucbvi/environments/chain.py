@@ -6,6 +6,7 @@ import numpy as np
 
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.environments.families import Environment, family, kernel_of, line_layout, shifted
+from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.errors import check_choice, check_integer, check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
@@ -13,6 +14,7 @@ from fed_ucbvi.problem.kernel import Kernel
 VARIANTS = ("rlberry", "tabularl")
 
 
+@known_as("chain")
 def chain(
     agents: int = 20,
     eps_p: float = 0.0,

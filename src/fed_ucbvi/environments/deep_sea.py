@@ -6,6 +6,7 @@ import numpy as np
 
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.environments.families import Environment, Part, family, kernel_of, shifted
+from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.environments.seeds import generator
 from fed_ucbvi.errors import check_flag, check_integer
 from fed_ucbvi.problem.federation import Federation
@@ -15,6 +16,7 @@ MOVE_COST = 0.01
 """What N moves to the right cost together."""
 
 
+@known_as("DeepSea", formerly="deepsea")
 def deep_sea(
     agents: int = 20,
     eps_p: float = 0.0,
@@ -74,7 +76,7 @@ def deep_sea(
         return [{left: 1.0}, rightward] if right_action[row, column] == 1 else [rightward, {left: 1.0}]
 
     environment = Environment(
-        name="deepsea",
+        name="deep_sea",
         options={"size": N, "stochastic": bool(stochastic), "action_map": mapped},
         kernel=kernel,
         varies="the probability of slipping",

@@ -6,6 +6,7 @@ import numpy as np
 
 from fed_ucbvi._types import FloatArray, IndexArray
 from fed_ucbvi.environments.families import Environment, Part, family
+from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.environments.seeds import generator
 from fed_ucbvi.errors import check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
@@ -17,6 +18,7 @@ AT_ONCE = 10**7
 """How many ranks are held at a time."""
 
 
+@known_as("Garnet MDP")
 def garnet(
     agents: int = 20,
     eps_p: float = 0.0,

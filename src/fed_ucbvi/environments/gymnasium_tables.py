@@ -24,6 +24,7 @@ from fed_ucbvi.environments.gymnasium_making import (
     make_gymnasium,
     reward_bounds,
 )
+from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.kernel import TOLERANCE, Kernel
@@ -47,6 +48,7 @@ class Table(NamedTuple):
     high: float
 
 
+@known_as("Gymnasium", formerly="gymnasium")
 def from_gymnasium(
     id: str = "FrozenLake-v1",
     agents: int = 20,
@@ -107,7 +109,7 @@ def from_gymnasium(
         for key, table in tables.items()
     }
     description = {
-        "name": "gymnasium",
+        "name": "from_gymnasium",
         "id": id,
         "agents": len(each),
         "eps_p": 0.0,

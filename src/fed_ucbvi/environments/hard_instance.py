@@ -8,6 +8,7 @@ import numpy as np
 
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.environments.families import Environment, Part, Rows, family, kernel_of, shifted
+from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.environments.seeds import generator
 from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
@@ -17,6 +18,7 @@ WAIT = 0
 """The action that stays in the waiting state."""
 
 
+@known_as("hard instance", formerly="hard-instance")
 def hard_instance(
     agents: int = 20,
     eps_p: float = 0.0,
@@ -84,7 +86,7 @@ def hard_instance(
         return kernel_of(*(table(h, edge) for h in range(H)))
 
     environment = Environment(
-        name="hard-instance",
+        name="hard_instance",
         options={
             "actions": A,
             "depth": d,

@@ -8,13 +8,8 @@ import numpy as np
 
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.environments.families import Environment, family, shifted
-from fed_ucbvi.environments.gridworld import (
-    MOVES,
-    Cell,
-    moving_kernel,
-    neighbours_of,
-    random_moving_kernel,
-)
+from fed_ucbvi.environments.names import known_as
+from fed_ucbvi.environments.squares import MOVES, Cell, moving_kernel, neighbours_of, random_moving_kernel
 from fed_ucbvi.errors import check_integer, check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
@@ -24,6 +19,7 @@ FIRST, START, LAST = 0.1, 0.01, 1.0
 """What the middles of the first room, of the room one starts in and of the last room pay."""
 
 
+@known_as("NRoom", formerly="nroom")
 def n_room(
     agents: int = 20,
     eps_p: float = 0.0,
@@ -76,7 +72,7 @@ def n_room(
         return moving_kernel(neighbours, shifted(p, x))
 
     environment = Environment(
-        name="nroom",
+        name="n_room",
         options={"rooms": n, "room_size": size, "success": p, "horizon": H},
         kernel=kernel,
         varies="the probability of success",

@@ -6,6 +6,7 @@ import numpy as np
 
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.environments.families import Environment, family, kernel_of, line_layout
+from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.errors import check_choice, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
@@ -17,6 +18,7 @@ SWIM: dict[str, dict[str, tuple[float, float, float]]] = {
 """Swimming right gets one state up, stays, or drifts one state down with these probabilities."""
 
 
+@known_as("RiverSwim")
 def riverswim(
     agents: int = 20,
     eps_p: float = 0.0,

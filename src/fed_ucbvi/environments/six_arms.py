@@ -6,6 +6,7 @@ import numpy as np
 
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.environments.families import Environment, family, kernel_of, shifted
+from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.errors import check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
@@ -18,6 +19,7 @@ WAY_OUT = 4
 """The one action that leaves the first room."""
 
 
+@known_as("SixArms", formerly="sixarms")
 def six_arms(
     agents: int = 20, eps_p: float = 0.0, seed: int = 0, *, spread: float = 0.0, horizon: int = 20
 ) -> Federation:
@@ -55,7 +57,7 @@ def six_arms(
         return kernel_of([hall, *rooms])
 
     environment = Environment(
-        name="sixarms",
+        name="six_arms",
         options={"horizon": H},
         kernel=kernel,
         varies="the probability that a door opens",

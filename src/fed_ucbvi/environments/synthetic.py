@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fed_ucbvi._types import FloatArray
+from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.environments.seeds import generator
 from fed_ucbvi.errors import check_integer, check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation, check_eps_p
@@ -12,6 +13,7 @@ from fed_ucbvi.problem.federation import Federation, check_eps_p
 _COMMON, _REWARDS, _INDIVIDUAL, _OFFSETS = range(4)
 
 
+@known_as("synthetic MDP")
 def synthetic(
     agents: int = 20,
     eps_p: float = 0.0,

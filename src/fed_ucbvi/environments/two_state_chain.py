@@ -6,11 +6,13 @@ import numpy as np
 
 from fed_ucbvi._types import FloatArray
 from fed_ucbvi.environments.families import Environment, family, kernel_of, shifted
+from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.errors import check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 
 
+@known_as("two-state chain", formerly="two-state-chain")
 def two_state_chain(
     agents: int = 2,
     eps_p: float = 0.0,
@@ -50,7 +52,7 @@ def two_state_chain(
         return leaving(shifted(q, x))
 
     environment = Environment(
-        name="two-state-chain",
+        name="two_state_chain",
         options={"leave": q, "horizon": H},
         kernel=kernel,
         varies="the probability of leaving",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fed_ucbvi.charts.colours import Marker
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.experiments.judging import ERROR_TERM, Finding, compare, decide, verdict_of
 from fed_ucbvi.experiments.lots import (
@@ -24,7 +26,7 @@ from fed_ucbvi.experiments.lots import (
 from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair
 from fed_ucbvi.experiments.wording import eps_text
-from fed_ucbvi.report.content import Figure, Marker, Outcome, Panel, Section, Series, Table, Verdict
+from fed_ucbvi.report.content import Figure, Outcome, Section, Table, Verdict
 from fed_ucbvi.results.statistics import INTERVAL_NAME
 from fed_ucbvi.results.style import colour_of, label_of
 

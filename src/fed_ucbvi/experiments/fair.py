@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.experiments.claims import against, below, ratios_to
 from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.experiments.judging import ERROR_TERM, Finding, all_or_none, compare, decide, verdict_of
 from fed_ucbvi.experiments.lots import (
-    MARKERS,
     Lots,
     band_text,
     environments,
@@ -44,8 +44,8 @@ from fed_ucbvi.experiments.tuning import (
     tuning_text,
 )
 from fed_ucbvi.experiments.wording import eps_text, range_text
-from fed_ucbvi.report.content import Figure, Panel, Section, Series, Table, Verdict
-from fed_ucbvi.results.style import colour_of, label_of
+from fed_ucbvi.report.content import Figure, Section, Table, Verdict
+from fed_ucbvi.results.style import colour_of, label_of, marker_of
 
 NAME = "fair"
 TITLE = "The same comparison with everybody's constants tuned"
@@ -143,7 +143,7 @@ def _tuning_figure(lots: Lots) -> Figure:
                         [float(np.median(spread)) for spread in spreads],
                         [spread[0] for spread in spreads],
                         [spread[-1] for spread in spreads],
-                        marker=MARKERS.get(name, "none"),
+                        marker=marker_of(name),
                         label=label_of(name),
                         band=RANGE_NAME,
                     )

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms import ALGORITHMS as REGISTRY
+from fed_ucbvi.charts.colours import DARK_GREY
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.experiments.claims import cases, judge, local_slopes, ratios_to
 from fed_ucbvi.experiments.lots import (
     DASHES,
@@ -33,8 +35,8 @@ from fed_ucbvi.experiments.lots import (
 from fed_ucbvi.experiments.scale import EPS_P, Scale
 from fed_ucbvi.experiments.traces import Pair
 from fed_ucbvi.experiments.wording import eps_text, range_text, signed
-from fed_ucbvi.report.content import Figure, Panel, Section, Series
-from fed_ucbvi.results.style import DARK_GREY, label_of
+from fed_ucbvi.report.content import Figure, Section
+from fed_ucbvi.results.style import label_of
 
 NAME = "figures"
 TITLE = "The paper's figures"

@@ -13,21 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fed_ucbvi.charts.panels import Dash, Series
 from fed_ucbvi.experiments.traces import Pair, Trace
 from fed_ucbvi.experiments.wording import differing, value_text
-from fed_ucbvi.report.content import Cell, Dash, Interval, Marker, Series, Table
+from fed_ucbvi.report.content import Cell, Interval, Table
 from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
-from fed_ucbvi.results.style import colour_of, label_of
+from fed_ucbvi.results.style import colour_of, label_of, marker_of
 from fed_ucbvi.sweeps.job import Job
 
-MARKERS: dict[str, Marker] = {
-    "fed-ucbvi": "cross",
-    "fedq-bernstein": "circle",
-    "fedq-advantage": "square",
-    "fedq-hoeffding": "diamond",
-    "concurrent-ucbvi": "triangle",
-}
-"""As in the paper: crosses for Fed-UCBVI, circles for FedQ-Bernstein."""
 DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
 CURVE_POINTS = 33
 
@@ -158,7 +151,7 @@ def banded(
     if positive:
         low = np.maximum(low, middle / 100)
     style = {"name": label_of(algorithm), "colour": colour_of(algorithm)} | style
-    style.setdefault("marker", MARKERS.get(algorithm, "none"))
+    style.setdefault("marker", marker_of(algorithm))
     style.setdefault("band", INTERVAL_NAME if len(np.asarray(samples)) > 1 else "")
     return Series(x=x, y=middle.tolist(), low=low.tolist(), high=high.tolist(), **style)
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.charts.colours import PALETTE
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.experiments.claims import judge
 from fed_ucbvi.experiments.figures import AGENTS_LABEL, BYTES_LABEL, EPISODES_LABEL, REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.experiments.lots import (
@@ -31,8 +33,8 @@ from fed_ucbvi.experiments.lots import (
 from fed_ucbvi.experiments.scale import EPISODES
 from fed_ucbvi.experiments.traces import Pair, Trace
 from fed_ucbvi.experiments.wording import differences, eps_text
-from fed_ucbvi.report.content import Figure, Panel, Section, Series
-from fed_ucbvi.results.style import PALETTE, colour_of, label_of
+from fed_ucbvi.report.content import Figure, Section
+from fed_ucbvi.results.style import colour_of, label_of
 from fed_ucbvi.sweeps.job import complete_options, complete_parameters
 
 JUDGED = (

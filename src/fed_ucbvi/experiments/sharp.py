@@ -29,7 +29,8 @@ from fed_ucbvi.experiments.traces import Pair
 from fed_ucbvi.experiments.wording import answers_text, eps_text, range_text
 from fed_ucbvi.report.content import Figure, Marker, Panel, Section, Series, Table, Verdict
 from fed_ucbvi.results.statistics import INTERVAL_NAME
-from fed_ucbvi.results.style import BLUE, GREEN, VERMILLION, label_of
+from fed_ucbvi.charts.colours import BLUE, GREEN, VERMILLION
+from fed_ucbvi.results.style import label_of
 
 NAME = "sharp"
 TITLE = "Sharp Fed-UCBVI: a fraction of the regret, with nothing tuned"
@@ -43,7 +44,7 @@ COLOURS = {PUBLISHED: BLUE, SHARP: VERMILLION, STATIONARY: GREEN}
 MARKERS: dict[str, Marker] = {PUBLISHED: "cross", SHARP: "circle", STATIONARY: "diamond"}
 BY_STEP = ("synthetic",)
 """Environments whose kernel or rewards depend on the step: not to be counted over all steps together."""
-OTHERS = ("riverswim", "garnet", "deepsea", "sixarms", "chain")
+OTHERS = ("riverswim", "garnet", "deep_sea", "six_arms", "chain")
 OTHERS_EPISODES = 3_000
 FEW_AGENTS, MANY_AGENTS, QUICK_AGENTS = (5, 20, 100), (1, 5, 20, 100, 500), (2, 10)
 EPS_P = (0.0, 0.1, 0.316228)

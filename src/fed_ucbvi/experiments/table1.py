@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, class_of
+from fed_ucbvi.algorithms.base import TableRow
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.experiments.claims import ordered
 from fed_ucbvi.experiments.figures import bytes_figure
@@ -54,6 +55,9 @@ ORDERINGS = (
         "FedQ-Bernstein takes fewer rounds than the concurrent", "rounds", ("fedq-bernstein", "concurrent-ucbvi")
     ),
 )
+UNSTATED = TableRow("\u2013", None, "\u2013", "\u2013")
+"""The row of an algorithm that states none."""
+HETEROGENEITY = {True: "yes", False: "no", None: "\u2013"}
 MEASURES: dict[str, Measure] = {"regret": regret, "rounds": rounds}
 
 
@@ -123,12 +127,12 @@ def _table(lots: Lots, environment: str) -> Table:
     )
     rows = []
     for name, lot in _rows(lots, environment):
-        theory = class_of(name).table
+        theory = class_of(name).table or UNSTATED
         rows.append(
             (
                 label_of(name),
                 theory.kind,
-                "yes" if theory.heterogeneity else "no",
+                HETEROGENEITY[theory.heterogeneity],
                 interval(lot, regret),
                 interval(lot, rounds),
                 interval(lot, megabytes_up),
@@ -165,7 +169,7 @@ def tabulate(pairs: Sequence[Pair]) -> dict[str, Any]:
     for environment in environments(lots):
         tables[environment] = []
         for name, lot in _rows(lots, environment):
-            theory = class_of(name).table
+            theory = class_of(name).table or UNSTATED
             tables[environment].append(
                 {
                     "algorithm": name,
@@ -215,7 +219,7 @@ def markdown(summary: dict[str, Any]) -> str:
             cells = [
                 row["algorithm"],
                 row["kind"],
-                "yes" if row["heterogeneity"] else "no",
+                HETEROGENEITY[row["heterogeneity"]],
                 _cell(row["common_regret"]),
                 _cell(row["rounds"]),
                 f"{row['megabytes_up']:,.1f}",

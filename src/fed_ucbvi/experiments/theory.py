@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from fed_ucbvi.charts.colours import DARK_GREY
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.experiments.claims import linear_speed_up, local_slopes
 from fed_ucbvi.experiments.figures import AGENTS_LABEL, EPISODES_LABEL, REGRET_LABEL, ROUNDS_LABEL, straight
 from fed_ucbvi.experiments.judging import Finding, Ruling, verdict_of
@@ -36,8 +38,8 @@ from fed_ucbvi.experiments.lots import (
 from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair, Trace
 from fed_ucbvi.experiments.wording import range_text
-from fed_ucbvi.report.content import Cell, Figure, Panel, Section, Series, Table, Verdict
-from fed_ucbvi.results.style import DARK_GREY, label_of
+from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
+from fed_ucbvi.results.style import label_of
 from fed_ucbvi.theory.bounds import regret_bound
 from fed_ucbvi.theory.constants import most_rounds
 

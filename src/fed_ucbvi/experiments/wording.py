@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fed_ucbvi.charts.text import shortened
 from fed_ucbvi.experiments.judging import Comparison
 
 MINUS = "\N{MINUS SIGN}"
@@ -72,4 +73,4 @@ def differing(several: Sequence[Mapping[str, Any]]) -> list[str]:
 def value_text(value: Any) -> str:
     """The value of an option, cut if it is long."""
     text = value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else json.dumps(value)
-    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+    return shortened(text, MOST_CHARACTERS)

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
+from fed_ucbvi._version import PROGRAM
 from fed_ucbvi.deployment.certificates import make_certificates
 from fed_ucbvi.deployment.local import split_agents
 from fed_ucbvi.deployment.transport import Papers
 from fed_ucbvi.errors import InputError
 
-RECORD = "fed-ucbvi"
+RECORD = PROGRAM
 """The one record of a message, both ways."""
 SERVER = "server"
 DAYS = 30.0

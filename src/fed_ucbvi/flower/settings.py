@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from fed_ucbvi import defaults
 from fed_ucbvi.command_line.parameters import build_algorithm, build_plan, build_source
 from fed_ucbvi.deployment.plan import Plan, Rules
 from fed_ucbvi.deployment.problems import Source
@@ -90,7 +91,7 @@ class RunSettings(_Settings):
     eps_p: OrNone[float] = None
     env_seed: int = 0
     env_option: Words = ()
-    algorithm: str = "fed-ucbvi"
+    algorithm: str = defaults.ALGORITHM
     option: Words = ()
     seed: int = 0
     collection: str = "lockstep"
@@ -158,7 +159,7 @@ class NodeSettings(_Settings):
 
     of_what = "node"
 
-    env: str = "gridworld"
+    env: str = defaults.ENVIRONMENT
     eps_p: float = 0.0
     env_seed: int = 0
     env_option: Words = ()

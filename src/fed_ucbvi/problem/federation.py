@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.charts.numbers import number_text
+from fed_ucbvi.charts.text import shortened
 from fed_ucbvi.errors import InputError, check_choice, check_number
-from fed_ucbvi.notebook import html_table, number_text, shortened
+from fed_ucbvi.notebook import html_table
 from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
 from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, frozen_indices, real_numbers
 from fed_ucbvi.problem.liars import Liars, choose_liars

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi._types import FloatArray
-from fed_ucbvi.notebook import html_table, number_text
+from fed_ucbvi.charts.numbers import number_text
+from fed_ucbvi.notebook import html_table
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.heterogeneity import Distances, distances, overlap
 from fed_ucbvi.theory.bracket import Bracket

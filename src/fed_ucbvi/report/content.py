@@ -1,9 +1,8 @@
 """What a report is made of, as values: drawn on the page, in pictures, and written as data alike.
 
 Whoever analyses runs makes these; whoever writes files reads them. Neither knows the other. All texts are plain
-Unicode, without mark-up of any kind: write εₚ, 10⁶ and ≤, neither TeX nor HTML. What cannot be drawn (NaN, an empty
-series, a negative figure on a logarithmic axis, one name in two colours) is refused by
-:func:`fed_ucbvi.report.checks.check_report`; leave out points that are not known.
+Unicode, without mark-up of any kind, as in :mod:`fed_ucbvi.charts.panels`, where panels and series are. What cannot
+be written is refused by :func:`fed_ucbvi.report.checks.check_report`.
 """
 
 from __future__ import annotations
@@ -12,69 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Dash = Literal["solid", "dashed", "dotted", "dashdot"]
-Marker = Literal["cross", "circle", "square", "diamond", "triangle", "none"]
+from fed_ucbvi.charts.panels import Panel
+
 Outcome = Literal["holds", "holds partly", "undecided", "does not hold"]
-
-
-@dataclass(frozen=True)
-class Series:
-    """One curve, or one set of points, with an optional band from ``low`` to ``high``.
-
-    Where many curves differ in two ways (algorithm and εₚ, say), colour and ``name`` tell the one, dash and
-    ``variant`` the other: three algorithms with four εₚ each make a legend of three names and four variants, not of
-    twelve curves, and each name and each variant is switched on and off as a whole. Throughout a figure a name has
-    one colour and a variant one dash; the marker goes with the name, or else with the variant.
-
-    Attributes:
-        name: in the legend; the same name in two panels is toggled together.
-        colour: ``#RRGGBB``; of the algorithm, see :func:`fed_ucbvi.results.style.colour_of`.
-        x: along the horizontal axis; texts for a panel with categories.
-        y: along the vertical axis.
-        low: lower end of the interval at each x; given together with ``high``.
-        high: upper end of the interval at each x.
-        dash: how the line is drawn.
-        marker: at each point.
-        line: whether points are joined.
-        label: written beside the last point; none if empty. Curves of one colour with the same label share it. A name
-            that has a label somewhere in a figure does not stand in the legend of the picture.
-        variant: what sets this curve apart from others of its name, such as ``εₚ = 0.1``.
-        band: what ``low`` and ``high`` are, such as ``95 % interval of the mean``; the legend says it.
-    """
-
-    name: str
-    colour: str
-    x: Sequence[float] | Sequence[str]
-    y: Sequence[float]
-    low: Sequence[float] | None = None
-    high: Sequence[float] | None = None
-    dash: Dash = "solid"
-    marker: Marker = "none"
-    line: bool = True
-    label: str = ""
-    variant: str = ""
-    band: str = ""
-
-    @property
-    def full_name(self) -> str:
-        """Name and variant.
-
-        >>> Series("Fed-UCBVI", "#0072B2", [1], [2], variant="εₚ = 0.1").full_name
-        'Fed-UCBVI, εₚ = 0.1'
-        """
-        return f"{self.name}, {self.variant}" if self.variant else self.name
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes."""
-
-    title: str
-    x_label: str
-    y_label: str
-    series: Sequence[Series]
-    x_log: bool = False
-    y_log: bool = False
 
 
 @dataclass(frozen=True)

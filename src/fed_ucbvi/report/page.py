@@ -11,14 +11,14 @@ from collections import Counter
 from importlib.resources import files
 from typing import Any
 
-from fed_ucbvi.report.charts import DASHES, PARAMETERS, SHAPES, Spec, panel_chart, pointer_layer, rows_of
+from fed_ucbvi.charts.colours import DARK_GREY, lighter
+from fed_ucbvi.charts.curves import DASHES, PARAMETERS, SHAPES, Spec, panel_chart, pointer_layer, rows_of
+from fed_ucbvi.charts.layout import CONFIG, SCHEMA
+from fed_ucbvi.charts.legend import legend_of
+from fed_ucbvi.charts.picture import POLICY, javascript_library
 from fed_ucbvi.report.content import Figure, Interval, Report, Table
 from fed_ucbvi.report.data import cell_text
-from fed_ucbvi.report.legend import legend_of
-from fed_ucbvi.report.pictures import FORMATS, SCHEMA
-from fed_ucbvi.results.style import DARK_GREY
 
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 SIGNS = {
     "holds": ("✓", "holds"),
     "holds partly": ("≈", "partly"),
@@ -26,7 +26,8 @@ SIGNS = {
     "does not hold": ("✗", "fails"),
 }
 """Sign and CSS class of each outcome; the words are always written too."""
-FIGURE_FILES = (*FORMATS, "csv", "parquet")
+PICTURES = ("svg", "png", "pdf")
+FIGURE_FILES = (*PICTURES, "csv", "parquet")
 TABLE_FILES = ("csv", "parquet")
 HEIGHT = 230
 """Of axes, in pixels."""
@@ -36,27 +37,22 @@ LONGEST = 400
 DARK_PAPER = "#16181B"
 CONTRAST = 4.5
 """What a curve on dark paper has at least, as WCAG measures it."""
-CONFIG: Spec = {
-    "aria": False,
+ON_PAGE: Spec = {
+    **CONFIG,
     "background": None,
     "font": "system-ui, sans-serif",
-    "view": {"stroke": None},
     "axis": {
-        **{"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8},
+        **CONFIG["axis"],
         **{"labelColor": "var(--ink)", "titleColor": "var(--ink)", "gridColor": "var(--rule)"},
-        **{"domainColor": "var(--faint)", "tickColor": "var(--faint)", "tickSize": 4},
+        **{"domainColor": "var(--faint)", "tickColor": "var(--faint)"},
     },
-    "axisX": {"grid": False},
-    "line": {"strokeWidth": 1.9},
-    "point": {"size": 52},
 }
-"""Looks of the page's plots; the colours are those of the page, light or dark."""
+"""Looks of the page's plots: those of pictures in the colours of the page, light or dark."""
 
 
 def render_page(report: Report) -> str:
     """The page as HTML."""
     import jinja2
-    import vl_convert
 
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -76,7 +72,7 @@ def render_page(report: Report) -> str:
         counts=[(outcome, counts[outcome]) for outcome in SIGNS if counts[outcome]],
         signs=SIGNS,
         colours=[(_variable(colour), colour, on_dark(colour)) for colour in colours],
-        config=CONFIG,
+        config=ON_PAGE,
         plots_of=plots_of,
         legend_of=legend_of,
         variable=_variable,
@@ -89,7 +85,7 @@ def render_page(report: Report) -> str:
         provenance=json.dumps(report.provenance, indent=2, ensure_ascii=False, allow_nan=False),
         style=_asset("page.css"),
         script=_asset("page.js"),
-        library=_safe_script(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")),
+        library=javascript_library(),
     )
 
 
@@ -117,17 +113,14 @@ def on_dark(colour: str) -> str:
     >>> on_dark("#E69F00"), on_dark("#000000")
     ('#E69F00', '#808080')
     """
-    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
-    for share in range(101):
-        mixed = [round(part + (255 - part) * share / 100) for part in parts]
-        if (_luminance(mixed) + 0.05) / (_luminance(DARK_PAPER) + 0.05) >= CONTRAST:
-            return "#{:02X}{:02X}{:02X}".format(*mixed)
-    raise AssertionError
+    likes = (lighter(colour, share / 100) for share in range(101))
+    paper = _luminance(DARK_PAPER)
+    return next(like for like in likes if (_luminance(like) + 0.05) / (paper + 0.05) >= CONTRAST)
 
 
-def _luminance(colour: str | list[int]) -> float:
+def _luminance(colour: str) -> float:
     """Relative luminance of a colour, as WCAG 2 defines it."""
-    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)] if isinstance(colour, str) else colour
+    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
     linear = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
@@ -155,8 +148,3 @@ def _table_cells(table: Table) -> list[list[dict[str, Any]]]:
 
 def _asset(name: str) -> str:
     return files("fed_ucbvi.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _safe_script(text: str) -> str:
-    """A script without what would end or comment it out in HTML; inside strings, the only place, nothing changes."""
-    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")

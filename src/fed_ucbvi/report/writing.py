@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.charts.text import with_printable_texts
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import MANIFEST, read_manifest, write_manifest, write_parquet
 from fed_ucbvi.report.checks import check_report
 from fed_ucbvi.report.content import Report
 from fed_ucbvi.report.data import figure_frame, table_frame
-from fed_ucbvi.report.page import render_page
-from fed_ucbvi.report.pictures import FORMATS, picture_files
-from fed_ucbvi.report.text import with_printable_texts
+from fed_ucbvi.report.page import FIGURE_FILES, PICTURES, TABLE_FILES, render_page
 
 FORMAT = "fed-ucbvi/report"
 FORMAT_VERSION = 1
@@ -84,8 +84,8 @@ def _names(report: Report) -> list[str]:
     return [
         PAGE,
         VERDICTS,
-        *(f"figures/{id_}.{kind}" for id_ in figures for kind in (*FORMATS, "csv", "parquet")),
-        *(f"tables/{id_}.{kind}" for id_ in tables for kind in ("csv", "parquet")),
+        *(f"figures/{id_}.{kind}" for id_ in figures for kind in FIGURE_FILES),
+        *(f"tables/{id_}.{kind}" for id_ in tables for kind in TABLE_FILES),
     ]
 
 
@@ -112,7 +112,8 @@ def _write_all(report: Report, draft: Path, progress: Callable[[int, int], None]
         frame = figure_frame(figure)
         frame.write_csv(draft / "figures" / f"{figure.id}.csv")
         write_parquet(frame, draft / "figures" / f"{figure.id}.parquet")
-        for format_, content in picture_files(figure).items():
-            (draft / "figures" / f"{figure.id}.{format_}").write_bytes(content)
+        picture = Picture(figure.panels)  # without a title: a paper has captions
+        for format_ in PICTURES:
+            (draft / "figures" / f"{figure.id}.{format_}").write_bytes(picture.content(format_))
         if progress is not None:
             progress(done, len(figures))

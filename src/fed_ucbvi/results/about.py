@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from fed_ucbvi._version import PROGRAM
 from fed_ucbvi.results.agents import are_alike, is_known
 from fed_ucbvi.theory.bracket import Bracket
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def versions() -> dict[str, str]:
     """What the result was made with."""
-    packages = {name: version(name) for name in ("fed-ucbvi", "numpy", "numba", "polars")}
+    packages = {name: version(name) for name in (PROGRAM, "numpy", "numba", "polars")}
     return {"python": platform.python_version(), **packages}
 
 

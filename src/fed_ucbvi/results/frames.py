@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.results.style import BLUE, DARK_GREY, GREEN, LIGHT_GREY, ORANGE
+from fed_ucbvi.charts.colours import BLUE, DARK_GREY, GREEN, LIGHT_GREY, ORANGE
 
 Frame = npt.NDArray[np.uint8]
 

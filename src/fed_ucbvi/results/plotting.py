@@ -3,69 +3,67 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, get_args
 
+import numpy as np
+
+from fed_ucbvi._types import CountArray, FloatArray
+from fed_ucbvi.charts.colours import DARK_GREY, PALETTE, Marker
+from fed_ucbvi.charts.layout import WIDTH
+from fed_ucbvi.charts.numbers import byte_count, number
+from fed_ucbvi.charts.panels import Board, Dash, Panel, Scale, Series
+from fed_ucbvi.charts.picture import Picture, check_picture
+from fed_ucbvi.charts.scales import log_scale
 from fed_ucbvi.errors import InputError
-from fed_ucbvi.results.grid import draw_policy
-from fed_ucbvi.results.panels import draw_lengths, draw_means, draw_regret, draw_rounds, mean_reward
+from fed_ucbvi.results.grid import policy_board
 from fed_ucbvi.results.run import Run
-from fed_ucbvi.results.settings import LETTERS, Settings, group_runs, label, labels, setting_text, settings_of, shared
-from fed_ucbvi.results.statistics import INTERVAL_NAME
-from fed_ucbvi.results.style import SETTINGS, check_picture, number, save_figure
+from fed_ucbvi.results.settings import Settings, group_runs, label, labels, setting_text, settings_of, shared
+from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
+from fed_ucbvi.results.style import colour_of, label_of
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+Curve = Callable[[Run, CountArray], FloatArray | CountArray]
+"""Something of a run, after each of so many episodes."""
 
-LETTER = 0.057
-"""Width of a letter of a label, in inches, about."""
-LINE = 0.16
-"""Height of a label, in inches."""
-SHORT_NAME = 14
-"""Letters of a label that fit beside a panel without making it narrow."""
-EPS_P = r"$\varepsilon_p$"
+WIDE = 1260.0
+"""Width of three panels side by side."""
+LOG_FROM = 100
+"""Episodes from which a logarithmic axis helps."""
+CURVE_POINTS = 400
+MOST_POINTS = 4000
+"""Ends of rounds on a curve, and rounds drawn one by one."""
+RULE_MARKERS: tuple[Marker, ...] = ("circle", "triangle", "square", "diamond")
+"""Of an algorithm's first, second... synchronisation rule; their colours are those of the palette."""
+EPISODES = "Episodes per agent"
+REGRET = "Common regret (units of reward)"
+REWARD = "Mean reward an episode so far"
 
 
-def plot_run(run: Run, path: str | Path | None = None, *, step: int | None = None) -> Figure:
+def plot_run(run: Run, path: str | Path | None = None, *, step: int | None = None) -> Picture:
     """Regret, communication, round lengths and (on a grid) the learnt policy of one run.
 
     Args:
         run: a run, finished or interrupted.
-        path: where to write the picture, ``.png`` or ``.pdf``; nowhere if None.
+        path: where to write the picture, ``.png``, ``.svg``, ``.pdf`` or ``.html``; nowhere if None.
         step: the step (from 0) whose policy is drawn; by default each square shows the first step at which it can
             be reached.
-
-    Returns:
-        The figure, which belongs to no global state.
     """
-    import matplotlib
-
-    from fed_ucbvi.results.picture import Picture
-
     if path is not None:
         check_picture(path)
-    layout = run.about.layout
-    with matplotlib.rc_context(SETTINGS):
-        if layout is None:
-            figure = Picture(10.0, 3.2)
-            panels = figure.subplot_mosaic([["regret", "rounds", "lengths"]])
-        else:
-            figure = Picture(7.4, 5.6)
-            panels = figure.subplot_mosaic([["regret", "policy"], ["rounds", "lengths"]])
-            draw_policy(panels["policy"], run, layout, step)
-        draw_regret(panels["regret"], run)
-        draw_rounds(panels["rounds"], run)
-        draw_lengths(panels["lengths"], run)
-        state = "" if run.complete else f"\ninterrupted after {run.episodes_played:,} episodes"
-        settings = settings_of(run.about) | {"eps_p": run.about.eps_p}
-        figure.suptitle(f"{_title(settings)}, seed {run.about.seed}{state}", fontsize=10, x=0.012, ha="left")
-    if path is not None:
-        save_figure(figure, path)
-    return figure
+    panels: list[Panel | Board] = [_regret(run), _rounds(run)]
+    if len(run.records["length"]):
+        panels.append(_lengths(run))
+    if run.about.layout is not None:
+        panels.insert(1, policy_board(run, run.about.layout, step))
+    state = "" if run.complete else f"\ninterrupted after {run.episodes_played:,} episodes"
+    settings = settings_of(run.about) | {"eps_p": run.about.eps_p}
+    title = f"{_title(settings)}, seed {run.about.seed}{state}"
+    return _saved(Picture(panels, title, WIDE if run.about.layout is None else WIDTH), path)
 
 
-def plot_runs(runs: Iterable[Run], path: str | Path | None = None) -> Figure:
+def plot_runs(runs: Iterable[Run], path: str | Path | None = None) -> Picture:
     """Mean regret and communication rounds over runs that differ by seeds alone, with 95 % intervals of the mean.
 
     Runs are put together by all that is on record but seeds and driver. There is one curve for each group, in its
@@ -73,12 +71,8 @@ def plot_runs(runs: Iterable[Run], path: str | Path | None = None) -> Figure:
 
     Args:
         runs: runs with at least one round each.
-        path: where to write the picture, ``.png`` or ``.pdf``; nowhere if None.
+        path: where to write the picture, ``.png``, ``.svg``, ``.pdf`` or ``.html``; nowhere if None.
     """
-    import matplotlib
-
-    from fed_ucbvi.results.picture import Picture
-
     if path is not None:
         check_picture(path)
     groups = group_runs(runs)
@@ -87,35 +81,135 @@ def plot_runs(runs: Iterable[Run], path: str | Path | None = None) -> Figure:
     settings = [settings_of(group[0].about) for group in groups]
     names = labels(settings, _written)
     known = not any(math.isnan(run.common_regret) for group in groups for run in group)
-    with matplotlib.rc_context(SETTINGS):
-        width = 7.4 + 2 * LETTER * max(0, max(map(len, names)) - SHORT_NAME)
-        figure = Picture(width, max(3.1, 0.9 + LINE * len(groups)))
-        left, right = figure.subplots(1, 2)
-        left.set_title("Regret" if known else "Reward (regret unknown)")
-        left.set_ylabel("Common regret (units of reward)" if known else "Mean reward an episode so far")
-        right.set_title("Communication")
-        right.set_ylabel("Communication rounds so far")
-        draw_means(left, groups, names, (lambda run, points: run.regret_at(points)) if known else mean_reward)
-        draw_means(right, groups, names, lambda run, points: run.rounds_at(points))
-        sizes = sorted({len(group) for group in groups})
-        if sizes == [1]:
-            what = "one run each" if len(groups) > 1 else "one run"
-        else:
-            count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-            what = f"mean of {count} runs; band: {INTERVAL_NAME}"
-        figure.suptitle(f"{_title(shared(settings))}\n{what}".strip(), fontsize=10, x=0.012, ha="left")
+    left = _means(groups, names, Run.regret_at if known else _mean_reward)
+    axis = _episodes_axis(max(run.episodes_played for group in groups for run in group))
+    panels = [
+        _panel("Regret" if known else "Reward (regret unknown)", REGRET if known else REWARD, left, axis),
+        _panel("Communication", "Communication rounds so far", _means(groups, names, Run.rounds_at), axis),
+    ]
+    sizes = sorted({len(group) for group in groups})
+    if sizes == [1]:
+        what = "one run each" if len(groups) > 1 else "one run"
+    else:
+        what = f"mean of {sizes[0]}{f' to {sizes[-1]}' if len(sizes) > 1 else ''} runs"
+    return _saved(Picture(panels, f"{_title(shared(settings))}\n{what}".strip(), WIDE), path)
+
+
+def _saved(picture: Picture, path: str | Path | None) -> Picture:
     if path is not None:
-        save_figure(figure, path)
-    return figure
+        picture.save(path)
+    return picture
+
+
+def _panel(title: str, y_label: str, series: Sequence[Series], axis: Scale) -> Panel:
+    return Panel(title, EPISODES, y_label, series, x_log=axis.log, x_axis=axis)
+
+
+def _episodes_axis(played: int) -> Scale:
+    """Episodes along x, from 1; from 0 if none was played."""
+    return log_scale(1, played) if played >= LOG_FROM else Scale(min(1, played), max(played, 2), log=False)
+
+
+def _points(played: int, ends: CountArray | Sequence[int] = ()) -> CountArray:
+    """Episodes at which to draw a curve: evenly on both kinds of axis, and where rounds end if not too many."""
+    if played == 0:
+        return np.zeros(1, dtype=np.int64)
+    grid = np.concatenate([np.geomspace(1, played, CURVE_POINTS), np.linspace(1, played, CURVE_POINTS)])
+    kept = np.asarray(ends, dtype=np.int64)[:: max(1, -(-len(ends) // MOST_POINTS))]
+    return np.unique(np.concatenate([grid.round().astype(np.int64), kept, [played]]))
+
+
+def _mean_reward(run: Run, points: CountArray) -> FloatArray:
+    """What an agent was paid an episode, on average over the first so many; even within a round."""
+    ends = np.concatenate([[0], np.cumsum(run.records["agent_episodes"]) / run.about.agents])
+    totals = np.concatenate([[0.0], np.cumsum(run.records["reward"])])
+    return np.asarray(np.interp(points, ends, totals) / points)
+
+
+def _regret(run: Run) -> Panel:
+    """The common regret against episodes; where it is unknown, the reward."""
+    if math.isnan(run.common_regret):
+        title = f"Reward: {number(run.average_reward)} an episode (regret unknown)"
+        return _curve(run, title, REWARD, _mean_reward)
+    return _curve(run, f"Regret: {number(run.common_regret)} in all", REGRET, Run.regret_at)
+
+
+def _rounds(run: Run) -> Panel:
+    """Communication rounds so far against episodes."""
+    sent = byte_count(run.bytes_up + run.bytes_down)
+    title = f"Communication: {run.rounds:,} round{'s' * (run.rounds != 1)}, {sent}"
+    return _curve(run, title, "Communication rounds so far", Run.rounds_at, steps=True)
+
+
+def _curve(run: Run, title: str, y_label: str, curve: Curve, *, steps: bool = False) -> Panel:
+    played = run.episodes_played
+    points = _points(played, run.records["start"] + run.records["length"])
+    heights = curve(run, points).tolist()
+    series = Series("", colour_of(run.about.algorithm), points.tolist(), heights, steps=steps)
+    return _panel(title, y_label, [series], _episodes_axis(played))
+
+
+def _lengths(run: Run) -> Panel:
+    """The length of every round, by the rule that ended it, against the episode it began with."""
+    records = run.records
+    asked = records["askers"] > 0
+    series = []
+    for code, rule in enumerate(run.about.rules):
+        chosen = asked & (records["rule"] == code)
+        name = f"round ended by the {rule} rule ({chosen.sum():,})"
+        colour, marker = PALETTE[code % len(PALETTE)], RULE_MARKERS[code % len(RULE_MARKERS)]
+        series.append(_dots(run, chosen, name, colour, marker))
+    series.append(_dots(run, ~asked, "round ended by the end of the run", DARK_GREY, "cross"))
+    drawn = [one for one in series if len(one.x)]
+    panel = _panel("Round lengths", "Length of the round (episodes)", drawn, _episodes_axis(run.episodes_played))
+    return replace(panel, y_log=True, y_axis=log_scale(0.8, max(10.0, 1.3 * float(records["length"].max()))))
+
+
+def _dots(run: Run, chosen: Any, name: str, colour: str, marker: Marker) -> Series:
+    """Some rounds as dots; of very many, one for all that would lie within a pixel."""
+    begins, lengths = (run.records["start"] + 1)[chosen], run.records["length"][chosen]
+    if len(begins) > MOST_POINTS:
+        pixels = np.column_stack([np.log(begins), np.log(lengths)]) / math.log(run.episodes_played) * WIDTH
+        _, kept = np.unique(pixels.round(), axis=0, return_index=True)
+        begins, lengths = begins[np.sort(kept)], lengths[np.sort(kept)]
+    return Series(name, colour, begins.tolist(), lengths.tolist(), marker=marker, line=False)
+
+
+def _means(groups: Sequence[Sequence[Run]], names: Sequence[str], curve: Curve) -> list[Series]:
+    """The mean of each group of runs with its interval, named at its right end."""
+    found: list[Series] = []
+    drawn: dict[str, int] = {}
+    dashes: tuple[Dash, ...] = get_args(Dash)
+    for group, name in zip(groups, names, strict=True):
+        points = _points(min(run.episodes_played for run in group))
+        mean, low, high = mean_interval([curve(run, points) for run in group])
+        algorithm = group[0].about.algorithm
+        end = number(mean[-1])
+        several: dict[str, Any] = {}
+        if len(group) > 1:
+            several = {"low": low.tolist(), "high": high.tolist(), "band": INTERVAL_NAME}
+            margin = float(high[-1] - mean[-1])
+            end = f"{end} \u00b1 {margin:.2g}" if margin < 100 else f"{end} \u00b1 {margin:,.0f}"
+        found.append(
+            Series(
+                name or label_of(algorithm),
+                colour_of(algorithm),
+                points.tolist(),
+                mean.tolist(),
+                dash=dashes[drawn.get(algorithm, 0) % len(dashes)],
+                label=f"{name}: {end}" if name else end,
+                **several,
+            )
+        )
+        drawn[algorithm] = drawn.get(algorithm, 0) + 1
+    return found
 
 
 def _written(name: str, value: Any) -> str:
     """One setting as pictures write it."""
     if name == "episodes":
-        return f"$T$ = {number(value)}"
-    text = setting_text(name, value).replace("$", r"\$")
-    symbol, _, rest = text.partition(" = ")
-    return f"{EPS_P if name == 'eps_p' else f'${symbol}$' if name in LETTERS else symbol} = {rest}"
+        return f"T = {number(value)}"
+    return setting_text(name, value).replace("eps_p = ", "εₚ = ") if name == "eps_p" else setting_text(name, value)
 
 
 def _title(settings: Settings) -> str:

@@ -13,20 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.charts.numbers import byte_count, number_text
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import new_file
-from fed_ucbvi.notebook import html_table, number_text
+from fed_ucbvi.notebook import html_table
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.advice import advice_on, learnt_little
 from fed_ucbvi.results.agents import AgentsValue
-from fed_ucbvi.results.style import byte_count
 from fed_ucbvi.results.unknown import none_for_nan
 from fed_ucbvi.theory.bracket import Bracket
 
 if TYPE_CHECKING:
     import polars as pl
-    from matplotlib.figure import Figure
+
+    from fed_ucbvi.charts.picture import Picture
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +236,7 @@ class Run:
             (pl.col("askers") > 0).cum_sum().alias("rounds"),
         )
 
-    def plot(self, path: str | Path | None = None) -> Figure:
+    def plot(self, path: str | Path | None = None) -> Picture:
         """Regret, round lengths and (on a grid) the learnt policy; written to ``path`` if given."""
         from fed_ucbvi.results.plotting import plot_run
 

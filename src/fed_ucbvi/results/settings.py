@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from fed_ucbvi.charts.text import shortened
+from fed_ucbvi.environments import current_name
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.run import Run
@@ -36,7 +38,8 @@ def settings_of(about: About) -> dict[str, Any]:
     """
     environment = dict(about.environment)
     given = environment.pop("eps_p", about.eps_p)
-    settings: dict[str, Any] = {"algorithm": about.algorithm, "environment": str(environment.pop("name", "custom"))}
+    name = current_name(str(environment.pop("name", "custom")))
+    settings: dict[str, Any] = {"algorithm": about.algorithm, "environment": name}
     settings |= {name: getattr(about, name) for name in ("agents", "episodes", "horizon", "states", "actions")}
     if given == about.eps_p:
         settings["eps_p"] = about.eps_p
@@ -150,5 +153,4 @@ def setting_text(name: str, value: Any) -> str:
         text = f"{value:g}" if value == value else "unknown"
     else:
         text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    short = text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}\u2026"
-    return f"{LETTERS.get(name, name.partition('.')[2] or name)} = {short}"
+    return f"{LETTERS.get(name, name.partition('.')[2] or name)} = {shortened(text, LONGEST_VALUE)}"

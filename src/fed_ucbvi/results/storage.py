@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fed_ucbvi._version import PROGRAM
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import check_version, new_folder, read_manifest, reading, write_manifest, write_parquet
 from fed_ucbvi.results.about import About
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 FORMAT = "fed-ucbvi/run"
 FORMAT_VERSION = 2
 ROUNDS = "rounds.parquet"
-MANIFEST_KEY, CHECKSUM_KEY = "fed-ucbvi", "fed-ucbvi-checksum"
+MANIFEST_KEY, CHECKSUM_KEY = PROGRAM, f"{PROGRAM}-checksum"
 """Where a run in one file keeps its manifest and the checksum of everything, in the Parquet metadata."""
 SEAL, UNSEALED = b"sha256:", "sha256:" + "0" * 64
 """How the checksum begins, and what stands in for it while it is computed."""

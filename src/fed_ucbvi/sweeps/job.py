@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.drivers import DRIVERS
-from fed_ucbvi.environments import ENVIRONMENTS, Environment, find_environment, make_environment
+from fed_ucbvi.environments import (
+    ENVIRONMENTS,
+    Environment,
+    current_name,
+    find_environment,
+    make_environment,
+    name_in_ids,
+)
 from fed_ucbvi.errors import InputError, check_choice, check_integer, check_positive_integer
 from fed_ucbvi.plugins import is_attribute
 from fed_ucbvi.problem.federation import check_eps_p
@@ -77,6 +84,7 @@ class Job:
         plain = {
             "algorithm": canonical_name(self.algorithm),
             "parameters": complete_parameters(self.algorithm, self.parameters),
+            "environment": current_name(self.environment),
             "environment_options": complete_options(self.environment, self.environment_options),
             "agents": check_positive_integer("agents", self.agents),
             "eps_p": check_eps_p(self.eps_p),
@@ -98,6 +106,7 @@ class Job:
         job = object.__new__(cls)
         for field in fields(cls):
             object.__setattr__(job, field.name, content[field.name])
+        object.__setattr__(job, "environment", current_name(job.environment))
         return job
 
     @property
@@ -113,6 +122,7 @@ class Job:
     def id(self) -> str:
         """The leading hexadecimal digits of the SHA-256 of everything but the label."""
         content = {name: value for name, value in self.content().items() if name != "label"}
+        content["environment"] = name_in_ids(self.environment)
         text = json.dumps({"meaning": MEANING, **content}, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
@@ -136,11 +146,10 @@ class Job:
     def check_possible(self) -> None:
         """Raise if the algorithm refuses the setting, before anything runs."""
         algorithm = make_algorithm(self.algorithm, self.parameters)
-        if algorithm.single_agent and self.agents != 1:
-            raise InputError(
-                f"{self.algorithm} is a single-agent algorithm, but agents is {self.agents}; "
-                "give it a grid of its own with agents = [1]."
-            )
+        try:
+            algorithm.check_agents(self.agents)
+        except InputError as error:
+            raise InputError(f"{error} In a sweep, give it a grid of its own with agents = [1].") from error
         sizes = (
             _sizes(self.environment, _text(self._told))
             if is_own(self.environment)
@@ -154,12 +163,13 @@ class Job:
         The environment is compared by what it was told: the eps_p of a run may have been computed.
         """
         about = run.about
+        environment = {**about.environment, "name": current_name(str(about.environment.get("name", "custom")))}
         described = {"name": self.environment, **self._told}
         return (
             (about.algorithm, about.driver) == (self.algorithm, self.driver)
             and (about.agents, about.episodes, about.seed) == (self.agents, self.episodes, self.seed)
             and dict(about.parameters) == self.parameters
-            and all(about.environment.get(name, value) == value for name, value in described.items())
+            and all(environment.get(name, value) == value for name, value in described.items())
         )
 
     def __eq__(self, other: object) -> bool:

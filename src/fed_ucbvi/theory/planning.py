@@ -10,8 +10,9 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
+from fed_ucbvi.charts.numbers import number_text
 from fed_ucbvi.communication import Meter, Traffic
-from fed_ucbvi.notebook import html_table, number_text
+from fed_ucbvi.notebook import html_table
 from fed_ucbvi.theory.bounds import (
     LowerBound,
     first_episode,

@@ -12,8 +12,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fed_ucbvi.report.content import Panel, Series
-from fed_ucbvi.report.scales import Scale, categories, positions, x_scale, y_scale
+from fed_ucbvi.charts.panels import Panel, Scale, Series
+from fed_ucbvi.charts.scales import categories, positions, x_scale, y_scale
 
 Spec = dict[str, Any]
 """Vega-Lite, or a part of it, ready for JSON."""
@@ -31,23 +31,28 @@ SHAPES = {
 FEW_POINTS = 12
 """Up to so many, every point of a curve is marked; else about so many are:"""
 MARKS = 6
+SIZE = 60.0
+"""Of a marker, as the area of the square that it would fill."""
+MANY_POINTS, SMALL = 40, 22.0
+"""From more loose points than that on, markers are small."""
 NUMBER, SHORT = ",.9~r", ",.6~r"
 """A number with up to nine or six digits, none of them idle."""
 PARAMETERS: list[Spec] = [{"name": "hidden", "value": []}, {"name": "stressed", "value": ""}]
 """Of a specification: names and variants not to draw, and the one name or variant to draw alone in full strength."""
 PART = {
-    **{part: f"indexof(datum.parts, '{part}') >= 0" for part in ("band", "bars", "line")},
+    **{part: f"indexof(datum.parts, '{part}') >= 0" for part in ("band", "bars", "line", "steps")},
     "marker": "datum.marked > 0",
 }
 """Which points the layers of a panel show."""
 CATEGORY_CHARACTERS = 12
-CATEGORY_CHARACTER = 6
+CATEGORY_CHARACTER = 7.5
 """In a line of text below an axis, at most; and how wide one is, at most."""
 SHOWN = "indexof(hidden, datum.name) < 0 && indexof(hidden, datum.variant) < 0"
 FAINT = "stressed != '' && datum.name != stressed && datum.variant != stressed"
 COLOUR = {"field": "colour", "type": "nominal", "scale": None}
 DASH = {"field": "dash", "type": "nominal", "scale": None}
 SHAPE = {"field": "shape", "type": "nominal", "scale": None}
+MARKER_SIZE = {"field": "size", "type": "quantitative", "scale": None}
 FEW_CURVES = 6
 """Up to so many have bands in full strength."""
 
@@ -67,8 +72,9 @@ def rows_of(panel: Panel, colour: Callable[[str], str] = str) -> list[dict[str, 
             "colour": colour(series.colour),
             "dash": DASHES[series.dash],
             "shape": SHAPES.get(shape, ""),
+            "size": SMALL if not series.line and len(xs) > MANY_POINTS else SIZE,
             "parts": [
-                *(["line"] if series.line and len(xs) > 1 else []),
+                *(["steps" if series.steps else "line"] if series.line and len(xs) > 1 else []),
                 *(["band"] if filled else []),
                 *(["bars"] if banded and not filled else []),
                 *(["marker"] if shape != "none" else []),
@@ -115,11 +121,13 @@ def panel_chart(panel: Panel, data: str, *, y_title: bool = True, lines: tuple[i
     up = {"type": "quantitative", **_axis(y, panel.y_label if y_title else "", lines[1])}
     interval = {"y": {"field": "floor", **up}, "y2": {"field": "high"}}
     curve = {"y": {"field": "y", **up}}
+    line = {"type": "line", "strokeJoin": "round"}
     layers = {
         "band": ({"type": "area", "fillOpacity": opacity, "strokeWidth": 0}, interval),
         "bars": ({"type": "rule", "strokeWidth": 1.2}, interval),
-        "line": ({"type": "line", "strokeJoin": "round"}, {**curve, "strokeDash": DASH}),
-        "marker": ({"type": "point", "filled": True}, {**curve, "shape": SHAPE}),
+        "line": (line, {**curve, "strokeDash": DASH}),
+        "steps": ({**line, "interpolate": "step-after"}, {**curve, "strokeDash": DASH}),
+        "marker": ({"type": "point", "filled": True}, {**curve, "shape": SHAPE, "size": MARKER_SIZE}),
     }
     shared = {
         "x": along,
@@ -145,11 +153,16 @@ def panel_chart(panel: Panel, data: str, *, y_title: bool = True, lines: tuple[i
     }
 
 
-def pointer_layer(panel: Panel) -> Spec:
-    """Unseen points to lay over a panel: the one nearest to the pointer is ringed and tells its figures."""
+def pointer_layer(panel: Panel, name: str = "nearest") -> Spec:
+    """Unseen points to lay over a panel: the one nearest to the pointer is ringed and tells its figures.
+
+    Args:
+        panel: what is drawn.
+        name: of the selection; different for each panel of a specification.
+    """
     band = ", ".join(sorted({series.band for series in panel.series if series.low is not None} - {""}))
     lines = {
-        "series": "datum.series",
+        **({"series": "datum.series"} if any(series.name for series in panel.series) else {}),
         panel.x_label or "x": "datum.text" if categories(panel) else f"format(datum.x, '{NUMBER}')",
         panel.y_label or "y": f"format(datum.y, '{SHORT}')",
         band or "band": f"'[' + format(datum.low, '{SHORT}') + ', ' + format(datum.high, '{SHORT}') + ']'",
@@ -160,7 +173,7 @@ def pointer_layer(panel: Panel) -> Spec:
     nearest |= {"on": "pointerover", "clear": "pointerout"}
     return {
         "transform": [{"calculate": told, "as": "told"}],
-        "params": [{"name": "nearest", "select": nearest}],
+        "params": [{"name": name, "select": nearest}],
         "mark": {
             **{"type": "point", "size": 110, "strokeWidth": 2, "filled": False},
             # What is under the pointer is the point's surroundings, whose datum is the point.
@@ -168,7 +181,7 @@ def pointer_layer(panel: Panel) -> Spec:
         },
         "encoding": {
             "y": {"field": "y", "type": "quantitative"},
-            "opacity": {"condition": {"param": "nearest", "empty": False, "value": 1}, "value": 0},
+            "opacity": {"condition": {"param": name, "empty": False, "value": 1}, "value": 0},
         },
     }
 
@@ -181,7 +194,7 @@ def _axis(scale: Scale, title: str, characters: int) -> Spec:
     else:
         values, texts = [value for value, _ in scale.ticks], [text for _, text in scale.ticks]
         axis["values"] = values
-        axis |= _category_labels(values, texts) if scale.categories else {"labelExpr": _pick(values, texts)}
+        axis |= _category_labels(values, texts) if scale.categories else {"labelExpr": pick(values, texts)}
     kind = "log" if scale.log else "linear"
     ends = {"type": kind, "domain": [scale.low, scale.high], "nice": False}
     return {"scale": ends if scale.log else {**ends, "zero": False}, "axis": axis}
@@ -193,16 +206,16 @@ def _category_labels(values: Sequence[float], texts: Sequence[str]) -> Spec:
     longest = max(len(line) for text in broken for line in text)
     tight = f"width < {len(texts) * (longest * CATEGORY_CHARACTER + 6)}"
     return {
-        "labelExpr": f"{tight} ? {_pick(values, texts)} : {_pick(values, broken)}",
+        "labelExpr": f"{tight} ? {pick(values, texts)} : {pick(values, broken)}",
         "labelAngle": {"expr": f"{tight} ? -40 : 0"},
         "labelAlign": {"expr": f"{tight} ? 'right' : 'center'"},
         "labelBaseline": {"expr": f"{tight} ? 'middle' : 'top'"},
         "labelOverlap": False,
-        "labelLimit": 150,
+        "labelLimit": 240,
         "grid": False,
     }
 
 
-def _pick(values: Sequence[float], texts: Sequence[object]) -> str:
+def pick(values: Sequence[float], texts: Sequence[object]) -> str:
     """An expression for the text at a tick."""
     return f"{json.dumps(texts, ensure_ascii=False)}[indexof({json.dumps(values)}, datum.value)]"

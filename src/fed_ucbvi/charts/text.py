@@ -30,13 +30,23 @@ def printable(text: str) -> str:
     return text.translate(SIGNS)
 
 
+def shortened(text: str, longest: int = 60) -> str:
+    """A text cut to so many characters.
+
+    >>> shortened("[[0, 0], [0, 1]]", 8)
+    '[[0, 0]…'
+    """
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def with_printable_texts(content: Content) -> Content:
     """The same value with every text in it made printable: in lists, tuples, mappings and dataclasses alike."""
     made: Any = content
     if isinstance(content, str):
         made = printable(content)
     elif isinstance(content, (list, tuple)):
-        made = type(content)(map(with_printable_texts, content))
+        make: Any = getattr(content, "_make", type(content))  # a named tuple takes its parts one by one
+        made = make(map(with_printable_texts, content))
     elif isinstance(content, Mapping):
         made = {with_printable_texts(key): with_printable_texts(value) for key, value in content.items()}
     elif is_dataclass(content) and not isinstance(content, type):

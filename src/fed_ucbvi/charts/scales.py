@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
-from fed_ucbvi.report.content import Panel, Series
+from fed_ucbvi.charts.numbers import power_of_ten, short
+from fed_ucbvi.charts.panels import Panel, Scale, Series
+from fed_ucbvi.charts.text import shortened
 
 MARGIN = 0.04
 """Left free beyond the outermost points, as a share of the axis."""
@@ -26,27 +27,6 @@ LONGEST = 30
 """Characters of a category under an axis; longer ones are cut."""
 LEAST_DISTANCE = 0.09
 """Between two such x, as a share of the axis."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The ends of an axis, and where to write what; a linear axis with ``ticks`` None has round numbers."""
-
-    low: float
-    high: float
-    log: bool
-    ticks: tuple[tuple[float, str], ...] | None = None
-    categories: bool = False
-
-    def share(self, value: float) -> float:
-        """How far along the axis ``value`` lies: 0 at the low end, 1 at the high one.
-
-        >>> Scale(1, 100, log=True).share(10)
-        0.5
-        """
-        if self.log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
-        return (value - self.low) / (self.high - self.low)
 
 
 def categories(panel: Panel) -> list[str]:
@@ -69,9 +49,11 @@ def positions(panel: Panel) -> list[list[float]]:
 
 def x_scale(panel: Panel) -> Scale:
     """The horizontal axis of a panel."""
+    if panel.x_axis is not None:
+        return panel.x_axis
     names = categories(panel)
     if names:
-        ticks = tuple((float(number), _cut(name)) for number, name in enumerate(names))
+        ticks = tuple((float(number), shortened(name, LONGEST)) for number, name in enumerate(names))
         return Scale(-0.5, len(names) - 0.5, log=False, ticks=ticks, categories=True)
     values = sorted({x for series in positions(panel) for x in series})
     marked = any(series.marker != "none" for series in panel.series)
@@ -79,26 +61,28 @@ def x_scale(panel: Panel) -> Scale:
     scale = Scale(low, high, panel.x_log)
     if len(values) <= MOST_TICKS and _apart([scale.share(value) for value in values]):
         return Scale(low, high, panel.x_log, tuple((value, short(value)) for value in values))
-    return _log_scale(low, high) if panel.x_log else scale
+    return log_scale(low, high) if panel.x_log else scale
 
 
 def y_scale(panel: Panel) -> Scale:
     """The vertical axis: all points, and of intervals what the axis can hold; from 0 up where that hides nothing."""
+    if panel.y_axis is not None:
+        return panel.y_axis
     values = [float(y) for series in panel.series for y in _heights(series) if y > 0 or not panel.y_log]
     low, high = min(values), max(values)
     if panel.y_log:
-        return _log_scale(*_widened(low, high, log=True, margin=MARGIN))
-    if 0 <= low < high / 2:
-        return Scale(0.0, high * (1 + MARGIN), log=False)
+        return log_scale(*_widened(low, high, log=True, margin=MARGIN))
+    if 0 <= low < high / 2 or low == high == 0:
+        return Scale(0.0, high * (1 + MARGIN) or 1.0, log=False)
     return Scale(*_widened(low, high, log=False, margin=MARGIN), log=False)
 
 
-def _log_scale(low: float, high: float) -> Scale:
+def log_scale(low: float, high: float) -> Scale:
     """A logarithmic axis; if it is short, with round numbers finer than powers of ten.
 
-    >>> [text for _, text in _log_scale(0.4, 30).ticks], [text for _, text in _log_scale(2.9, 3.4).ticks]
+    >>> [text for _, text in log_scale(0.4, 30).ticks], [text for _, text in log_scale(2.9, 3.4).ticks]
     (['0.5', '1', '2', '5', '10', '20'], ['2.9', '3', '3.1', '3.2', '3.3', '3.4'])
-    >>> [text for _, text in _log_scale(0.7, 2e10).ticks]
+    >>> [text for _, text in log_scale(0.7, 2e10).ticks]
     ['1', '10²', '10⁴', '10⁶', '10⁸', '10¹⁰']
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -114,35 +98,6 @@ def _log_scale(low: float, high: float) -> Scale:
             some = ticks[:: -(-len(ticks) // CROWD)]
             return Scale(low, high, log=True, ticks=tuple((tick, short(tick)) for tick in some))
     return Scale(low, high, log=True, ticks=((low, short(low)), (high, short(high))))
-
-
-def short(value: float) -> str:
-    """A number beside an axis.
-
-    >>> short(20), short(0.05), short(30_000), short(1e6), short(3e8), short(2.5e-7)
-    ('20', '0.05', '30,000', '10⁶', '3×10⁸', '2.5×10⁻⁷')
-    """
-    if value == 0 or 1e-4 <= abs(value) < 1e6:
-        return f"{value:,.6g}" if abs(value) < 1e5 else f"{value:,.0f}"
-    return power_of_ten(value)
-
-
-def power_of_ten(value: float) -> str:
-    """A number by its power of ten.
-
-    >>> power_of_ten(1), power_of_ten(10), power_of_ten(1e5), power_of_ten(2e-3)
-    ('1', '10', '10⁵', '2×10⁻³')
-    """
-    digits, power = f"{value:.3e}".split("e")
-    digits = digits.rstrip("0").rstrip(".")
-    if int(power) in (0, 1):
-        return f"{value:.4g}"
-    raised = str(int(power)).translate(str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"))
-    return f"10{raised}" if digits == "1" else f"{digits}\N{MULTIPLICATION SIGN}10{raised}"
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
 def _heights(series: Series) -> list[float]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from fed_ucbvi.report.checks import markers_go_with_names
-from fed_ucbvi.report.content import Dash, Figure, Marker, Series
-from fed_ucbvi.results.style import DARK_GREY
+from fed_ucbvi.charts.checks import markers_go_with_names
+from fed_ucbvi.charts.colours import DARK_GREY, Marker
+from fed_ucbvi.charts.panels import Dash, Panel, Series
 
 
 class Entry(NamedTuple):
@@ -28,12 +29,13 @@ class Legend(NamedTuple):
     bands: list[Entry]
 
 
-def legend_of(figure: Figure) -> Legend:
+def legend_of(panels: Iterable[Panel]) -> Legend:
     """The legend of a figure: a name is shown in its colour, a variant and a band in grey."""
-    by_name = markers_go_with_names(figure)
+    everything = [series for panel in panels for series in panel.series]
+    by_name = markers_go_with_names(everything)
     names: dict[str, Entry] = {}
     variants: dict[str, Entry] = {}
-    for series in (series for panel in figure.panels for series in panel.series):
+    for series in (series for series in everything if series.name):
         plain = bool(series.variant)
         names.setdefault(series.name, _name(series, plain=plain, marked=by_name or not plain))
         if series.variant:
@@ -41,9 +43,7 @@ def legend_of(figure: Figure) -> Legend:
             variants.setdefault(
                 series.variant, Entry(series.variant, DARK_GREY, series.dash, marker, series.line or by_name)
             )
-    bands = dict.fromkeys(
-        one.band for panel in figure.panels for one in panel.series if one.band and one.low is not None
-    )
+    bands = dict.fromkeys(one.band for one in everything if one.band and one.low is not None)
     return Legend(
         list(names.values()),
         list(variants.values()),

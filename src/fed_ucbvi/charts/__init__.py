@@ -1,0 +1,1 @@
+"""Charts described once, as Vega-Lite, and rendered as interactive HTML, PNG, SVG and PDF; offline."""

@@ -1,0 +1,156 @@
+"""What a picture is made of, as values: curves on axes, and boards of squares.
+
+All texts are plain Unicode, without mark-up of any kind: write εₚ, 10⁶ and ≤, neither TeX nor HTML. What cannot be
+drawn (NaN, an empty series, a negative figure on a logarithmic axis, one name in two colours) is refused by
+:func:`fed_ucbvi.charts.checks.check_panels`; leave out points that are not known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from fed_ucbvi.charts.colours import Marker
+
+Dash = Literal["solid", "dashed", "dotted", "dashdot"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve, or one set of points, with an optional band from ``low`` to ``high``.
+
+    Where many curves differ in two ways (algorithm and εₚ, say), colour and ``name`` tell the one, dash and
+    ``variant`` the other: three algorithms with four εₚ each make a legend of three names and four variants, not of
+    twelve curves, and each name and each variant is switched on and off as a whole. Throughout a figure a name has
+    one colour and a variant one dash; the marker goes with the name, or else with the variant.
+
+    Attributes:
+        name: in the legend; the same name in two panels is toggled together. May be empty for the only series of a
+            panel, which then has no entry in the legend.
+        colour: ``#RRGGBB``.
+        x: along the horizontal axis; texts for a panel with categories.
+        y: along the vertical axis.
+        low: lower end of the interval at each x; given together with ``high``.
+        high: upper end of the interval at each x.
+        dash: how the line is drawn.
+        marker: at each point.
+        line: whether points are joined.
+        steps: whether the line keeps the height of a point until the next one.
+        label: written beside the last point; none if empty. Curves of one colour with the same label share it. A name
+            that has a label somewhere in a figure does not stand in the legend of the picture.
+        variant: what sets this curve apart from others of its name, such as ``εₚ = 0.1``.
+        band: what ``low`` and ``high`` are, such as ``95 % interval of the mean``; the legend says it.
+    """
+
+    name: str
+    colour: str
+    x: Sequence[float] | Sequence[str]
+    y: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    dash: Dash = "solid"
+    marker: Marker = "none"
+    line: bool = True
+    steps: bool = False
+    label: str = ""
+    variant: str = ""
+    band: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """Name and variant.
+
+        >>> Series("Fed-UCBVI", "#0072B2", [1], [2], variant="εₚ = 0.1").full_name
+        'Fed-UCBVI, εₚ = 0.1'
+        """
+        return f"{self.name}, {self.variant}" if self.variant else self.name
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The ends of an axis, and where to write what; a linear axis with ``ticks`` None has round numbers."""
+
+    low: float
+    high: float
+    log: bool
+    ticks: tuple[tuple[float, str], ...] | None = None
+    categories: bool = False
+
+    def share(self, value: float) -> float:
+        """How far along the axis ``value`` lies: 0 at the low end, 1 at the high one.
+
+        >>> Scale(1, 100, log=True).share(10)
+        0.5
+        """
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes; ``x_axis`` and ``y_axis`` take the places of axes that just hold the points."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: Sequence[Series]
+    x_log: bool = False
+    y_log: bool = False
+    x_axis: Scale | None = None
+    y_axis: Scale | None = None
+
+
+class Square(NamedTuple):
+    """Something in a square of a board, counted from 0 at the upper left.
+
+    Attributes:
+        row: of the square.
+        column: of the square.
+        colour: that fills the square; none if empty.
+        text: in the middle of the square, or at its upper edge if it has an arrow.
+        text_colour: of the text.
+        ring: round the square: ``circle`` or ``diamond``, or nothing.
+        arrow: rows down and columns to the right; (0, 0) is drawn as a dot.
+    """
+
+    row: int
+    column: int
+    colour: str = ""
+    text: str = ""
+    text_colour: str = "#000000"
+    ring: Literal["circle", "diamond", ""] = ""
+    arrow: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Board:
+    """Squares in rows and columns, the first row on top; filled, shaded by a figure, with texts, rings and arrows.
+
+    Attributes:
+        title: above.
+        x_label: below, line by line.
+        y_label: at the left.
+        rows: how many.
+        columns: how many.
+        shades: a figure for each square, by rows, from dark (least) to light (most); NaN is left blank.
+        squares: what else is in squares.
+        x_ticks: columns to name below, and how.
+        y_ticks: rows to name at the left, and how.
+        even: whether squares are as high as wide; else the board fills its place.
+        lines: rows and columns from one line to the next; (0, 0) for none but the outer ones.
+    """
+
+    title: str
+    x_label: Sequence[str]
+    y_label: str
+    rows: int
+    columns: int
+    shades: Sequence[Sequence[float]] = ()
+    squares: Sequence[Square] = ()
+    x_ticks: Sequence[tuple[float, str]] = ()
+    y_ticks: Sequence[tuple[float, str]] = ()
+    even: bool = True
+    lines: tuple[int, int] = (0, 0)

@@ -1,0 +1,251 @@
+"""An algorithm is one file and an environment is one file: they say it all, and nobody else knows their names."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fed_ucbvi
+from fed_ucbvi import Federation, InputError, Run, run
+from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
+from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.report_fields import Meaning, meanings_of
+from fed_ucbvi.command_line.lists import describe
+from fed_ucbvi.environments import ENVIRONMENTS, FORMER_NAMES, current_name, find_environment, make_environment
+from fed_ucbvi.results.settings import settings_of
+from fed_ucbvi.results.style import label_of
+from fed_ucbvi.sweeps.job import ID_LENGTH, MEANING, Job
+
+PACKAGE = Path(fed_ucbvi.__file__).parent
+REGISTRIES = {
+    "__init__.pyi",  # the facade: every public name, once
+    "algorithms/__init__.py",
+    "environments/__init__.py",
+}
+THE_PAPER = {
+    f"experiments/{name}.py"  # what the paper ran and claims, by name
+    for name in ("ablations", "claims", "fair", "figures", "scale", "table1", "theory", "tuning")
+}
+EXCEPTIONS = {
+    "defaults.py": "what a command takes when nobody says must have a name, and here it has it once",
+    "_version.py": "the package is called like its first algorithm",
+    "theory/planning.py": "its bounds are theorems about Fed-UCBVI and hold for no other algorithm",
+    "playing.py": "the other half of the adapter to Gymnasium: it steps what from_gymnasium reads tables of",
+    "live.py": "the other half of the adapter to Gymnasium",
+    "gymnasium_environments.py": "gives Gymnasium all environments but those that are its own",
+}
+SHARED = "fed_ucbvi.algorithms.fedq_trigger"
+"""When agents ask, for two algorithms of the FedQ family; it knows neither."""
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+HOMES = {
+    **{kind.__name__: kind.__module__ for kind in ALGORITHMS.values()},
+    **{name: kind.__module__ for name, kind in ALGORITHMS.items()},
+    **{name: builder.__module__ for name, builder in ENVIRONMENTS.items()},
+    **{old: ENVIRONMENTS[new].__module__ for old, new in FORMER_NAMES.items() if old != "gymnasium"},  # a package
+}
+"""By name: the module that alone may use it."""
+
+
+def names_in(source: str) -> Iterator[tuple[int, str]]:
+    """The words of a module that may name something: texts, what is imported, and attributes."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+        elif isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, str(node.module)
+            for alias in node.names:
+                yield from ((node.lineno, word) for word in (alias.name, f"{node.module}.{alias.name}"))
+        elif isinstance(node, ast.Attribute) and node.attr in {kind.__name__ for kind in ALGORITHMS.values()}:
+            yield node.lineno, node.attr
+
+
+def strangers(path: Path, source: str) -> list[str]:
+    """Where a module names an algorithm or an environment of another module, or imports such a module."""
+    here = file_of(module_of(path))
+    found = []
+    for line, word in names_in(source):
+        home = HOMES.get(word) or file_of(word)
+        if home not in (None, here):
+            found.append(f"{path.relative_to(PACKAGE)}:{line}: {word}")
+    return found
+
+
+def file_of(module: str) -> str | None:
+    """The algorithm's or environment's module that a module is, or is a part of, as fed_ucbvi_sums of fed_ucbvi."""
+    if module.startswith(SHARED):
+        return None
+    homes = [home for home in HOMES.values() if module == home or module.startswith(f"{home}_")]
+    return max(homes, key=len, default=None)
+
+
+FILES = sorted(path for path in PACKAGE.rglob("*.py*") if path.suffix in (".py", ".pyi"))
+ALLOWED = {*REGISTRIES, *THE_PAPER, *EXCEPTIONS}
+
+
+def test_nobody_else_names_an_algorithm_or_an_environment() -> None:
+    others = [path for path in FILES if path.relative_to(PACKAGE).as_posix() not in ALLOWED]
+    assert len(others) > 150
+    assert [one for path in others for one in strangers(path, path.read_text(encoding="utf-8"))] == []
+
+
+def test_those_that_may_name_them_do_so_and_no_exception_is_idle() -> None:
+    for name in ALLOWED:
+        path = PACKAGE / name
+        assert strangers(path, path.read_text(encoding="utf-8")), f"{name} needs no exception"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from fed_ucbvi.algorithms.fedq import Report",
+        "from fed_ucbvi.algorithms import fed_ucbvi_sums",
+        "from fed_ucbvi.algorithms.fed_ucbvi_rows import Rows",
+        "from fed_ucbvi.algorithms import base, FedUCBVI",
+        "import fed_ucbvi.algorithms.ucbvi",
+        "import fed_ucbvi\nfed_ucbvi.FedQBernstein()",
+        "COLOURS = {'fedq-bernstein': 1}",
+        "make('hard-instance')",
+        "from fed_ucbvi.environments.chain import chain",
+    ],
+)
+def test_the_search_finds_what_it_looks_for(source: str) -> None:
+    assert strangers(PACKAGE / "results" / "style.py", source)
+    assert strangers(PACKAGE / "algorithms" / "byzan_ucbvi.py", source)
+    assert not strangers(PACKAGE / "algorithms" / "fedq.py", "class FedQBernstein:\n    name = 'fedq-bernstein'")
+
+
+# ------------------------------------------------------------------------------------------ what algorithms say
+
+
+SETTING = Setting(states=3, actions=2, horizon=4, agents=1, episodes=50, eps_p=0.0, seed=0)
+TABLES = FleetTables(1, np.zeros((1, 3, 2, 2), dtype=np.int32), np.zeros((1, 1, 3, 2)))
+
+
+def reports_of(algorithm: Any) -> list[Any]:
+    server, agents = algorithm.new_server(SETTING), algorithm.new_agents(SETTING, TABLES)
+    return [algorithm.report(agents, algorithm.query(server, e), e) for e in range(algorithm.exchanges(SETTING))]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_says_what_every_number_in_its_reports_means(name: str) -> None:
+    for report in reports_of(make_algorithm(name, {})):
+        assert tuple(meanings_of(type(report))) == report._fields
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_says_truly_what_it_keeps_and_sends(name: str) -> None:
+    algorithm = make_algorithm(name, {})
+    means = {meaning for report in reports_of(algorithm) for meaning in meanings_of(type(report)).values()}
+    assert algorithm.sends_trajectories == (Meaning.STATE in means)
+    kept = algorithm.new_agents(SETTING, TABLES).arrays()
+    assert algorithm.keeps_experience == ("transitions" in kept)
+    assert algorithm.takes == ("sums" if algorithm.grid(SETTING) else "rows")
+    if algorithm.single_agent:
+        with pytest.raises(InputError, match=f"{name} is for a single agent, and this federation has 2"):
+            algorithm.new_server(dataclasses.replace(SETTING, agents=2))
+        assert not ALGORITHMS[algorithm.instead].single_agent
+
+
+def test_every_algorithm_has_a_label_and_a_colour_of_its_own_a_row_and_documented_parameters() -> None:
+    kinds = ALGORITHMS.values()
+    assert len({kind.label for kind in kinds}) == len({kind.colour for kind in kinds}) == len(kinds)
+    for name, kind in ALGORITHMS.items():
+        assert (kind.name, kind.table is not None) == (name, True)
+        plain = kind.label.lower().replace(" ", "-")
+        assert plain.replace("-", "") == name.replace("-", ""), "a label is the name as its authors write it"
+        assert [one["name"] for one in describe(kind)["parameters"] if not one["description"]] == []
+
+
+# --------------------------------------------------------------------------------------- what environments say
+
+
+OPTIONS: dict[str, dict[str, object]] = {"from_gymnasium": {"id": "FrozenLake-v1"}, "two_state_chain": {"leave": 0.1}}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_an_environment_is_called_what_its_function_is_called(name: str) -> None:
+    if name == "from_gymnasium":
+        pytest.importorskip("gymnasium")
+    made = make_environment(name, agents=1, **OPTIONS.get(name, {}))
+    assert made.description["name"] == name == ENVIRONMENTS[name].__name__
+    assert getattr(fed_ucbvi, name) is ENVIRONMENTS[name]
+    assert label_of(name) != name or name == "chain"
+    assert [one["name"] for one in describe(ENVIRONMENTS[name])["parameters"] if not one["description"]] == []
+
+
+FORMER = {
+    "deepsea": "deep_sea",
+    "sixarms": "six_arms",
+    "nroom": "n_room",
+    "hard-instance": "hard_instance",
+    "two-state-chain": "two_state_chain",
+    "gymnasium": "from_gymnasium",
+}
+
+
+@pytest.mark.parametrize(("old", "new"), FORMER.items())
+def test_names_of_earlier_versions_and_hyphens_are_understood(old: str, new: str) -> None:
+    for spelling in (old, new, new.replace("_", "-")):
+        assert find_environment(spelling).name == current_name(spelling) == new
+        assert label_of(spelling) == label_of(new)
+
+
+def test_an_environment_nobody_knows_is_still_told_with_the_nearest_name() -> None:
+    with pytest.raises(InputError, match="unknown environment 'deepse'; did you mean 'deep_sea'"):
+        make_environment("deepse")
+
+
+@pytest.mark.parametrize("old", ["deepsea", "hard-instance", "gymnasium", "gridworld"])
+def test_a_run_has_the_id_it_had_under_its_former_name(old: str) -> None:
+    if old == "gymnasium":
+        pytest.importorskip("gymnasium")
+    options = OPTIONS.get(current_name(old), {})
+    jobs = [Job("fed-ucbvi", {}, name, options, 2, 0.0, 0, 30, 1) for name in (old, current_name(old))]
+    assert {job.environment for job in jobs} == {current_name(old)}
+    content = {**jobs[0].content(), "environment": old, "meaning": MEANING}
+    content.pop("label")
+    as_it_was = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:ID_LENGTH]
+    assert [job.id for job in jobs] == [as_it_was] * 2
+    assert Job.recorded({**jobs[0].content(), "environment": old}) == jobs[0]
+
+
+def test_a_run_that_was_saved_under_a_former_name_is_read_grouped_and_belongs_to_its_job(tmp_path: Path) -> None:
+    job = Job("fed-ucbvi", {}, "deep_sea", {"size": 3}, 2, 0.0, 0, 30, 1)
+    made = job.run()
+    former = dataclasses.replace(made.about, environment={**made.about.environment, "name": "deepsea"})
+    dataclasses.replace(made, about=former).save(tmp_path / "run")
+    read = Run.load(tmp_path / "run")
+    assert read.about.environment["name"] == "deepsea", "a file says what it says"
+    assert settings_of(read.about) == settings_of(made.about)
+    assert job.made(read)
+    again: Federation = make_environment(str(read.about.environment["name"]), agents=2, size=3)
+    assert run(make_algorithm("fed-ucbvi", {}), again, 30, seed=1, driver="auto", progress=False).same_outcome(made)
+
+
+# -------------------------------------------------------------------------------------------------- the facade
+
+
+def test_the_facade_has_every_public_name_and_no_other() -> None:
+    assert fed_ucbvi.__all__ == sorted(dir(fed_ucbvi)) == sorted(set(fed_ucbvi.__all__))
+    for name in fed_ucbvi.__all__:
+        assert getattr(fed_ucbvi, name) is not None
+    for name, kind in ALGORITHMS.items():
+        assert getattr(fed_ucbvi, kind.__name__) is ALGORITHMS[name]
+    with pytest.raises(AttributeError, match="module 'fed_ucbvi' has no attribute 'FedUcbvi'"):
+        fed_ucbvi.FedUcbvi  # type: ignore[attr-defined]  # noqa: B018
