@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import typing
 from enum import Enum
-from functools import cache
 
 
 class Meaning(Enum):
@@ -36,7 +35,6 @@ class Meaning(Enum):
     FLAG = "whether the agent asked for this synchronisation"
 
 
-@cache
 def meanings_of(report: type) -> dict[str, Meaning]:
     """The meanings of a report's fields, by name; fields without one are left out.
 
