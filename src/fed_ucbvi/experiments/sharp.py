@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fed_ucbvi.charts.colours import BLUE, GREEN, VERMILLION, Marker
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.experiments.judging import ERROR_TERM, Finding, Ruling, all_or_none, compare, decide, grade, verdict_of
 from fed_ucbvi.experiments.lots import (
@@ -27,9 +29,8 @@ from fed_ucbvi.experiments.lots import (
 from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair
 from fed_ucbvi.experiments.wording import answers_text, eps_text, range_text
-from fed_ucbvi.report.content import Figure, Marker, Panel, Section, Series, Table, Verdict
+from fed_ucbvi.report.content import Figure, Section, Table, Verdict
 from fed_ucbvi.results.statistics import INTERVAL_NAME
-from fed_ucbvi.charts.colours import BLUE, GREEN, VERMILLION
 from fed_ucbvi.results.style import label_of
 
 NAME = "sharp"
@@ -287,7 +288,7 @@ def _worst(lots: Lots) -> Verdict | None:
             seeds = len(found)
         line = f"the worst seed has {range_text(ratios)} times the median"
         outcome = "holds" if max(ratios) <= THREE_TIMES else "does not hold"
-        findings[label_of(environment)] = Finding(Ruling(outcome, (seeds, seeds)), line, line)  # type: ignore[arg-type]
+        findings[label_of(environment)] = Finding(Ruling(outcome, (seeds, seeds)), line, line)
     return verdict_of(
         "No seed fails: none has more than three times the median regret.",
         "beyond the paper",
@@ -383,7 +384,7 @@ def _rest_figure(lots: Lots) -> Figure:
                 [spread.mean for spread in spreads],
                 [max(spread.low, spread.mean / 100) for spread in spreads],
                 [spread.high for spread in spreads],
-                dash=dash,  # type: ignore[arg-type]
+                dash=dash,
                 marker="circle",
                 variant=f"M = {M}",
                 band=INTERVAL_NAME,
