@@ -12,6 +12,7 @@ from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.experiments.judging import ERROR_TERM, Finding, Ruling, all_or_none, compare, decide, grade, verdict_of
 from fed_ucbvi.experiments.lots import (
+    DASHES,
     Lots,
     Measure,
     band_text,
@@ -29,7 +30,7 @@ from fed_ucbvi.experiments.lots import (
 from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair
 from fed_ucbvi.experiments.wording import answers_text, eps_text, range_text
-from fed_ucbvi.report.content import Figure, Section, Table, Verdict
+from fed_ucbvi.report.content import Figure, Outcome, Section, Table, Verdict
 from fed_ucbvi.results.statistics import INTERVAL_NAME
 from fed_ucbvi.results.style import label_of
 
@@ -287,7 +288,7 @@ def _worst(lots: Lots) -> Verdict | None:
             ratios.append(max(found) / float(np.median(found)))
             seeds = len(found)
         line = f"the worst seed has {range_text(ratios)} times the median"
-        outcome = "holds" if max(ratios) <= THREE_TIMES else "does not hold"
+        outcome: Outcome = "holds" if max(ratios) <= THREE_TIMES else "does not hold"
         findings[label_of(environment)] = Finding(Ruling(outcome, (seeds, seeds)), line, line)
     return verdict_of(
         "No seed fails: none has more than three times the median regret.",
@@ -370,9 +371,8 @@ def _changes_figure(lots: Lots) -> Figure:
 def _rest_figure(lots: Lots) -> Figure:
     series = []
     labels = [f"rest {rest:g}" for rest in REST]
-    dashes = ("solid", "dashed", "dotted", "dashdot")
     group = {key: lot for key, lot in lots.items() if key.label in labels}
-    for dash, M in zip(dashes, values(group, "agents"), strict=False):
+    for dash, M in zip(DASHES, values(group, "agents"), strict=False):
         here = {key.label: lot for key, lot in having(group, agents=M).items()}
         order = [label for label in labels if label in here]
         spreads = [interval(here[label], regret) for label in order]
