@@ -112,7 +112,7 @@ def test_synchronising_message_by_message_is_the_same_run() -> None:
         else:
             assert np.array_equal(found, expected)
     policy: IndexArray = by_messages.server.policy
-    assert np.array_equal(policy, at_once.policy)
+    assert np.array_equal(policy, at_once.exploring_policy)
 
 
 def test_the_totals_are_those_of_the_message_formats() -> None:

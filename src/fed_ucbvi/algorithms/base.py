@@ -15,6 +15,9 @@ needs every agent's report by itself, in agent order.
 
 A simulation may do step 4 in one compiled piece (:meth:`Algorithm.synchronise`), with the same arithmetic in the
 same order, so that the result is the same to the last bit.
+
+The policy that agents play is there to explore. The one to deploy, the *recommended* policy, is planned without bonus
+from all counts, by a *planner*: a server of the same kind that takes the place of the server in step 4.
 """
 
 from __future__ import annotations
@@ -263,12 +266,30 @@ class Algorithm(Protocol[ServerT, AgentsT]):
         """All exchanges of one synchronisation in one process."""
         ...
 
+    @property
+    def asks_to_plan(self) -> bool:
+        """Whether a planner needs the exchanges of one more synchronisation; otherwise it is new and has planned."""
+        ...
+
+    def new_planner(self, setting: Setting, server: ServerT) -> ServerT | None:
+        """A server of the same kind that plans without bonus; pairs never visited are worth nothing to it.
+
+        Its policy is ``(H, S)``, the first action among equals. None where nothing is planned: then the greedy policy
+        of the server's own estimates is what is recommended.
+        """
+        ...
+
+    def starts(self, planner: ServerT) -> CountArray | None:
+        """How many episodes began in each state, ``(S,)``, where a planner that has planned knows; else None."""
+        ...
+
 
 class TakesRows:
-    """What algorithms have in common whose server takes rows."""
+    """What algorithms have in common whose server takes rows; unless they say otherwise they plan nothing."""
 
     takes: ClassVar[str] = ROWS
     pools: ClassVar[bool] = False
+    asks_to_plan: ClassVar[bool] = False
 
     def grid(self, setting: Setting) -> None:
         """None: reports are not integers."""
@@ -276,6 +297,14 @@ class TakesRows:
     def by_rows(self) -> Self:
         """The algorithm itself."""
         return self
+
+    def new_planner(self, setting: Setting, server: Any) -> Any:
+        """None: the greedy policy of the estimates is what is recommended."""
+        return None
+
+    def starts(self, planner: Any) -> CountArray | None:
+        """None: nobody counts them."""
+        return None
 
 
 def added_up(report: Message) -> Message:

@@ -71,6 +71,7 @@ class FedUCBVI:
     single_agent: ClassVar[bool] = False
     takes: ClassVar[str] = SUMS
     together: ClassVar[bool] = True
+    asks_to_plan: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow(
         "model-based", True, "S A H log T + M S A H log log T + M S A H log(1 + eps_p T)", "sqrt(H^3 S A T / M)"
     )
@@ -220,6 +221,19 @@ class FedUCBVI:
     def synchronise(self, server: Server, agents: Agents) -> None:
         """All H exchanges in one compiled piece."""
         agents.synchronise(server)
+
+    def new_planner(self, setting: Setting, server: Server) -> Server:
+        """The same without bonus, from exchanges of its own: value iteration on the pooled counts.
+
+        ``Q = r + P V``, where ``P`` and ``r`` are the agents' estimates averaged with the same weights as always, and
+        ``Q = 0`` where ``N = 0``.
+        """
+        plain = dataclasses.replace(self, initial_policy="first", ties="first").new_server(setting)
+        return Server(plain.estimates, plain.rule._replace(plain=True))
+
+    def starts(self, planner: Server) -> CountArray:
+        """The visits at the first step."""
+        return np.asarray(planner.estimates.N[0].sum(axis=-1))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class UpdateRule(NamedTuple):
     """How the server turns reports into Q, as numbers.
 
     The bonus is ``(per_count + per_log * beta^c(N)) / N + sqrt(per_variance * Var / N)`` with
-    ``beta^c(N) = log_union + log(2 N + 1)``.
+    ``beta^c(N) = log_union + log(2 N + 1)``. With ``plain`` there is none, and a pair never visited is worth nothing.
     """
 
     weighted: bool
@@ -31,6 +31,7 @@ class UpdateRule(NamedTuple):
     seed: np.uint64
     agents: int
     grid: Grid
+    plain: bool = False
 
 
 class Estimates(NamedTuple):
@@ -50,6 +51,8 @@ class Server(TableServer[Estimates, UpdateRule]):
 @compiled
 def bonus(N: float, variance: float, horizon: int, rule: UpdateRule) -> float:
     """``b(s,a)`` for a pair visited N times in all, whose next value has the given empirical variance."""
+    if rule.plain:
+        return 0.0
     if N <= 1.0:
         return float(horizon)
     per_count = rule.per_count
@@ -62,6 +65,12 @@ def bonus(N: float, variance: float, horizon: int, rule: UpdateRule) -> float:
 def largest(h: int, horizon: int, rule: UpdateRule) -> float:
     """The cap on ``Q_h``: H, or what is left of it."""
     return float(horizon - h) if rule.clip_remaining else float(horizon)
+
+
+@compiled
+def unvisited(h: int, horizon: int, rule: UpdateRule) -> float:
+    """``Q_h`` of a pair never visited: the cap, or nothing without bonus."""
+    return 0.0 if rule.plain else largest(h, horizon, rule)
 
 
 @compiled

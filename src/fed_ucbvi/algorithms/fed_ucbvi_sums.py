@@ -31,8 +31,8 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     UpdateRule,
     act_greedily,
     begin_step,
-    largest,
     optimistic,
+    unvisited,
 )
 from fed_ucbvi.sampling.philox import product
 
@@ -165,7 +165,7 @@ def finish_pair(h: int, s: int, a: int, sums: Entry, rule: UpdateRule, estimates
     N, Q = estimates.N[h, s, a], estimates.Q
     H, bits = estimates.policy.shape[0], rule.grid.bits
     if N == 0:
-        Q[h, s, a] = largest(h, H, rule)
+        Q[h, s, a] = unvisited(h, H, rule)
         return
     X, Y, Z = sums
     weight = N if rule.weighted else rule.agents

@@ -28,7 +28,7 @@ EPS_P = r"$\varepsilon_p$"
 
 
 def plot_run(run: Run, path: str | Path | None = None, *, step: int | None = None) -> Figure:
-    """Regret, communication, round lengths and (on a grid) the learnt policy of one run.
+    """Regret, communication, round lengths and (on a grid) the recommended policy of one run.
 
     Args:
         run: a run, finished or interrupted.
