@@ -168,7 +168,7 @@ def test_model_free_algorithms_recommend_their_greedy_policy() -> None:
     traffic = result.recommendation_traffic
     assert traffic == (0, 0, 0, 3 * result.policy.nbytes), "the policy that goes with the end signal"
     summary = json.loads(json.dumps(result.summary(), allow_nan=False))
-    assert (summary["policy"], summary["gap"]) == (GREEDY, None)
+    assert (summary["policy_kind"], summary["gap"]) == (GREEDY, None)
     assert "gap" not in dict(summary_rows(result)[1])
 
 
@@ -212,7 +212,7 @@ def test_exporting_and_playing_speak_of_it(tmp_path: Path) -> None:
     figures = json.loads(call("play", str(tmp_path / "run"), "--json").stdout)
     assert figures["rescaled"]["value_of_the_run"] == pytest.approx(result.value)
     summary = json.loads(call("show", str(tmp_path / "run"), "--json").stdout)
-    assert summary["policy"] == PLANNED
+    assert summary["policy_kind"] == PLANNED
     assert summary["value"] == result.value
     assert summary["gap"] == result.optimistic_value - result.estimated_value
     assert summary["simple_regret"] == result.about.optimal_value - result.value
@@ -335,7 +335,7 @@ def test_a_run_saved_before_policies_were_recommended_says_that_it_has_the_explo
     assert "exploring policy: the run was saved before" in " ".join(
         call("show", str(tmp_path / "run")).stdout.split()
     )
-    assert json.loads(call("show", str(tmp_path / "run"), "--json").stdout)["policy"] == EXPLORING
+    assert json.loads(call("show", str(tmp_path / "run"), "--json").stdout)["policy_kind"] == EXPLORING
     manifest["policy_kind"] = "guessed"
     path.write_text(json.dumps(manifest))
     with pytest.raises(InputError, match="recommended policy"):

@@ -241,7 +241,7 @@ class Run:
             "driver": about.driver,
             "agents_alike": about.alike,
             "agents_value": self.agents_value._asdict(),
-            "policy": self.policy_kind,
+            "policy_kind": self.policy_kind,
             "best_common_value": about.best_common_value.summary(),
             "own_optimal_value": about.own_optimal_value,
             "optimistic_value": self.optimistic_value,
