@@ -32,7 +32,7 @@ from fed_ucbvi import (
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.deployment.ledger import Ledger
-from fed_ucbvi.deployment.messages import End
+from fed_ucbvi.deployment.messages import End, Query, Start, Stop
 from fed_ucbvi.deployment.plan import Plan, plan_for
 from fed_ucbvi.results.recommendations import EXPLORING, GREEDY, PLANNED
 from fed_ucbvi.simulation import Caution, Interrupted, Progress, Simulation
@@ -389,10 +389,9 @@ def test_a_node_takes_no_policy_that_is_none() -> None:
 
 
 def test_a_node_answers_the_second_synchronisation_only_where_there_is_one() -> None:
-    from fed_ucbvi.deployment.messages import Query, Start, Stop
-
     federation = small(agents=1)
-    for algorithm, most in ((FedUCBVI(), 8), (FedQBernstein(), 1)):
+    cases: tuple[tuple[Any, int], ...] = ((FedUCBVI(), 8), (FedQBernstein(), 1))
+    for algorithm, most in cases:
         plan = plan_for(algorithm, federation, 10)
         (node,) = make_nodes(federation, [1])
         node.enter(plan.welcome())

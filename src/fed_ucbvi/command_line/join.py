@@ -147,12 +147,12 @@ def join(
     papers = None if certs is None else Papers.of(certs, name)
     try:
         with interruptible(), closing(node):
-            policy = asyncio.run(take_part(node, address, papers, server_name=server_name, patience=patience))
+            asyncio.run(take_part(node, address, papers, server_name=server_name, patience=patience))
     except KeyboardInterrupt:
         again = "" if state is None else "; start the same command again to come back"
         typer.echo(f"{name}: interrupted after {node.rounds:,} rounds{again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    received = policy is not None
+    received = node.recommended is not None
     summary = {"node": name, "run": node.run, "agents": [first_agent, agents], "rounds": node.rounds}
     summary["policy_received"] = received
     if as_json:

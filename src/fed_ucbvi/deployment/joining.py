@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from fed_ucbvi._types import IndexArray
 from fed_ucbvi._version import __version__
 from fed_ucbvi.deployment.arrays import WireError
 from fed_ucbvi.deployment.links import BROKEN
@@ -52,8 +51,8 @@ async def take_part(
     *,
     server_name: str | None = None,
     patience: float = 600.0,
-) -> IndexArray | None:
-    """Take part in the run at ``HOST:PORT`` until it is over; gives the recommended policy, ``(H, S)``.
+) -> None:
+    """Take part in the run at ``HOST:PORT`` until it is over; then ``node.recommended`` is the policy to deploy.
 
     Args:
         node: the node.
@@ -84,7 +83,6 @@ async def take_part(
             pause = min(2 * pause, LONGEST_PAUSE)
         finally:
             await channel.close()
-    return node.recommended
 
 
 @asynccontextmanager
