@@ -15,7 +15,6 @@ on, so that liars cannot buy a synchronisation every episode for long.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -275,8 +274,9 @@ class ByzanUCBVI(TakesRows):
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """The same on robust means alone, without their errors, from exchanges of its own."""
-        plain = dataclasses.replace(self, initial_policy="first", ties="first").new_server(setting)
-        return Server(plain.estimates, plain.rule._replace(plain=True))
+        planner = self.new_server(setting)
+        planner.estimates.policy.fill(0)
+        return Server(planner.estimates, planner.rule._replace(random_ties=False, plain=True))
 
 
 def served_at_most(setting: Setting) -> float:

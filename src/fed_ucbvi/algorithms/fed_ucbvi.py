@@ -228,8 +228,9 @@ class FedUCBVI:
         ``Q = r + P V``, where ``P`` and ``r`` are the agents' estimates averaged with the same weights as always, and
         ``Q = 0`` where ``N = 0``.
         """
-        plain = dataclasses.replace(self, initial_policy="first", ties="first").new_server(setting)
-        return Server(plain.estimates, plain.rule._replace(plain=True))
+        planner = self.new_server(setting)
+        planner.estimates.policy.fill(0)
+        return Server(planner.estimates, planner.rule._replace(random_ties=False, plain=True))
 
     def starts(self, planner: Server) -> CountArray:
         """The visits at the first step."""
