@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,5 +13,9 @@ CountArray = npt.NDArray[np.int64]
 """Visits, transitions and budgets."""
 IndexArray = npt.NDArray[np.int32]
 """States and actions, policies among them."""
+MaskArray = npt.NDArray[np.bool_]
+"""Yes or no; ``(H, S, A)`` where a policy is a set of actions for each step and state."""
+PolicyArray = npt.NDArray[Any]
+"""One action ``(H, S)``, or a set of actions ``(H, S, A)`` of which one is drawn uniformly at every visit."""
 WordArray = npt.NDArray[np.uint64]
 """Raw 64-bit words of the random generator."""

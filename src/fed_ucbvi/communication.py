@@ -31,8 +31,8 @@ class Traffic(NamedTuple):
 
 
 def size(message: Message) -> int:
-    """Bytes of a message's arrays."""
-    return sum(array.nbytes for array in message)
+    """Bytes of a message's arrays; truth values, such as a policy's sets of actions, are bits."""
+    return sum((array.size + 7) // 8 if array.dtype == np.bool_ else array.nbytes for array in message)
 
 
 class Meter:
@@ -48,7 +48,7 @@ class Meter:
             report = algorithm.report(agents, query, exchange)
             self.queries += size(query)
             self.asked += len(query) > 0
-            self.reports += size(report) // len(report[0])
+            self.reports += sum(array.nbytes for array in report) // len(report[0])
 
     def round(self, askers: int, last: bool) -> Traffic:
         """The traffic of a round that ended with this many requests; ``last`` adds the end signal."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables
+from fed_ucbvi._types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables
 from fed_ucbvi.checkpoint import Checkpoint
 from fed_ucbvi.drivers.base import Driver, Stop
 from fed_ucbvi.drivers.live import LiveDriver, LiveTables, on_wider_supports
@@ -136,7 +136,8 @@ class LiveSimulation(Simulation):
     def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         """Live drivers on common tables."""
         live, setting = self.live, self.setting
-        self.tables = LiveTables(setting.agents, setting.horizon, setting.states, setting.actions)
+        counting = self.algorithm.counting
+        self.tables = LiveTables(setting.agents, setting.horizon, setting.states, setting.actions, counting=counting)
 
         def driver(agents: range) -> LiveDriver:
             return LiveDriver(self.tables, agents, live.make, live.vectorisation, live.units, setting.seed)
@@ -154,9 +155,9 @@ class LiveSimulation(Simulation):
         row = self.rows[-1]
         self.rows[-1] = (*row[:REWARD], self.tables.paid / self.setting.agents, *row[REWARD + 1 :])
 
-    def _collect(self, policy: IndexArray, budgets: CountArray) -> Stop:
+    def _collect(self, policy: PolicyArray, budgets: Budgets) -> Stop:
         stop = super()._collect(policy, budgets)
-        self.starts += self.tables.visits[:, 0].sum(axis=0)
+        self.starts += self.tables.starts.sum(axis=0)
         if self.tables.width > self._width:
             self._widen()
         return stop

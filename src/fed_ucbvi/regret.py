@@ -9,30 +9,30 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.problem.agent_tables import AgentTables, agent_tables, update_values
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi.problem.agent_tables import AgentTables, agent_tables, no_policy, update_values
 from fed_ucbvi.problem.federation import Federation
 
 
 class Known(NamedTuple):
     """MDPs whose values are wanted round after round, and those of the last policy, of which most may still hold.
 
-    ``V (H+1, S, m)`` are the values of ``last (H, S)``; see :func:`fed_ucbvi.problem.agent_tables.update_values`.
+    ``V (H+1, S, m)`` are the values of ``last (H, S, A)``; see :func:`fed_ucbvi.problem.agent_tables.update_values`.
     """
 
     successors: IndexArray
     probabilities: FloatArray
     rewards: FloatArray
     initial: FloatArray
-    reachable: npt.NDArray[np.bool_]
-    last: IndexArray
+    reachable: MaskArray
+    last: npt.NDArray[np.int8]
     V: FloatArray
 
     @classmethod
     def of(cls, tables: AgentTables, horizon: int) -> Known:
         """Nothing is known yet."""
         S, m = tables.initial.shape
-        return cls(*tables, np.full((horizon, S), -1, dtype=np.int32), np.zeros((horizon + 1, S, m)))
+        return cls(*tables, no_policy(horizon, S, tables.successors.shape[2]), np.zeros((horizon + 1, S, m)))
 
 
 class Scorer:
@@ -55,15 +55,16 @@ class Scorer:
         self._common, self._agents = Known.of(alone, H), Known.of(tables, H)
         self._rewards, self._honest, self._everyone = federation.rewards, honest, np.zeros(1, dtype=np.int64)
 
-    def score(self, policy: IndexArray, visits: CountArray) -> tuple[float, float, float]:
+    def score(self, policy: PolicyArray, visits: CountArray, starts: CountArray) -> tuple[float, float, float]:
         """``(regret, reward, value)`` of a round; see :func:`score_round`.
 
-        ``visits`` is ``(m, H, S)``, or ``(1, H, S)`` for the sum over all agents, if nobody lies and rewards are
-        shared.
+        ``visits`` is ``(m, *place)`` and ``starts``, how many episodes began where, ``(m, S)``; both have one row for
+        the sum over all agents, if nobody lies and rewards are shared.
         """
         rows = self._everyone if len(visits) == 1 else self._honest
+        best, by_action = self.optimum.V[0], visits if visits.ndim == 4 else visits[..., None]
         return score_round(
-            policy, visits, rows, self.optimum.V[0], self._common, self._agents, self._kind, self._rewards
+            policy, by_action, starts, rows, best, self._common, self._agents, self._kind, self._rewards
         )
 
 
@@ -83,19 +84,23 @@ def _distinct(federation: Federation) -> tuple[CountArray, CountArray]:
 
 
 @compiled
-def _paid(visits: CountArray, rewards: FloatArray, policy: IndexArray) -> float:
-    """``sum_{h,s} visits_h(s) r_h(s, pi_h(s))``."""
-    H, S = visits.shape
+def _paid(visits: CountArray, rewards: FloatArray, policy: PolicyArray) -> float:
+    """``sum_{h,s,a} visits_h(s,a) r_h(s,a)``; where visits have no action axis to speak of, it was the policy's."""
+    H, S, W = visits.shape
     total = 0.0
     for h in range(H):
         hr = h if rewards.shape[0] > 1 else 0
         for s in range(S):
-            total += visits[h, s] * rewards[hr, s, policy[h, s]]
+            if policy.ndim == 2:
+                total += visits[h, s, 0] * rewards[hr, s, policy[h, s]]
+            else:
+                for a in range(W):
+                    total += visits[h, s, a] * rewards[hr, s, a]
     return total
 
 
 @compiled
-def _bring_up_to_date(known: Known, policy: IndexArray) -> None:
+def _bring_up_to_date(known: Known, policy: PolicyArray) -> None:
     """The values of ``policy``."""
     successors, probabilities, rewards, _, reachable, last, V = known
     update_values(successors, probabilities, rewards, reachable, policy, last, V)
@@ -103,8 +108,9 @@ def _bring_up_to_date(known: Known, policy: IndexArray) -> None:
 
 @compiled
 def score_round(
-    policy: IndexArray,
+    policy: PolicyArray,
     visits: CountArray,
+    starts: CountArray,
     rows: CountArray,
     best: FloatArray,
     common: Known,
@@ -120,26 +126,27 @@ def score_round(
     ``1/M sum_i V^{i,pi}_1(mu^i)``; agent i's MDP is number ``kind[i]`` of ``agents``. Only the
     given ``rows`` of visits count.
     """
-    _, H, S = visits.shape
+    _, H, S, W = visits.shape
     M = len(kind)
     _bring_up_to_date(common, policy)
     _bring_up_to_date(agents, policy)
     regret = 0.0
     for i in rows:
         for s in range(S):
-            if visits[i, 0, s] > 0:
-                regret += visits[i, 0, s] * (best[s] - common.V[0, s, 0])
+            if starts[i, s] > 0:
+                regret += starts[i, s] * (best[s] - common.V[0, s, 0])
     shared = rewards.shape[0] == 1
     reward = 0.0
     if len(rows) == 1:
         reward = _paid(visits[rows[0]], rewards[0 if shared else rows[0]], policy)
     else:
-        totals = np.zeros((H, S), dtype=np.int64)
+        totals = np.zeros((H, S, W), dtype=np.int64)
         for j in range(len(rows)):
             i = rows[j]
             for h in range(H):
                 for s in range(S):
-                    totals[h, s] += visits[i, h, s]
+                    for w in range(W):
+                        totals[h, s, w] += visits[i, h, s, w]
             if not shared or j == len(rows) - 1:
                 reward += _paid(totals, rewards[0 if shared else i], policy)
                 totals[:] = 0

@@ -11,11 +11,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Message, Setting, Touched, exchange_messages
+from fed_ucbvi._types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi.algorithms.base import (
+    Algorithm,
+    Array,
+    Budgets,
+    FleetTables,
+    Message,
+    Setting,
+    Touched,
+    exchange_messages,
+)
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.drivers import make_driver
-from fed_ucbvi.drivers.base import Driver, Fleet, Stop
+from fed_ucbvi.drivers.base import Driver, Fleet, Stop, rule_at
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import Scorer
@@ -103,7 +112,7 @@ class Simulation:
         """The fleet's driver, one for each agent where they stop apart, and what the agents bring along."""
         federation, name = self.federation, self.driver_name
         pooled = self.algorithm.pools and self.algorithm.together
-        fleet = Fleet.of(federation, self.setting.seed, pooled=pooled)
+        fleet = Fleet.of(federation, self.setting.seed, pooled=pooled, counting=self.algorithm.counting)
         apart = [] if self.algorithm.together else [fleet.agent(i) for i in range(federation.agents)]
         touched = fleet.touched if pooled else None
         if federation.rewards.shape[0] == 1:
@@ -130,12 +139,9 @@ class Simulation:
         if federation.liars is not None:
             federation.liars.tamper_budgets(budgets.visits)
         start, before = self.played, self.agent_episodes
-        stop = self._collect(policy, budgets.visits)
-        score = self._scorer.score(policy, driver.visits if self._pooled is None else self._pooled.all_visits)
-        action = rule = -1
-        if stop.askers:
-            action = int(policy[stop.step, stop.state])
-            rule = int(budgets.rule[stop.step, stop.state])
+        stop = self._collect(policy, budgets)
+        visits = driver.visits if self._pooled is None else self._pooled.all_visits
+        score = self._scorer.score(policy, visits, driver.starts)
         traffic = self._meter.round(stop.askers, last=self.done)
         algorithm.absorb(self.agents, policy, driver.transitions, driver.visits)
         if stop.askers:
@@ -143,12 +149,12 @@ class Simulation:
             self.rounds += 1
         self.regret += score[0]
         self.rows.append(
-            (start, stop.length, self.agent_episodes - before, *score, *stop[1:], action, rule, *traffic)
+            (start, stop.length, self.agent_episodes - before, *score, *stop[1:], rule_at(stop, budgets), *traffic)
         )
         if not self.done and is_due(self.played, self.recommendations):  # the last one is planned for the result
             self.recommendations.append(self._row(self.recommend()))
 
-    def _collect(self, policy: IndexArray, budgets: CountArray) -> Stop:
+    def _collect(self, policy: PolicyArray, budgets: Budgets) -> Stop:
         """Play the round and move the agents' clocks on."""
         T = self.setting.episodes
         if not self._alone:
@@ -162,12 +168,13 @@ class Simulation:
             left = T - int(self.clock[i])
             driver.clear()
             if left:
-                stops.append(driver.collect(policy, budgets[i : i + 1], int(self.clock[i]), left))
+                own = budgets._replace(visits=budgets.visits[i : i + 1])
+                stops.append(driver.collect(policy, own, int(self.clock[i]), left))
                 self.clock[i] += stops[-1].length
         self.set_clock(self.clock)
         asked = [stop for stop in stops if stop.askers]
         longest = max(stop.length for stop in stops)
-        return Stop(longest, len(asked), *(asked[0][2:] if asked else (-1, -1, -1)))
+        return Stop(longest, len(asked), *(asked[0][2:] if asked else (-1, -1, -1, -1)))
 
     def _synchronise(self) -> None:
         """One synchronisation; message by message if some of them are lies."""

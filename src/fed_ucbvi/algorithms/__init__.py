@@ -10,7 +10,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.algorithms.byzan_ucbvi import ByzanUCBVI
-from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
+from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI, ProvedFedUCBVI, SharpFedUCBVI
 from fed_ucbvi.algorithms.fedq import FedQBernstein, FedQHoeffding
 from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage
 from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled
@@ -24,6 +24,8 @@ GROUP = "fed_ucbvi.algorithms"
 
 ALGORITHMS: dict[str, type[Any]] = {
     FedUCBVI.name: FedUCBVI,
+    SharpFedUCBVI.name: SharpFedUCBVI,
+    ProvedFedUCBVI.name: ProvedFedUCBVI,
     UCBVI.name: UCBVI,
     ConcurrentUCBVI.name: ConcurrentUCBVI,
     ByzanUCBVI.name: ByzanUCBVI,

@@ -22,14 +22,16 @@ from all counts, by a *planner*: a server of the same kind that takes the place 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.algorithms.exact_sums import Grid
 
 SUMS, ROWS = "sums", "rows"
@@ -56,17 +58,36 @@ class Setting:
     eps_p_known: bool = True
 
 
+class Counting(Enum):
+    """By what the visits of a round are counted; one such thing is called a *place*.
+
+    ``POLICY``: by ``(h, s)``, for policies with one action each. ``PAIRS``: by ``(h, s, a)``, for policies that are
+    sets of actions. ``STATIONARY``: by ``(s, a)``, all steps together.
+    """
+
+    POLICY = "policy"
+    PAIRS = "pairs"
+    STATIONARY = "stationary"
+
+    def shape(self, horizon: int, states: int, actions: int) -> tuple[int, ...]:
+        """The axes of places, and of every table by place."""
+        if self is Counting.POLICY:
+            return horizon, states
+        return (horizon if self is Counting.PAIRS else 1), states, actions
+
+
 class Touched(NamedTuple):
     """Where a round went: for each agent, and for all of them together, so that nothing else need be looked at.
 
-    A *place* is ``h S + s``. Arrays are changed in place by the driver, round after round.
+    Places (see :class:`Counting`) are numbered in row-major order. Arrays are changed in place by the driver, round
+    after round.
 
     Attributes:
-        places: ``(m, H S)``; the first ``numbers[i]`` of row i are the places that agent i visited, in any order.
+        places: ``(m, P)``; the first ``numbers[i]`` of row i are the places that agent i visited, in any order.
         numbers: ``(m,)``.
-        all_places: ``(H S,)``; the first ``number[0]`` are the places that anyone visited.
+        all_places: ``(P,)``; the first ``number[0]`` are the places that anyone visited.
         number: ``(1,)``.
-        all_visits: ``(1, H, S)``, the visits of all agents.
+        all_visits: ``(1, *place)``, the visits of all agents.
     """
 
     places: IndexArray
@@ -76,15 +97,15 @@ class Touched(NamedTuple):
     all_visits: CountArray
 
     @classmethod
-    def nowhere(cls, agents: int, horizon: int, states: int) -> Touched:
-        """Before the first round."""
-        places = horizon * states
+    def nowhere(cls, agents: int, shape: tuple[int, ...]) -> Touched:
+        """Before the first round; ``shape`` is that of places."""
+        places = math.prod(shape)
         return cls(
             np.zeros((agents, places), dtype=np.int32),
             np.zeros(agents, dtype=np.int64),
             np.zeros(places, dtype=np.int32),
             np.zeros(1, dtype=np.int64),
-            np.zeros((1, horizon, states), dtype=np.int64),
+            np.zeros((1, *shape), dtype=np.int64),
         )
 
 
@@ -107,11 +128,31 @@ class FleetTables(NamedTuple):
     touched: Touched | None = None
 
 
+HARD_FACTOR = 8
+"""What ends a round at any time, where rounds rest: this many times the budget."""
+
+
 class Budgets(NamedTuple):
-    """When agents ask: ``visits[m,H,S]`` during the round, and by which rule ``[H,S]`` (an index into ``rules``)."""
+    """When agents ask for synchronisation.
+
+    Attributes:
+        visits: ``(m or 1, *place)``, during the round; one row where all agents have the same.
+        rule: ``(*place,)``, by which rule (an index into ``rules``).
+        rest: a round that begins after t episodes goes on for at least ``rest t`` episodes, during which agents ask
+            only at :data:`HARD_FACTOR` times their budget.
+    """
 
     visits: CountArray
     rule: npt.NDArray[np.int8]
+    rest: float = 0.0
+
+    def calm(self, first: int) -> int:
+        """How many episodes a round that begins after ``first`` goes on for at least."""
+        return math.ceil(self.rest * first)
+
+    def factor(self, first: int, played: int) -> int:
+        """What budgets are multiplied by once a round that began after ``first`` has ``played`` episodes."""
+        return HARD_FACTOR if played < self.calm(first) else 1
 
 
 class TableRow(NamedTuple):
@@ -135,8 +176,8 @@ class ServerState(State, Protocol):
     """The server's side."""
 
     @property
-    def policy(self) -> IndexArray:
-        """What everyone plays, ``(H, S)``."""
+    def policy(self) -> PolicyArray:
+        """What everyone plays: actions ``(H, S)``, or sets of them ``(H, S, A)``."""
         ...
 
     @property
@@ -173,8 +214,8 @@ class TableServer(Generic[EstimatesT, RuleT]):
     rule: RuleT
 
     @property
-    def policy(self) -> IndexArray:
-        """What everyone plays, ``(H, S)``."""
+    def policy(self) -> PolicyArray:
+        """What everyone plays."""
         return self.estimates.policy
 
     @property
@@ -203,6 +244,11 @@ class Algorithm(Protocol[ServerT, AgentsT]):
     @property
     def together(self) -> bool:
         """Whether one agent's ask stops everyone; otherwise each agent plays on until it asks itself."""
+        ...
+
+    @property
+    def counting(self) -> Counting:
+        """By what visits are counted during a round."""
         ...
 
     def facts(self, setting: Setting) -> dict[str, float]:
@@ -246,7 +292,7 @@ class Algorithm(Protocol[ServerT, AgentsT]):
         """Agent side: how many visits make each agent ask."""
         ...
 
-    def absorb(self, agents: AgentsT, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
+    def absorb(self, agents: AgentsT, policy: Any, transitions: CountArray, visits: CountArray) -> None:
         """Agent side: take in the round's counts."""
         ...
 
@@ -284,8 +330,18 @@ class Algorithm(Protocol[ServerT, AgentsT]):
         ...
 
 
+def as_sets(policy: PolicyArray, actions: int) -> MaskArray:
+    """A policy as sets of actions, ``(H, S, A)``."""
+    return policy.astype(np.bool_) if policy.ndim == 3 else np.asarray(policy[..., None] == np.arange(actions))
+
+
 class TakesRows:
-    """What algorithms have in common whose server takes rows; unless they say otherwise they plan nothing."""
+    """What algorithms have in common whose server takes rows, and whose policies have one action each.
+
+    Unless they say otherwise they plan nothing.
+    """
+
+    counting: ClassVar[Counting] = Counting.POLICY
 
     takes: ClassVar[str] = ROWS
     pools: ClassVar[bool] = False

@@ -29,11 +29,9 @@ from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, 
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
 from fed_ucbvi.algorithms.robust_mean import liars_at_most, pert_cow, workspace
 from fed_ucbvi.errors import check_choice, check_number
+from fed_ucbvi.problem.liars import NEVER
 
 FlagArray = npt.NDArray[np.int8]
-
-NEVER = np.iinfo(np.int64).max
-"""The budget of an agent whose asking the server ignores."""
 
 ABSURD = 1e100
 """A reported mean beyond this, or one that is not a number, is taken for no report."""

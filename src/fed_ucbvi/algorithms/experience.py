@@ -16,7 +16,10 @@ Counters = npt.NDArray[Any]
 
 
 class Experience(NamedTuple):
-    """What m agents know: their counts, by which supports they count, and the rewards where they have been."""
+    """What m agents know: their counts, by which supports they count, and the rewards where they have been.
+
+    The step axis of the counts has length one where they are kept over all steps together.
+    """
 
     visits: Counters
     transitions: Counters
@@ -24,24 +27,35 @@ class Experience(NamedTuple):
     rewards: FloatArray
 
 
-def no_experience(setting: Setting, tables: FleetTables) -> Experience:
+def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = False) -> Experience:
     """No visits yet."""
     S, A, K = setting.states, setting.actions, tables.successors.shape[3]
-    visits, transitions = (_counters(setting, tables.agents, *rest) for rest in ((S, A), (S, A, K)))
+    steps = 1 if stationary else setting.horizon
+    visits, transitions = (
+        _counters(counter_type(setting, stationary=stationary), steps, tables.agents, *rest)
+        for rest in ((S, A), (S, A, K))
+    )
     return Experience(visits, transitions, tables.successors, tables.rewards)
 
 
-def counter_type(setting: Setting) -> type[np.int32] | type[np.int64]:
-    """What counts one agent's visits: 32 bits where T fits."""
-    return np.int32 if setting.episodes <= np.iinfo(np.int32).max else np.int64
+def counter_type(setting: Setting, *, stationary: bool = False) -> type[np.int32] | type[np.int64]:
+    """What counts one agent's visits: 32 bits where T (or T H, over all steps together) fits."""
+    most = setting.episodes * (setting.horizon if stationary else 1)
+    return np.int32 if most <= np.iinfo(np.int32).max else np.int64
 
 
-def _counters(setting: Setting, agents: int, *rest: int) -> Counters:
-    """Zeros of shape ``(agents, H, ...)``, laid out step by step in memory, as an exchange reads them.
+def _counters(kind: type[np.integer[Any]], steps: int, agents: int, *rest: int) -> Counters:
+    """Zeros of shape ``(agents, steps, ...)``, laid out step by step in memory, as an exchange reads them.
 
-    No counter of one agent exceeds T; half the memory, where that fits, is half the time.
+    Half the memory, where that fits, is half the time.
     """
-    return np.zeros((setting.horizon, agents, *rest), dtype=counter_type(setting)).swapaxes(0, 1)
+    return np.zeros((steps, agents, *rest), dtype=kind).swapaxes(0, 1)
+
+
+def absorb_pairs(transitions: CountArray, visits: CountArray, experience: Experience) -> None:
+    """Add the round's counts, ``(m, steps, S, A, K)`` and ``(m, steps, S, A)``, to the agents' own."""
+    np.add(experience.visits, visits, out=experience.visits, casting="unsafe")
+    np.add(experience.transitions, transitions, out=experience.transitions, casting="unsafe")
 
 
 @compiled

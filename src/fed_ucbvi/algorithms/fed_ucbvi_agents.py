@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting
-from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Message, Setting
+from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_pairs, absorb_round, no_experience
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 
 SYNCHRONISATIONS = ("mixture", "local", "global")
 _LOCAL = SYNCHRONISATIONS.index("local")
+_GLOBAL = SYNCHRONISATIONS.index("global")
 _MIXTURE = SYNCHRONISATIONS.index("mixture")
 
 
@@ -25,6 +27,12 @@ class AskingRule(NamedTuple):
     strict: bool
     nu: float
     agents: int
+    rest: float
+
+    @property
+    def alike(self) -> bool:
+        """Whether all agents have the same budgets."""
+        return self.synchronisation == _GLOBAL
 
 
 class Agents(Protocol):
@@ -39,11 +47,11 @@ class Agents(Protocol):
         """What changes during a run."""
         ...
 
-    def budgets(self, policy: IndexArray, N: CountArray) -> Budgets:
+    def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
         """When they ask in a round with this policy."""
         ...
 
-    def absorb(self, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
+    def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Take in the round's counts."""
         ...
 
@@ -62,32 +70,42 @@ class CountingAgents:
 
     experience: Experience
     asks: Budgets
+    horizon: int
     rule: AskingRule
-
-    @property
-    def horizon(self) -> int:
-        """H."""
-        return int(self.experience.visits.shape[1])
 
     def arrays(self) -> dict[str, Array]:
         """What changes during a run."""
         return {"visits": self.experience.visits, "transitions": self.experience.transitions}
 
-    def budgets(self, policy: IndexArray, N: CountArray) -> Budgets:
+    def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
         """When they ask in a round with this policy."""
-        _fill_budgets(self.experience.visits, N, policy, self.rule, self.asks)
+        visits, rule, _ = self.asks
+        if policy.ndim == 2:
+            _fill_budgets(self.experience.visits, N, policy, self.rule, visits, rule)
+        else:
+            fill_budgets_of_pairs(self.experience.visits, N, self.rule, visits, rule)
         return self.asks
 
-    def absorb(self, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
+    def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Take in the round's counts."""
-        absorb_round(policy, transitions, visits, self.experience.transitions, self.experience.visits)
+        if policy.ndim == 2:
+            absorb_round(policy, transitions, visits, self.experience.transitions, self.experience.visits)
+        else:
+            absorb_pairs(transitions, visits, self.experience)
 
 
-def no_counts(setting: Setting, tables: FleetTables) -> tuple[Experience, Budgets]:
+def no_budgets(setting: Setting, counting: Counting, rows: int, rest: float) -> Budgets:
+    """Room for budgets, all 1, by local rules."""
+    shape = counting.shape(setting.horizon, setting.states, setting.actions)
+    return Budgets(np.ones((rows, *shape), dtype=np.int64), np.zeros(shape, dtype=np.int8), rest)
+
+
+def no_counts(
+    setting: Setting, tables: FleetTables, counting: Counting, asking: AskingRule
+) -> tuple[Experience, Budgets, int, AskingRule]:
     """No visits yet, and room for budgets."""
-    m, H, S = tables.agents, setting.horizon, setting.states
-    asks = Budgets(np.zeros((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8))
-    return no_experience(setting, tables), asks
+    experience = no_experience(setting, tables, stationary=counting is Counting.STATIONARY)
+    return experience, no_budgets(setting, counting, tables.agents, asking.rest), setting.horizon, asking
 
 
 @compiled
@@ -111,9 +129,33 @@ def global_budget(N: int, rule: AskingRule) -> int:
 
 
 @compiled
-def _fill_budgets(visits: Counters, N: CountArray, policy: IndexArray, rule: AskingRule, asks: Budgets) -> None:
+def fill_budgets_of_pairs(
+    visits: Counters, N: CountArray, rule: AskingRule, out: CountArray, which: npt.NDArray[np.int8]
+) -> None:
+    """Budgets by (h,s,a), or by (s,a) where counts are; ``visits`` are read where the local rule is in force."""
+    m, steps, S, A = out.shape
+    for h in range(steps):
+        for s in range(S):
+            for a in range(A):
+                which[h, s, a] = 0 if is_local(N[h, s, a], rule) else 1
+                for i in range(m):
+                    if which[h, s, a] == 0:
+                        out[i, h, s, a] = local_budget(visits[i, h, s, a], rule)
+                    else:
+                        out[i, h, s, a] = global_budget(N[h, s, a], rule)
+
+
+@compiled
+def _fill_budgets(
+    visits: Counters,
+    N: CountArray,
+    policy: IndexArray,
+    rule: AskingRule,
+    out: CountArray,
+    which: npt.NDArray[np.int8],
+) -> None:
+    """Budgets by (h,s), those of the policy's actions."""
     m, H, S, _ = visits.shape
-    out, which = asks
     for h in range(H):
         for s in range(S):
             which[h, s] = 0 if is_local(N[h, s, policy[h, s]], rule) else 1

@@ -1,7 +1,7 @@
 """Fed-UCBVI's agents in a simulation: one table of transition counts for all of them.
 
 The server uses nothing but sums over agents, so a simulation need not know which agent made which transition. Each
-agent's own visits are kept, because the local rule reads them. All work follows what a round has touched: entries
+agent's own visits are kept where the local rule reads them. All work follows what a round has touched: entries
 that nobody ever visited cost nothing in a synchronisation, and a pair is worked out anew only if it was visited in
 the round or the value of one of its next states has changed.
 """
@@ -15,31 +15,46 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray, WordArray
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Setting, Touched
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
+from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Setting, Touched
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, write_words
 from fed_ucbvi.algorithms.experience import Counters, counter_type
-from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule, global_budget, is_local, local_budget
-from fed_ucbvi.algorithms.fed_ucbvi_server import Estimates, Server, UpdateRule, act_greedily, largest
+from fed_ucbvi.algorithms.fed_ucbvi_agents import (
+    AskingRule,
+    fill_budgets_of_pairs,
+    global_budget,
+    is_local,
+    local_budget,
+    no_budgets,
+)
+from fed_ucbvi.algorithms.fed_ucbvi_server import (
+    TIES,
+    Estimates,
+    Server,
+    UpdateRule,
+    act_greedily,
+    largest,
+    value_range,
+)
 from fed_ucbvi.algorithms.fed_ucbvi_sums import NOTHING, Entry, Sums, finish_pair, finish_state, moments, new_report
 from fed_ucbvi.sampling.philox import product
 
-_ZERO = np.uint64(0)
+_RANDOM = TIES.index("random")
 
 
 class Pool(NamedTuple):
-    """What all agents together know.
+    """What all agents together know. The step axis has length one where steps are counted together.
 
     Attributes:
-        visits: ``(H, S, A)``.
-        transitions: ``(H, S, A, K)``.
-        successors: ``(steps, S, A, K)``.
-        rewards: ``(m or 1, steps, S, A)``.
-        reward_sums: ``(H, S, A, 2)``, the sum of ``n^i ceil(r^i 2^f)`` over agents (high and low word), where agents
-            have rewards of their own; otherwise empty.
-        states: ``(H, S)``; the first ``numbers[h]`` of row h are the states ever visited at step h.
-        numbers: ``(H,)``.
-        fresh: ``(H, S)``, where somebody has been since the last synchronisation.
+        visits: ``(steps, S, A)``.
+        transitions: ``(steps, S, A, K)``.
+        successors: ``(kernel's steps, S, A, K)``.
+        rewards: ``(m or 1, rewards' steps, S, A)``.
+        reward_sums: ``(steps, S, A, 2)``, the sum of ``n^i ceil(r^i 2^f)`` over agents (high and low word), where
+            agents have rewards of their own; otherwise empty.
+        states: ``(steps, S)``; the first ``numbers[h]`` of row h are the states ever visited at step h.
+        numbers: ``(steps,)``.
+        fresh: ``(steps, S)``, where somebody has been since the last synchronisation.
     """
 
     visits: CountArray
@@ -49,13 +64,17 @@ class Pool(NamedTuple):
     reward_sums: WordArray
     states: IndexArray
     numbers: CountArray
-    fresh: npt.NDArray[np.bool_]
+    fresh: MaskArray
 
 
 @dataclass
 class PooledAgents:
-    """A fleet whose transitions are counted together; ``own_visits (m, H, S, A)`` are each agent's."""
+    """A fleet whose transitions are counted together.
 
+    ``own_visits (m, steps, S, A)`` are each agent's, where the rule reads them; otherwise there are none.
+    """
+
+    horizon: int
     pool: Pool
     own_visits: Counters
     out: Sums
@@ -64,39 +83,45 @@ class PooledAgents:
     rule: AskingRule
     last_policy: IndexArray
     touched: Touched
+    begun: bool = False
+    """Whether budgets have been worked out since these agents were made, or brought back from a checkpoint."""
 
     @classmethod
     def new(
-        cls, setting: Setting, tables: FleetTables, asking: AskingRule, grid: Grid, touched: Touched
+        cls,
+        setting: Setting,
+        tables: FleetTables,
+        counting: Counting,
+        asking: AskingRule,
+        grid: Grid,
+        touched: Touched,
     ) -> PooledAgents:
         """No visits yet."""
         m, H, S, A = tables.agents, setting.horizon, setting.states, setting.actions
-        own_rewards = tables.rewards.shape[0] > 1
+        stationary = counting is Counting.STATIONARY
+        steps, own_rewards = 1 if stationary else H, tables.rewards.shape[0] > 1
         pool = Pool(
-            np.zeros((H, S, A), dtype=np.int64),
-            np.zeros((H, S, A, tables.successors.shape[3]), dtype=np.int64),
+            np.zeros((steps, S, A), dtype=np.int64),
+            np.zeros((steps, S, A, tables.successors.shape[3]), dtype=np.int64),
             tables.successors,
             tables.rewards,
-            np.zeros((H if own_rewards else 0, S, A, 2), dtype=np.uint64),
-            np.zeros((H, S), dtype=np.int32),
-            np.zeros(H, dtype=np.int64),
-            np.ones((H, S), dtype=np.bool_),
+            np.zeros((steps if own_rewards else 0, S, A, 2), dtype=np.uint64),
+            np.zeros((steps, S), dtype=np.int32),
+            np.zeros(steps, dtype=np.int64),
+            np.ones((steps, S), dtype=np.bool_),
         )
+        counters = counter_type(setting, stationary=stationary)
         return cls(
+            H,
             pool,
-            np.zeros((m, H, S, A), dtype=counter_type(setting)),
+            np.zeros((0 if asking.alike else m, steps, S, A), dtype=counters),
             Sums(*new_report(True, grid, 1, S, A)),
             grid,
-            Budgets(np.ones((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
+            no_budgets(setting, counting, 1 if asking.alike else m, asking.rest),
             asking,
             np.full((H, S), -1, dtype=np.int32),
             touched,
         )
-
-    @property
-    def horizon(self) -> int:
-        """H."""
-        return int(self.pool.visits.shape[0])
 
     def arrays(self) -> dict[str, Array]:
         """What changes during a run."""
@@ -110,14 +135,23 @@ class PooledAgents:
             "numbers": pool.numbers,
         }
 
-    def budgets(self, policy: IndexArray, N: CountArray) -> Budgets:
+    def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
         """When they ask in a round with this policy; called after every round, so that little has changed."""
-        _update_budgets(self.own_visits, N, policy, self.rule, self.last_policy, self.touched, self.asks)
+        visits, rule, _ = self.asks
+        if policy.ndim == 2:
+            _update_budgets(self.own_visits, N, policy, self.rule, self.last_policy, self.touched, visits, rule)
+        elif self.begun:
+            _update_budgets_of_pairs(self.own_visits, N, self.rule, self.touched, visits, rule)
+        else:
+            fill_budgets_of_pairs(self.own_visits, N, self.rule, visits, rule)
+            self.begun = True
         return self.asks
 
-    def absorb(self, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
+    def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Take in the round's counts."""
-        _absorb(policy, transitions, visits, self.touched, self.grid.bits, self.pool, self.own_visits)
+        rows, K = len(visits), transitions.shape[-1]
+        moves, seen = transitions.reshape((-1, K)), visits.reshape((rows, -1))
+        _absorb(policy, moves, seen, self.touched, self.grid.bits, self.pool, self.own_visits)
 
     def report(self, h: int, V_next: FloatArray) -> Sums:
         """The sum over all agents, as one row."""
@@ -130,6 +164,45 @@ class PooledAgents:
 
 
 @compiled
+def _pair_of(place: int, policy: PolicyArray, states: int, actions: int) -> tuple[int, int, int]:
+    """Step, state and action of a place (see :class:`~fed_ucbvi.algorithms.base.Counting`)."""
+    if policy.ndim == 2:
+        h, s = divmod(place, states)
+        return h, s, policy[h, s]
+    rest, a = divmod(place, actions)
+    h, s = divmod(rest, states)
+    return h, s, a
+
+
+@compiled
+def _update_budgets_of_pairs(
+    own_visits: Counters,
+    N: CountArray,
+    rule: AskingRule,
+    touched: Touched,
+    out: CountArray,
+    which: npt.NDArray[np.int8],
+) -> None:
+    """Bring budgets by (h,s,a) up to date where agents have been in the last round."""
+    steps, S, A = N.shape
+    P = steps * S * A
+    counts, rules, budgets = N.reshape(P), which.reshape(P), out.reshape((len(out), P))
+    for j in range(touched.number[0]):
+        place = touched.all_places[j]
+        rules[place] = 0 if is_local(counts[place], rule) else 1
+        if rules[place] == 1:
+            due = global_budget(counts[place], rule)
+            for i in range(len(out)):
+                budgets[i, place] = due
+    for i in range(len(own_visits)):
+        seen = own_visits[i].reshape(P)
+        for j in range(touched.numbers[i]):
+            place = touched.places[i, j]
+            if rules[place] == 0:
+                budgets[i, place] = local_budget(seen[place], rule)
+
+
+@compiled
 def _update_budgets(
     own_visits: Counters,
     N: CountArray,
@@ -137,23 +210,23 @@ def _update_budgets(
     rule: AskingRule,
     last_policy: IndexArray,
     touched: Touched,
-    asks: Budgets,
+    out: CountArray,
+    which: npt.NDArray[np.int8],
 ) -> None:
-    """Bring budgets up to date: where the policy has changed, and where agents have been in the last round."""
-    out, which = asks
-    m, H, S = out.shape
+    """Bring budgets by (h,s) up to date: where the policy has changed, and where agents have been in the round."""
+    H, S = policy.shape
     for h in range(H):
         for s in range(S):
             if policy[h, s] != last_policy[h, s]:
                 last_policy[h, s] = policy[h, s]
-                _update_place(h, s, own_visits, N, policy, rule, asks)
+                _update_place(h, s, own_visits, N, policy, rule, out, which)
     for j in range(touched.number[0]):
         h, s = divmod(touched.all_places[j], S)
         before = which[h, s]
         which[h, s] = 0 if is_local(N[h, s, policy[h, s]], rule) else 1
         if which[h, s] == 1 or before == 1:
-            _update_place(h, s, own_visits, N, policy, rule, asks)
-    for i in range(m):
+            _update_place(h, s, own_visits, N, policy, rule, out, which)
+    for i in range(len(own_visits)):
         for j in range(touched.numbers[i]):
             h, s = divmod(touched.places[i, j], S)
             if which[h, s] == 0:
@@ -162,10 +235,16 @@ def _update_budgets(
 
 @compiled
 def _update_place(
-    h: int, s: int, own_visits: Counters, N: CountArray, policy: IndexArray, rule: AskingRule, asks: Budgets
+    h: int,
+    s: int,
+    own_visits: Counters,
+    N: CountArray,
+    policy: IndexArray,
+    rule: AskingRule,
+    out: CountArray,
+    which: npt.NDArray[np.int8],
 ) -> None:
     """All agents' budgets at one place."""
-    out, which = asks
     a = policy[h, s]
     which[h, s] = 0 if is_local(N[h, s, a], rule) else 1
     for i in range(len(out)):
@@ -177,7 +256,7 @@ def _update_place(
 
 @compiled
 def _absorb(
-    policy: IndexArray,
+    policy: PolicyArray,
     transitions: CountArray,
     visits: CountArray,
     touched: Touched,
@@ -185,42 +264,45 @@ def _absorb(
     pool: Pool,
     own_visits: Counters,
 ) -> None:
-    """Add the round's counts; ``transitions`` is ``(1, H, S, K)``, ``visits`` ``(m, H, S)``."""
-    (m, _, S), K = visits.shape, pool.transitions.shape[3]
+    """Add the round's counts; ``transitions`` is ``(P, K)``, ``visits`` ``(m, P)``."""
+    (_, S, A, K), together = pool.transitions.shape, touched.all_visits.reshape(len(transitions))
     rewards = pool.rewards
     own_rewards = rewards.shape[0] > 1
-    for i in range(m):
-        for j in range(touched.numbers[i]):
-            h, s = divmod(touched.places[i, j], S)
-            a, n = policy[h, s], visits[i, h, s]
-            own_visits[i, h, s, a] += n
-            if own_rewards:
-                r = on_grid(rewards[i, h if rewards.shape[1] > 1 else 0, s, a], bits)
-                z = pool.reward_sums[h, s, a]
-                z[0], z[1] = plus((z[0], z[1]), product(np.uint64(n), r))
+    if own_rewards or len(own_visits) > 0:
+        for i in range(len(visits)):
+            for j in range(touched.numbers[i]):
+                place = touched.places[i, j]
+                h, s, a = _pair_of(place, policy, S, A)
+                if len(own_visits) > 0:
+                    own_visits[i, h, s, a] += visits[i, place]
+                if own_rewards:
+                    r = on_grid(rewards[i, h if rewards.shape[1] > 1 else 0, s, a], bits)
+                    z = pool.reward_sums[h, s, a]
+                    z[0], z[1] = plus((z[0], z[1]), product(np.uint64(visits[i, place]), r))
     for j in range(touched.number[0]):
-        h, s = divmod(touched.all_places[j], S)
+        place = touched.all_places[j]
+        h, s, a = _pair_of(place, policy, S, A)
         if pool.visits[h, s].sum() == 0:
             pool.states[h, pool.numbers[h]] = s
             pool.numbers[h] += 1
-        a = policy[h, s]
         pool.fresh[h, s] = True
-        pool.visits[h, s, a] += touched.all_visits[0, h, s]
+        pool.visits[h, s, a] += together[place]
         for k in range(K):
-            pool.transitions[h, s, a, k] += transitions[0, h, s, k]
+            pool.transitions[h, s, a, k] += transitions[place, k]
 
 
 @compiled
 def _pair(h: int, s: int, a: int, pool: Pool, V_next: FloatArray, bits: int) -> Entry:
     """``X``, ``Y`` and ``Z`` of all agents together at a pair that somebody has visited."""
+    hc = h if pool.visits.shape[0] > 1 else 0
     hk = h if pool.successors.shape[0] > 1 else 0
-    x, y = moments(pool.transitions[h, s, a], pool.successors[hk, s, a], V_next, bits)
+    x, y = moments(pool.transitions[hc, s, a], pool.successors[hk, s, a], V_next, bits)
     rewards = pool.rewards
     if rewards.shape[0] > 1:
-        z = pool.reward_sums[h, s, a]
+        z = pool.reward_sums[hc, s, a]
         return x, y, (z[0], z[1])
     r = on_grid(rewards[0, h if rewards.shape[1] > 1 else 0, s, a], bits)
-    return x, y, product(np.uint64(pool.visits[h, s, a]), r)
+    return x, y, product(np.uint64(pool.visits[hc, s, a]), r)
 
 
 @compiled
@@ -228,9 +310,10 @@ def _write_report(h: int, pool: Pool, V_next: FloatArray, grid: Grid, out: Sums)
     """The sum of all agents' messages for step h, as one row."""
     n, X, Y, Z = out
     _, S, A = n.shape
+    hc = h if pool.visits.shape[0] > 1 else 0
     for s in range(S):
         for a in range(A):
-            n[0, s, a] = pool.visits[h, s, a]
+            n[0, s, a] = pool.visits[hc, s, a]
             entry = NOTHING
             if n[0, s, a] > 0:
                 entry = _pair(h, s, a, pool, V_next, grid.bits)
@@ -242,9 +325,10 @@ def _write_report(h: int, pool: Pool, V_next: FloatArray, grid: Grid, out: Sums)
 @compiled
 def _begin(rule: UpdateRule, estimates: Estimates) -> None:
     """Before the first synchronisation nothing is known anywhere."""
-    N, Q, V, policy, _ = estimates
+    N, Q, V, policy, _, ranges, _ = estimates
     H, S = policy.shape
     N[:] = 0
+    ranges[:] = -1.0
     for h in range(H):
         Q[h] = largest(h, H, rule)
         V[h] = largest(h, H, rule)
@@ -255,39 +339,44 @@ def _begin(rule: UpdateRule, estimates: Estimates) -> None:
 @compiled
 def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
     """All exchanges of a synchronisation."""
-    N, _, V, policy, updates = estimates
+    N, _, V, policy, _, ranges, updates = estimates
     H, S = policy.shape
-    A, K = pool.transitions.shape[2:]
+    steps, _, A, K = pool.transitions.shape
     updates[0] += 1
     if updates[0] == 1:
         _begin(rule, estimates)
     changed, changed_next = np.zeros(S, dtype=np.bool_), np.zeros(S, dtype=np.bool_)
     any_next = False
     for h in range(H - 1, -1, -1):
+        hc = h if steps > 1 else 0
         hk = h if pool.successors.shape[0] > 1 else 0
-        any_here = False
-        for j in range(pool.numbers[h]):
-            s = pool.states[h, j]
-            fresh, redone = pool.fresh[h, s], False
+        any_here, range_before = False, ranges[h]
+        B = value_range(h, rule, estimates)
+        everywhere = range_before != B
+        for j in range(pool.numbers[hc]):
+            s = pool.states[hc, j]
+            fresh, redone = pool.fresh[hc, s] or everywhere, False
             for a in range(A):
-                if pool.visits[h, s, a] == 0:
+                if pool.visits[hc, s, a] == 0:
                     continue
                 stale = fresh
                 if any_next and not stale:
                     for k in range(K):
                         stale |= changed_next[pool.successors[hk, s, a, k]]
                 if stale:
-                    N[h, s, a] = pool.visits[h, s, a]
-                    finish_pair(h, s, a, _pair(h, s, a, pool, V[h + 1], rule.grid.bits), rule, estimates)
+                    N[hc, s, a] = pool.visits[hc, s, a]
+                    finish_pair(h, s, a, _pair(h, s, a, pool, V[h + 1], rule.grid.bits), B, rule, estimates)
                     redone = True
-            pool.fresh[h, s] = False
             if redone:
                 before = V[h, s]
                 finish_state(h, s, rule, estimates)
                 if V[h, s] != before:
                     changed[s] = any_here = True
-        if rule.random_ties:  # drawn anew at every synchronisation, everywhere
+        if rule.ties == _RANDOM:  # drawn anew at every synchronisation, everywhere
             for s in range(S):
                 act_greedily(h, s, rule, estimates)
         changed, changed_next, any_next = changed_next, changed, any_here
         changed[:] = False
+    for h in range(steps):
+        for j in range(pool.numbers[h]):
+            pool.fresh[h, pool.states[h, j]] = False

@@ -13,7 +13,7 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled, inlined
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.base import Counting, FleetTables, Setting
 from fed_ucbvi.algorithms.experience import Counters, Experience
 from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule, CountingAgents, no_counts
 from fed_ucbvi.algorithms.fed_ucbvi_server import (
@@ -24,6 +24,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     begin_step,
     optimistic,
     unvisited,
+    value_range,
 )
 from fed_ucbvi.algorithms.variance import variance_of
 
@@ -49,11 +50,11 @@ class RowAgents(CountingAgents):
     out: Rows
 
     @classmethod
-    def new(cls, setting: Setting, tables: FleetTables, asking: AskingRule) -> RowAgents:
+    def new(cls, setting: Setting, tables: FleetTables, counting: Counting, asking: AskingRule) -> RowAgents:
         """No visits yet."""
         shape = (tables.agents, setting.states, setting.actions)
         out = Rows(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(3)))
-        return cls(*no_counts(setting, tables), asking, out)
+        return cls(*no_counts(setting, tables, counting, asking), out)
 
     def report(self, h: int, V_next: FloatArray) -> Rows:
         """One row an agent."""
@@ -82,7 +83,8 @@ def _report_entry(
 
     ``P V = sum_k n(s,a,s'_k) V(s'_k) / n(s,a)``; where ``n = 0`` the uniform kernel and reward 0.
     """
-    n = visits[i, h, s, a]
+    hc = h if visits.shape[1] > 1 else 0
+    n = visits[i, hc, s, a]
     if n == 0:
         return n, moments[0], moments[1], moments[0]
     hk = h if successors.shape[0] > 1 else 0
@@ -91,7 +93,7 @@ def _report_entry(
     x, y = 0.0, 0.0
     for k in range(transitions.shape[4]):
         v = V_next[successors[hk, s, a, k]]
-        w = transitions[i, h, s, a, k] * v
+        w = transitions[i, hc, s, a, k] * v
         x += w
         y += w * v
     return n, x / n, y / n, rewards[ir, hr, s, a] + x / n
@@ -137,22 +139,22 @@ def _add_entry(s: int, a: int, entry: Entry, weighted: bool, N: CountArray, sums
 
 
 @compiled
-def _finish_state(h: int, s: int, m: int, sums: FloatArray, rule: UpdateRule, estimates: Estimates) -> None:
+def _finish_state(h: int, s: int, m: int, B: float, sums: FloatArray, rule: UpdateRule, estimates: Estimates) -> None:
     """``Q``, ``V`` and the policy at (h,s) from the sums over agents.
 
     ``Q = min(sum_i w^i Q^i + b, cap)`` with ``w^i = n^i/N`` or ``1/M``, ``Q = cap`` where ``N = 0``
     (``eq:update_rule``); ``Var = sum_i w^i P^i V^2 - (sum_i w^i P^i V)^2``.
     """
-    N, Q, V, policy, _ = estimates
-    H = policy.shape[0]
+    Q, V = estimates.Q, estimates.V
+    H, N = Q.shape[0], estimates.N[h if estimates.N.shape[0] > 1 else 0]
     for a in range(Q.shape[2]):
-        total = float(N[h, s, a])
+        total = float(N[s, a])
         if total == 0.0:
             Q[h, s, a] = unvisited(h, H, rule)
             continue
         weight = total if rule.weighted else float(m)
         variance = variance_of(sums[s, a, 1] / weight, sums[s, a, 2] / weight)
-        Q[h, s, a] = optimistic(h, total, sums[s, a, 0] / weight, variance, H, rule)
+        Q[h, s, a] = optimistic(h, total, sums[s, a, 0] / weight, variance, B, H, rule)
     V[h, s] = act_greedily(h, s, rule, estimates)
 
 
@@ -163,14 +165,14 @@ def add_up_rows(h: int, report: Rows, rule: UpdateRule, estimates: Estimates) ->
     m, S, A = n.shape
     sums = np.zeros((S, A, 3))
     begin_step(h, estimates)
-    N = estimates.N[h]
+    N, B = estimates.N[h if estimates.N.shape[0] > 1 else 0], value_range(h, rule, estimates)
     for i in range(m):
         for s in range(S):
             for a in range(A):
                 entry = (n[i, s, a], PV[i, s, a], PV2[i, s, a], Q[i, s, a])
                 _add_entry(s, a, entry, rule.weighted, N, sums)
     for s in range(S):
-        _finish_state(h, s, m, sums, rule, estimates)
+        _finish_state(h, s, m, B, sums, rule, estimates)
 
 
 # -------------------------------------------------------------------------- both sides, without the messages
@@ -185,24 +187,25 @@ def _exchange(h: int, experience: Experience, rule: UpdateRule, estimates: Estim
     """
     visits, transitions, successors, rewards = experience
     m, _, S, A, _ = transitions.shape
-    V_next, N = estimates.V[h + 1], estimates.N[h]
+    hc = h if visits.shape[1] > 1 else 0
+    V_next, N, B = estimates.V[h + 1], estimates.N[hc], value_range(h, rule, estimates)
     weighted = rule.weighted
     moments = _uniform_moments(V_next)
     sums = np.zeros((S, A, 3))
     for i in range(m):
         for s in range(S):
             for a in range(A):
-                if weighted and visits[i, h, s, a] == 0:
+                if weighted and visits[i, hc, s, a] == 0:
                     continue
                 entry = _report_entry(h, i, s, a, visits, transitions, successors, rewards, V_next, moments)
                 _add_entry(s, a, entry, weighted, N, sums)
     for s in range(S):
-        _finish_state(h, s, m, sums, rule, estimates)
+        _finish_state(h, s, m, B, sums, rule, estimates)
 
 
 @compiled
 def synchronise_rows(experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
     """All exchanges of a synchronisation."""
-    for h in range(estimates.policy.shape[0] - 1, -1, -1):
+    for h in range(estimates.Q.shape[0] - 1, -1, -1):
         begin_step(h, estimates)
         _exchange(h, experience, rule, estimates)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.base import Counting, FleetTables, Setting
 from fed_ucbvi.algorithms.exact_sums import (
     Grid,
     Wide,
@@ -33,6 +33,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     begin_step,
     optimistic,
     unvisited,
+    value_range,
 )
 from fed_ucbvi.sampling.philox import product
 
@@ -82,10 +83,18 @@ class SumAgents(CountingAgents):
     weighted: bool
 
     @classmethod
-    def new(cls, setting: Setting, tables: FleetTables, asking: AskingRule, grid: Grid, weighted: bool) -> SumAgents:
+    def new(
+        cls,
+        setting: Setting,
+        tables: FleetTables,
+        counting: Counting,
+        asking: AskingRule,
+        grid: Grid,
+        weighted: bool,
+    ) -> SumAgents:
         """No visits yet."""
         out = new_report(weighted, grid, tables.agents, setting.states, setting.actions)
-        return cls(*no_counts(setting, tables), asking, out, grid, weighted)
+        return cls(*no_counts(setting, tables, counting, asking), out, grid, weighted)
 
     def report(self, h: int, V_next: FloatArray) -> Sums | Means:
         """One row an agent."""
@@ -128,11 +137,12 @@ def _entry(
 ) -> Entry:
     """``X``, ``Y`` and ``Z`` of agent i at a pair it has visited."""
     visits, transitions, successors, rewards = experience
+    hc = h if visits.shape[1] > 1 else 0
     hk = h if successors.shape[0] > 1 else 0
     hr = h if rewards.shape[1] > 1 else 0
     ir = i if rewards.shape[0] > 1 else 0
-    x, y = moments(transitions[i, h, s, a], successors[hk, s, a], V_next, bits)
-    n, r = np.uint64(visits[i, h, s, a]), on_grid(rewards[ir, hr, s, a], bits)
+    x, y = moments(transitions[i, hc, s, a], successors[hk, s, a], V_next, bits)
+    n, r = np.uint64(visits[i, hc, s, a]), on_grid(rewards[ir, hr, s, a], bits)
     if weighted:
         return x, y, product(n, r)
     return divide_up(x, n), divide_up(y, n), (_ZERO, r)
@@ -144,10 +154,11 @@ def write_report(h: int, experience: Experience, V_next: FloatArray, weighted: b
     n, X, Y, Z = out
     m, S, A = n.shape
     nothing = NOTHING if weighted else _of_strangers(V_next, grid.bits)
+    hc = h if experience.visits.shape[1] > 1 else 0
     for i in range(m):
         for s in range(S):
             for a in range(A):
-                n[i, s, a] = experience.visits[i, h, s, a]
+                n[i, s, a] = experience.visits[i, hc, s, a]
                 entry = nothing
                 if n[i, s, a] > 0:
                     entry = _entry(h, i, s, a, experience, V_next, weighted, grid.bits)
@@ -160,10 +171,13 @@ def write_report(h: int, experience: Experience, V_next: FloatArray, weighted: b
 
 
 @compiled
-def finish_pair(h: int, s: int, a: int, sums: Entry, rule: UpdateRule, estimates: Estimates) -> None:
-    """``Q`` at (h,s,a) from the sums over agents: the mean of r + V, its variance and the bonus."""
-    N, Q = estimates.N[h, s, a], estimates.Q
-    H, bits = estimates.policy.shape[0], rule.grid.bits
+def finish_pair(h: int, s: int, a: int, sums: Entry, B: float, rule: UpdateRule, estimates: Estimates) -> None:
+    """``Q`` at (h,s,a) from the sums over agents: the mean of r + V, its variance and the bonus.
+
+    B is the range of the next value; see :func:`~fed_ucbvi.algorithms.fed_ucbvi_server.value_range`.
+    """
+    N, Q = estimates.N[h if estimates.N.shape[0] > 1 else 0, s, a], estimates.Q
+    H, bits = Q.shape[0], rule.grid.bits
     if N == 0:
         Q[h, s, a] = unvisited(h, H, rule)
         return
@@ -171,7 +185,7 @@ def finish_pair(h: int, s: int, a: int, sums: Entry, rule: UpdateRule, estimates
     weight = N if rule.weighted else rule.agents
     mean = as_float(plus(X, Z)) / float(weight) / float(1 << bits)
     variance = variance_of_sums(np.uint64(weight), X, Y, bits)
-    Q[h, s, a] = optimistic(h, float(N), mean, variance, H, rule)
+    Q[h, s, a] = optimistic(h, float(N), mean, variance, B, H, rule)
 
 
 @compiled
@@ -187,17 +201,18 @@ def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None
     m, S, A = n.shape
     grid = rule.grid
     begin_step(h, estimates)
+    N, B = estimates.N[h if estimates.N.shape[0] > 1 else 0], value_range(h, rule, estimates)
     x, y, z = np.zeros_like(X[0, 0, 0]), np.zeros_like(Y[0, 0, 0]), np.zeros_like(Z[0, 0, 0])
     for s in range(S):
         for a in range(A):
             x[:], y[:], z[:] = 0, 0, 0
             for i in range(m):
-                estimates.N[h, s, a] += n[i, s, a]
+                N[s, a] += n[i, s, a]
                 x += X[i, s, a]
                 y += Y[i, s, a]
                 z += Z[i, s, a]
             sums = (read_words(x, grid), read_words(y, grid), read_words(z, grid))
-            finish_pair(h, s, a, sums, rule, estimates)
+            finish_pair(h, s, a, sums, B, rule, estimates)
         finish_state(h, s, rule, estimates)
 
 
@@ -208,28 +223,29 @@ def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None
 def synchronise_sums(experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
     """All exchanges of a synchronisation; agents that never visited a pair add nothing if weights are visits."""
     visits = experience.visits
-    m, H, S, A = visits.shape
+    (m, steps, S, A), H = visits.shape, estimates.Q.shape[0]
     bits = rule.grid.bits
     for h in range(H - 1, -1, -1):
         begin_step(h, estimates)
-        V_next = estimates.V[h + 1]
+        hc = h if steps > 1 else 0
+        V_next, B, N = estimates.V[h + 1], value_range(h, rule, estimates), estimates.N[hc]
         absent = NOTHING if rule.weighted else _of_strangers(V_next, bits)
         sums = np.zeros((S, A, 6), dtype=np.uint64)
         for i in range(m):
             for s in range(S):
                 for a in range(A):
-                    n = visits[i, h, s, a]
+                    n = visits[i, hc, s, a]
                     if n == 0 and rule.weighted:
                         continue
                     entry = absent
                     if n > 0:
                         entry = _entry(h, i, s, a, experience, V_next, rule.weighted, bits)
-                    estimates.N[h, s, a] += n
+                    N[s, a] += n
                     into = sums[s, a]
                     for j in range(3):
                         into[2 * j], into[2 * j + 1] = plus((into[2 * j], into[2 * j + 1]), entry[j])
         for s in range(S):
             for a in range(A):
                 w = sums[s, a]
-                finish_pair(h, s, a, ((w[0], w[1]), (w[2], w[3]), (w[4], w[5])), rule, estimates)
+                finish_pair(h, s, a, ((w[0], w[1]), (w[2], w[3]), (w[4], w[5])), B, rule, estimates)
             finish_state(h, s, rule, estimates)

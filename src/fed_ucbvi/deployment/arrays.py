@@ -1,4 +1,4 @@
-"""Arrays as typed raw bytes with their shape; nothing that arrives is ever executed."""
+"""Arrays as typed raw bytes with their shape, truth values eight to a byte; nothing that arrives is ever executed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class WireError(ValueError):
 
 def pack(array: Array) -> Any:
     """An array as a protobuf message."""
-    return CLASSES["Array"](dtype=CODES[array.dtype], shape=array.shape, data=array.tobytes())
+    data = np.packbits(array).tobytes() if array.dtype == np.bool_ else array.tobytes()
+    return CLASSES["Array"](dtype=CODES[array.dtype], shape=array.shape, data=data)
 
 
 def unpack(message: Any) -> Array:
@@ -33,9 +34,13 @@ def unpack(message: Any) -> Array:
     shape = tuple(message.shape)
     if len(shape) > MOST_AXES:
         raise WireError(f"an array has {len(shape)} axes; at most {MOST_AXES} are allowed.")
-    expected = math.prod(shape) * dtype.itemsize
+    size = math.prod(shape)
+    expected = (size + 7) // 8 if dtype == np.bool_ else size * dtype.itemsize
     if len(message.data) != expected:
         raise WireError(
             f"an array of shape {shape} and type {dtype} takes {expected} bytes, got {len(message.data)}."
         )
+    if dtype == np.bool_:
+        bits = np.unpackbits(np.frombuffer(message.data, dtype=np.uint8), count=size)
+        return bits.astype(np.bool_).reshape(shape)
     return np.frombuffer(message.data, dtype=dtype).reshape(shape).copy()

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import IndexArray
-from fed_ucbvi.algorithms.base import Array, Message, Setting
+from fed_ucbvi._types import PolicyArray
+from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, Message, Setting, as_sets
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.deployment.meanings import Meaning
 from fed_ucbvi.deployment.members import Member
@@ -43,18 +44,22 @@ class Expected:
         exchange: its number.
         askers: agents that asked for the synchronisation.
         grid: of the algorithm's sums, if it takes sums.
+        visits_an_episode: of an agent, in one report: one for each step where steps are counted together.
     """
 
     forms: tuple[Form, ...]
     setting: Setting
-    policy: IndexArray
+    policy: PolicyArray
     query: Message
     exchange: int
     askers: Container[int]
     grid: Grid | None
+    visits_an_episode: int = 1
 
 
-def check_played(played: Played, member: Member, policy: IndexArray, rules: int, chunk: int, *, early: bool) -> None:
+def check_played(
+    played: Played, member: Member, policy: PolicyArray, algorithm: Algorithm[Any, Any], chunk: int, *, early: bool
+) -> None:
     """Raise unless an answer to a start or a continue makes sense.
 
     ``early`` says whether the node may have stopped before ``chunk`` without asking.
@@ -65,16 +70,20 @@ def check_played(played: Played, member: Member, policy: IndexArray, rules: int,
         raise ViolationError(f"{_who(member)}: played {played.played} of {chunk} episodes, and nobody asked")
     if played.requests and played.played < 1:
         raise ViolationError(f"{_who(member)}: asked before the first episode")
-    H, S = policy.shape
+    H, S = policy.shape[:2]
+    no_step, rules = algorithm.counting is Counting.STATIONARY, len(algorithm.rules)
+    sets = as_sets(policy, int(policy.max()) + 1)
     before = -1
     for request in played.requests:
         who = f"agent {request.agent}: request"
         if request.agent not in member.span or request.agent <= before:
             raise ViolationError(f"{who}: not one of this node's agents, or out of order")
         before = request.agent
-        if request.step >= H or request.state >= S or request.rule >= rules:
+        step_exists = request.step == H if no_step else request.step < H
+        if not step_exists or request.state >= S or request.rule >= rules:
             raise ViolationError(f"{who}: no such step, state or rule")
-        if request.action != policy[request.step, request.state]:
+        there = np.atleast_1d(sets[:, request.state].any(axis=0) if no_step else sets[request.step, request.state])
+        if request.action >= len(there) or not there[request.action]:
             raise ViolationError(f"{who}: action {request.action} is not the policy's")
 
 
@@ -134,16 +143,18 @@ def _check_sums(report: Message, member: Member, expected: Expected, grid: Grid)
 def _check_meaning(
     form: Form, array: Array, before: Array | None, member: Member, length: int, expected: Expected
 ) -> None:
-    H, S = expected.policy.shape
+    H, S = expected.policy.shape[:2]
     name = form.name
     match form.meaning:
         case Meaning.VISITS_SO_FAR:
-            played = (member.episodes + length) * (member.agents // len(array))
-            _check_total(array, (1, 2), played, f"{played} episodes played", member, name)
+            played = (member.episodes + length) * (member.agents // len(array)) * expected.visits_an_episode
+            what = "episodes" if expected.visits_an_episode == 1 else "steps"
+            _check_total(array, (1, 2), played, f"{played} {what} played", member, name)
             if before is not None:
                 _refuse(array < before, member, name, "smaller than before", array)
-                elsewhere = np.ones(form.shape, dtype=bool)
-                elsewhere[np.arange(S), expected.policy[H - 1 - expected.exchange]] = False
+                h = H - 1 - expected.exchange
+                sets = as_sets(expected.policy, expected.setting.actions)
+                elsewhere = ~(sets.any(axis=0) if expected.visits_an_episode > 1 else sets[h])
                 _refuse((array != before) & elsewhere, member, name, "changed where the policy did not go", array)
         case Meaning.VISITS_OF_ROUND:
             _check_total(array, -1, length, f"{length} episodes of the round", member, name)

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi._types import IndexArray
-from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi._types import PolicyArray
+from fed_ucbvi.algorithms.base import Counting, Message
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.deployment.asking import Asker, FederationStoppedError
 from fed_ucbvi.deployment.checks import Expected
@@ -143,7 +143,7 @@ class Coordinator:
         return max(1, FIRST_STEPS // steps, min(2 * self.records.last_length, MOST_STEPS // steps))
 
     async def _synchronise(
-        self, now: Round, policy: IndexArray, collected: Collected, fresh: dict[str, dict[int, Message]]
+        self, now: Round, policy: PolicyArray, collected: Collected, fresh: dict[str, dict[int, Message]]
     ) -> None:
         """All exchanges with the server; nodes that are away count with their last reports."""
         for exchange in range(self.plan.algorithm.exchanges(self.plan.setting)):
@@ -154,7 +154,7 @@ class Coordinator:
     async def _exchange(
         self,
         now: Round,
-        policy: IndexArray,
+        policy: PolicyArray,
         collected: Collected,
         server: Any,
         exchange: int,
@@ -165,7 +165,8 @@ class Coordinator:
         algorithm, setting = self.plan.algorithm, self.plan.setting
         arrays = tuple(algorithm.query(server, exchange))
         forms, askers = self.stand_in.forms[exchange], collected.askers
-        expected = Expected(forms, setting, policy, arrays, exchange, askers, algorithm.grid(setting))
+        visits = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
+        expected = Expected(forms, setting, policy, arrays, exchange, askers, algorithm.grid(setting), visits)
         reports = await now.exchange(Query(now.number, first + exchange, arrays), expected)
         rows = [
             reports[member.name] if member.name in reports else absent(member, arrays, exchange)
@@ -175,7 +176,7 @@ class Coordinator:
         return reports
 
     async def _recommend(
-        self, now: Round, policy: IndexArray, collected: Collected, played: int, *, last: bool
+        self, now: Round, policy: PolicyArray, collected: Collected, played: int, *, last: bool
     ) -> None:
         """Plan without bonus, after the round's own synchronisation; nodes that are away have seen nothing then.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi._types import CountArray, IndexArray
+from fed_ucbvi._types import CountArray, PolicyArray
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Message, Setting
 from fed_ucbvi.deployment.snapshots import restore
 from fed_ucbvi.drivers.live import LiveDriver, LiveTables, on_wider_supports
@@ -95,7 +95,7 @@ class LivePlayers:
         self._algorithm, self._setting = algorithm, setting
         S, A, H = hosted.sizes
         first, m = hosted.first_agent, hosted.agents
-        self._tables = LiveTables(m, H, S, A, first)
+        self._tables = LiveTables(m, H, S, A, first, algorithm.counting)
         self.agents: Any = algorithm.new_agents(setting, self._tables.for_agents())
         self._width = self._tables.width
         if hasattr(self.agents, "experience"):
@@ -106,19 +106,19 @@ class LivePlayers:
 
     @property
     def visits(self) -> CountArray:
-        """``(m, H, S)``."""
+        """``(m, *place)``."""
         return self._tables.visits
 
     @property
     def transitions(self) -> CountArray:
-        """``(m, H, S, K)``; K may have grown during the round."""
+        """``(m, *place, K)``; K may have grown during the round."""
         return self._tables.transitions
 
-    def play(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
+    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
         """Step by step, in real environments."""
-        return self._driver.extend(policy, budgets, first, most)
+        return self._driver.extend(policy, due, first, most, factor)[0]
 
-    def move_to(self, policy: IndexArray, budgets: Budgets, first: int, played: int, length: int) -> None:
+    def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
         """Refuse."""
         raise InputError(
             f"the server has counted {length} episodes of this round, of which this node holds {played}; real "

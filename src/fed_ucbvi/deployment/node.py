@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi._types import IndexArray
+from fed_ucbvi._types import IndexArray, PolicyArray
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import SUMS, Budgets, Message, Setting, added_up
 from fed_ucbvi.deployment.generations import Generations
@@ -41,7 +41,7 @@ from fed_ucbvi.deployment.messages import (
 from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.deployment.players import Players, SimulatedPlayers
 from fed_ucbvi.deployment.problems import Hosted, Source, host
-from fed_ucbvi.drivers.base import find_asker
+from fed_ucbvi.drivers.base import find_asker, rule_at, stop_at
 from fed_ucbvi.errors import InputError, printable
 from fed_ucbvi.plugins import is_attribute
 
@@ -62,9 +62,14 @@ class RoundInPlay:
     length: int | None = None
 
     @property
-    def policy(self) -> IndexArray:
+    def policy(self) -> PolicyArray:
         """What is played."""
         return self.start.arrays[0]
+
+    @property
+    def factor(self) -> int:
+        """What budgets are multiplied by after the episodes played so far."""
+        return self.budgets.factor(self.start.first, self.played)
 
 
 class Node:
@@ -240,8 +245,10 @@ class Node:
         if _forms(start.arrays) != self._broadcast or start.first + start.most > self._episodes:
             raise InputError(f"the server's start of round {start.round} does not fit the run.")
         policy = start.arrays[0]
-        if policy.min() < 0 or policy.max() >= self._actions:
+        if policy.ndim == 2 and (policy.min() < 0 or policy.max() >= self._actions):
             raise InputError("the server's policy takes actions that do not exist.")
+        if policy.ndim == 3 and not policy.any(axis=2).all():
+            raise InputError("the server's policy has no action for some state.")
         now = self._round = (self._begun(start) if self._live else None) or self._begin(start)
         now.told = False
         return None if self.playing and start.chunk > 0 else self._play(now, start.chunk)
@@ -266,7 +273,7 @@ class Node:
         return now
 
     def _asked(self, now: RoundInPlay) -> bool:
-        return find_asker(self._players.visits, now.budgets.visits)[0] > 0
+        return find_asker(self._players.visits, now.budgets.visits, now.factor)[0] > 0
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents asks."""
@@ -274,10 +281,12 @@ class Node:
         return self._played(now)
 
     def _extend(self, now: RoundInPlay, chunk: int) -> None:
-        start = now.start
-        more = min(chunk, start.most) - now.played
-        if more > 0 and not now.asked and now.length is None:
-            now.played += self._players.play(now.policy, now.budgets.visits, start.first + now.played, more)
+        start, calm = now.start, now.budgets.calm(now.start.first)
+        target = min(chunk, start.most)
+        while now.played < target and not now.asked and now.length is None:
+            until = min(target, calm) if now.played < calm else target
+            due, first = now.budgets.visits, start.first + now.played
+            now.played += self._players.play(now.policy, due, first, until - now.played, now.factor)
             now.asked = self._asked(now)
 
     def _end(self, now: RoundInPlay) -> Played:
@@ -294,10 +303,12 @@ class Node:
         visits, budgets = self._players.visits, now.budgets.visits
         found = []
         for i in range(self.agents):
-            askers, _, step, state = find_asker(visits[i : i + 1], budgets[i : i + 1])
+            askers, _, place = find_asker(visits[i : i + 1], budgets[i : i + 1], now.factor)
             if askers:
-                action, rule = int(now.policy[step, state]), int(now.budgets.rule[step, state])
-                found.append(Request(self.first_agent + i, step, state, action, rule))
+                stop = stop_at(now.played, 1, self.first_agent + i, place, now.policy, visits.shape[1:])
+                step = stop.step if stop.step >= 0 else len(now.policy)
+                rule = rule_at(stop, now.budgets)
+                found.append(Request(self.first_agent + i, step, stop.state, stop.action, rule))
         return tuple(found)
 
     def _stop(self, now: RoundInPlay, length: int) -> None:

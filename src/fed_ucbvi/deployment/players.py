@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, IndexArray
+from fed_ucbvi._types import CountArray, PolicyArray
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, Setting
 from fed_ucbvi.deployment.problems import Hosted
 from fed_ucbvi.deployment.snapshots import restore
@@ -28,19 +28,19 @@ class Players(Protocol):
 
     @property
     def visits(self) -> CountArray:
-        """The round's visits, ``(m, H, S)``."""
+        """The round's visits, ``(m, *place)``."""
         ...
 
     @property
     def transitions(self) -> CountArray:
-        """The round's transitions from ``(h, s, pi_h(s))`` by slot of the support, ``(m, H, S, K)``."""
+        """The round's transitions by slot of the support, ``(m, *place, K)``."""
         ...
 
-    def play(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
+    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
         """Play on, from episode number ``first``, until someone asks, at most ``most``; the episodes played."""
         ...
 
-    def move_to(self, policy: IndexArray, budgets: Budgets, first: int, played: int, length: int) -> None:
+    def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
         """Play on or take back what it takes for ``length`` episodes of the round to count, instead of ``played``."""
         ...
 
@@ -72,15 +72,23 @@ class SimulatedPlayers:
         own, first = hosted.federation, hosted.first_agent
         self._algorithm = algorithm
         self.agents: Any = algorithm.new_agents(setting, FleetTables(own.agents, own.successors, own.rewards, first))
-        fleet = Fleet(own.successors, own.probabilities, own.initial, own.horizon, setting.seed, first)
+        fleet = Fleet(
+            own.successors,
+            own.probabilities,
+            own.initial,
+            own.horizon,
+            setting.seed,
+            first,
+            counting=algorithm.counting,
+        )
         self._driver = EpisodesDriver(fleet)
         self.visits, self.transitions = fleet.visits, fleet.transitions
 
-    def play(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
+    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
         """Trajectory by trajectory."""
-        return self._driver.extend(policy, budgets, first, most)[0]
+        return self._driver.extend(policy, due, first, most, factor)[0]
 
-    def move_to(self, policy: IndexArray, budgets: Budgets, first: int, played: int, length: int) -> None:
+    def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
         """Play on without heeding budgets, or replay with the sign changed."""
         if length > played:
             never: CountArray = np.full_like(budgets.visits, np.iinfo(np.int64).max)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.communication import Traffic
 from fed_ucbvi.deployment.plan import Plan
@@ -45,7 +45,7 @@ class Records:
         self._scorer = None if plan.federation is None else Scorer(plan.federation)
 
     def add(
-        self, start: int, collected: Collected, lengths: CountArray, policy: IndexArray, traffic: Traffic
+        self, start: int, collected: Collected, lengths: CountArray, policy: PolicyArray, traffic: Traffic
     ) -> None:
         """Note down a finished round, in which agent i played ``lengths[i]`` episodes, the first number ``start``."""
         end, request = collected.end, collected.request
@@ -73,18 +73,19 @@ class Records:
             self.regret += values["regret"]
             self.last_length, self.last_asker = int(values["length"]), int(values["agent"])
 
-    def _score(self, policy: IndexArray, lengths: CountArray) -> dict[str, float]:
+    def _score(self, policy: PolicyArray, lengths: CountArray) -> dict[str, float]:
         federation = self.plan.federation
         if federation is None or self._scorer is None:
             return {}
         starts = federation.initial
         fixed = bool((starts.max(axis=1) == 1.0).all())
-        visits: CountArray = np.zeros((federation.agents, federation.horizon, federation.states), dtype=np.int64)
+        begun: CountArray = np.zeros((federation.agents, federation.states), dtype=np.int64)
         if fixed:
-            visits[:, 0] = lengths[:, None] * starts.astype(np.int64)
+            begun = lengths[:, None] * starts.astype(np.int64)
         if self.plan.algorithm.pools and len(federation.rewards) == 1:  # as in simulation, to the last bit
-            visits = visits.sum(axis=0, keepdims=True)
-        regret, _, value = self._scorer.score(policy, visits)
+            begun = begun.sum(axis=0, keepdims=True)
+        shape = (federation.horizon, federation.states, *policy.shape[2:])
+        regret, _, value = self._scorer.score(policy, np.zeros((len(begun), *shape), dtype=np.int64), begun)
         if not fixed:
             gap: FloatArray = self._scorer.optimum.V[0] - federation.common.evaluate(policy)[0]
             regret = float(lengths @ (starts @ gap)) / federation.agents

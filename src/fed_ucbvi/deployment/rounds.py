@@ -78,9 +78,10 @@ class Round:
         ]
         longest = max(lengths.values())
         if not requests:
-            return Collected(RoundEnd(longest, 0, -1, -1, -1), None, lengths, frozenset())
+            return Collected(RoundEnd(longest, 0, -1, -1, -1, -1), None, lengths, frozenset())
         first = min(requests, key=lambda request: request.agent)
-        end = RoundEnd(longest, len(requests), first.agent, first.step, first.state)
+        step = first.step if first.step < self._plan.setting.horizon else -1
+        end = RoundEnd(longest, len(requests), first.agent, step, first.state, first.action)
         return Collected(end, first, lengths, frozenset(request.agent for request in requests))
 
     async def _collect_in_step(self, chunk: int) -> dict[str, Played]:
@@ -101,7 +102,7 @@ class Round:
         else:
             await self._prepare(member, link, chunk)
         played = await link.expect_played(self.number)
-        check_played(played, member, self._broadcast[0], len(self._plan.algorithm.rules), chunk, early=False)
+        check_played(played, member, self._broadcast[0], self._plan.algorithm, chunk, early=False)
         return played
 
     async def _collect_live(self) -> dict[str, Played]:
@@ -124,7 +125,7 @@ class Round:
         finally:
             answer.cancel()
             halted.cancel()
-        check_played(played, member, self._broadcast[0], len(self._plan.algorithm.rules), most, early=True)
+        check_played(played, member, self._broadcast[0], self._plan.algorithm, most, early=True)
         if played.requests:
             halt.set()
         return played

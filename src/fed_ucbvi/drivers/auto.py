@@ -9,12 +9,15 @@ choice falls depends on the round's budgets and policy alone.
 
 from __future__ import annotations
 
+import numpy as np
+
 from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.drivers.base import Fleet, Stop, stopped
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.algorithms.base import Budgets
+from fed_ucbvi.drivers.base import Fleet, Stop, play_round
 from fed_ucbvi.drivers.counts import CountsDriver
 from fed_ucbvi.drivers.episodes import EpisodesDriver
-from fed_ucbvi.problem.dynamic_programming import state_occupancy
+from fed_ucbvi.problem.dynamic_programming import may_play, state_occupancy, tied
 
 EPISODES_PER_STATE = 16
 """Episodes that cost about as much as drawing one block of counts, per state (see docs/performance.md)."""
@@ -30,22 +33,33 @@ class AutoDriver:
         self.transitions, self.visits = fleet.transitions, fleet.visits
         self._episodes, self._counts = EpisodesDriver(fleet), CountsDriver(fleet)
         self._first_agent = (fleet.successors, fleet.probabilities[0], fleet.initial[0])
-        self._trial = EPISODES_PER_STATE * fleet.visits.shape[2]
+        self._trial = EPISODES_PER_STATE * fleet.initial.shape[1]
+
+    @property
+    def starts(self) -> CountArray:
+        """How many of the round's episodes began where."""
+        return self.fleet.starts
 
     def clear(self) -> None:
         """Empty the buffers."""
         self.fleet.clear()
 
-    def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
+    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> Stop:
         """Play, or draw, or both; see :class:`~fed_ucbvi.drivers.base.Driver`."""
-        trial = min(self._trial, most)
-        if most > trial and _looks_longer(*self._first_agent, policy, budgets, trial):
-            return self._counts.collect(policy, budgets, first, most)
         self.fleet.clear()
-        length, asked = self._episodes.extend(policy, budgets, first, trial)
+        length, factor = play_round(self._extend, self._episodes.anyone, policy, budgets, first, most)
+        return self.fleet.stopped(policy, budgets, length, factor)
+
+    def _extend(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> tuple[int, bool]:
+        trial = min(self._trial, most)
+        by_place = due.reshape((len(due), -1))
+        if most > trial and _looks_longer(*self._first_agent, policy, by_place, factor, len(self.visits), trial):
+            return self._counts.extend(policy, due, first, most, factor)
+        length, asked = self._episodes.extend(policy, due, first, trial, factor)
         if not asked and length < most:
-            length += self._counts.extend(policy, budgets, first + length, most - length)
-        return stopped(self.fleet, budgets, length)
+            more, asked = self._counts.extend(policy, due, first + length, most - length, factor)
+            length += more
+        return length, asked
 
 
 @compiled
@@ -53,26 +67,46 @@ def _looks_longer(
     successors: IndexArray,
     probabilities: FloatArray,
     initial: FloatArray,
-    policy: IndexArray,
-    budgets: CountArray,
+    policy: PolicyArray,
+    due: CountArray,
+    factor: int,
+    agents: int,
     length: int,
 ) -> bool:
     """Whether the round should last more than ``length`` episodes, taking all agents for copies of the first.
 
-    A pair with budget b and occupancy d is due after b/d episodes; the first visits to pairs with budget 1 come as a
-    Poisson stream whose rate is the sum of their occupancies.
+    A place with budget b and occupancy d is due after b/d episodes; the first visits to places with budget 1 come as
+    a Poisson stream whose rate is the sum of their occupancies. Where ``due`` has one row it is every agent's.
     """
-    m, H, S = budgets.shape
-    d = state_occupancy(successors, probabilities, initial, policy)
-    due, rate = 1e300, 0.0
-    for i in range(m):
-        for h in range(H):
-            for s in range(S):
-                if d[h, s] > 0.0:
-                    if budgets[i, h, s] <= 1:
-                        rate += d[h, s]
-                    else:
-                        due = min(due, budgets[i, h, s] / d[h, s])
-        if due <= length or (rate > 0.0 and 1.0 / rate <= length):
-            return False  # due and 1/rate only fall
+    alike = agents // len(due)
+    d = _occupancy_by_place(state_occupancy(successors, probabilities, initial, policy), policy, due.shape[1])
+    soonest, rate = 1e300, 0.0
+    for i in range(len(due)):
+        for place in range(len(d)):
+            if d[place] > 0.0:
+                if factor * due[i, place] <= 1:
+                    rate += alike * d[place]
+                else:
+                    soonest = min(soonest, factor * due[i, place] / d[place])
+        if soonest <= length or (rate > 0.0 and 1.0 / rate <= length):
+            return False  # soonest and 1/rate only fall
     return True
+
+
+@compiled
+def _occupancy_by_place(d: FloatArray, policy: PolicyArray, places: int) -> FloatArray:
+    """Expected visits an episode to every place, from those to states ``(H, S)``."""
+    H, S = d.shape
+    if policy.ndim == 2:
+        return d.reshape(places)
+    A = policy.shape[2]
+    steps = places // (S * A)
+    pairs = np.zeros((steps, S, A))
+    for h in range(H):
+        for s in range(S):
+            if d[h, s] > 0.0:
+                share = d[h, s] / tied(policy, h, s, A)
+                for a in range(A):
+                    if may_play(policy, h, s, a):
+                        pairs[h if steps > 1 else 0, s, a] += share
+    return pairs.reshape(places)

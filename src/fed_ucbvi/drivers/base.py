@@ -1,20 +1,22 @@
 """What a driver is: the party that plays a policy until the budgets say stop.
 
-During a round all agents play one deterministic policy. Agent i asks for synchronisation once its visits
-*during the round* to some ``(h, s, pi_h(s))`` reach its budget ``b^i_h(s)``; all agents stop after the same
-number of episodes, the first at which anyone asked. Drivers differ only in how they produce the counts.
+During a round all agents play one policy: at each step and state one action, or one drawn uniformly from a set. Agent
+i asks for synchronisation once its visits *during the round* to some place (see
+:class:`~fed_ucbvi.algorithms.base.Counting`) reach its budget. All agents stop after the same number of episodes, the
+first at which anyone asked. Drivers differ only in how they produce the counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Touched
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.algorithms.base import HARD_FACTOR, Budgets, Counting, Touched
 from fed_ucbvi.problem.federation import Federation
 
 
@@ -22,7 +24,8 @@ class Stop(NamedTuple):
     """How a round ended.
 
     ``askers`` agents asked for synchronisation at its last episode (none where the round was cut short); the
-    one on record is the lowest-numbered, at the earliest step where its budget was reached.
+    one on record is the lowest-numbered, at the first place where its budget was reached. Where visits are counted
+    over all steps together, ``step`` is -1.
     """
 
     length: int
@@ -30,6 +33,7 @@ class Stop(NamedTuple):
     agent: int
     step: int
     state: int
+    action: int
 
 
 class Driver(Protocol):
@@ -37,19 +41,24 @@ class Driver(Protocol):
 
     @property
     def transitions(self) -> CountArray:
-        """``(m or 1, H, S, K)``: this round's transitions from ``(h, s, pi_h(s))``, by slot of the support."""
+        """``(m or 1, *place, K)``: this round's transitions, by slot of the support."""
         ...
 
     @property
     def visits(self) -> CountArray:
-        """``(m, H, S)``: this round's visits."""
+        """``(m, *place)``: this round's visits."""
+        ...
+
+    @property
+    def starts(self) -> CountArray:
+        """``(m or 1, S)``: how many of the round's episodes began where."""
         ...
 
     def clear(self) -> None:
         """Empty the buffers."""
         ...
 
-    def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
+    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> Stop:
         """Play ``policy`` from episode number ``first`` on, at most ``most`` episodes, until someone asks."""
         ...
 
@@ -70,15 +79,28 @@ class Fleet:
     seed: int
     first_agent: int = 0
     pooled: bool = False
+    counting: Counting = Counting.POLICY
     transitions: CountArray = field(init=False)
     visits: CountArray = field(init=False)
     touched: Touched = field(init=False)
+    counted_starts: CountArray = field(init=False)
+    """``(m or 1, S)``, where they cannot be read off the visits; otherwise empty."""
 
     def __post_init__(self) -> None:
-        m, _, S, _, K = self.probabilities.shape
-        self.transitions = np.zeros((1 if self.pooled else m, self.horizon, S, K), dtype=np.int64)
-        self.visits = np.zeros((m, self.horizon, S), dtype=np.int64)
-        self.touched = Touched.nowhere(m, self.horizon, S)
+        m, _, S, A, K = self.probabilities.shape
+        shape, rows = self.counting.shape(self.horizon, S, A), 1 if self.pooled else m
+        self.transitions = np.zeros((rows, *shape, K), dtype=np.int64)
+        self.visits = np.zeros((m, *shape), dtype=np.int64)
+        self.touched = Touched.nowhere(m, shape)
+        self.counted_starts = np.zeros((rows if self.counting is Counting.STATIONARY else 0, S), dtype=np.int64)
+
+    @property
+    def starts(self) -> CountArray:
+        """``(m or 1, S)``: how many of the round's episodes began where."""
+        if self.counting is Counting.STATIONARY:
+            return self.counted_starts
+        at_first = (self.touched.all_visits if self.pooled else self.visits)[:, 0]
+        return at_first if self.counting is Counting.POLICY else at_first.sum(axis=2)
 
     def agent(self, i: int) -> Fleet:
         """The i-th agent as a fleet of its own that writes to the same buffers."""
@@ -90,23 +112,88 @@ class Fleet:
             self.horizon,
             self.seed,
             self.first_agent + i,
+            counting=self.counting,
         )
         alone.transitions, alone.visits = self.transitions[part], self.visits[part]
+        alone.counted_starts = self.counted_starts[part]
         return alone
 
     @classmethod
-    def of(cls, federation: Federation, seed: int, *, pooled: bool = False) -> Fleet:
+    def of(
+        cls, federation: Federation, seed: int, *, pooled: bool = False, counting: Counting = Counting.POLICY
+    ) -> Fleet:
         """All agents of a federation as one fleet."""
         tables = (federation.successors, federation.probabilities, federation.initial)
-        return cls(*tables, federation.horizon, seed, pooled=pooled)
+        return cls(*tables, federation.horizon, seed, pooled=pooled, counting=counting)
 
     def clear(self) -> None:
         """Empty the buffers before a round."""
-        _clear(self.transitions, self.visits, self.touched)
+        m, (rows, K) = len(self.visits), (len(self.transitions), self.transitions.shape[-1])
+        _clear(self.transitions.reshape((rows, -1, K)), self.visits.reshape((m, -1)), self.touched)
+        if self.counted_starts.size:
+            self.counted_starts.fill(0)
 
     def recount(self) -> None:
         """Find out what the round has visited, after the buffers were written to by someone else."""
-        _recount(self.visits, self.touched)
+        _recount(self.visits.reshape((len(self.visits), -1)), self.touched)
+
+    def stopped(self, policy: PolicyArray, budgets: Budgets, length: int, factor: int) -> Stop:
+        """The :class:`Stop` of a round of ``length`` episodes whose counts are complete."""
+        due = budgets.visits.reshape((len(budgets.visits), -1))
+        seen = self.visits.reshape((len(self.visits), -1))
+        askers, agent, place = _end_round(seen, due, factor, self.touched, self.pooled)
+        return stop_at(length, askers, agent + self.first_agent, place, policy, self.visits.shape[1:])
+
+
+def stop_at(length: int, askers: int, agent: int, place: int, policy: PolicyArray, shape: tuple[int, ...]) -> Stop:
+    """The :class:`Stop` where ``agent`` is the first that asks, at ``place``, if there are ``askers`` at all."""
+    if not askers:
+        return Stop(length, 0, -1, -1, -1, -1)
+    if len(shape) == 2:
+        step, state = divmod(place, shape[1])
+        return Stop(length, askers, agent, step, state, int(policy[step, state]))
+    rest, action = divmod(place, shape[2])
+    step, state = divmod(rest, shape[1])
+    return Stop(length, askers, agent, step if shape[0] == len(policy) else -1, state, action)
+
+
+def rule_at(stop: Stop, budgets: Budgets) -> int:
+    """By which rule the agent on record asked; -1 if nobody did."""
+    if not stop.askers:
+        return -1
+    rule = budgets.rule
+    if rule.ndim == 2:
+        return int(rule[stop.step, stop.state])
+    return int(rule[max(stop.step, 0), stop.state, stop.action])
+
+
+Extend = Callable[[PolicyArray, CountArray, int, int, int], tuple[int, bool]]
+"""Go on with the round whose counts are in the buffers: ``(policy, budgets' visits, number of the first episode, most
+episodes, factor on budgets)`` to ``(episodes played, did anyone ask)``."""
+
+
+def play_round(
+    extend: Extend,
+    asked_now: Callable[[CountArray], bool],
+    policy: PolicyArray,
+    budgets: Budgets,
+    first: int,
+    most: int,
+) -> tuple[int, int]:
+    """Play until someone asks; the number of episodes, and the factor on budgets that was in force at the end.
+
+    A round that rests (see :class:`~fed_ucbvi.algorithms.base.Budgets`) is played with the larger budgets first. Once
+    it has lasted, whoever is past the plain budget (``asked_now``) asks at once.
+    """
+    length, calm = 0, min(budgets.calm(first), most)
+    if calm:
+        length, asked = extend(policy, budgets.visits, first, calm, HARD_FACTOR)
+        factor = budgets.factor(first, length)
+        if asked or factor > 1 or asked_now(budgets.visits):
+            return length, factor
+    if length < most:
+        length += extend(policy, budgets.visits, first + length, most - length, 1)[0]
+    return length, 1
 
 
 @compiled
@@ -118,7 +205,7 @@ def touch(i: int, place: int | np.int64, touched: Touched) -> None:
 
 @compiled
 def drop_untouched(i: int, visits: CountArray, touched: Touched) -> None:
-    """Take places off agent i's list whose visits were taken back; ``visits`` is ``(m, H S)``."""
+    """Take places off agent i's list whose visits were taken back; ``visits`` is ``(m, P)``."""
     kept = 0
     for j in range(touched.numbers[i]):
         place = touched.places[i, j]
@@ -130,86 +217,81 @@ def drop_untouched(i: int, visits: CountArray, touched: Touched) -> None:
 
 @compiled
 def _recount(visits: CountArray, touched: Touched) -> None:
-    m, H, S = visits.shape
+    m, P = visits.shape
     for i in range(m):
         touched.numbers[i] = 0
-        for h in range(H):
-            for s in range(S):
-                if visits[i, h, s] > 0:
-                    touch(i, h * S + s, touched)
+        for place in range(P):
+            if visits[i, place] > 0:
+                touch(i, place, touched)
 
 
 @compiled
 def _clear(transitions: CountArray, visits: CountArray, touched: Touched) -> None:
-    (m, _, _), (rows, H, S, K) = visits.shape, transitions.shape
-    seen, moves, together = visits.reshape((m, H * S)), transitions.reshape((rows, H * S, K)), touched.all_visits
+    m, rows = len(visits), len(transitions)
+    together = touched.all_visits.reshape(visits.shape[1])
     for i in range(m):
         for j in range(touched.numbers[i]):
             place = touched.places[i, j]
-            seen[i, place] = 0
+            visits[i, place] = 0
             if rows == m:
-                moves[i, place] = 0
+                transitions[i, place] = 0
         touched.numbers[i] = 0
     for j in range(touched.number[0]):
         place = touched.all_places[j]
-        together.reshape(H * S)[place] = 0
+        together[place] = 0
         if rows < m:
-            moves[0, place] = 0
+            transitions[0, place] = 0
     touched.number[0] = 0
 
 
 @compiled
-def find_asker(visits: CountArray, budgets: CountArray) -> tuple[int, int, int, int]:
-    """``(askers, agent, step, state)``; see :class:`Stop`."""
-    m, H, S = visits.shape
-    askers, agent, step, state = 0, -1, -1, -1
+def first_asker(visits: CountArray, due: CountArray, factor: int) -> tuple[int, int, int]:
+    """``(askers, agent, place)``; see :class:`Stop`. ``visits`` is ``(m, P)``, ``due`` has as many rows or one."""
+    m, P = visits.shape
+    askers, agent, first = 0, -1, -1
     for i in range(m):
+        budgets = due[i if len(due) > 1 else 0]
         asked = False
-        for h in range(H):
-            for s in range(S):  # no way out of the loop: so it takes several states at a time
-                asked |= visits[i, h, s] >= budgets[i, h, s]
-            if asked:
-                break
+        for place in range(P):  # no way out of the loop: so it takes several places at a time
+            asked |= visits[i, place] >= factor * budgets[place]
         if asked and agent < 0:
-            agent, step = i, h
-            for s in range(S):
-                if visits[i, h, s] >= budgets[i, h, s]:
-                    state = s
+            agent = i
+            for place in range(P):
+                if visits[i, place] >= factor * budgets[place]:
+                    first = place
                     break
         askers += asked
-    return askers, agent, step, state
+    return askers, agent, first
+
+
+def find_asker(visits: CountArray, budgets: CountArray, factor: int = 1) -> tuple[int, int, int]:
+    """``(askers, agent, place)`` of tables by place; see :class:`Stop`."""
+    return first_asker(visits.reshape((len(visits), -1)), budgets.reshape((len(budgets), -1)), factor)
 
 
 @compiled
-def _end_round(visits: CountArray, budgets: CountArray, touched: Touched, pooled: bool) -> tuple[int, int, int, int]:
+def _end_round(
+    visits: CountArray, due: CountArray, factor: int, touched: Touched, pooled: bool
+) -> tuple[int, int, int]:
     """The same, looking only where agents have been; where counts are ``pooled``, add up their visits as well."""
-    m, H, S = visits.shape
-    seen, due = visits.reshape((m, H * S)), budgets.reshape((m, H * S))
-    together = touched.all_visits.reshape(H * S)
-    askers, agent, first_place, everywhere = 0, -1, 0, 0
+    m, P = visits.shape
+    together = touched.all_visits.reshape(P)
+    askers, agent, first_place, everywhere = 0, -1, -1, 0
     for i in range(m):
-        first = H * S
+        first, budgets = P, due[i if len(due) > 1 else 0]
         for j in range(touched.numbers[i]):
             place = touched.places[i, j]
-            n = seen[i, place]
-            if n >= due[i, place] and place < first:
+            n = visits[i, place]
+            if n >= factor * budgets[place] and place < first:
                 first = place
             if pooled:
                 if together[place] == 0:
                     touched.all_places[everywhere] = place
                     everywhere += 1
                 together[place] += n
-        if first < H * S:
+        if first < P:
             askers += 1
             if agent < 0:
                 agent, first_place = i, first
     touched.number[0] = everywhere
-    if agent < 0:
-        return 0, -1, -1, -1
-    return askers, agent, first_place // S, first_place % S
-
-
-def stopped(fleet: Fleet, budgets: CountArray, length: int) -> Stop:
-    """The :class:`Stop` for counts that are complete."""
-    askers, agent, step, state = _end_round(fleet.visits, budgets, fleet.touched, fleet.pooled)
-    return Stop(length, askers, agent + fleet.first_agent if askers else -1, step, state)
+    return askers, agent, first_place

@@ -1,8 +1,9 @@
 """The episodes driver: trajectory by trajectory, compiled.
 
 The random number of step h in episode t of agent i is word ``(h + 1) mod 4`` of Philox block
-``(h + 1) // 4`` for key (seed, i) and episode t (word 0 of block 0 draws the initial state). A result therefore never
-depends on how the work was cut up, and an agent that ran ahead is rolled back by replaying.
+``(h + 1) // 4`` for key (seed, i) and episode t (word 0 of block 0 draws the initial state). Where the policy has a
+set of actions, word ``h mod 4`` of block ``h // 4`` of the same key, for another purpose, draws one of them. A result
+therefore never depends on how the work was cut up, and an agent that ran ahead is rolled back by replaying.
 
 A round begins on one core, with all agents in step. If it lasts, threads take over: each plays its agents ahead, all
 until they ask or a chunk of episodes ends, and agents that went past the earliest ask take back what they played
@@ -11,15 +12,15 @@ after it. Chunks double, so little is played in vain.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from fed_ucbvi._compile import compiled, compiled_parallel, prange, threads
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Touched
-from fed_ucbvi.drivers.base import Fleet, Stop, drop_untouched, stopped, touch
-from fed_ucbvi.sampling.philox import EPISODES, philox, unit_interval
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.algorithms.base import Budgets, Counting, Touched
+from fed_ucbvi.drivers.base import Fleet, Stop, drop_untouched, find_asker, play_round, touch
+from fed_ucbvi.sampling.philox import EPISODES, TIES, philox, unit_interval
 
 STEPS_PER_CALL = 1 << 24
 """Compiled calls are cut here, so that Ctrl-C and the progress bar get a turn."""
@@ -27,8 +28,53 @@ STEPS_BEFORE_THREADS = 1 << 18
 """A round with more steps than this (about five milliseconds) is worth waking the other cores for."""
 
 
-Sizes = tuple[int, int, int, int, int, bool]
-"""H, S, A, K, the steps of the kernel's table, and whether transitions are pooled."""
+class World(NamedTuple):
+    """Where agents play: flat tables, and their sizes.
+
+    ``successors (steps, S, A, K)``, the distribution functions ``kernel (m, steps, S, A, K)`` and ``initial (m, S)``,
+    whether transitions are ``pooled``, whether visits are counted by ``action``, and whether over all steps together.
+    """
+
+    successors: IndexArray
+    kernel: FloatArray
+    initial: FloatArray
+    horizon: int
+    states: int
+    actions: int
+    slots: int
+    steps: int
+    pooled: bool
+    by_action: bool
+    stationary: bool
+    seed: np.uint64
+    first_agent: int
+
+
+class Play(NamedTuple):
+    """What is played, and when agents ask.
+
+    Attributes:
+        actions: ``(H, S)``; or ``(H, S, A)``, of which the first ``ties[h,s]`` are the set.
+        ties: ``(H, S)``, or empty.
+        due: ``(rows, P)``, budgets.
+        rows: m, or 1 where all agents have the same.
+        factor: on budgets.
+    """
+
+    actions: IndexArray
+    ties: IndexArray
+    due: CountArray
+    rows: int
+    factor: int
+
+
+class Counts(NamedTuple):
+    """What is counted: ``transitions (m or 1, P, K)``, ``visits (m, P)``, ``starts (m or 1, S)``, all flat."""
+
+    transitions: CountArray
+    visits: CountArray
+    starts: CountArray
+    touched: Touched
 
 
 class EpisodesDriver:
@@ -39,63 +85,91 @@ class EpisodesDriver:
     def __init__(self, fleet: Fleet, cores: int | None = None) -> None:
         self.fleet = fleet
         self.transitions, self.visits = fleet.transitions, fleet.visits
-        _, steps, S, A, K = fleet.probabilities.shape
-        self._sizes = (fleet.horizon, S, A, K, steps, fleet.pooled)
-        self._tables = (
+        m, steps, S, A, K = fleet.probabilities.shape
+        self._world = World(
             fleet.successors.reshape(-1),
             cumulative(fleet.probabilities).reshape(-1),
             cumulative(fleet.initial).reshape(-1),
+            fleet.horizon,
+            S,
+            A,
+            K,
+            steps,
+            fleet.pooled,
+            fleet.counting is not Counting.POLICY,
+            fleet.counting is Counting.STATIONARY,
+            np.uint64(fleet.seed),
+            fleet.first_agent,
         )
-        self._counts = (fleet.transitions.reshape(-1), fleet.visits.reshape(-1), fleet.touched)
-        self._cores = min(threads() if cores is None else cores, len(fleet.visits))
-        self._who = (np.uint64(fleet.seed), len(fleet.visits), fleet.first_agent)
-        per_episode = len(fleet.visits) * fleet.horizon
-        self._alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // per_episode)
-        self._largest = max(1, STEPS_PER_CALL // per_episode)
+        self._counts = Counts(
+            fleet.transitions.reshape(-1), fleet.visits.reshape(-1), fleet.counted_starts.reshape(-1), fleet.touched
+        )
+        self._cores = min(threads() if cores is None else cores, m)
+        self._agents = m
+        self._alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // (m * fleet.horizon))
+        self._largest = max(1, STEPS_PER_CALL // (m * fleet.horizon))
+
+    @property
+    def starts(self) -> CountArray:
+        """How many of the round's episodes began where."""
+        return self.fleet.starts
 
     def clear(self) -> None:
         """Empty the buffers."""
         self.fleet.clear()
 
-    def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
+    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> Stop:
         """Play until someone asks; see :class:`~fed_ucbvi.drivers.base.Driver`."""
         self.fleet.clear()
-        return stopped(self.fleet, budgets, self.extend(policy, budgets, first, most)[0])
+        length, factor = play_round(self.extend, self.anyone, policy, budgets, first, most)
+        return self.fleet.stopped(policy, budgets, length, factor)
 
-    def extend(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> tuple[int, bool]:
+    def anyone(self, due: CountArray) -> bool:
+        """Whether some agent has reached its budget."""
+        return find_asker(self.visits, due)[0] > 0
+
+    def extend(
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+    ) -> tuple[int, bool]:
         """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
+        play = self._play_of(policy, due, factor)
         played, chunk, asked = 0, self._alone, False
         while played < most and not asked:
-            ahead = self._cores > 1 and played >= self._alone
-            done, asked = self._play(policy, budgets, first + played, min(chunk, most - played), ahead)
-            played += done
-            if ahead:
+            now = min(chunk, most - played)
+            if self._cores > 1 and played >= self._alone:
+                done, asked = _play_ahead(
+                    self._world, play, self._agents, first + played, now, self._counts, self._cores
+                )
                 chunk = min(2 * chunk, self._largest)
+            else:
+                done, asked = _play_together(self._world, play, self._agents, first + played, now, self._counts)
+            played += done
         return played, asked
 
-    def rewind(self, policy: IndexArray, budgets: CountArray, first: int, count: int) -> None:
+    def rewind(self, policy: PolicyArray, due: CountArray, first: int, count: int) -> None:
         """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
-        _take_back(*self._arguments(policy, budgets, first, count))
+        _take_back(self._world, self._play_of(policy, due, 1), self._agents, first, count, self._counts)
 
-    def _play(self, policy: IndexArray, budgets: CountArray, first: int, most: int, ahead: bool) -> tuple[int, bool]:
-        if ahead:
-            return _play_ahead(*self._arguments(policy, budgets, first, most, self._cores))
-        return _play_together(*self._arguments(policy, budgets, first, most))
+    def _play_of(self, policy: PolicyArray, due: CountArray, factor: int) -> Play:
+        actions, ties = (policy, _NO_TIES) if policy.ndim == 2 else listed(policy)
+        return Play(actions.reshape(-1), ties.reshape(-1), due.reshape(-1), len(due), factor)
 
-    def _arguments(
-        self, policy: IndexArray, budgets: CountArray, first: int, most: int, *more: int
-    ) -> tuple[Any, ...]:
-        return (
-            *self._tables,
-            policy.reshape(-1),
-            budgets.reshape(-1),
-            self._sizes,
-            *self._who,
-            first,
-            most,
-            *self._counts,
-            *more,
-        )
+
+_NO_TIES = np.zeros((0, 0), dtype=np.int32)
+
+
+@compiled
+def listed(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
+    """The sets of a mask ``(H, S, A)`` as lists of actions ``(H, S, A)``, and how long these are ``(H, S)``."""
+    H, S, A = policy.shape
+    actions, ties = np.zeros((H, S, A), dtype=np.int32), np.zeros((H, S), dtype=np.int32)
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                if policy[h, s, a]:
+                    actions[h, s, ties[h, s]] = a
+                    ties[h, s] += 1
+    return actions, ties
 
 
 def cumulative(probabilities: FloatArray) -> FloatArray:
@@ -125,38 +199,42 @@ def _pick(distribution: FloatArray, row: np.uint64, K: int, u: float) -> np.uint
 
 
 @compiled
-def _play_episode(
-    successors: IndexArray,
-    cumulative_kernel: FloatArray,
-    cumulative_initial: FloatArray,
-    policy: IndexArray,
-    budgets: CountArray,
-    sizes: Sizes,
-    seed: np.uint64,
-    i: int,
-    agent: int,
-    episode: int,
-    sign: int,
-    transitions: CountArray,
-    visits: CountArray,
-    touched: Touched,
-) -> bool:
+def choose_tied(seed: np.uint64, agent: np.uint64, episode: np.uint64, h: int, ties: int) -> int:
+    """Which of the set's actions agent plays at step h of an episode: word ``h mod 4`` of block ``h // 4``."""
+    w0, w1, w2, w3 = philox(episode, np.uint64(h >> 2), TIES, np.uint64(0), seed, agent)
+    position = h & 3
+    word = w0 if position == 0 else (w1 if position == 1 else (w2 if position == 2 else w3))
+    return int(unit_interval(word) * ties)
+
+
+@compiled
+def _play_episode(world: World, play: Play, i: int, episode: int, sign: int, counts: Counts) -> bool:
     """Add one episode of the fleet's i-th agent to its counts (``sign`` -1: take it back); did it reach a budget?
 
     All arrays are flat and all indices unsigned, which spares the checks for negative ones.
     """
-    H, S, A, K, steps, pooled = sizes
-    us, ua, uk, ui, zero = np.uint64(S), np.uint64(A), np.uint64(K), np.uint64(i), np.uint64(0)
+    transitions, visits, starts, touched = counts
+    actions, ties, due, rows, factor = play
+    H, S, seed = world.horizon, world.states, world.seed
+    us, ua, uk, ui = np.uint64(world.states), np.uint64(world.actions), np.uint64(world.slots), np.uint64(i)
+    zero = np.uint64(0)
     layer = us * ua * uk
-    own = ui * layer * np.uint64(steps)
-    base = ui * us * np.uint64(H)
-    counted = zero if pooled else base
-    if steps == 1:
+    own = ui * layer * np.uint64(world.steps)
+    if world.steps == 1:
         layer = zero
-    table, place_of_step = zero, zero
-    key, t = np.uint64(agent), np.uint64(episode)
+    width = us * ua if world.by_action else us
+    places = width if world.stationary else width * np.uint64(H)
+    if world.stationary:
+        width = zero
+    base = ui * places
+    counted = zero if world.pooled else base
+    budget = base if rows > 1 else zero
+    table, place_of_step, state_of_step = zero, zero, zero
+    key, t = np.uint64(world.first_agent + i), np.uint64(episode)
     w0, w1, w2, w3 = philox(t, zero, EPISODES, zero, seed, key)
-    s = _pick(cumulative_initial, ui * us, S, unit_interval(w0))
+    s = _pick(world.initial, ui * us, S, unit_interval(w0))
+    if world.stationary:
+        starts[(zero if world.pooled else ui * us) + s] += sign
     asked = False
     for h in range(H):
         position = (h + 1) & 3
@@ -169,176 +247,85 @@ def _play_episode(
             word = w2
         else:
             word = w3
-        row = table + (s * ua + np.uint64(policy[place_of_step + s])) * uk
-        slot = _pick(cumulative_kernel, own + row, K, unit_interval(word))
-        place = base + place_of_step + s
-        transitions[(counted + place_of_step + s) * uk + slot] += sign
-        before = visits[place]
+        if world.by_action:
+            here = state_of_step + s
+            number, chosen = ties[here], 0
+            if number > 1:
+                chosen = choose_tied(seed, key, t, h, number)
+            a = np.uint64(actions[here * ua + np.uint64(chosen)])
+            place = place_of_step + s * ua + a
+        else:
+            place = place_of_step + s
+            a = np.uint64(actions[place])
+        row = table + (s * ua + a) * uk
+        slot = _pick(world.kernel, own + row, world.slots, unit_interval(word))
+        transitions[(counted + place) * uk + slot] += sign
+        before = visits[base + place]
         seen = before + sign
-        visits[place] = seen
+        visits[base + place] = seen
         if before == 0:
-            touch(i, np.int64(place_of_step + s), touched)
-        asked |= seen >= budgets[place]
-        s = np.uint64(successors[row + slot])
-        place_of_step += us
+            touch(i, np.int64(place), touched)
+        asked |= seen >= factor * due[budget + place]
+        s = np.uint64(world.successors[row + slot])
+        place_of_step += width
+        state_of_step += us
         table += layer
     return asked
 
 
 @compiled
-def _play_together(
-    successors: IndexArray,
-    cumulative_kernel: FloatArray,
-    cumulative_initial: FloatArray,
-    policy: IndexArray,
-    budgets: CountArray,
-    sizes: Sizes,
-    seed: np.uint64,
-    agents: int,
-    first_agent: int,
-    first: int,
-    most: int,
-    transitions: CountArray,
-    visits: CountArray,
-    touched: Touched,
-) -> tuple[int, bool]:
+def _play_together(world: World, play: Play, agents: int, first: int, most: int, counts: Counts) -> tuple[int, bool]:
     """All agents in step, episode by episode; ``(episodes played, did anyone ask)``."""
     for played in range(most):
         asked = False
         for i in range(agents):
-            asked |= _play_episode(
-                successors,
-                cumulative_kernel,
-                cumulative_initial,
-                policy,
-                budgets,
-                sizes,
-                seed,
-                i,
-                first_agent + i,
-                first + played,
-                1,
-                transitions,
-                visits,
-                touched,
-            )
+            asked |= _play_episode(world, play, i, first + played, 1, counts)
         if asked:
             return played + 1, True
     return most, False
 
 
 @compiled
-def _take_back(
-    successors: IndexArray,
-    cumulative_kernel: FloatArray,
-    cumulative_initial: FloatArray,
-    policy: IndexArray,
-    budgets: CountArray,
-    sizes: Sizes,
-    seed: np.uint64,
-    agents: int,
-    first_agent: int,
-    first: int,
-    most: int,
-    transitions: CountArray,
-    visits: CountArray,
-    touched: Touched,
-) -> None:
+def _take_back(world: World, play: Play, agents: int, first: int, most: int, counts: Counts) -> None:
     """Undo :func:`_play_together`: the same episodes with the sign changed."""
     for played in range(most):
         for i in range(agents):
-            _play_episode(
-                successors,
-                cumulative_kernel,
-                cumulative_initial,
-                policy,
-                budgets,
-                sizes,
-                seed,
-                i,
-                first_agent + i,
-                first + played,
-                -1,
-                transitions,
-                visits,
-                touched,
-            )
+            _play_episode(world, play, i, first + played, -1, counts)
     for i in range(agents):
-        drop_untouched(i, visits.reshape((agents, -1)), touched)
+        drop_untouched(i, counts.visits.reshape((agents, -1)), counts.touched)
 
 
 @compiled_parallel
 def _play_ahead(
-    successors: IndexArray,
-    cumulative_kernel: FloatArray,
-    cumulative_initial: FloatArray,
-    policy: IndexArray,
-    budgets: CountArray,
-    sizes: Sizes,
-    seed: np.uint64,
-    agents: int,
-    first_agent: int,
-    first: int,
-    most: int,
-    transitions: CountArray,
-    visits: CountArray,
-    touched: Touched,
-    cores: int,
+    world: World, play: Play, agents: int, first: int, most: int, counts: Counts, cores: int
 ) -> tuple[int, bool]:
     """Like :func:`_play_together`, with the agents dealt out to threads, each playing ahead of the others.
 
     Threads never share a table: where transitions are pooled, each has one of its own, added up at the end.
     """
-    pooled = sizes[5]
+    transitions, visits, starts, touched = counts
+    pooled = world.pooled
     parts = np.zeros((cores if pooled else 1, len(transitions) if pooled else 1), dtype=np.int64)
+    begun = np.zeros((cores if pooled else 1, len(starts) if pooled else 1), dtype=np.int64)
     reached = np.full(agents, most, dtype=np.int64)
     asked = np.zeros(agents, dtype=np.bool_)
     for core in prange(cores):
-        table = parts[core] if pooled else transitions
+        own = Counts(parts[core] if pooled else transitions, visits, begun[core] if pooled else starts, touched)
         for i in range(agents * core // cores, agents * (core + 1) // cores):
             for played in range(most):
-                if _play_episode(
-                    successors,
-                    cumulative_kernel,
-                    cumulative_initial,
-                    policy,
-                    budgets,
-                    sizes,
-                    seed,
-                    i,
-                    first_agent + i,
-                    first + played,
-                    1,
-                    table,
-                    visits,
-                    touched,
-                ):
+                if _play_episode(world, play, i, first + played, 1, own):
                     asked[i] = True
                     reached[i] = played + 1
                     break
     length = reached.min()
     for core in prange(cores):
-        table = parts[core] if pooled else transitions
+        own = Counts(parts[core] if pooled else transitions, visits, begun[core] if pooled else starts, touched)
         for i in range(agents * core // cores, agents * (core + 1) // cores):
             for played in range(length, reached[i]):
-                _play_episode(
-                    successors,
-                    cumulative_kernel,
-                    cumulative_initial,
-                    policy,
-                    budgets,
-                    sizes,
-                    seed,
-                    i,
-                    first_agent + i,
-                    first + played,
-                    -1,
-                    table,
-                    visits,
-                    touched,
-                )
+                _play_episode(world, play, i, first + played, -1, own)
             drop_untouched(i, visits.reshape((agents, -1)), touched)
     if pooled:
         for core in range(cores):
             transitions += parts[core]
+            starts += begun[core]
     return int(length), bool(asked.any())

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Setting
-from fed_ucbvi.drivers.base import Stop, find_asker
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Counting, FleetTables, Setting
+from fed_ucbvi.drivers.base import Stop, find_asker, play_round, stop_at
+from fed_ucbvi.drivers.episodes import choose_tied, listed
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.problem.units import Units
 
@@ -36,17 +37,28 @@ FIRST_WIDTH = 2
 class LiveTables:
     """What the agents of a run, or of one node, have seen: supports, means of rewards, and the round's buffers."""
 
-    def __init__(self, agents: int, horizon: int, states: int, actions: int, first_agent: int = 0) -> None:
+    def __init__(
+        self,
+        agents: int,
+        horizon: int,
+        states: int,
+        actions: int,
+        first_agent: int = 0,
+        counting: Counting = Counting.POLICY,
+    ) -> None:
+        shape = counting.shape(horizon, states, actions)
         self.first_agent = first_agent
         """The number of the first of them."""
         self.known = np.zeros((states, actions), dtype=np.int32)
         """How many next states of (s,a) have been seen."""
         self.successors: IndexArray = np.zeros((1, states, actions, FIRST_WIDTH), dtype=np.int32)
-        self.rewards: FloatArray = np.zeros((agents, horizon, states, actions))
+        self.rewards: FloatArray = np.zeros((agents, shape[0], states, actions))
         self.times: CountArray = np.zeros((0, 0, 0, 0), dtype=np.int64)
         """Visits behind each mean, where they go beyond the round."""
-        self.visits: CountArray = np.zeros((agents, horizon, states), dtype=np.int64)
-        self.transitions: CountArray = np.zeros((agents, horizon, states, FIRST_WIDTH), dtype=np.int64)
+        self.visits: CountArray = np.zeros((agents, *shape), dtype=np.int64)
+        self.transitions: CountArray = np.zeros((agents, *shape, FIRST_WIDTH), dtype=np.int64)
+        self.starts: CountArray = np.zeros((agents, states), dtype=np.int64)
+        """How many of the round's episodes began where."""
         self.paid = 0.0
         """The rewards of the round, added up over agents."""
 
@@ -80,15 +92,15 @@ class LiveTables:
         width = arrays["successors"].shape[3]
         if width != self.width:
             self.successors = np.zeros((*self.successors.shape[:3], width), dtype=np.int32)
-            self.transitions = np.zeros((*self.transitions.shape[:3], width), dtype=np.int64)
+            self.transitions = np.zeros((*self.visits.shape, width), dtype=np.int64)
         for name, array in self.arrays().items():
             array[...] = arrays[name]
 
-    def discover(self, policy: IndexArray, states: IndexArray) -> None:
+    def discover(self, states: IndexArray, actions: IndexArray) -> None:
         """Give a slot to every next state in ``states[m,H+1]`` that has none."""
-        while not _discover(policy, states, self.successors, self.known):
-            self.successors = np.concatenate([self.successors, np.zeros_like(self.successors)], axis=3)
-            self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)], axis=3)
+        while not _discover(states, actions, self.successors, self.known):
+            self.successors = np.concatenate([self.successors, np.zeros_like(self.successors)], axis=-1)
+            self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)], axis=-1)
 
 
 def on_wider_supports(algorithm: Algorithm[Any, Any], setting: Setting, agents: Any, tables: LiveTables) -> Any:
@@ -122,55 +134,74 @@ class LiveDriver:
         start = agents.start - tables.first_agent
         self._first, self._part = agents.start, slice(start, start + len(agents))
         self._vector: VectorEnv[Any, Any, Any] | None = None
-        m, H = len(agents), tables.visits.shape[1]
-        self._states: IndexArray = np.zeros((m, H + 1), dtype=np.int32)
-        self._pays: FloatArray = np.zeros((m, H))
+        self._states: IndexArray = np.zeros((0, 0), dtype=np.int32)
+        self._actions: IndexArray = np.zeros((0, 0), dtype=np.int32)
+        self._pays: FloatArray = np.zeros((0, 0))
 
     @property
     def transitions(self) -> CountArray:
-        """``(m, H, S, K)``; K may have grown during the round."""
+        """``(m, *place, K)``; K may have grown during the round."""
         return self.tables.transitions[self._part]
 
     @property
     def visits(self) -> CountArray:
-        """``(m, H, S)``."""
+        """``(m, *place)``."""
         return self.tables.visits[self._part]
+
+    @property
+    def starts(self) -> CountArray:
+        """``(m, S)``."""
+        return self.tables.starts[self._part]
 
     def clear(self) -> None:
         """Empty the buffers."""
         self.visits.fill(0)
         self.transitions.fill(0)
+        self.starts.fill(0)
 
-    def collect(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> Stop:
+    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> Stop:
         """Play until someone asks. The environments' randomness goes on from where it was."""
         self.clear()
-        length = self.extend(policy, budgets, first, most)
-        askers, agent, step, state = find_asker(self.visits, budgets)
-        return Stop(length, askers, agent + self._first if askers else -1, step, state)
+        length, factor = play_round(self.extend, self._anyone, policy, budgets, first, most)
+        askers, agent, place = find_asker(self.visits, budgets.visits, factor)
+        return stop_at(length, askers, agent + self._first, place, policy, self.visits.shape[1:])
 
-    def extend(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
-        """Go on with the round whose counts are in the buffers; the number of episodes played."""
+    def _anyone(self, due: CountArray) -> bool:
+        return find_asker(self.visits, due)[0] > 0
+
+    def extend(
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+    ) -> tuple[int, bool]:
+        """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
         tables, part = self.tables, self._part
+        m, H = len(self._agents), len(policy)
+        if self._pays.shape != (m, H):
+            self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
+            self._pays = np.zeros((m, H))
         length, asked = 0, False
         while length < most and not asked:
             self._play(policy, first + length)
-            tables.discover(policy, self._states)
+            tables.discover(self._states, self._actions)
+            transitions, K = tables.transitions[part], tables.width
             asked, paid = _count(
-                policy,
+                policy.ndim == 3,
                 self._states,
+                self._actions,
                 self._pays,
                 tables.successors,
                 tables.known,
-                budgets,
-                tables.visits[part],
-                tables.transitions[part],
+                due.reshape((len(due), -1)),
+                factor,
+                tables.visits[part].reshape((m, -1)),
+                transitions.reshape((m, -1, K)),
+                tables.starts[part],
                 tables.rewards[part],
                 tables.times[part],
                 tables.remember,
             )
             tables.paid += paid
             length += 1
-        return length
+        return length, asked
 
     def close(self) -> None:
         """Close the environments."""
@@ -178,9 +209,9 @@ class LiveDriver:
             self._vector.close()
             self._vector = None
 
-    def _play(self, policy: IndexArray, episode: int) -> None:
-        """One episode of every agent: its states and its rewards in our units."""
-        states, pays = self._states, self._pays
+    def _play(self, policy: PolicyArray, episode: int) -> None:
+        """One episode of every agent: its states, its actions and its rewards in our units."""
+        states, actions, pays = self._states, self._actions, self._pays
         H, end = pays.shape[1], policy.shape[1] - 1
         if self._vector is None:
             from fed_ucbvi.drivers.live_environments import vector_of
@@ -194,8 +225,11 @@ class LiveDriver:
         for h in range(H):
             if (now == end).all():
                 states[:, h + 1 :], pays[:, h:] = end, 0.0
+                for later in range(h, H):
+                    actions[:, later] = self._choose(policy, now, episode, later)
                 break
-            now, pays[:, h], _, truncated, _ = self._vector.step(policy[h, now])
+            actions[:, h] = self._choose(policy, now, episode, h)
+            now, pays[:, h], _, truncated, _ = self._vector.step(actions[:, h])
             if h + 1 < H and truncated.any():
                 raise InputError(
                     f"the environment of agent {self._first + int(np.argmax(truncated))} cut an episode off after "
@@ -207,6 +241,12 @@ class LiveDriver:
         np.divide(pays, self.units.scale, out=pays)
         if not (pays.min() >= 0.0 and pays.max() <= 1.0):
             self._into_range(pays)
+
+    def _choose(self, policy: PolicyArray, states: IndexArray, episode: int, h: int) -> IndexArray:
+        """The action of every agent at step h; from a set of actions, the one that a simulation would draw."""
+        if policy.ndim == 2:
+            return np.asarray(policy[h, states])
+        return _choose(policy[h], states, np.uint64(self._seed), self._first, episode, h)
 
     def _into_range(self, pays: FloatArray) -> None:
         """Move rewards that rounding has put outside [0, 1] to its ends; others are an error."""
@@ -242,13 +282,29 @@ def _slot(successors: IndexArray, known: int, state: int) -> int:
 
 
 @compiled
-def _discover(policy: IndexArray, states: IndexArray, successors: IndexArray, known: IndexArray) -> bool:
+def _choose(
+    sets: MaskArray, states: IndexArray, seed: np.uint64, first_agent: int, episode: int, h: int
+) -> IndexArray:
+    """What agents in ``states`` play at step h, whose sets of actions are ``sets[S,A]``."""
+    lists, ties = listed(sets.reshape((1, *sets.shape)))
+    chosen = np.zeros(len(states), dtype=np.int32)
+    for i in range(len(states)):
+        s = states[i]
+        number = ties[0, s]
+        pick = 0
+        if number > 1:
+            pick = choose_tied(seed, np.uint64(first_agent + i), np.uint64(episode), h, number)
+        chosen[i] = lists[0, s, pick]
+    return chosen
+
+
+@compiled
+def _discover(states: IndexArray, actions: IndexArray, successors: IndexArray, known: IndexArray) -> bool:
     """Add the next states of some trajectories to the supports; False if there are too few slots."""
     m, H = states.shape[0], states.shape[1] - 1
     for i in range(m):
         for h in range(H):
-            s, y = states[i, h], states[i, h + 1]
-            a = policy[h, s]
+            s, a, y = states[i, h], actions[i, h], states[i, h + 1]
             k = _slot(successors[0, s, a], known[s, a], y)
             if k == known[s, a]:
                 if k == successors.shape[3]:
@@ -260,14 +316,17 @@ def _discover(policy: IndexArray, states: IndexArray, successors: IndexArray, kn
 
 @compiled
 def _count(
-    policy: IndexArray,
+    by_action: bool,
     states: IndexArray,
+    actions: IndexArray,
     pays: FloatArray,
     successors: IndexArray,
     known: IndexArray,
-    budgets: CountArray,
+    due: CountArray,
+    factor: int,
     visits: CountArray,
     transitions: CountArray,
+    starts: CountArray,
     means: FloatArray,
     times: CountArray,
     remember: bool,
@@ -277,21 +336,24 @@ def _count(
     Means are updated as ``mean += (x - mean)/n``, which leaves the mean of equal rewards what they are, exactly.
     """
     m, H = pays.shape
+    _, steps, S, A = means.shape
     asked, paid = False, 0.0
     for i in range(m):
+        budgets = due[i if len(due) > 1 else 0]
+        starts[i, states[i, 0]] += 1
         for h in range(H):
-            s = states[i, h]
-            a = policy[h, s]
-            visits[i, h, s] += 1
-            n = visits[i, h, s]
-            asked |= n >= budgets[i, h, s]
-            transitions[i, h, s, _slot(successors[0, s, a], known[s, a], states[i, h + 1])] += 1
+            s, a, hc = states[i, h], actions[i, h], h if steps > 1 else 0
+            place = (hc * S + s) * A + a if by_action else hc * S + s
+            visits[i, place] += 1
+            n = visits[i, place]
+            asked |= n >= factor * budgets[place]
+            transitions[i, place, _slot(successors[0, s, a], known[s, a], states[i, h + 1])] += 1
             if remember:
-                times[i, h, s, a] += 1
-                n = times[i, h, s, a]
+                times[i, hc, s, a] += 1
+                n = times[i, hc, s, a]
             paid += pays[i, h]
             if n == 1:
-                means[i, h, s, a] = pays[i, h]
+                means[i, hc, s, a] = pays[i, h]
             else:
-                means[i, h, s, a] += (pays[i, h] - means[i, h, s, a]) / n
+                means[i, hc, s, a] += (pays[i, h] - means[i, hc, s, a]) / n
     return asked, paid

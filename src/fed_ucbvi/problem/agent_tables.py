@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi.problem.dynamic_programming import may_play, tied
 from fed_ucbvi.problem.kernel import frozen_floats
 
 
@@ -24,7 +25,14 @@ class AgentTables(NamedTuple):
     probabilities: FloatArray
     rewards: FloatArray
     initial: FloatArray
-    reachable: npt.NDArray[np.bool_]
+    reachable: MaskArray
+
+    @property
+    def alike(self) -> bool:
+        """Whether all these agents have the same MDP."""
+        return all(
+            bool((table == table[..., :1]).all()) for table in (self.probabilities, self.rewards, self.initial)
+        )
 
 
 def agent_tables(
@@ -78,25 +86,31 @@ def action_values(
             out[row, i] += probabilities[hk, s, a, k, i] * following[t, i]
 
 
+def no_policy(horizon: int, states: int, actions: int) -> npt.NDArray[np.int8]:
+    """What :func:`update_values` takes for the last policy where there was none."""
+    return np.full((horizon, states, actions), -1, dtype=np.int8)
+
+
 @compiled
 def update_values(
     successors: IndexArray,
     probabilities: FloatArray,
     rewards: FloatArray,
-    reachable: npt.NDArray[np.bool_],
-    policy: IndexArray,
-    last: IndexArray,
+    reachable: MaskArray,
+    policy: PolicyArray,
+    last: npt.NDArray[np.int8],
     V: FloatArray,
 ) -> None:
     """Turn ``V[H+1,S,m]``, the values of the policy ``last`` for every agent, into those of ``policy``.
 
     Only what may have changed is computed anew (``eq:bellman_equations``): where the policy has changed, or the value
-    of a next state has. So the result does not depend on ``last``, to the last bit. ``last`` becomes ``policy``;
-    where it is -1 nothing is taken for known. Both stay as they are where nobody can be.
+    of a next state has. So the result does not depend on ``last``, to the last bit. ``last[H,S,A]`` (1 for actions of
+    the set, 0 for others) becomes ``policy``; where it is -1 nothing is taken for known. Both stay as they are where
+    nobody can be.
     """
-    H, S = policy.shape
+    H, S, A = last.shape
     K, m = probabilities.shape[3:]
-    new = np.empty((1, m))
+    new, one = np.empty(m), np.empty((1, m))
     stale, stale_after = np.zeros(S, dtype=np.bool_), np.zeros(S, dtype=np.bool_)
     any_after = False
     for h in range(H - 1, -1, -1):
@@ -104,19 +118,29 @@ def update_values(
         here, after = V[h], V[h + 1]
         any_here = False
         for s in range(S):
-            a = policy[h, s]
-            changed = reachable[h, s] and a != last[h, s]
-            if any_after and reachable[h, s]:
-                for k in range(K):
-                    changed |= stale_after[successors[hk, s, a, k]]
-            stale[s] = False
+            stale[s] = changed = False
+            if not reachable[h, s]:
+                continue
+            for a in range(A):
+                plays = may_play(policy, h, s, a)
+                changed |= plays != last[h, s, a]
+                if any_after and plays:
+                    for k in range(K):
+                        changed |= stale_after[successors[hk, s, a, k]]
             if changed:
-                action_values(successors, probabilities, rewards, after, h, s, a, new, 0)
-                different = last[h, s] < 0
+                different = last[h, s, 0] < 0
+                new[:] = 0.0
+                for a in range(A):
+                    last[h, s, a] = may_play(policy, h, s, a)
+                    if last[h, s, a]:
+                        action_values(successors, probabilities, rewards, after, h, s, a, one, 0)
+                        for i in range(m):
+                            new[i] += one[0, i]
+                ties = tied(policy, h, s, A)
                 for i in range(m):
-                    different |= new[0, i] != here[s, i]
-                    here[s, i] = new[0, i]
-                last[h, s] = a
+                    value = new[i] / ties
+                    different |= value != here[s, i]
+                    here[s, i] = value
                 stale[s] = different
                 any_here |= different
         stale, stale_after, any_after = stale_after, stale, any_here
@@ -135,20 +159,23 @@ def mean_value(initial: FloatArray, V: FloatArray) -> float:
 
 
 @compiled
-def occupancies(tables: AgentTables, policy: IndexArray) -> FloatArray:
+def occupancies(tables: AgentTables, policy: PolicyArray) -> FloatArray:
     """``d^i_h(s)`` of every agent under ``policy``; shape ``(H, S, m)``."""
     successors, probabilities, _, initial, _ = tables
-    steps, S, _, K, m = probabilities.shape
+    steps, S, A, K, m = probabilities.shape
     H = policy.shape[0]
     d = np.zeros((H, S, m))
-    d[0] = initial
+    for s in range(S):  # not d[0] = initial, which takes Numba seconds to compile
+        for i in range(m):
+            d[0, s, i] = initial[s, i]
     for h in range(H - 1):
         hk = h if steps > 1 else 0
         for s in range(S):
-            a = policy[h, s]
-            here = d[h, s]
-            for k in range(K):
-                p, there = probabilities[hk, s, a, k], d[h + 1, successors[hk, s, a, k]]
-                for i in range(m):
-                    there[i] += here[i] * p[i]
+            here, ties = d[h, s], tied(policy, h, s, A)
+            for a in range(A):
+                if may_play(policy, h, s, a):
+                    for k in range(K):
+                        p, there = probabilities[hk, s, a, k], d[h + 1, successors[hk, s, a, k]]
+                        for i in range(m):
+                            there[i] += here[i] / ties * p[i]
     return d

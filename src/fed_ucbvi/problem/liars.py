@@ -34,7 +34,7 @@ ATTACKS: dict[str, str] = {
 }
 """What liars may do."""
 
-NEVER = np.iinfo(np.int64).max
+NEVER = 1 << 59
 """A budget no visits reach; an agent that has no other is one the server no longer listens to."""
 FALSE_COUNT_FACTOR = 1000
 MOST_FALSE = 2**53

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi._types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.notebook import html_table
 from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers, whole_numbers
@@ -95,7 +95,11 @@ class MDP:
         )
 
     def evaluate(self, policy: npt.ArrayLike) -> FloatArray:
-        """``V^pi[H+1,S]`` of a deterministic policy ``[H,S]`` (``eq:bellman_equations``)."""
+        """``V^pi[H+1,S]`` (``eq:bellman_equations``).
+
+        ``policy`` is one action for each step and state, ``[H,S]``, or a set of actions, a mask ``[H,S,A]``, of which
+        one is drawn uniformly at every visit.
+        """
         from fed_ucbvi.problem.dynamic_programming import policy_values
 
         kernel = self.kernel
@@ -123,7 +127,15 @@ class MDP:
         ]
         return html_table("MDP", shapes)
 
-    def _checked_policy(self, policy: npt.ArrayLike) -> IndexArray:
+    def _checked_policy(self, policy: npt.ArrayLike) -> PolicyArray:
+        sets = np.asarray(policy)
+        if sets.dtype == np.bool_ and sets.ndim == 3:
+            shape = (self.horizon, self.states, self.actions)
+            if sets.shape != shape:
+                raise InputError(f"a policy's sets of actions must have shape (H, S, A) = {shape}, got {sets.shape}.")
+            if not sets.any(axis=-1).all():
+                raise InputError("a policy must have at least one action for each step and state.")
+            return np.ascontiguousarray(sets)
         table = whole_numbers("a policy", policy)
         if table.shape != (self.horizon, self.states):
             raise InputError(f"a policy must have shape (H, S) = ({self.horizon}, {self.states}), got {table.shape}.")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.problem.agent_tables import update_values
+from fed_ucbvi._types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi.problem.agent_tables import no_policy, update_values
 
 if TYPE_CHECKING:
     from fed_ucbvi.problem.federation import Federation
@@ -48,20 +48,17 @@ def are_alike(federation: Federation) -> bool | None:
     """Whether all honest agents have the same MDP; None where nobody knows."""
     if not is_known(federation):
         return None
-    tables = federation.agent_tables
-    return all(
-        bool((table == table[..., :1]).all()) for table in (tables.probabilities, tables.rewards, tables.initial)
-    )
+    return federation.agent_tables.alike
 
 
-def values_by_agent(federation: Federation, policy: IndexArray) -> FloatArray:
+def values_by_agent(federation: Federation, policy: PolicyArray) -> FloatArray:
     """``V^{i,pi}_1(mu^i)`` of every agent, ``(M,)``; NaN for liars, and where nothing is known."""
     values = np.full(federation.agents, np.nan)
     if is_known(federation):
         tables = federation.agent_tables
-        H, S = policy.shape
-        V, nothing = np.zeros((H + 1, S, len(federation.honest))), np.full((H, S), -1, dtype=np.int32)
-        update_values(*tables[:3], tables.reachable, policy, nothing, V)
+        H, S = policy.shape[:2]
+        V = np.zeros((H + 1, S, len(federation.honest)))
+        update_values(*tables[:3], tables.reachable, policy, no_policy(H, S, federation.actions), V)
         values[federation.honest] = (tables.initial * V[0]).sum(axis=0)
     return values
 

@@ -34,6 +34,8 @@ DARK_GREY = "#404040"
 
 COLOURS: dict[str, str] = {
     "fed-ucbvi": BLUE,
+    "fed-ucbvi-sharp": BLACK,
+    "fed-ucbvi-proved": "#5E5E5E",
     "ucbvi": OLIVE,
     "concurrent-ucbvi": GREEN,
     "byzan-ucbvi": INDIGO,
@@ -48,6 +50,8 @@ COLOURS: dict[str, str] = {
 
 LABELS: dict[str, str] = {
     "fed-ucbvi": "Fed-UCBVI",
+    "fed-ucbvi-sharp": "sharp Fed-UCBVI",
+    "fed-ucbvi-proved": "proved Fed-UCBVI",
     "ucbvi": "UCBVI",
     "concurrent-ucbvi": "Concurrent UCBVI",
     "byzan-ucbvi": "Byzan-UCBVI",

@@ -14,7 +14,7 @@ from llvmlite import ir
 from fed_ucbvi._compile import compiled, intrinsic, types
 from fed_ucbvi._types import WordArray
 
-EPISODES, BLOCKS, CUTS, SERVER = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+EPISODES, BLOCKS, CUTS, SERVER, TIES = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4), np.uint64(5)
 """Purposes, the third word of the counter: no two uses ever share a counter."""
 
 _MULTIPLIER_0 = np.uint64(0xD2E7470EE14C6C93)

@@ -24,7 +24,7 @@ import numpy as np
 
 from fed_ucbvi._types import FloatArray, IndexArray
 from fed_ucbvi.errors import check_positive_integer
-from fed_ucbvi.problem.agent_tables import AgentTables, mean_value, update_values
+from fed_ucbvi.problem.agent_tables import AgentTables, mean_value, no_policy, update_values
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.theory.bracket import Bracket
 from fed_ucbvi.theory.coordinate_ascent import ascend, starting_policies
@@ -75,6 +75,8 @@ def best_common_policy(federation: Federation, *, work: int = WORK) -> CommonOpt
     (True, 3.7528, 3.7897)
     """
     allowance = check_positive_integer("work", work)
+    if federation.agent_tables.alike:
+        return _best_of_all(federation)
     search = _Search(federation, allowance)
     starts = starting_policies(federation, search.tables)
     search.improve(next(starts))
@@ -93,6 +95,13 @@ def best_common_policy(federation: Federation, *, work: int = WORK) -> CommonOpt
         own=max(search.own, lower),
         nodes=search.nodes,
     )
+
+
+def _best_of_all(federation: Federation) -> CommonOptimum:
+    """Where all agents have the same MDP: its optimum."""
+    policy = federation.agent(int(federation.honest[0])).solve().policy
+    value = evaluate(federation.agent_tables, policy)
+    return CommonOptimum(Bracket(value, value), policy, history_upper=value, own=value, nodes=1)
 
 
 def price_of_sharing(federation: Federation) -> Bracket:
@@ -188,6 +197,6 @@ class _Search:
 def evaluate(tables: AgentTables, policy: IndexArray) -> float:
     """``1/m sum_i V^{i,pi}_1(mu^i)``."""
     H, S = policy.shape
-    V, last = np.zeros((H + 1, S, tables.initial.shape[1])), np.full((H, S), -1, dtype=np.int32)
+    V, last = np.zeros((H + 1, S, tables.initial.shape[1])), no_policy(H, S, tables.successors.shape[2])
     update_values(*tables[:3], tables.reachable, policy, last, V)
     return float(mean_value(tables.initial, V))
