@@ -4,7 +4,7 @@
     python examples/gymnasium_fleet.py --live     # live: agents that call env.step and know no table
     python examples/gymnasium_fleet.py --only CliffWalking
 
-Every line gives the value of the learnt policy and the optimum of the table with the same horizon, in the
+Every line gives the value of the recommended policy and the optimum of the table with the same horizon, in the
 environment's own units, and how far the one falls short of the other, as a share of the optimum's absolute value and
 as a share of the optimum in the algorithms' units, in which every step pays between 0 and 1.
 """

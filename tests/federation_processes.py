@@ -174,6 +174,8 @@ class Processes:
         """Wait for the end of server and nodes: the saved run and the printed summary."""
         codes = {name: party.end() for name, party in self.parties.items()}
         assert codes == dict.fromkeys(codes, 0)
+        for name in self.parties.keys() - {SERVER}:
+            assert json.loads("".join(self.parties[name].said["stdout"]))["policy_received"]
         summary = json.loads("".join(self.parties[SERVER].said["stdout"]))
         return Run.load(self.folder / "run"), summary
 

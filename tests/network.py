@@ -68,8 +68,13 @@ def federate(
 
 
 def assert_same(run: Run, expected: Run, *, regret: bool = True) -> None:
-    """Equal policies, values, rounds, counts, bytes and, where all start in one state, regret, bit for bit."""
+    """Equal policies, values, gaps, rounds, counts, bytes and, where all start in one state, regret, bit for bit."""
     assert np.array_equal(run.policy, expected.policy)
+    assert run.policy_kind == expected.policy_kind
+    assert np.array_equal(run.exploring_policy, expected.exploring_policy)
+    for name, column in expected.recommendations.items():
+        assert np.array_equal(run.recommendations[name], column, equal_nan=True), name
+    np.testing.assert_equal(run.estimated_value, expected.estimated_value)
     assert np.array_equal(run.V, expected.V)
     assert run.complete
     assert expected.complete
@@ -103,7 +108,7 @@ def assert_run_without_the_first_agent(run: Run, plan: Plan) -> None:
             algorithm.synchronise(server, agents)
     for name in ("length", "askers", "agent", "step", "state"):
         assert run.records[name].tolist() == [getattr(stop, name) for stop in rows]
-    assert np.array_equal(run.policy, server.policy)
+    assert np.array_equal(run.exploring_policy, server.policy)
     assert np.array_equal(run.V, server.V)
     assert (run.records["agent_episodes"] == others * run.records["length"]).all()
 

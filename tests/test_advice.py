@@ -103,12 +103,15 @@ def live(agents: int = 2) -> LiveFederation:
     return LiveFederation.from_gymnasium("CliffWalking-v1", agents, horizon=20, reward_range=(-100, 0))
 
 
-def test_a_live_run_compares_with_what_its_last_episodes_paid() -> None:
+def test_a_live_run_compares_with_the_estimate_or_else_with_what_its_last_episodes_paid() -> None:
     result = run_live(FedUCBVI(), LiveFederation.from_gymnasium("FrozenLake-v1", 2, reward_range=(0, 1)), 30)
     assert result.optimistic_value == pytest.approx(result.V[0, 0]), "every episode begins in state 0"
     assert result.recent_reward < 50
     assert result.advice is not None
-    assert f"the last tenth of them paid {result.recent_reward:,.4g}; try" in result.advice
+    assert f"the policy is estimated at {result.original_units['estimated_value']:,.4g}; try" in result.advice
+    unplanned = replace(result, estimated_value=float("nan")).advice
+    assert unplanned is not None
+    assert f"the last tenth of them paid {result.recent_reward:,.4g}; try" in unplanned
     assert run_live(FedUCBVI(bonus_scale=0.01), live(), 100).advice is None
 
 

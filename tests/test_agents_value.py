@@ -90,7 +90,7 @@ def test_what_agents_that_differ_get_is_printed_before_anything_of_the_common_md
 def test_agents_that_are_alike_get_one_line() -> None:
     alike = run(FedUCBVI(), gridworld(agents=3), 200)
     rows = summary_rows(alike)[1]
-    assert [name for name, _ in rows][:3] == ["setting", "learnt policy", "common regret"]
+    assert [name for name, _ in rows][:4] == ["setting", "recommended policy", "gap", "common regret"]
     assert alike.about.alike
     assert alike.by_agent == pytest.approx([alike.value] * 3, abs=1e-12)
     assert alike.about.own_optimal_value == pytest.approx(alike.about.optimal_value, abs=1e-12)

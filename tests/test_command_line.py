@@ -329,7 +329,7 @@ def test_show_draws_a_saved_run_and_prints_its_summary(tmp_path: Path) -> None:
     result = call("show", out)
     assert result.exit_code == 0
     assert "common regret" in result.stdout
-    assert f"federated regret  {Run.load(out).federated_regret}" in result.stdout
+    assert f"federated regret {Run.load(out).federated_regret}" in " ".join(result.stdout.split())
     assert (out / "run.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     summary = json.loads(call("show", out, "--out", tmp_path / "new" / "x.pdf", "--json").stdout)
     assert summary["common_regret"] == Run.load(out).common_regret

@@ -16,7 +16,9 @@ from fed_ucbvi.algorithms.base import Array, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.fed_ucbvi import Broadcast, Query
 from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
+from fed_ucbvi.communication import Traffic
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.results.recommendations import table_of
 from fed_ucbvi.results.records import COLUMNS
 
 INTEGER = 8
@@ -89,14 +91,16 @@ def test_the_records_count_every_message_and_byte_that_crosses_the_line(name: st
         simulation.advance()
         up, down = algorithm.line.up, algorithm.line.down
         record = dict(zip(COLUMNS, simulation.rows[-1], strict=True))
+        recommended = [row for row in simulation.recommendations if row[0] == len(simulation.rows)]
+        more = {name: int(column.sum()) for name, column in table_of(recommended).items()}
         askers = int(record["askers"])
         up.extend([6 * INTEGER] * askers)  # round, episode, step, state, action, rule
         if askers:
             down.extend([2 * INTEGER] * M)  # the server forwards the stop to everyone
         if simulation.played == episodes:
             down.extend([2 * INTEGER] * M)  # the end of training
-        assert (record["messages_up"], record["messages_down"]) == (len(up), len(down))
-        assert (record["bytes_up"], record["bytes_down"]) == (sum(up), sum(down))
+        found = {name: record[name] + more[name] for name in Traffic._fields}
+        assert tuple(found.values()) == Traffic(len(up), len(down), sum(up), sum(down))
 
 
 def test_synchronising_message_by_message_is_the_same_run() -> None:
@@ -112,7 +116,7 @@ def test_synchronising_message_by_message_is_the_same_run() -> None:
         else:
             assert np.array_equal(found, expected)
     policy: IndexArray = by_messages.server.policy
-    assert np.array_equal(policy, at_once.policy)
+    assert np.array_equal(policy, at_once.exploring_policy)
 
 
 def test_the_totals_are_those_of_the_message_formats() -> None:

@@ -26,6 +26,7 @@ from fed_ucbvi.deployment.joining import take_part
 from fed_ucbvi.deployment.links import Link, LinkLostError, WireCount
 from fed_ucbvi.deployment.members import Member
 from fed_ucbvi.deployment.messages import (
+    PROTOCOL,
     Continue,
     Down,
     Played,
@@ -267,7 +268,10 @@ class Impostor:
     [
         (Impostor(b"\xff\xff"), "2 bytes that are no message"),
         (Impostor(b""), "no known kind"),
-        (Impostor(encode(replace(PLAN.welcome(), protocol=9))), "the server speaks protocol 9, this node 1"),
+        (
+            Impostor(encode(replace(PLAN.welcome(), protocol=9))),
+            f"the server speaks protocol 9, this node {PROTOCOL}",
+        ),
         (Impostor(encode(replace(PLAN.welcome(), parameters="{"))), "parameters are no JSON"),
         (Impostor(encode(Stop(3, 1))), "speaks of round 3, which it has not started"),
         (Impostor(encode(Refusal("go\naway", retry=False))), r"turned 'node-0' away: go\?away"),

@@ -31,7 +31,7 @@ from fed_ucbvi import InputError
 from fed_ucbvi.deployment import hub, links
 from fed_ucbvi.deployment.certificates import make_certificates, revoke, revoked_names
 from fed_ucbvi.deployment.joining import take_part
-from fed_ucbvi.deployment.messages import Fault, Hello, Played, Up, Welcome, encode
+from fed_ucbvi.deployment.messages import PROTOCOL, Fault, Hello, Played, Up, Welcome, encode
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.serving import Outcome, Service
 from fed_ucbvi.deployment.transport import SERVICE, Papers
@@ -173,7 +173,7 @@ def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pyte
     ready = own.enter(plan().welcome())
     good = encode(hello)
     cases: list[tuple[Sequence[Up | bytes], str]] = [
-        ([replace(hello, protocol=2)], "speaks protocol 2"),
+        ([replace(hello, protocol=PROTOCOL + 1)], f"speaks protocol {PROTOCOL + 1}"),
         ([replace(hello, run="another")], "holds the state of run another"),
         ([replace(hello, first_agent=2)], "agents 2 to 3 are not all among this run's 0 to 2"),
         ([replace(hello, first_agent=2**64 - 1)], "not all among"),

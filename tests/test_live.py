@@ -178,7 +178,7 @@ def test_the_same_seed_gives_the_same_run_and_processes_change_nothing() -> None
     ]
     assert runs[0].same_outcome(runs[1])
     assert runs[0].same_outcome(runs[2])
-    assert not np.array_equal(runs[0].policy, runs[3].policy)
+    assert not np.array_equal(runs[0].exploring_policy, runs[3].exploring_policy)
 
 
 def slippery(success: float) -> Callable[[int], Any]:
@@ -224,8 +224,9 @@ def test_what_nobody_knows_is_nan_in_python_and_null_in_files(tmp_path: Path) ->
     assert Run.load(tmp_path / "run") == result
     result.plot(tmp_path / "run.png")
     texts = dict(summary_rows(result)[1])
-    paid = f"value unknown; the last tenth of the episodes paid {result.recent_reward:.4f}"
-    assert (texts["common regret"], texts["learnt policy"]) == ("unknown", paid)
+    guess = f"value unknown, estimated {result.estimated_value:.4f}"
+    paid = f"{guess}; the last tenth of the episodes paid {result.recent_reward:.4f}"
+    assert (texts["common regret"], texts["recommended policy"]) == ("unknown", paid)
 
 
 def test_the_description_of_a_live_run_names_the_environment() -> None:

@@ -74,7 +74,7 @@ async def with_restarts(task: Plan, folder: Path, deaths: list[int], *, after: b
 
 @pytest.mark.parametrize("after", [False, True], ids=["before its work", "after its work"])
 def test_a_node_that_dies_again_and_again_rejoins_and_nothing_changes(after: bool, tmp_path: Path) -> None:
-    """Deaths fall on starts, stops and queries: a round here has a start, a stop and three queries."""
+    """Deaths fall on starts, stops and queries: of those a round has three, and six where a policy is planned."""
     deaths = [1, 2, 3, 4, 5, 6, 7, 1, 13, 29]
     outcome = asyncio.run(asyncio.wait_for(with_restarts(plan(), tmp_path, deaths, after=after), 100))
     assert_same(outcome.run, simulated(), regret=False)

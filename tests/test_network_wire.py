@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,12 @@ class Overheard(Simulation):
 
         exchange_messages(self.algorithm, self.server, self.agents, self.setting, note)
 
+    def _exchange_messages(self, server: Any) -> None:
+        def note(report: Message, exchange: int) -> None:
+            self.reports[len(self.rows), WORLD.horizon + exchange] = tuple(array.copy() for array in report)
+
+        exchange_messages(self.algorithm, server, self.agents, self.setting, note)
+
 
 def test_only_the_papers_messages_go_up_and_no_trajectory_or_transition_count(
     monkeypatch: pytest.MonkeyPatch,
@@ -65,6 +72,7 @@ def test_only_the_papers_messages_go_up_and_no_trajectory_or_transition_count(
     simulated = Overheard()
     while not simulated.done:
         simulated.advance()
+    recommended = len(simulated.result().recommendations["round"])
     S, A, H = WORLD.states, WORLD.actions, WORLD.horizon
     seen: dict[type, int] = {}
     sums: dict[tuple[int, int], list[Message]] = {}
@@ -95,7 +103,7 @@ def test_only_the_papers_messages_go_up_and_no_trajectory_or_transition_count(
                 words = [np.stack([w[..., 0] % 2**grid.base, w[..., 1] + w[..., 0] // 2**grid.base]) for w in words]
             assert np.array_equal(*words)
     rounds, records = outcome.run.rounds, len(outcome.run.records["start"])
-    assert seen == {Hello: 2, Ready: 2, Played: 2 * records, Report: 2 * rounds * H}
+    assert seen == {Hello: 2, Ready: 2, Played: 2 * records, Report: 2 * (rounds + recommended) * H}
 
 
 def test_down_go_the_policy_n_and_v(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,8 +121,8 @@ def test_down_go_the_policy_n_and_v(monkeypatch: pytest.MonkeyPatch) -> None:
         "Welcome": [()],
         "Start": [((H, S), (H, S, A))] * records,
         "Stop": [()] * rounds,
-        "Query": [((S,),)] * rounds * H,
-        "End": [()],
+        "Query": [((S,),)] * (rounds + len(outcome.run.recommendations["round"])) * H,
+        "End": [((H, S),)],
     }
 
 
@@ -123,7 +131,9 @@ def test_what_really_crosses_the_line_is_within_ten_per_cent_of_what_is_accounte
     outcome = federate(plan_for(ALGORITHM, WORLD, 100, seed=1), make_nodes(WORLD, [1] * M))
     simulated = run(ALGORITHM, WORLD, 100, seed=1, driver="episodes")
     wire = outcome.wire
-    for real, accounted in ((wire.bytes_up, simulated.bytes_up), (wire.bytes_down, simulated.bytes_down)):
+    for name in ("bytes_up", "bytes_down"):
+        real, more = getattr(wire, name), getattr(simulated.recommendation_traffic, name)
+        accounted = getattr(simulated, name) + more
         assert accounted < real < 1.1 * accounted
 
 

@@ -14,12 +14,14 @@ from fed_ucbvi.environments import current_name
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import check_version, new_file, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.results.records import COLUMNS
+from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
+from fed_ucbvi.results.recommendations import table_of
+from fed_ucbvi.results.records import COLUMNS, rows_of
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.simulation import Progress, Simulation, drive
 
 FORMAT = "fed-ucbvi/checkpoint"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 FEDERATION, STATE = "federation.npz", "state.npz"
 
 LiveT = TypeVar("LiveT", bound=Simulation)
@@ -127,6 +129,7 @@ def _write_state(path: Path, simulation: Simulation) -> None:
     arrays = {f"server.{name}": array for name, array in simulation.server.arrays().items()}
     arrays |= {f"agents.{name}": array for name, array in simulation.agents.arrays().items()}
     arrays |= {f"records.{name}": array for name, array in simulation.records().items()}
+    arrays |= {f"recommendations.{name}": array for name, array in table_of(simulation.recommendations).items()}
     arrays |= {f"more.{name}": array for name, array in simulation.more_arrays().items()}
     with path.open("wb") as file:
         np.savez(file, seconds=np.array(simulation.seconds), clock=simulation.clock, **arrays)
@@ -140,9 +143,10 @@ def _read_state(path: Path, simulation: Simulation) -> None:
             for name, array in state.arrays().items():
                 np.copyto(array, data[f"{side}.{name}"])
         columns = {name: data[f"records.{name}"] for name in COLUMNS}
+        recommended = {name: data[f"recommendations.{name}"] for name in RECOMMENDATIONS}
         simulation.seconds = float(data["seconds"])
         simulation.set_clock(data["clock"])
-    simulation.rows = [tuple(row) for row in zip(*(column.tolist() for column in columns.values()), strict=True)]
+    simulation.rows, simulation.recommendations = rows_of(columns), rows_of(recommended)
     simulation.rounds = int((columns["askers"] > 0).sum())
     simulation.regret = 0.0
     for regret in columns["regret"].tolist():

@@ -3,7 +3,8 @@
 A round is: start (down: the broadcast with round and episode number), a request from every agent that asks (up),
 stop (down), then for each exchange a query (down) and a report (up). The last round ends with the end-of-training
 signal instead. Down-messages go to each of the M agents and are counted M times. A query without arrays is no
-message: the stop says all the agents need.
+message: the stop says all the agents need. Recommendations (:mod:`fed_ucbvi.results.recommendations`) are counted
+apart.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Message, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
 
 HEADER = np.zeros(2, dtype=np.int64)
 """Round and episode number; also the whole of the stop and of the end signal."""
@@ -63,3 +64,13 @@ class Meter:
             messages_down += M
             bytes_down += M * HEADER.nbytes
         return Traffic(messages_up, messages_down, bytes_up, bytes_down)
+
+    def recommendation(self, policy: Array, *, asked: bool, last: bool) -> Traffic:
+        """The traffic of a recommendation: one more synchronisation if agents are ``asked``.
+
+        The ``last`` is sent to all with the end signal, so that it is no message of its own.
+        """
+        M, sent = self.agents, policy.nbytes if last else 0
+        if not asked:
+            return Traffic(0, 0, 0, M * sent)
+        return Traffic(M * self.exchanges, M * self.asked, M * self.reports, M * (self.queries + sent))

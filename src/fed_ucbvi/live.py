@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, PolicyArray
+from fed_ucbvi._types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables
 from fed_ucbvi.checkpoint import Checkpoint
 from fed_ucbvi.drivers.base import Driver, Stop
@@ -31,7 +31,7 @@ from fed_ucbvi.errors import InputError, check_positive_integer
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.agents import is_known
+from fed_ucbvi.results.agents import is_known, mean_over
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.simulation import Caution, Progress, Simulation, drive
@@ -153,12 +153,12 @@ class LiveSimulation(Simulation):
         """One round; the reward on record is the one that was paid."""
         self.tables.paid = 0.0
         super().advance()
-        self.starts += self.tables.starts.sum(axis=0)
         row = self.rows[-1]
         self.rows[-1] = (*row[:REWARD], self.tables.paid / self.setting.agents, *row[REWARD + 1 :])
 
     def _collect(self, policy: PolicyArray, budgets: Budgets) -> Stop:
         stop = super()._collect(policy, budgets)
+        self.starts += self.tables.starts.sum(axis=0)
         if self.tables.width > self._width:
             self._widen()
         return stop
@@ -169,11 +169,9 @@ class LiveSimulation(Simulation):
         self.agents = on_wider_supports(self.algorithm, self.setting, self.agents, self.tables)
         self.algorithm.budgets(self.agents, self.algorithm.broadcast(self.server))
 
-    def hoped_for(self) -> float:
-        """From the initial states that occurred, where their law is unknown."""
-        known = super().hoped_for()
-        met = int(self.starts.sum())
-        return float(self.starts @ self.server.V[0]) / met if math.isnan(known) and met else known
+    def initial_value(self, V: FloatArray) -> float:
+        """Over the initial states that occurred, where their law is unknown."""
+        return super().initial_value(V) if is_known(self.federation) else mean_over(self.starts, V)
 
     def identity(self) -> dict[str, Any]:
         """Sizes, the description, and what was said about the environments."""

@@ -1,4 +1,4 @@
-"""Playing a learnt policy, episode by episode, in the environment it was learnt in."""
+"""Playing a recommended policy, episode by episode, in the environment it was learnt in."""
 
 from __future__ import annotations
 

@@ -69,8 +69,9 @@ def show_progress(how: bool | Callable[[Progress], None]) -> Iterator[Callable[[
             started_at = progress.episodes if started_at < 0 else started_at
             speed = (progress.episodes - started_at) / max(time.perf_counter() - began, 1e-9)
             regret = f"regret {progress.regret:,.0f}, " if progress.regret == progress.regret else ""
+            gap = f"gap {progress.gap:,.4g}, " if progress.gap == progress.gap else ""
             text = f"{progress.episodes / progress.total:.0%} of {progress.total:,} episodes, "
-            show(progress.episodes, progress.total, f"{text}{progress.rounds:,} rounds, {regret}{speed:,.0f}/s")
+            show(progress.episodes, progress.total, f"{text}{progress.rounds:,} rounds, {regret}{gap}{speed:,.0f}/s")
 
         yield report
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, PolicyArray
+from fed_ucbvi._types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.algorithms.base import (
     Algorithm,
     Array,
@@ -29,7 +29,8 @@ from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import Scorer
 from fed_ucbvi.results.about import About
-from fed_ucbvi.results.agents import hoped_for, values_by_agent
+from fed_ucbvi.results.agents import AgentsValue, initial_value, values_by_agent
+from fed_ucbvi.results.recommendations import Recommended, Row, is_due, last_gap, table_of
 from fed_ucbvi.results.records import columns_of
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.sampling.distributions import MAX_COUNT
@@ -57,6 +58,8 @@ class Progress(NamedTuple):
     total: int
     rounds: int
     regret: float
+    gap: float = math.nan
+    """Between the server's optimistic value and the estimated one of the policy recommended last."""
 
 
 class Simulation:
@@ -99,6 +102,7 @@ class Simulation:
         self._meter = Meter(self.algorithm, self.setting, self.server, self.agents)
         self._scorer = Scorer(federation)
         self.rows: list[tuple[float, ...]] = []
+        self.recommendations: list[Row] = []
         self.set_clock(np.zeros(federation.agents, dtype=np.int64))
         self.rounds = 0
         self.regret = 0.0
@@ -147,6 +151,8 @@ class Simulation:
         self.rows.append(
             (start, stop.length, self.agent_episodes - before, *score, *stop[1:], rule_at(stop, budgets), *traffic)
         )
+        if not self.done and is_due(self.played, self.recommendations):  # the last one is planned for the result
+            self.recommendations.append(self._row(self.recommend()))
 
     def _collect(self, policy: PolicyArray, budgets: Budgets) -> Stop:
         """Play the round and move the agents' clocks on."""
@@ -172,15 +178,39 @@ class Simulation:
 
     def _synchronise(self) -> None:
         """One synchronisation; message by message if some of them are lies."""
-        algorithm, liars = self.algorithm, self.federation.liars
-        if liars is None:
-            algorithm.synchronise(self.server, self.agents)
-            return
+        if self.federation.liars is None:
+            self.algorithm.synchronise(self.server, self.agents)
+        else:
+            self._exchange_messages(self.server)
+
+    def _exchange_messages(self, server: Any) -> None:
+        """All exchanges with ``server``, message by message."""
+        liars = self.federation.liars
 
         def tamper(report: Message, exchange: int) -> None:
-            liars.tamper_report(report, self.setting.horizon, self.rounds, exchange)
+            if liars is not None:
+                liars.tamper_report(report, self.setting.horizon, self.rounds, exchange)
 
-        exchange_messages(algorithm, self.server, self.agents, self.setting, tamper)
+        exchange_messages(self.algorithm, server, self.agents, self.setting, tamper)
+
+    def recommend(self) -> Recommended:
+        """The policy to deploy, planned from all counts; nothing changes by it."""
+        planner = self.algorithm.new_planner(self.setting, self.server)
+        if planner is not None and self.algorithm.asks_to_plan:
+            self._exchange_messages(planner)
+        return Recommended.of(self.server, planner)
+
+    def _row(self, recommended: Recommended) -> Row:
+        """A recommendation for the record."""
+        asked = self.algorithm.asks_to_plan
+        return (
+            len(self.rows),
+            self.played,
+            self.initial_value(self.server.V),
+            self.initial_value(recommended.V),
+            AgentsValue.of(values_by_agent(self.federation, recommended.policy)).mean,
+            *self._meter.recommendation(recommended.policy, asked=asked, last=self.done),
+        )
 
     def identity(self) -> dict[str, Any] | None:
         """What tells whether a problem that no file can hold is the same, ready for JSON; None where a file can."""
@@ -197,21 +227,27 @@ class Simulation:
         """The records so far, by column."""
         return columns_of(self.rows)
 
-    def hoped_for(self) -> float:
-        """The server's optimistic value of the initial states, averaged over agents."""
-        return hoped_for(self.federation, self.server.V)
+    def initial_value(self, V: FloatArray) -> float:
+        """The mean of ``V_1`` over the agents' initial states."""
+        return initial_value(self.federation, V)
 
     def result(self) -> Run:
-        """The run as it stands."""
-        common, policy = self.federation.common, self.server.policy.copy()
+        """The run as it stands, with a policy planned from all counts there are now."""
+        common, recommended = self.federation.common, self.recommend()
+        rows = [row for row in self.recommendations if row[0] < len(self.rows)]
+        policy = recommended.policy
         return Run(
             about=About.of(self.requested, self.setting, self.federation, self.driver_name),
             records=self.records(),
             policy=policy,
+            policy_kind=recommended.kind,
+            exploring_policy=self.server.policy.copy(),
             V=self.server.V.copy(),
             value=float(common.initial @ common.evaluate(policy)[0]),
-            optimistic_value=self.hoped_for(),
+            estimated_value=self.initial_value(recommended.V),
+            optimistic_value=self.initial_value(self.server.V),
             by_agent=values_by_agent(self.federation, policy),
+            recommendations=table_of([*rows, self._row(recommended)]),
             wall_seconds=self.seconds,
             complete=self.done,
         )
@@ -293,6 +329,7 @@ def drive(
                             simulation.setting.episodes,
                             simulation.rounds,
                             simulation.regret,
+                            last_gap(simulation.recommendations),
                         )
                     )
             if store is not None:

@@ -15,6 +15,9 @@ needs every agent's report by itself, in agent order.
 
 A simulation may do step 4 in one compiled piece (:meth:`Algorithm.synchronise`), with the same arithmetic in the
 same order, so that the result is the same to the last bit.
+
+The policy that agents play is there to explore. The one to deploy, the *recommended* policy, is planned without bonus
+from all counts, by a *planner*: a server of the same kind that takes the place of the server in step 4.
 """
 
 from __future__ import annotations
@@ -255,6 +258,8 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         keeps_experience: whether its agents keep the transitions of all rounds, not only those of the last.
         sends_trajectories: whether its reports tell the server the states that an agent went through, in order. A
             node sends such reports only where its owner has agreed.
+        asks_to_plan: whether a planner needs the exchanges of one more synchronisation; otherwise it is new and has
+            planned.
     """
 
     name: ClassVar[str]
@@ -268,6 +273,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     takes: ClassVar[str] = ROWS
     keeps_experience: ClassVar[bool] = False
     sends_trajectories: ClassVar[bool] = False
+    asks_to_plan: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Complete how an algorithm with a name of its own looks, and check what it says of itself."""
@@ -367,6 +373,18 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def synchronise(self, server: ServerT, agents: AgentsT) -> None:
         """All exchanges of one synchronisation in one process; by default there is one."""
         self.aggregate(server, self.report(agents, self.query(server, 0), 0), 0)
+
+    def new_planner(self, setting: Setting, server: ServerT) -> ServerT | None:
+        """A server of the same kind that plans without bonus; pairs never visited are worth nothing to it.
+
+        Its policy is ``(H, S)``, the first action among equals. None, as by default, where nothing is planned: then
+        the greedy policy of the server's own estimates is what is recommended.
+        """
+        return None
+
+    def starts(self, planner: ServerT) -> CountArray | None:
+        """How many episodes began in each state, ``(S,)``, where a planner that has planned knows; else None."""
+        return None
 
 
 def as_sets(policy: PolicyArray, actions: int) -> MaskArray:

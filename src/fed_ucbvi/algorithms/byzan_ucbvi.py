@@ -74,6 +74,8 @@ class UpdateRule(NamedTuple):
     cap: float
     random_ties: bool
     seed: np.uint64
+    plain: bool = False
+    """``Q = max(0, min(B, sigma))``, the robust mean without its error; 0 where there is none."""
 
 
 class Estimates(NamedTuple):
@@ -132,6 +134,7 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
     colour: ClassVar[str] = INDIGO
     rules: ClassVar[tuple[str, ...]] = ("local",)
     keeps_experience: ClassVar[bool] = True
+    asks_to_plan: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log T", "sqrt(H^4 S^2 A T / M)")
 
     alpha: float = 0.1
@@ -270,6 +273,12 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
         """All H exchanges in one compiled piece."""
         _synchronise(agents.experience, agents.out, server.rule, server.estimates)
 
+    def new_planner(self, setting: Setting, server: Server) -> Server:
+        """The same on robust means alone, without their errors, from exchanges of its own."""
+        planner = self.new_server(setting)
+        planner.estimates.policy.fill(0)
+        return Server(planner.estimates, planner.rule._replace(random_ties=False, plain=True))
+
 
 def served_at_most(setting: Setting) -> float:
     """``S A H log2 T``: an agent whose requests were served more often than that is ignored."""
@@ -349,7 +358,8 @@ def _aggregate(h: int, x: FloatArray, n: CountArray, rule: UpdateRule, estimates
                 means[i] = x[i, s, a] if usable else 0.0
                 counts[i] = n[i, s, a] if usable else 0
             mean, error = pert_cow(means, counts, sigma, rule.alpha, rule.epsilon, rule.log_each, rule.log_all, work)
-            Q[h, s, a] = max(0.0, min(mean + min(sigma, error + rule.epsilon), sigma))
+            error = 0.0 if rule.plain else min(sigma, error + rule.epsilon)
+            Q[h, s, a] = max(0.0, min(mean + error, sigma))
         best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
         policy[h, s] = best
         V[h, s] = Q[h, s, best]

@@ -109,6 +109,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
     rules: ClassVar[tuple[str, ...]] = ("local", "global")
     takes: ClassVar[str] = SUMS
     keeps_experience: ClassVar[bool] = True
+    asks_to_plan: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow(
         "model-based", True, "S A H log T + M S A H log log T + M S A H log(1 + eps_p T)", "sqrt(H^3 S A T / M)"
     )
@@ -321,6 +322,21 @@ class FedUCBVI(Algorithm[Server, Agents]):
     def synchronise(self, server: Server, agents: Agents) -> None:
         """All H exchanges in one compiled piece."""
         agents.synchronise(server)
+
+    def new_planner(self, setting: Setting, server: Server) -> Server:
+        """The same without bonus, from exchanges of its own: value iteration on the pooled counts.
+
+        ``Q = r + P V``, where ``P`` and ``r`` are the agents' estimates averaged with the same weights as always, and
+        ``Q = 0`` where ``N = 0``.
+        """
+        planner = self.new_server(setting)
+        planner.estimates.policy.fill(0)
+        one_action_each = planner.estimates._replace(greedy=planner.estimates.greedy[:0])
+        return Server(one_action_each, planner.rule._replace(ties=TIES.index("first"), plain=True))
+
+    def starts(self, planner: Server) -> CountArray | None:
+        """The visits at the first step; unknown where steps are counted together."""
+        return None if self.stationary else np.asarray(planner.estimates.N[0].sum(axis=-1))
 
 
 @dataclass(frozen=True)

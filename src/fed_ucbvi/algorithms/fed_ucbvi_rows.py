@@ -22,8 +22,8 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     UpdateRule,
     act_greedily,
     begin_step,
-    largest,
     optimistic,
+    unvisited,
     value_range,
 )
 from fed_ucbvi.algorithms.variance import variance_of
@@ -150,7 +150,7 @@ def _finish_state(h: int, s: int, m: int, B: float, sums: FloatArray, rule: Upda
     for a in range(Q.shape[2]):
         total = float(N[s, a])
         if total == 0.0:
-            Q[h, s, a] = largest(h, H, rule)
+            Q[h, s, a] = unvisited(h, H, rule)
             continue
         weight = total if rule.weighted else float(m)
         variance = variance_of(sums[s, a, 1] / weight, sums[s, a, 2] / weight)

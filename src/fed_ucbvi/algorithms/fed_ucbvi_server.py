@@ -31,6 +31,8 @@ class UpdateRule(NamedTuple):
     - ``L per_range B/N + scale per_log beta^c(N)/N + sqrt(L per_variance Var/N)`` with ``L = 1 + guard log N``,
       where ``per_log`` is multiplied by B too if ``log_by_range``; or
     - if ``tight``, that of :func:`tight_bonus`, times ``scale``.
+
+    With ``plain`` there is none, and a pair never visited is worth nothing.
     """
 
     weighted: bool
@@ -50,6 +52,7 @@ class UpdateRule(NamedTuple):
     seed: np.uint64
     agents: int
     grid: Grid
+    plain: bool = False
 
 
 class Estimates(NamedTuple):
@@ -128,6 +131,8 @@ def bonus(N: float, variance: float, B: float, cap: float, most: float, rule: Up
     ``cap`` is the most that Q can be; it is the bonus where ``N <= 1``, but for practical bonuses that take their
     range from the values.
     """
+    if rule.plain:
+        return 0.0
     if N <= 1.0 and (rule.tight or rule.value_range <= _REMAINING):
         return cap
     if rule.tight:
@@ -147,6 +152,12 @@ def bonus(N: float, variance: float, B: float, cap: float, most: float, rule: Up
 def largest(h: int, horizon: int, rule: UpdateRule) -> float:
     """The cap on ``Q_h``: H, or what is left of it."""
     return float(horizon - h) if rule.clip_remaining else float(horizon)
+
+
+@compiled
+def unvisited(h: int, horizon: int, rule: UpdateRule) -> float:
+    """``Q_h`` of a pair never visited: the cap, or nothing without bonus."""
+    return 0.0 if rule.plain else largest(h, horizon, rule)
 
 
 @compiled

@@ -31,8 +31,8 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     UpdateRule,
     act_greedily,
     begin_step,
-    largest,
     optimistic,
+    unvisited,
     value_range,
 )
 from fed_ucbvi.algorithms.report_fields import Meaning
@@ -180,7 +180,7 @@ def finish_pair(h: int, s: int, a: int, sums: Entry, B: float, rule: UpdateRule,
     N, Q = estimates.N[h if estimates.N.shape[0] > 1 else 0, s, a], estimates.Q
     H, bits = Q.shape[0], rule.grid.bits
     if N == 0:
-        Q[h, s, a] = largest(h, H, rule)
+        Q[h, s, a] = unvisited(h, H, rule)
         return
     X, Y, Z = sums
     weight = N if rule.weighted else rule.agents

@@ -69,6 +69,8 @@ class UpdateRule(NamedTuple):
     clip: int
     random_ties: bool
     seed: np.uint64
+    plain: bool = False
+    """No bonus, nothing remembered of earlier Q, and a pair never visited is worth nothing."""
 
 
 class Estimates(NamedTuple):
@@ -254,6 +256,18 @@ class ConcurrentUCBVI(Algorithm[Server, Agents]):
         _count(states, rewards, server.estimates)
         _plan(server.rule, server.estimates)
 
+    def new_planner(self, setting: Setting, server: Server) -> Server:
+        """A plan without bonus from the server's own counts, for which nobody need be asked: ``Q = r + P V``."""
+        known = server.estimates
+        own = {name: np.zeros_like(getattr(known, name)) for name in ("Q", "V", "policy", "updates")}
+        planner = Server(known._replace(**own), server.rule._replace(random_ties=False, plain=True))
+        _plan(planner.rule, planner.estimates)
+        return planner
+
+    def starts(self, planner: Server) -> CountArray:
+        """Arrivals at the first step."""
+        return np.asarray(planner.estimates.arrivals[0])
+
 
 @dataclass(frozen=True)
 class UCBVI(ConcurrentUCBVI):
@@ -375,11 +389,16 @@ def _plan(rule: UpdateRule, estimates: Estimates) -> None:
                                 second += w * V[h + 1, y]
                                 third += count * min(doubt / arrivals[h + 1, y], float(H * H))
                     mean, second = first / n, second / n
-                    bonus = _bonus(h, H, n, variance_of(mean, second), third / n if rule.third_term else 0.0, rule)
+                    bonus = 0.0
+                    if not rule.plain:
+                        third = third / n if rule.third_term else 0.0
+                        bonus = _bonus(h, H, n, variance_of(mean, second), third, rule)
                     value = min(reward_sums[h, s, a] / n + mean + bonus, cap)
+                elif rule.plain:
+                    value = 0.0
                 else:
                     value = cap if rule.clip != ONLY_VALUES else uniform + (H - h)
-                Q[h, s, a] = min(value, Q[h, s, a]) if rule.monotone else value
+                Q[h, s, a] = min(value, Q[h, s, a]) if rule.monotone and not rule.plain else value
             best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
             policy[h, s] = best
             V[h, s] = min(Q[h, s, best], float(H))

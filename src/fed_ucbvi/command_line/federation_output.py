@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
     from rich.status import Status
 
     from fed_ucbvi.charts.numbers import byte_count
+    from fed_ucbvi.results.recommendations import last_gap
 
     console = Console(stderr=True)
     root = logging.getLogger()
@@ -56,9 +58,11 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
             due = now + SECONDS_BETWEEN
             records, setting, wire = run.records, run.plan.setting, run.hub.wire
             asker = f"agent {records.last_asker} asked" if records.last_asker >= 0 else "nobody asked"
+            gap = last_gap(records.recommendations)
+            known = "" if math.isnan(gap) else f", gap {gap:,.4g}"
             status.update(
                 f"{run.hub.connected} nodes, round {run.round:,}, {records.played:,} of {setting.episodes:,} "
-                f"episodes, {byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down; {asker}"
+                f"episodes, {byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down{known}; {asker}"
             )
 
         yield Display(report, lambda text: console.print(text, highlight=False, markup=False))

@@ -153,11 +153,14 @@ def join(
         again = "" if state is None else "; start the same command again to come back"
         typer.echo(f"{name}: interrupted after {node.rounds:,} rounds{again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    received = node.recommended is not None
     summary = {"node": name, "run": node.run, "agents": [first_agent, agents], "rounds": node.rounds}
+    summary["policy_received"] = received
     if as_json:
         print_json(summary)
     else:
-        typer.echo(f"{name}: took part in run {node.run} to its end, {node.rounds:,} rounds")
+        told = "; received the recommended policy" if received else ""
+        typer.echo(f"{name}: took part in run {node.run} to its end, {node.rounds:,} rounds{told}")
 
 
 def _live_source(live: str, kwargs: str | None, reward_range: str | None, horizon: int | None) -> LiveSource:

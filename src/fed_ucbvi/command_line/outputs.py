@@ -22,6 +22,10 @@ from fed_ucbvi.problem.units import Units
 if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
 
+EXPLORING = "exploring"
+POLICIES = {"planned": "recommended policy", "greedy": "recommended policy", EXPLORING: "exploring policy"}
+"""What the policy of a run is called, by its kind."""
+
 
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
     """Raise unless ``folder`` can be written once the work is done, and holds nothing but what it may replace."""
@@ -110,10 +114,12 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     rows = [
         ("setting", f"{setting}, seed {about.seed}"),
         *_worth(run),
+        *_gap(run),
         ("common regret", "unknown" if math.isnan(run.common_regret) else f"{run.common_regret:,.2f}"),
         ("federated regret", str(run.federated_regret)),
         ("rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"),
         ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
+        *_recommendations(run),
         *((name, _fact(run, name)) for name in about.facts),
         ("wall time", f"{run.wall_seconds:,.2f} s (driver {about.driver})"),
     ]
@@ -134,24 +140,48 @@ def _fact(run: Run, name: str) -> str:
     )
 
 
+def _gap(run: Run) -> list[tuple[str, str]]:
+    """How far the recommended policy's estimated value is from the optimistic one, now and half way."""
+    if math.isnan(run.gap):
+        return []
+    earlier = run.recommendations["optimistic"] - run.recommendations["estimated"]
+    before = f"; {earlier[-2]:.4f} after {run.recommendations['episodes'][-2]:,} episodes" if len(earlier) > 1 else ""
+    two = f"optimistic {run.optimistic_value:.4f}, estimated {run.estimated_value:.4f}"
+    return [("gap", f"{run.gap:.4f} ({two}){before}")]
+
+
+def _recommendations(run: Run) -> list[tuple[str, str]]:
+    """What the recommendations cost beside the algorithm's own communication."""
+    from fed_ucbvi.charts.numbers import byte_count
+
+    number, traffic = len(run.recommendations["round"]), run.recommendation_traffic
+    if not number:
+        return []
+    cost = f"{byte_count(traffic.bytes_up)} up, {byte_count(traffic.bytes_down)} down"
+    return [("recommendations", f"{number} policies on the way, {cost} more")]
+
+
 def _worth(run: Run) -> list[tuple[str, str]]:
-    """What the learnt policy is worth: to the agents, and, where they differ, in the common MDP."""
-    about = run.about
+    """What the recommended policy is worth: to the agents, and, where they differ, in the common MDP."""
+    about, name = run.about, POLICIES[run.policy_kind]
     own = [("in its own units", text) for text in _own_units(run)]
     if math.isnan(run.value):
         paid = (
             "" if math.isnan(run.recent_reward) else f"; the last tenth of the episodes paid {run.recent_reward:.4f}"
         )
-        return [("learnt policy", f"value unknown{paid}"), *own]
+        guess = "" if math.isnan(run.estimated_value) else f", estimated {run.estimated_value:.4f}"
+        return [(name, f"value unknown{guess}{paid}"), *own]
     share = f" ({run.value / about.optimal_value:.2%})" if about.optimal_value > 0 else ""
     common = f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}"
     if about.alike:
-        return [("learnt policy", common), *own]
+        return [(name, common), *own]
     agents = run.agents_value
     if agents.agents == 0:
         return [("agents get", "unknown"), *own, ("in the common MDP", common)]
     honest = "" if agents.agents == about.agents else f"; over the {agents.agents:,} honest agents"
+    exploring = [("policy", f"the {name}: the run was saved before policies were recommended")]
     return [
+        *(exploring if run.policy_kind == EXPLORING else []),
         (
             "agents get",
             f"mean {agents.mean:.4f}, worst {agents.worst:.4f} (agent {agents.worst_agent}), "

@@ -1,4 +1,4 @@
-"""``fed-ucbvi play``: the learnt policy at work."""
+"""``fed-ucbvi play``: the recommended policy at work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def play(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Play the policy that a run has learnt, and compare what it is paid with what the run says it is worth."""
+    """Play the policy that a run recommends, and compare what it is paid with what the run says it is worth."""
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.errors import InputError

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +25,13 @@ from fed_ucbvi.deployment.checks import Expected
 from fed_ucbvi.deployment.hub import Hub
 from fed_ucbvi.deployment.ledger import Ledger
 from fed_ucbvi.deployment.links import LinkLostError
+from fed_ucbvi.deployment.members import Member
 from fed_ucbvi.deployment.messages import End, Query, encode
 from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.deployment.records import Records
 from fed_ucbvi.deployment.rounds import MOST_STEPS, Collected, Round
 from fed_ucbvi.deployment.stand_in import StandIn
+from fed_ucbvi.results.recommendations import Recommended, is_due, last_gap
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -65,6 +69,7 @@ class Coordinator:
         self.records = Records(plan)
         self._asker = Asker(hub, self.records, plan.rules)
         self._meter = Meter(plan.algorithm, plan.setting, self.server, self.stand_in.agents)
+        self.recommended = Recommended.of(self.server, plan.algorithm.new_planner(plan.setting, self.server))
         self.round = 0
         if ledger is not None:
             ledger.load(self)
@@ -109,6 +114,9 @@ class Coordinator:
             await self._synchronise(now, broadcast[0], collected, fresh)
         else:
             await now.settle()
+        played, last = self._reached(before, collected)
+        if last or is_due(played, self.records.recommendations):
+            await self._recommend(now, broadcast[0], collected, played, last=last)
         lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
         for member in self.hub.present:
             length = collected.lengths[member.name]
@@ -117,12 +125,17 @@ class Coordinator:
             lengths[member.span] = length
         self.round = number
         self._meter.agents = sum(member.agents for member in self.hub.present)
-        played = max(before, *(member.episodes for member in self.hub.everyone))
-        if self.plan.collection != LIVE:
-            played = before + collected.end.length
         self.records.played = played
         traffic = self._meter.round(collected.end.askers, last=self.done)
         self.records.add(before, collected, lengths, broadcast[0], traffic)
+
+    def _reached(self, before: int, collected: Collected) -> tuple[int, bool]:
+        """Episodes played once this round counts, of the agent that has played most; and whether it is the last."""
+        played, T = before + collected.end.length, self.plan.setting.episodes
+        if self.plan.collection != LIVE:
+            return played, played >= T
+        ends = [member.episodes + collected.lengths[member.name] for member in self.hub.present]
+        return max(before, *ends), min(ends) >= T
 
     def _chunk(self) -> int:
         """How far nodes play before they first answer: as far as costs little, or twice the last round."""
@@ -132,21 +145,57 @@ class Coordinator:
     async def _synchronise(
         self, now: Round, policy: PolicyArray, collected: Collected, fresh: dict[str, dict[int, Message]]
     ) -> None:
-        """All exchanges: queries down, reports up, aggregation in agent order."""
-        algorithm, setting = self.plan.algorithm, self.plan.setting
-        for exchange in range(algorithm.exchanges(setting)):
-            arrays = tuple(algorithm.query(self.server, exchange))
-            forms, askers = self.stand_in.forms[exchange], collected.askers
-            visits = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
-            expected = Expected(forms, setting, policy, arrays, exchange, askers, algorithm.grid(setting), visits)
-            reports = await now.exchange(Query(now.number, exchange, arrays), expected)
+        """All exchanges with the server; nodes that are away count with their last reports."""
+        for exchange in range(self.plan.algorithm.exchanges(self.plan.setting)):
+            reports = await self._exchange(now, policy, collected, self.server, exchange, self.stand_in.report)
             for name, report in reports.items():
                 fresh[name][exchange] = report
-            rows = [
-                reports[member.name] if member.name in reports else self.stand_in.report(member, arrays, exchange)
-                for member in self.hub.everyone
-            ]
-            algorithm.aggregate(self.server, self.stand_in.assemble(rows), exchange)
+
+    async def _exchange(
+        self,
+        now: Round,
+        policy: PolicyArray,
+        collected: Collected,
+        server: Any,
+        exchange: int,
+        absent: Callable[[Member, Message, int], Message],
+        first: int = 0,
+    ) -> dict[str, Message]:
+        """A query down, reports up, aggregation in agent order; on the wire exchanges are counted from ``first``."""
+        algorithm, setting = self.plan.algorithm, self.plan.setting
+        arrays = tuple(algorithm.query(server, exchange))
+        forms, askers = self.stand_in.forms[exchange], collected.askers
+        visits = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
+        expected = Expected(forms, setting, policy, arrays, exchange, askers, algorithm.grid(setting), visits)
+        reports = await now.exchange(Query(now.number, first + exchange, arrays), expected)
+        rows = [
+            reports[member.name] if member.name in reports else absent(member, arrays, exchange)
+            for member in self.hub.everyone
+        ]
+        algorithm.aggregate(server, self.stand_in.assemble(rows), exchange)
+        return reports
+
+    async def _recommend(
+        self, now: Round, policy: PolicyArray, collected: Collected, played: int, *, last: bool
+    ) -> None:
+        """Plan without bonus, after the round's own synchronisation; nodes that are away have seen nothing then.
+
+        Their last reports are about the server's values, not about the planner's.
+        """
+        algorithm, setting = self.plan.algorithm, self.plan.setting
+        planner = algorithm.new_planner(setting, self.server)
+        if planner is not None and algorithm.asks_to_plan:
+            E = algorithm.exchanges(setting)
+            for exchange in range(E):
+                await self._exchange(now, policy, collected, planner, exchange, self.stand_in.newcomers, first=E)
+        self.recommended = Recommended.of(self.server, planner)
+        self._meter.agents = sum(member.agents for member in self.hub.present)
+        traffic = self._meter.recommendation(self.recommended.policy, asked=algorithm.asks_to_plan, last=last)
+        starts = None if planner is None else algorithm.starts(planner)
+        self.records.recommend(now.number, played, self.server.V, self.recommended, starts, traffic)
+        gap = last_gap(self.records.recommendations)
+        if not math.isnan(gap):
+            log.info("round %d, %d episodes: the recommended policy's gap is %.4g", now.number, played, gap)
 
     async def _keep(self) -> None:
         """Put the round on record before anyone hears of the next; a full disk is waited for."""
@@ -166,12 +215,12 @@ class Coordinator:
                 await asyncio.sleep(DISK_PAUSE)
 
     async def _end(self) -> None:
-        """Tell everyone that training is over, also those that are just coming back, and let them go first."""
+        """Tell everyone, also those just coming back, that it is over and what it came to, and let them go first."""
         hub = self.hub
         hub.over = True
         members = self.hub.present
         await hub.wait_until(lambda: all(member.link is not None for member in members), FAREWELL_SECONDS)
-        end = encode(End(self.round, self.records.played))
+        end = encode(End(self.round, self.records.played, (self.recommended.policy,)))
         for member in hub.seated:
             if member.link is not None:
                 try:

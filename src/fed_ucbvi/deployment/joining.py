@@ -52,7 +52,7 @@ async def take_part(
     server_name: str | None = None,
     patience: float = 600.0,
 ) -> None:
-    """Take part in the run at ``HOST:PORT`` until it is over.
+    """Take part in the run at ``HOST:PORT`` until it is over; then ``node.recommended`` is the policy to deploy.
 
     Args:
         node: the node.

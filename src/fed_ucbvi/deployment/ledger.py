@@ -1,8 +1,8 @@
 """The server's checkpoint: every finished round, so that a server that is killed goes on from there.
 
-A folder with ``manifest.json`` (the plan), ``state.snapshot`` (the server's arrays, its members, and how many rows
-count) and ``rows.bin`` (the records, 15 numbers a round, only ever added to). A round counts once the snapshot that
-speaks of it has replaced the one before.
+A folder with ``manifest.json`` (the plan), ``state.snapshot`` (the server's arrays, its members, what it recommends,
+and how many rows count) and ``rows.bin`` (the records, 16 numbers a round, only ever added to). A round counts once
+the snapshot that speaks of it has replaced the one before.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.deployment.snapshots import read_snapshot, restore, sweep, write_snapshot
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import check_free, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
 from fed_ucbvi.results.records import COLUMNS
 
 if TYPE_CHECKING:
     from fed_ucbvi.deployment.coordinator import Coordinator
 
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 STATE, ROWS = "state.snapshot", "rows.bin"
 ROW_BYTES = 8 * len(COLUMNS)
 
@@ -80,6 +81,8 @@ class Ledger:
             data = (self.folder / ROWS).read_bytes()[: self._written * ROW_BYTES]
             table = np.frombuffer(data, dtype="<f8").reshape(self._written, len(COLUMNS))
             run.records.restore([tuple(row) for row in table.tolist()])
+            run.records.recommendations = [tuple(row) for row in arrays["recommended.rows"].tolist()]
+            run.recommended = replace(run.recommended, policy=arrays["recommended.policy"], V=arrays["recommended.V"])
             run.records.events = list(about["events"])
             run.records.seconds = float(about["seconds"])
             run.hub.wire = WireCount(**about["wire"])
@@ -102,6 +105,9 @@ class Ledger:
             file.flush()
             os.fsync(file.fileno())
         arrays: dict[str, Array] = {f"server.{name}": array for name, array in run.server.arrays().items()}
+        recommended = np.array(run.records.recommendations, dtype=np.float64)
+        arrays["recommended.rows"] = recommended.reshape(-1, len(RECOMMENDATIONS))
+        arrays |= {"recommended.policy": run.recommended.policy, "recommended.V": run.recommended.V}
         for member in run.hub.everyone:
             for exchange, report in sorted(member.reports.items()):
                 for place, array in enumerate(report):

@@ -15,7 +15,7 @@ from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.deployment.arrays import WireError, pack, unpack
 from fed_ucbvi.deployment.schema import CLASSES, DecodeError
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Server and nodes must speak the same version."""
 TO_BE_READ = frozenset({"version", "node", "run", "reason"})
 MOST_CHARACTERS = 500
@@ -123,7 +123,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Query:
-    """One exchange of the synchronisation."""
+    """One exchange of the synchronisation; where that takes E, numbers from E on are the recommended policy's."""
 
     round: int
     exchange: int
@@ -148,10 +148,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class End:
-    """Training is over, after so many rounds and episodes."""
+    """Training is over, after so many rounds and episodes; the array is the recommended policy."""
 
     round: int
     episodes: int
+    arrays: tuple[Array, ...]
 
 
 Up = Hello | Ready | Played | Report | Fault

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi._types import PolicyArray
+from fed_ucbvi._types import IndexArray, PolicyArray
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import SUMS, Budgets, Message, Setting, added_up
 from fed_ucbvi.deployment.generations import Generations
@@ -101,6 +101,8 @@ class Node:
         self._source = source.host(first_agent, agents) if isinstance(source, LiveSource) else source
         self.welcome: Welcome | None = None
         self.finished = False
+        self.recommended: IndexArray | None = None
+        """The policy to deploy, ``(H, S)``, once the server has sent it with the end of the run."""
         self._round: RoundInPlay | None = None
         self._live = False
 
@@ -215,6 +217,7 @@ class Node:
             case Query():
                 return self._report(message)
             case End():
+                self.recommended = self._recommended(message)
                 self.finished = True
             case _:
                 raise InputError(f"the server sent a {type(message).__name__} where none belongs.")
@@ -337,12 +340,24 @@ class Node:
         now = self._in_play(query.round)
         if now.length is None:
             raise InputError(f"the server asks about round {query.round}, which it has not stopped.")
-        if query.exchange >= len(self._queries) or _forms(query.arrays) != self._queries[query.exchange]:
+        E = len(self._queries)
+        known, exchange = E if not self._algorithm.asks_to_plan else 2 * E, query.exchange % E
+        if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
-        report = self._algorithm.report(self.state, query.arrays, query.exchange)
+        report = self._algorithm.report(self.state, query.arrays, exchange)
         if self._algorithm.takes == SUMS:
             report = added_up(report)
         return Report(query.round, query.exchange, tuple(report))
+
+    def _recommended(self, end: End) -> IndexArray:
+        """The policy that the server sends with the end, if it is one of this run."""
+        H, S = self._broadcast[0][0][:2]
+        if _forms(end.arrays) != [((H, S), np.dtype(np.int32))]:
+            raise InputError("the server's recommended policy does not fit the run.")
+        (policy,) = end.arrays
+        if policy.min() < 0 or policy.max() >= self._actions:
+            raise InputError("the server's recommended policy takes actions that do not exist.")
+        return policy
 
 
 def _parameters(text: str) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.communication import Traffic
 from fed_ucbvi.deployment.plan import Plan
 from fed_ucbvi.regret import Scorer
 from fed_ucbvi.results.about import About
-from fed_ucbvi.results.agents import hoped_for, values_by_agent
+from fed_ucbvi.results.agents import AgentsValue, initial_value, mean_over, values_by_agent
+from fed_ucbvi.results.recommendations import Recommended, Row, table_of
 from fed_ucbvi.results.records import COLUMNS, columns_of
 from fed_ucbvi.results.run import Run
 
@@ -34,6 +35,8 @@ class Records:
         self.plan = plan
         self.rows: list[tuple[float, ...]] = []
         """In the order of :data:`~fed_ucbvi.results.records.COLUMNS`."""
+        self.recommendations: list[Row] = []
+        """In the order of :data:`~fed_ucbvi.results.recommendations.COLUMNS`."""
         self.events: list[dict[str, Any]] = []
         self.played = self.rounds = self.last_length = 0
         self.regret = 0.0 if plan.federation is not None else math.nan
@@ -88,20 +91,46 @@ class Records:
             regret = float(lengths @ (starts @ gap)) / federation.agents
         return {"regret": regret, "value": value}
 
-    def result(self, policy: PolicyArray, V: FloatArray, *, complete: bool) -> Run:
-        """The run as it stands."""
+    def recommend(
+        self,
+        round_number: int,
+        played: int,
+        V: FloatArray,
+        recommended: Recommended,
+        starts: CountArray | None,
+        traffic: Traffic,
+    ) -> None:
+        """Note down a recommendation; ``V`` are the optimistic values, ``starts`` counts episodes by first state."""
+
+        def at_start(values: FloatArray) -> float:
+            federation = self.plan.federation
+            return mean_over(starts, values) if federation is None else initial_value(federation, values)
+
+        value = AgentsValue.of(self._by_agent(recommended.policy)).mean
+        self.recommendations.append((round_number, played, at_start(V), at_start(recommended.V), value, *traffic))
+
+    def _by_agent(self, policy: IndexArray) -> FloatArray:
+        federation = self.plan.federation
+        unknown: FloatArray = np.full(self.plan.setting.agents, np.nan)
+        return unknown if federation is None else values_by_agent(federation, policy)
+
+    def result(self, exploring: Array, V: FloatArray, recommended: Recommended, *, complete: bool) -> Run:
+        """The run as it stands; the policy is the one recommended last."""
         plan, federation = self.plan, self.plan.federation
-        common = None if federation is None else federation.common
+        common, policy = None if federation is None else federation.common, recommended.policy
+        _, _, hoped, estimated, *_ = self.recommendations[-1] if self.recommendations else (0, 0, math.nan, math.nan)
         return Run(
             about=About.of(plan.algorithm, plan.setting, federation, DRIVER),
             records=self.columns(),
             policy=policy.copy(),
+            policy_kind=recommended.kind,
+            exploring_policy=exploring.copy(),
             V=V.copy(),
             value=math.nan if common is None else float(common.initial @ common.evaluate(policy)[0]),
-            optimistic_value=math.nan if federation is None else hoped_for(federation, V),
-            by_agent=(
-                np.full(plan.setting.agents, np.nan) if federation is None else values_by_agent(federation, policy)
-            ),
+            estimated_value=estimated,
+            optimistic_value=hoped if federation is None else initial_value(federation, V),
+            by_agent=self._by_agent(policy),
+            recommendations=table_of(self.recommendations),
             wall_seconds=self.seconds,
             complete=complete,
         )

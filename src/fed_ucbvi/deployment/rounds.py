@@ -147,12 +147,12 @@ class Round:
 
     async def exchange(self, query: Query, expected: Expected) -> dict[str, Message]:
         """One exchange: the reports by node, checked."""
-        return await self._asker.all(partial(self._exchange, encode(query), expected))
+        return await self._asker.all(partial(self._exchange, query.exchange, encode(query), expected))
 
-    async def _exchange(self, query: bytes, expected: Expected, member: Member, link: Link) -> Message:
+    async def _exchange(self, number: int, query: bytes, expected: Expected, member: Member, link: Link) -> Message:
         await self._stop(member, link)
         await link.send(query)
-        report = (await link.expect_report(self.number, expected.exchange)).arrays
+        report = (await link.expect_report(self.number, number)).arrays
         check_report(report, member, self._lengths[member.name], expected)
         return report
 

@@ -80,5 +80,5 @@ class Service:
     def outcome(self) -> Outcome:
         """The run as it stands."""
         run = self.coordinator
-        result = run.records.result(run.server.policy, run.server.V, complete=run.done)
+        result = run.records.result(run.server.policy, run.server.V, run.recommended, complete=run.done)
         return Outcome(result, self.hub.wire, run.records.events)

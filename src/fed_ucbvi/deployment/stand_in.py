@@ -70,6 +70,10 @@ class StandIn:
         last = member.reports.get(exchange)
         if last is not None and self._lasting and member.status != GONE:
             return last
+        return self.newcomers(member, query, exchange)
+
+    def newcomers(self, member: Member, query: Message, exchange: int) -> Message:
+        """What a node's agents would report that have seen nothing."""
         blank = self._algorithm.report(self.agents, query, exchange)
         rows = tuple(np.repeat(array, member.agents, axis=0) for array in blank)
         return added_up(rows) if self._algorithm.takes == SUMS else rows

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._types import FloatArray, PolicyArray
+from fed_ucbvi._types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.problem.agent_tables import no_policy, update_values
 
 if TYPE_CHECKING:
@@ -63,6 +63,12 @@ def values_by_agent(federation: Federation, policy: PolicyArray) -> FloatArray:
     return values
 
 
-def hoped_for(federation: Federation, V: FloatArray) -> float:
-    """The mean over the honest agents of ``sum_s mu^i(s) V_1(s)``, where ``V`` are the server's optimistic values."""
+def initial_value(federation: Federation, V: FloatArray) -> float:
+    """The mean over the honest agents of ``sum_s mu^i(s) V_1(s)``; NaN where the initial states' law is unknown."""
     return float(federation.initial[federation.honest].mean(axis=0) @ V[0])
+
+
+def mean_over(starts: CountArray | None, V: FloatArray) -> float:
+    """The mean of ``V_1`` over episodes of which ``starts[s]`` began in s; NaN where nobody knows, or none did."""
+    met = 0 if starts is None else int(starts.sum())
+    return float(starts @ V[0]) / met if starts is not None and met else float("nan")

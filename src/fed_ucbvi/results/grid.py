@@ -1,4 +1,4 @@
-"""The learnt policy, drawn on the grid that the states live on.
+"""The recommended policy, drawn on the grid that the states live on.
 
 A layout has the grid's ``rows`` and ``columns``; ``cells``, the square of each state in turn (states after the last
 have none); the squares ``start`` and ``goals``; ``moves``, by how many rows and columns each action moves; and, where
@@ -50,7 +50,7 @@ def first_steps(layout: Mapping[str, Any]) -> list[int | None]:
 
 
 def policy_board(run: Run, layout: Mapping[str, Any], step: int | None) -> Board:
-    """The learnt policy as arrows on the grid.
+    """The recommended policy as arrows on the grid.
 
     By default a square shows the action of the first step at which it can be reached: before that nobody is ever
     there and nothing is learnt. With ``step`` (from 0) every square that can be reached by then shows that step's.

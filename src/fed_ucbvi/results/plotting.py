@@ -42,7 +42,7 @@ REWARD = "Mean reward an episode so far"
 
 
 def plot_run(run: Run, path: str | Path | None = None, *, step: int | None = None) -> Picture:
-    """Regret, communication, round lengths and (on a grid) the learnt policy of one run.
+    """Regret, communication, round lengths and (on a grid) the recommended policy of one run.
 
     Args:
         run: a run, finished or interrupted.

@@ -1,4 +1,4 @@
-"""A learnt policy as a file: what to do, where it was learnt, and in which units it was paid."""
+"""A recommended policy as a file: what to do, where it was learnt, and in which units it was paid."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LearntPolicy:
 
     @classmethod
     def of(cls, run: Run) -> LearntPolicy:
-        """The policy in force at the end of a run."""
+        """The recommended policy of a run."""
         return cls(run.policy, run.about.actions, dict(run.about.environment), run.value)
 
     def action(self, step: int, state: int) -> int:

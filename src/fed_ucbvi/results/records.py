@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,14 @@ in the agents' own MDPs and averaged over them; who asked is -1 in a round cut s
 algorithm's rules."""
 
 
-def columns_of(rows: Sequence[tuple[float, ...]]) -> dict[str, npt.NDArray[Any]]:
+def columns_of(
+    rows: Sequence[tuple[float, ...]], names: Mapping[str, type[np.generic]] = COLUMNS
+) -> dict[str, npt.NDArray[Any]]:
     """Rows of records as columns."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
-    return {
-        name: np.array(column, dtype=dtype) for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
-    }
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+    return {name: np.array(column, dtype=dtype) for (name, dtype), column in zip(names.items(), columns, strict=True)}
+
+
+def rows_of(columns: Mapping[str, npt.NDArray[Any]]) -> list[tuple[float, ...]]:
+    """Columns as rows: the inverse."""
+    return [tuple(row) for row in zip(*(column.tolist() for column in columns.values()), strict=True)]

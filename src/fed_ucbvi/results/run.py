@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.charts.numbers import byte_count, number_text
+from fed_ucbvi.communication import Traffic
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import new_file
 from fed_ucbvi.notebook import html_table
@@ -21,6 +22,7 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.advice import advice_on, learnt_little
 from fed_ucbvi.results.agents import AgentsValue
+from fed_ucbvi.results.records import rows_of
 from fed_ucbvi.results.unknown import none_for_nan
 from fed_ucbvi.theory.bracket import Bracket
 
@@ -37,11 +39,18 @@ class Run:
     Attributes:
         about: algorithm, environment, sizes, seed, driver, versions.
         records: one entry a round, by column; see :data:`~fed_ucbvi.results.records.COLUMNS`.
-        policy: the policy in force at the end, ``(H, S)``.
+        policy: the recommended policy, ``(H, S)``: planned without bonus from all counts, to be deployed.
+        policy_kind: what it is; one of :data:`~fed_ucbvi.results.recommendations.KINDS`.
+        exploring_policy: the optimistic policy that would be played next: ``(H, S)``, or a set of actions for each
+            (h,s), ``(H, S, A)``.
         V: the server's optimistic values at the end, ``(H+1, S)``.
-        value: what that policy is worth in the common MDP from its initial distribution.
-        optimistic_value: what the server hopes it is worth, ``1/M sum_i sum_s mu^i(s) V_1(s)``.
-        by_agent: what it is worth to each agent in its own MDP, ``(M,)``; NaN for agents that lie.
+        value: what the recommended policy is worth in the common MDP from its initial distribution.
+        estimated_value: what it is estimated to be worth, the mean of the planner's ``V_1`` over the initial states;
+            NaN where nothing was planned.
+        optimistic_value: what the server hopes for, ``1/M sum_i sum_s mu^i(s) V_1(s)``.
+        by_agent: what the recommended policy is worth to each agent in its own MDP, ``(M,)``; NaN for liars.
+        recommendations: what was recommended on the way, and the gap; one entry each, by column: see
+            :data:`~fed_ucbvi.results.recommendations.COLUMNS`.
         wall_seconds: how long the run took.
         complete: whether all episodes were played.
     """
@@ -49,10 +58,14 @@ class Run:
     about: About
     records: Mapping[str, npt.NDArray[Any]]
     policy: IndexArray
+    policy_kind: str
+    exploring_policy: npt.NDArray[Any]
     V: FloatArray
     value: float
+    estimated_value: float
     optimistic_value: float
     by_agent: FloatArray
+    recommendations: Mapping[str, npt.NDArray[Any]]
     wall_seconds: float
     complete: bool
 
@@ -90,6 +103,29 @@ class Run:
         return Bracket(lower_sum, upper_sum)
 
     @property
+    def simple_regret(self) -> float:
+        """What the recommended policy loses in one episode in the common MDP: ``V*_1(mu) - V^pi_1(mu)``."""
+        return self.about.optimal_value - self.value
+
+    @property
+    def federated_simple_regret(self) -> Bracket:
+        """What the agents lose by it in one episode against the best common policy, on average over them.
+
+        ``[max_pi' 1/M sum_i V^{i,pi'}_1(mu^i)] - 1/M sum_i V^{i,pi}_1(mu^i)``; a bracket because the maximum is one.
+        """
+        mean = self.agents_value.mean
+        return Bracket(*(max(0.0, end - mean) if end == end else end for end in self.about.best_common_value))
+
+    @property
+    def gap(self) -> float:
+        """The optimistic value minus the recommended policy's estimated one; NaN where nothing was planned.
+
+        It bounds what the policy loses, up to the error of the estimate, where the bonus is optimistic with high
+        probability; see :mod:`fed_ucbvi.results.recommendations`.
+        """
+        return self.optimistic_value - self.estimated_value
+
+    @property
     def rounds(self) -> int:
         """Communication rounds: synchronisations that somebody asked for."""
         return int((self.records["askers"] > 0).sum())
@@ -110,12 +146,12 @@ class Run:
 
     @property
     def agents_value(self) -> AgentsValue:
-        """What the agents get from the policy, each in its own MDP: mean, worst and best (of the honest ones)."""
+        """What the agents get from the recommended policy, each in its own MDP: mean, worst and best (if honest)."""
         return AgentsValue.of(self.by_agent)
 
     @property
     def learnt_little(self) -> bool:
-        """Whether the policy is worth less than half of what the server still hopes for."""
+        """Whether the recommended policy is worth less than half of what the server still hopes for."""
         return learnt_little(self)
 
     @property
@@ -132,6 +168,11 @@ class Run:
     def bytes_down(self) -> int:
         """Bytes from server to agents."""
         return int(self.records["bytes_down"].sum())
+
+    @property
+    def recommendation_traffic(self) -> Traffic:
+        """Messages and bytes of all recommendations, which are no part of the algorithm's own."""
+        return Traffic(*(int(self.recommendations[name].sum()) for name in Traffic._fields))
 
     @property
     def rules_fired(self) -> dict[str, int]:
@@ -158,7 +199,8 @@ class Run:
 
         ``agents_mean``, ``agents_worst`` and ``agents_best`` are what the agents get from the policy,
         ``best_common_lower`` and ``best_common_upper`` the bracket of the best shared policy, ``own_optimal_value``
-        the mean of the agents' own optima; ``value`` and ``optimal_value`` are those of the common MDP.
+        the mean of the agents' own optima; ``value`` and ``optimal_value`` are those of the common MDP,
+        ``estimated_value`` and ``optimistic_value`` what the server knows.
         """
         about, agents = self.about, self.agents_value
         ours = {
@@ -170,6 +212,8 @@ class Run:
             "own_optimal_value": about.own_optimal_value,
             "value": self.value,
             "optimal_value": about.optimal_value,
+            "estimated_value": self.estimated_value,
+            "optimistic_value": self.optimistic_value,
             "average_reward": self.average_reward,
             "recent_reward": self.recent_reward,
         }
@@ -198,9 +242,14 @@ class Run:
             "driver": about.driver,
             "agents_alike": about.alike,
             "agents_value": self.agents_value._asdict(),
+            "policy_kind": self.policy_kind,
             "best_common_value": about.best_common_value.summary(),
             "own_optimal_value": about.own_optimal_value,
             "optimistic_value": self.optimistic_value,
+            "estimated_value": self.estimated_value,
+            "gap": self.gap,
+            "simple_regret": self.simple_regret,
+            "federated_simple_regret": self.federated_simple_regret.summary(),
             "advice": self.advice,
             "common_regret": self.common_regret,
             "federated_regret": self.federated_regret.summary(),
@@ -215,6 +264,8 @@ class Run:
             "messages_down": int(self.records["messages_down"].sum()),
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
+            "recommendations": self._recommendation_rows(),
+            "recommendation_traffic": self.recommendation_traffic._asdict(),
             "nu": None,
             **about.facts,
             "warnings": list(about.cautions),
@@ -222,6 +273,10 @@ class Run:
             "versions": dict(about.versions),
         }
         return {key: none_for_nan(entry) for key, entry in content.items()}
+
+    def _recommendation_rows(self) -> list[dict[str, Any]]:
+        names = list(self.recommendations)
+        return [none_for_nan(dict(zip(names, row, strict=True))) for row in rows_of(self.recommendations)]
 
     def to_frame(self) -> pl.DataFrame:
         """The records as a Polars frame, one row a round, with the rule by name and running totals."""
@@ -237,13 +292,13 @@ class Run:
         )
 
     def plot(self, path: str | Path | None = None) -> Picture:
-        """Regret, round lengths and (on a grid) the learnt policy; written to ``path`` if given."""
+        """Regret, round lengths and (on a grid) the recommended policy; written to ``path`` if given."""
         from fed_ucbvi.results.plotting import plot_run
 
         return plot_run(self, path)
 
     def export_policy(self, path: str | Path) -> None:
-        """Write the learnt policy to one file, ``.json`` or ``.npz``, for :func:`~fed_ucbvi.load_policy`."""
+        """Write the recommended policy to one file, ``.json`` or ``.npz``, for :func:`~fed_ucbvi.load_policy`."""
         from fed_ucbvi.results.policy import LearntPolicy
 
         LearntPolicy.of(self).save(Path(path))
@@ -292,14 +347,17 @@ class Run:
         return (
             mine == theirs
             and self.complete == other.complete
-            and none_for_nan(self.value) == none_for_nan(other.value)
-            and none_for_nan(self.optimistic_value) == none_for_nan(other.optimistic_value)
+            and none_for_nan(self._figures()) == none_for_nan(other._figures())
             and np.array_equal(self.by_agent, other.by_agent, equal_nan=True)
             and np.array_equal(self.policy, other.policy)
+            and np.array_equal(self.exploring_policy, other.exploring_policy)
             and np.array_equal(self.V, other.V)
-            and self.records.keys() == other.records.keys()
-            and all(np.array_equal(self.records[name], other.records[name], equal_nan=True) for name in self.records)
+            and _same_columns(self.records, other.records)
+            and _same_columns(self.recommendations, other.recommendations)
         )
+
+    def _figures(self) -> tuple[str, float, float, float]:
+        return self.policy_kind, self.value, self.estimated_value, self.optimistic_value
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Run):
@@ -334,7 +392,7 @@ class Run:
             "common regret": self.common_regret,
             "rounds": self.rounds,
             "reward an episode": self.average_reward,
-            "policy's value in the common MDP": self.value,
+            "recommended policy's value in the common MDP": self.value,
             "optimum of the common MDP": about.optimal_value,
         }
         rows = [(name, number_text(figure)) for name, figure in figures.items()]
@@ -342,3 +400,9 @@ class Run:
         rows.append(("communication", f"{byte_count(self.bytes_up)} up, {byte_count(self.bytes_down)} down"))
         rows.append(("wall time", f"{self.wall_seconds:,.2f} s (driver {about.driver})"))
         return html_table(self._title(), rows)
+
+
+def _same_columns(mine: Mapping[str, npt.NDArray[Any]], theirs: Mapping[str, npt.NDArray[Any]]) -> bool:
+    return mine.keys() == theirs.keys() and all(
+        np.array_equal(column, theirs[name], equal_nan=True) for name, column in mine.items()
+    )

@@ -54,7 +54,9 @@ def runs_frame(runs: Iterable[Run]) -> pl.DataFrame:
 def outcomes(run: Run) -> dict[str, float | int | bool]:
     """What came out of a run: ``regret`` is the common regret, bytes are all agents', values are those of an episode.
 
-    ``federated_regret_low`` and ``_high`` are the ends of its bracket; they are equal where it is known exactly.
+    ``value`` and ``simple_regret`` are the recommended policy's in the common MDP, ``agents_value`` is what it is
+    worth to the agents on average. ``federated_regret_low`` and ``_high`` are the ends of its bracket; they are equal
+    where it is known exactly.
     """
     federated = run.federated_regret
     return {
@@ -66,6 +68,8 @@ def outcomes(run: Run) -> dict[str, float | int | bool]:
         "average_reward": run.average_reward,
         "value": run.value,
         "optimal_value": run.about.optimal_value,
+        "simple_regret": run.simple_regret,
+        "agents_value": run.agents_value.mean,
         "rounds": run.rounds,
         "bytes": run.bytes_up + run.bytes_down,
         "bytes_up": run.bytes_up,

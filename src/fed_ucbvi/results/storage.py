@@ -17,6 +17,8 @@ from fed_ucbvi._version import PROGRAM
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import check_version, new_folder, read_manifest, reading, write_manifest, write_parquet
 from fed_ucbvi.results.about import About
+from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
+from fed_ucbvi.results.recommendations import EXPLORING, KINDS
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.unknown import nan_for_none, none_for_nan
@@ -100,15 +102,23 @@ def manifest_of(run: Run) -> dict[str, Any]:
         "complete": run.complete,
         "wall_seconds": run.wall_seconds,
         "value": none_for_nan(run.value),
+        "estimated_value": none_for_nan(run.estimated_value),
         "optimistic_value": none_for_nan(run.optimistic_value),
         "by_agent": none_for_nan(tuple(run.by_agent.tolist())),
+        "recommendations": none_for_nan({name: tuple(c.tolist()) for name, c in run.recommendations.items()}),
+        "policy_kind": run.policy_kind,
         "policy": run.policy.tolist(),
+        "exploring_policy": run.exploring_policy.tolist(),
         "V": run.V.tolist(),
     }
 
 
 def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> Run:
-    """A run from its manifest and its records; ``name`` is where they came from."""
+    """A run from its manifest and its records; ``name`` is where they came from.
+
+    Runs saved by earlier versions know less. Those with one policy only have the exploring one, which then stands in
+    for the recommended one and is called what it is.
+    """
     about = dict(manifest["about"])
     about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
     about.setdefault("alike", None)  # runs saved by earlier versions know less
@@ -116,24 +126,36 @@ def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFra
     about |= {name: nan_for_none(about.get(name)) for name in numbers}
     about["best_common_value"] = Bracket(*(nan_for_none(end) for end in about["best_common_value"]))
     by_agent = manifest.get("by_agent") or [None] * about["agents"]
+    exploring = np.array(manifest.get("exploring_policy", manifest["policy"]))
+    recommended = manifest.get("recommendations") or {}
     run = Run(
         about=About(**about),
         records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
         policy=np.array(manifest["policy"], dtype=np.int32),
+        policy_kind=str(manifest.get("policy_kind", EXPLORING)),
+        exploring_policy=exploring.astype(np.int32 if exploring.ndim == 2 else np.bool_),
         V=np.array(manifest["V"], dtype=np.float64),
         value=nan_for_none(manifest["value"]),
+        estimated_value=nan_for_none(manifest.get("estimated_value")),
         optimistic_value=nan_for_none(manifest.get("optimistic_value")),
         by_agent=np.array([nan_for_none(value) for value in by_agent]),
+        recommendations={
+            name: np.array([nan_for_none(entry) for entry in recommended.get(name, ())]).astype(dtype)
+            for name, dtype in RECOMMENDATIONS.items()
+        },
         wall_seconds=float(manifest["wall_seconds"]),
         complete=bool(manifest["complete"]),
     )
     sizes = (run.about.horizon, run.about.states)
-    if run.policy.shape != sizes or run.V.shape != (sizes[0] + 1, sizes[1]):
-        raise InputError(f"{name} is damaged: its policy and values are not those of {sizes[1]} states.")
+    shapes = (sizes, (*sizes, run.about.actions))
+    if run.policy.shape != sizes or exploring.shape not in shapes or run.V.shape != (sizes[0] + 1, sizes[1]):
+        raise InputError(f"{name} is damaged: its policies and values are not those of {sizes[1]} states.")
+    if run.policy_kind not in KINDS or len({len(column) for column in run.recommendations.values()}) > 1:
+        raise InputError(f"{name} is damaged: what it says about its recommended policy makes no sense.")
     if math.isnan(run.value) != math.isnan(run.about.optimal_value):
         raise InputError(f"{name} is damaged: of value and optimal value one is known and the other not.")
     if run.by_agent.shape != (run.about.agents,):
         raise InputError(f"{name} is damaged: it has values for {len(run.by_agent)} of {run.about.agents} agents.")
-    if run.policy.min() < 0 or run.policy.max() >= run.about.actions:
+    if min(run.policy.min(), exploring.min()) < 0 or max(run.policy.max(), exploring.max()) >= run.about.actions:
         raise InputError(f"{name} is damaged: its policy takes actions that do not exist.")
     return run
