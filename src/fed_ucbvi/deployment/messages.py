@@ -15,7 +15,7 @@ from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.deployment.arrays import WireError, pack, unpack
 from fed_ucbvi.deployment.schema import CLASSES, DecodeError
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Server and nodes must speak the same version."""
 TO_BE_READ = frozenset({"version", "node", "run", "reason"})
 MOST_CHARACTERS = 500
@@ -52,6 +52,7 @@ class Welcome:
     eps_p: float
     seed: int
     collection: str
+    random_rewards: bool = False
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,19 @@ class Node:
                 f"the server's problem has (S, A, H) = ({welcome.states}, {welcome.actions}, {welcome.horizon}), "
                 f"this node's {sizes}{hosted.remark}."
             )
-        setting = Setting(*sizes, welcome.agents, welcome.episodes, welcome.eps_p, welcome.seed)
+        if hosted.random_rewards and not welcome.random_rewards:
+            raise InputError(
+                "this node's rewards are random, and the server's run is one in which they are not; serve it with "
+                "--random-rewards."
+            )
+        setting = Setting(
+            *sizes,
+            welcome.agents,
+            welcome.episodes,
+            welcome.eps_p,
+            welcome.seed,
+            random_rewards=welcome.random_rewards,
+        )
         Plan(self._algorithm, setting, collection=welcome.collection)  # raises where such a run cannot be
         self._players: Players = (
             LivePlayers(self._algorithm, setting, hosted)

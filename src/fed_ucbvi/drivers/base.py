@@ -17,6 +17,7 @@ import numpy as np
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.algorithms.base import HARD_FACTOR, Budgets, Counting, Touched
+from fed_ucbvi.drivers.rewards import doubled, payments_of
 from fed_ucbvi.problem.federation import Federation
 
 
@@ -120,11 +121,25 @@ class Fleet:
 
     @classmethod
     def of(
-        cls, federation: Federation, seed: int, *, pooled: bool = False, counting: Counting = Counting.POLICY
+        cls,
+        federation: Federation,
+        seed: int,
+        first_agent: int = 0,
+        *,
+        pooled: bool = False,
+        counting: Counting = Counting.POLICY,
+        random_rewards: bool = False,
     ) -> Fleet:
-        """All agents of a federation as one fleet."""
-        tables = (federation.successors, federation.probabilities, federation.initial)
-        return cls(*tables, federation.horizon, seed, pooled=pooled, counting=counting)
+        """All agents of a federation as one fleet; if rewards are random, on supports that are doubled.
+
+        See :mod:`fed_ucbvi.drivers.rewards`.
+        """
+        support = (federation.successors, federation.probabilities)
+        if random_rewards:
+            support = doubled(*support, payments_of(federation).chances)
+        return cls(
+            *support, federation.initial, federation.horizon, seed, first_agent, pooled=pooled, counting=counting
+        )
 
     def clear(self) -> None:
         """Empty the buffers before a round."""
