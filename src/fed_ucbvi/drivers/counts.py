@@ -181,7 +181,8 @@ def _collect(
                 _search(stream, cuts, model.successors, play, asking, drawn[i], length, block)
         row = 0 if pooled else i
         if stationary:
-            starts[row] += block.states[0]
+            for s in range(S):
+                starts[row, s] += block.states[0, s]
         place = 0
         for h in range(H):
             if stationary:
