@@ -188,13 +188,10 @@ def test_an_episode_brings_what_enumeration_says(driver: str) -> None:
     seen: Counter[tuple[Any, ...]] = Counter()
     for episode in range(4_000):
         player.collect(policy, never((3, 3)), episode, 1)
-        states, paid = [], []
-        for h in range(3):
-            s, slot = (int(i) for i in np.argwhere(player.transitions[0, h])[0])
-            states.append(s)
-            paid.append(slot >= K)
-        states.append(int(world.successors[2, s, policy[2, s], slot % K]))
-        seen[tuple(states), tuple(paid)] += 1
+        steps = [tuple(int(i) for i in np.argwhere(player.transitions[0, h])[0]) for h in range(3)]
+        s, slot = steps[-1]
+        last = int(world.successors[2, s, policy[2, s], slot % K])
+        seen[(*(s for s, _ in steps), last), tuple(slot >= K for _, slot in steps)] += 1
     assert sum(law.values()) == pytest.approx(1)
     assert all(law[key] > 0 for key in seen)
     likely = [key for key, chance in law.items() if chance * 4_000 >= 5]
@@ -347,7 +344,7 @@ def test_other_algorithms_read_means_of_what_was_paid(name: str) -> None:
 class MeansOnly(ProvedFedUCBVI):
     """What the proof warns of: variance and range of V alone, with means in place of random rewards."""
 
-    pools = False  # type: ignore[assignment]
+    pools = False
 
     def reward_grid(self, setting: Any) -> None:
         return None
@@ -389,7 +386,7 @@ def test_with_the_variance_of_v_alone_it_is_not() -> None:
 class Apart(FedUCBVI):
     """The same algorithm, counted agent by agent."""
 
-    pools = False  # type: ignore[assignment]
+    pools = False
 
 
 ALIKE = {"published": FedUCBVI(nu=40), "sharp": FedUCBVI.sharp(), "stationary": FedUCBVI.proved(stationary=True)}
