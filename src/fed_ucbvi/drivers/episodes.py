@@ -69,7 +69,7 @@ class Play(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What is counted: ``transitions (m or 1, P, K)``, ``visits (m, P)``, ``starts (m or 1, S)``, all flat."""
+    """What is counted: ``transitions (m or 1, P, K)``, ``visits (m, P)``, ``starts (m, S)``, all flat."""
 
     transitions: CountArray
     visits: CountArray
@@ -234,7 +234,7 @@ def _play_episode(world: World, play: Play, i: int, episode: int, sign: int, cou
     w0, w1, w2, w3 = philox(t, zero, EPISODES, zero, seed, key)
     s = _pick(world.initial, ui * us, S, unit_interval(w0))
     if world.stationary:
-        starts[(zero if world.pooled else ui * us) + s] += sign
+        starts[ui * us + s] += sign
     asked = False
     for h in range(H):
         position = (h + 1) & 3
@@ -306,11 +306,10 @@ def _play_ahead(
     transitions, visits, starts, touched = counts
     pooled = world.pooled
     parts = np.zeros((cores if pooled else 1, len(transitions) if pooled else 1), dtype=np.int64)
-    begun = np.zeros((cores if pooled else 1, len(starts) if pooled else 1), dtype=np.int64)
     reached = np.full(agents, most, dtype=np.int64)
     asked = np.zeros(agents, dtype=np.bool_)
     for core in prange(cores):
-        own = Counts(parts[core] if pooled else transitions, visits, begun[core] if pooled else starts, touched)
+        own = Counts(parts[core] if pooled else transitions, visits, starts, touched)
         for i in range(agents * core // cores, agents * (core + 1) // cores):
             for played in range(most):
                 if _play_episode(world, play, i, first + played, 1, own):
@@ -319,7 +318,7 @@ def _play_ahead(
                     break
     length = reached.min()
     for core in prange(cores):
-        own = Counts(parts[core] if pooled else transitions, visits, begun[core] if pooled else starts, touched)
+        own = Counts(parts[core] if pooled else transitions, visits, starts, touched)
         for i in range(agents * core // cores, agents * (core + 1) // cores):
             for played in range(length, reached[i]):
                 _play_episode(world, play, i, first + played, -1, own)
@@ -327,5 +326,4 @@ def _play_ahead(
     if pooled:
         for core in range(cores):
             transitions += parts[core]
-            starts += begun[core]
     return int(length), bool(asked.any())
