@@ -64,7 +64,7 @@ class FedUCBVI:
             proof of optimism needs; ``tight``: the same proof with small constants, for ``bonus_range`` max, span or
             remaining (:func:`~fed_ucbvi.algorithms.fed_ucbvi_server.tight_bonus`). Where ``N <= 1`` all give the
             largest possible Q, but for ``practical`` with the range max or span.
-        bonus_range: what stands for the range of the next value ``V_{h+1}``, by which it may be wrong, where the bonus
+        bonus_range: what stands for the range of the next value ``V_{h+1}``, where the bonus
             has H: ``horizon``, H itself, as published; ``remaining``, H-h, which is all that is left; ``max``, the
             largest of the values; ``span``, their largest less their least. The server knows the values.
         bonus_scale: factor on the bonus where ``N >= 2``.
@@ -116,7 +116,7 @@ class FedUCBVI:
 
     @staticmethod
     def sharp(*, stationary: bool = False) -> SharpFedUCBVI:
-        """Far less regret, with nothing to tune; ``stationary`` where kernel and rewards do not depend on the step."""
+        """Far less regret, with nothing to tune; ``stationary`` if kernel and rewards do not depend on the step."""
         return SharpFedUCBVI(stationary=stationary)
 
     @staticmethod
@@ -235,7 +235,7 @@ class FedUCBVI:
         )
 
     def new_server(self, setting: Setting) -> Server:
-        """``N = 0``, ``Q = V = H`` and the initial policy: where ties are drawn at every visit, all actions are tied."""
+        """``N = 0``, ``Q = V = H`` and the initial policy: where ties are drawn at every visit, all actions."""
         H, S, A = setting.horizon, setting.states, setting.actions
         V = np.full((H + 1, S), float(H))
         V[H] = 0.0
@@ -341,8 +341,8 @@ class FedUCBVIByRows(FedUCBVI):
 class SharpFedUCBVI(FedUCBVI):
     """Fed-UCBVI with far less regret and nothing to tune: the parameters of :class:`FedUCBVI` with other defaults.
 
-    Ties are drawn at every visit. Q is at most what is left of the horizon, and the bonus takes the span of the values.
-    The global rule ends rounds. ``guard`` is by default 1/4, or 1/2 if ``stationary``. There is no proof: this bonus
+    Ties are drawn at every visit. Q is at most what is left of the horizon. The bonus takes the span of values. The
+    global rule ends rounds. ``guard`` is by default 1/4, or 1/2 if ``stationary``. There is no proof: this bonus
     is not always optimistic.
 
     >>> FedUCBVI.sharp().ties

@@ -213,7 +213,7 @@ def _update_budgets(
     out: CountArray,
     which: npt.NDArray[np.int8],
 ) -> None:
-    """Bring budgets by (h,s) up to date: where the policy has changed, and where agents have been in the last round."""
+    """Bring budgets by (h,s) up to date: where the policy has changed, and where agents have been in the round."""
     H, S = policy.shape
     for h in range(H):
         for s in range(S):
@@ -352,7 +352,7 @@ def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
         hk = h if pool.successors.shape[0] > 1 else 0
         any_here, range_before = False, ranges[h]
         B = value_range(h, rule, estimates)
-        everywhere = B != range_before
+        everywhere = range_before != B
         for j in range(pool.numbers[hc]):
             s = pool.states[hc, j]
             fresh, redone = pool.fresh[hc, s] or everywhere, False

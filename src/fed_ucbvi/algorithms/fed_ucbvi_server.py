@@ -102,9 +102,9 @@ def value_range(h: int, rule: UpdateRule, estimates: Estimates) -> float:
 
 @compiled
 def tight_bonus(N: float, variance: float, B: float, most: float, rule: UpdateRule) -> float:
-    """The bonus with small constants, for ``N >= 2``; B is the largest next value, or less, and ``most`` the cap on it.
+    """The bonus with small constants, for ``N >= 2``; B is the range of the next value and ``most`` the cap on it.
 
-    ``max(sqrt(2 b Var/(N-1)), 2 b B/(N-1)) + 7 b B/(3 (N-1))`` with ``b = beta*``. Where B is the *span* of the values,
+    ``max(sqrt(2 b Var/(N-1)), 2 b B/(N-1)) + 7 b B/(3 (N-1))`` with ``b = beta*``. Where B is the *span* of values,
     ``b = beta* + log(N^2 + 1)`` pays for a net of ``N^2 + 1`` points on which the least value may lie, whose spacing
     adds ``most/N^2 (1 + sqrt(b/(2 (N-1))) + 7 b/(3 (N-1)))``. Where agents differ,
     ``B (0.3 b/(N-1) + 11 beta^c/N + sqrt(22 b beta^c/(N (N-1))))`` is added.
@@ -125,8 +125,8 @@ def tight_bonus(N: float, variance: float, B: float, most: float, rule: UpdateRu
 def bonus(N: float, variance: float, B: float, cap: float, most: float, rule: UpdateRule) -> float:
     """``b(s,a)`` of a pair visited N times in all, whose next value has this variance and at most the value ``most``.
 
-    ``cap`` is the most that Q can be; it is the bonus where ``N <= 1``, but for practical bonuses that take their range
-    from the values.
+    ``cap`` is the most that Q can be; it is the bonus where ``N <= 1``, but for practical bonuses that take their
+    range from the values.
     """
     if N <= 1.0 and (rule.tight or rule.value_range <= _REMAINING):
         return cap

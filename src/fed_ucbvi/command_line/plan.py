@@ -13,6 +13,7 @@ from fed_ucbvi.command_line.shared_options import ENVIRONMENT_HELP
 
 if TYPE_CHECKING:
     from fed_ucbvi.theory.planning import Plan
+    from fed_ucbvi.theory.terms import RegretBound
 
 SIZES, ENVIRONMENT = "The problem, by its sizes", "Or an environment, for its sizes, eps_p and eps_r"
 
@@ -109,9 +110,21 @@ def _answers(made: Plan) -> tuple[str, list[tuple[str, str]]]:
         ),
         ("trivial bound", f"H T = {_large(made.trivial)}; {_nontrivial(made)}"),
         ("lower bound", _lower(made)),
+        ("fed-ucbvi-proved", _proved(made.proved_rounds, made.proved)),
+        ("the same, stationary", _proved(made.proved_stationary_rounds, made.proved_stationary)),
         *_federate(made),
     ]
     return title, rows
+
+
+def _proved(rounds: int, bound: RegretBound | None) -> str:
+    """What is proved of the variant with small constants."""
+    if bound is None:
+        return f"at most {rounds:,} rounds; a bound on its regret is worked out for agents alike only"
+    return (
+        f"at most {rounds:,} rounds, regret at most {_large(bound.federated)}: exploration "
+        f"{_large(bound.exploration)}, burn-in {_large(bound.burn_in)}"
+    )
 
 
 def _large(value: float) -> str:

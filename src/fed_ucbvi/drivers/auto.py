@@ -75,8 +75,8 @@ def _looks_longer(
 ) -> bool:
     """Whether the round should last more than ``length`` episodes, taking all agents for copies of the first.
 
-    A place with budget b and occupancy d is due after b/d episodes; the first visits to places with budget 1 come as a
-    Poisson stream whose rate is the sum of their occupancies. Where ``due`` has one row it is every agent's.
+    A place with budget b and occupancy d is due after b/d episodes; the first visits to places with budget 1 come as
+    a Poisson stream whose rate is the sum of their occupancies. Where ``due`` has one row it is every agent's.
     """
     alike = agents // len(due)
     d = _occupancy_by_place(state_occupancy(successors, probabilities, initial, policy), policy, due.shape[1])

@@ -1,8 +1,8 @@
 """What a driver is: the party that plays a policy until the budgets say stop.
 
-During a round all agents play one policy: at each step and state one action, or one drawn uniformly from a set. Agent i
-asks for synchronisation once its visits *during the round* to some place (see
-:class:`~fed_ucbvi.algorithms.base.Counting`) reach its budget; all agents stop after the same number of episodes, the
+During a round all agents play one policy: at each step and state one action, or one drawn uniformly from a set. Agent
+i asks for synchronisation once its visits *during the round* to some place (see
+:class:`~fed_ucbvi.algorithms.base.Counting`) reach its budget. All agents stop after the same number of episodes, the
 first at which anyone asked. Drivers differ only in how they produce the counts.
 """
 

@@ -34,7 +34,7 @@ from fed_ucbvi.sampling.philox import BLOCKS, CUTS, new_stream
 
 
 class Model(NamedTuple):
-    """One agent's MDP as conditional shares: ``kernel (steps, S, A, K)``, ``initial (S,)``, and its ``successors``."""
+    """One agent's MDP as conditional shares: ``kernel (steps, S, A, K)`` and ``initial (S,)``; and its successors."""
 
     successors: IndexArray
     kernel: FloatArray
@@ -237,7 +237,7 @@ def _draw_block(stream: WordArray, model: Model, play: Play, length: int, asking
 def _by_place(seen: CountArray, asking: Asking) -> CountArray:
     """Visits ``(H, S, W)`` by place ``(P,)``: the same array, or, where steps count together, their sums."""
     P = len(asking.due)
-    if P == seen.size:
+    if seen.size == P:
         return seen.reshape(P)
     steps, sums = seen.reshape((seen.shape[0], P)), np.zeros(P, dtype=np.int64)
     for h in range(len(steps)):
@@ -248,7 +248,7 @@ def _by_place(seen: CountArray, asking: Asking) -> CountArray:
 
 @compiled
 def _asks(asking: Asking, kept: CountArray, part: CountArray) -> bool:
-    """Whether the agent reaches a budget, having seen ``kept`` and ``part`` (both ``(P,)``) beside what was before."""
+    """Whether the agent reaches a budget, having seen ``kept`` and ``part`` (``(P,)``) beside what was before."""
     before, due, factor = asking
     asks = False
     for place in range(len(due)):  # no way out of the loop: so it takes several places at a time

@@ -1,8 +1,8 @@
 """The episodes driver: trajectory by trajectory, compiled.
 
 The random number of step h in episode t of agent i is word ``(h + 1) mod 4`` of Philox block
-``(h + 1) // 4`` for key (seed, i) and episode t (word 0 of block 0 draws the initial state). Where the policy has a set
-of actions, word ``h mod 4`` of block ``h // 4`` of the same key, for another purpose, draws one of them. A result
+``(h + 1) // 4`` for key (seed, i) and episode t (word 0 of block 0 draws the initial state). Where the policy has a
+set of actions, word ``h mod 4`` of block ``h // 4`` of the same key, for another purpose, draws one of them. A result
 therefore never depends on how the work was cut up, and an agent that ran ahead is rolled back by replaying.
 
 A round begins on one core, with all agents in step. If it lasts, threads take over: each plays its agents ahead, all

@@ -1,9 +1,10 @@
 """What the paper promises: regret (``thm:regret``), rounds (``lem:communication``) and what nobody can beat.
 
-Symbols are those of :mod:`~fed_ucbvi.theory.constants`. The regret bound comes in two forms, both for
-:class:`~fed_ucbvi.algorithms.fed_ucbvi.FedUCBVI` with ``bonus="corrected"`` and on the event ``G(delta)``:
-``printed``, with the constants of the paper's last display, and ``mended``, with those that the same proof gives once
-its slips are put right (``docs/theory.md``). Every mended term is below the printed one.
+Symbols are those of :mod:`~fed_ucbvi.theory.constants`. The regret bound comes in three forms, on the event
+``G(delta)``. Two are for Fed-UCBVI with ``bonus="corrected"``: ``printed``, with the constants of the paper's last
+display, and ``mended``, with those that the same proof gives once its slips are put right (``docs/theory.md``). Every
+mended term is below the printed one. The third, ``tight``, is for ``FedUCBVI.proved()``
+(:mod:`fed_ucbvi.theory.proved`).
 """
 
 from __future__ import annotations
@@ -12,56 +13,33 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fed_ucbvi.errors import InputError, check_choice, check_number, check_positive_integer
+from fed_ucbvi.errors import InputError, check_choice
 from fed_ucbvi.theory.constants import beta_max, threshold_nu
+from fed_ucbvi.theory.proved import proved_regret_bound, proved_rounds_bound
+from fed_ucbvi.theory.terms import MOST_EPISODES, RegretBound, check_sizes
 
-PROOFS = ("mended", "printed")
-MOST_EPISODES = 2.0**200
-"""Where searches over T give up."""
-
-
-class RegretBound(NamedTuple):
-    """An upper bound on regret, term by term; averaged over agents, in units of reward.
-
-    Attributes:
-        exploration: of order ``sqrt(H^3 S A T / M)``: what M agents learning together must pay.
-        burn_in: of order ``H^3 S^2 A``, whatever T.
-        kernels: linear in T, from learning in kernels that differ by eps_p.
-        rewards: linear in T, from rewards that differ by eps_r.
-        reduction_kernels: ``2 T eps_p H^2``, from comparing in the agents' MDPs, not in the common one.
-        reduction_rewards: ``2 T eps_r H``, the same for rewards.
-    """
-
-    exploration: float
-    burn_in: float
-    kernels: float
-    rewards: float
-    reduction_kernels: float
-    reduction_rewards: float
-
-    @property
-    def common(self) -> float:
-        """The bound on the common regret (``def:common_regret``), which runs report."""
-        return self.exploration + self.burn_in + self.kernels + self.rewards
-
-    @property
-    def federated(self) -> float:
-        """The bound on the federated regret (``def:regret``), which ``thm:regret`` is about."""
-        return self.common + self.reduction_kernels + self.reduction_rewards
-
-    @property
-    def heterogeneity(self) -> float:
-        """All that eps_p and eps_r cost the federated regret."""
-        return self.kernels + self.rewards + self.reduction_kernels + self.reduction_rewards
+PROOFS = ("mended", "printed", "tight")
+RULES = ("mixture", "global")
 
 
 def regret_bound_terms(
-    S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, delta: float, *, proof: str = "mended"
+    S: int,
+    A: int,
+    H: int,
+    M: int,
+    T: int,
+    eps_p: float,
+    eps_r: float,
+    delta: float,
+    *,
+    proof: str = "mended",
+    stationary: bool = False,
 ) -> RegretBound:
     """``thm:regret`` with its constants.
 
     Printed: ``138 e b sqrt(H^3 S A T / M) + 6020 e^2 H^3 S^2 A b^2 + e b T H (595 H eps_p + 148 H eps_r)`` with
-    ``b = beta^max``. Mended: see :func:`_mended`.
+    ``b = beta^max``. Mended: see :func:`_mended`. Tight: see :func:`~fed_ucbvi.theory.proved.proved_regret_bound`; it
+    is for agents all alike, and may be ``stationary``.
 
     >>> terms = regret_bound_terms(S=8, A=4, H=10, M=20, T=10**12, eps_p=0, eps_r=0, delta=0.05)
     >>> terms.federated == terms.common == terms.exploration + terms.burn_in
@@ -69,6 +47,14 @@ def regret_bound_terms(
     """
     check_choice("proof", proof, PROOFS)
     check_sizes(S, A, H, M, T, eps_p, eps_r, delta)
+    if proof == "tight":
+        if eps_p > 0 or eps_r > 0:
+            raise InputError(
+                "with the tight bonus, constants are worked out for agents all alike: eps_p = eps_r = 0."
+            )
+        return proved_regret_bound(S, A, H, M, T, delta, stationary=stationary)
+    if stationary:
+        raise InputError('counts over all steps together (stationary=True) go with proof="tight" only.')
     b = beta_max(S, A, H, M, T, delta)
     to_agents = (2 * T * eps_p * H**2, 2 * T * eps_r * H)
     if proof == "mended":
@@ -104,14 +90,24 @@ def _mended(
 
 
 def regret_bound(
-    S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, delta: float, *, proof: str = "mended"
+    S: int,
+    A: int,
+    H: int,
+    M: int,
+    T: int,
+    eps_p: float,
+    eps_r: float,
+    delta: float,
+    *,
+    proof: str = "mended",
+    stationary: bool = False,
 ) -> float:
     """The bound on the *federated* regret of ``thm:regret``; :attr:`RegretBound.common` has the common one.
 
     >>> regret_bound(S=8, A=4, H=10, M=20, T=10**12, eps_p=0, eps_r=0, delta=0.05) < trivial_bound(10, 10**12)
     True
     """
-    return regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta, proof=proof).federated
+    return regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta, proof=proof, stationary=stationary).federated
 
 
 def trivial_bound(H: int, T: int) -> float:
@@ -152,7 +148,19 @@ def regret_lower_bound(S: int, A: int, H: int, M: int, T: int) -> LowerBound:
     return LowerBound(math.sqrt(H**3 * S * A * T / M) / (48 * math.sqrt(6)), tuple(unmet))
 
 
-def rounds_bound(S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: float) -> float:
+def rounds_bound(
+    S: int,
+    A: int,
+    H: int,
+    M: int,
+    T: int,
+    eps_p: float,
+    delta: float,
+    *,
+    rule: str = "mixture",
+    stationary: bool = False,
+    rest: float = 0.0,
+) -> float:
     """The most synchronisations on the event ``E^count``, counted as in ``lem:communication`` but more closely.
 
     Agents must start in the same distribution; otherwise ``E^count`` fails (slip 23 of ``docs/theory.md``).
@@ -163,8 +171,16 @@ def rounds_bound(S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: fl
     ``|N - N_hat| <= 2/7 N_hat + nu/7``; the paper has 8/7), so there are at most ``log(M T / nu) / log(9/7)``. With
     three agents or more this is below ``R_max``; with one or two, the first visits are what ``R_max`` leaves out.
     There are never more rounds than episodes.
+
+    With ``rule="global"``, the global rule everywhere, see :func:`~fed_ucbvi.theory.proved.proved_rounds_bound`; only
+    then may counts be ``stationary`` and rounds ``rest``.
     """
+    check_choice("rule", rule, RULES)
     check_sizes(S, A, H, M, T, eps_p, 0.0, delta)
+    if rule == "global":
+        return proved_rounds_bound(S, A, H, M, T, eps_p, delta, stationary=stationary, rest=rest)
+    if stationary or rest:
+        raise InputError('stationary counts and rest are bounded for rule="global" only.')
     nu = threshold_nu(S, A, H, M, T, eps_p, delta)
     local = M * (1 + math.log2(min(nu / M, T))) + 1
     growth = max(0.0, math.log(T * M / nu)) / math.log(9 / 7)
@@ -216,14 +232,3 @@ def global_rule_from(S: int, A: int, H: int, M: int, eps_p: float, delta: float)
     if 14 * eps_p * H >= 1:
         return None
     return first_episode(lambda T: threshold_nu(S, A, H, M, T, eps_p, delta) <= M * T)
-
-
-def check_sizes(S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, delta: float) -> None:
-    """Raise unless these can be the sizes, the heterogeneity and the failure probability of a run."""
-    for name, size in (("states", S), ("actions", A), ("horizon", H), ("agents", M), ("episodes", T)):
-        check_positive_integer(name, size)
-    check_number("eps_p", eps_p, at_least=0, at_most=1, why="Assumption 1")
-    check_number("eps_r", eps_r, at_least=0, at_most=1, why="Assumption 2")
-    check_number("delta", delta, above=0, below=1)
-    if T > MOST_EPISODES * 2:
-        raise InputError(f"episodes must be at most 2^201, got {T:.3g}.")

@@ -14,7 +14,6 @@ from fed_ucbvi.communication import Meter, Traffic
 from fed_ucbvi.notebook import html_table, number_text
 from fed_ucbvi.theory.bounds import (
     LowerBound,
-    RegretBound,
     first_episode,
     global_rule_from,
     nontrivial_from,
@@ -25,6 +24,7 @@ from fed_ucbvi.theory.bounds import (
     trivial_bound,
 )
 from fed_ucbvi.theory.constants import most_rounds, threshold_nu
+from fed_ucbvi.theory.terms import RegretBound
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class Plan:
         alone_wins_from: the T from which the bound of one agent alone is lower, and below ``H T``; None if never.
         alone_wins_in_order: the same without constants and logarithms, where ``T H (H eps_p + eps_r)`` makes up for
             ``sqrt(H^3 S A T) - sqrt(H^3 S A T / M)``; None if never.
+        proved: the regret bound of ``FedUCBVI.proved()``; None where agents differ, for which it is not worked out.
+        proved_rounds: synchronisations of ``FedUCBVI.proved()`` at most.
+        proved_stationary: the same regret bound where kernel and rewards are stationary and counted so.
+        proved_stationary_rounds: and the synchronisations.
     """
 
     states: int
@@ -74,6 +78,10 @@ class Plan:
     federation_wins_below: float | None
     alone_wins_from: int | None
     alone_wins_in_order: float | None
+    proved: RegretBound | None
+    proved_rounds: int
+    proved_stationary: RegretBound | None
+    proved_stationary_rounds: int
 
     @property
     def global_rule_reachable(self) -> bool:
@@ -121,14 +129,16 @@ class Plan:
             "global_rule_reachable": self.global_rule_reachable,
             "one_synchronisation": self.one_synchronisation._asdict(),
             "all_rounds": self.all_rounds._asdict(),
-            "bound": {
-                **self.bound._asdict(),
-                "common": self.bound.common,
-                "federated": self.bound.federated,
-            },
+            "bound": _by_term(self.bound),
+            "proved": None if self.proved is None else _by_term(self.proved),
+            "proved_stationary": None if self.proved_stationary is None else _by_term(self.proved_stationary),
             "lower_bound": {"value": self.lower.value, "unmet": list(self.lower.unmet)},
             "federate": self.verdict,
         }
+
+
+def _by_term(bound: RegretBound) -> dict[str, float]:
+    return {**bound._asdict(), "common": bound.common, "federated": bound.federated}
 
 
 def plan(
@@ -155,6 +165,13 @@ def plan(
     room = min(alone, trivial_bound(H, T)) - regret_bound(S, A, H, M, T, 0.0, eps_r, delta)
     apart = H * eps_p + eps_r
 
+    proved: list[RegretBound | None] = [None, None]
+    if not apart and S * A >= 2:
+        proved = [
+            regret_bound_terms(S, A, H, M, T, 0.0, 0.0, delta, proof="tight", stationary=stationary)
+            for stationary in (False, True)
+        ]
+
     def alone_wins(t: int) -> bool:
         together = regret_bound(S, A, H, M, t, eps_p, eps_r, delta)
         return regret_bound(S, A, H, 1, t, 0.0, 0.0, delta) < min(together, trivial_bound(H, t))
@@ -176,6 +193,12 @@ def plan(
         federation_wins_below=room / per_eps_p if room > 0 else None,
         alone_wins_from=first_episode(alone_wins),
         alone_wins_in_order=H * S * A * ((1 - M**-0.5) / apart) ** 2 if apart > 0 else None,
+        proved=proved[0],
+        proved_rounds=math.floor(rounds_bound(S, A, H, M, T, eps_p, delta, rule="global")),
+        proved_stationary=proved[1],
+        proved_stationary_rounds=math.floor(
+            rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=True)
+        ),
     )
 
 

@@ -34,8 +34,8 @@ from __future__ import annotations
 import math
 
 from fed_ucbvi.errors import check_choice, check_number
-from fed_ucbvi.theory.bounds import RegretBound, check_sizes
 from fed_ucbvi.theory.constants import beta_max
+from fed_ucbvi.theory.terms import RegretBound, check_sizes
 
 BONUSES = {"tight": (4.0, 15.0), "corrected": (8.0, 45.0)}
 """k, the factor of Var/N under the root, and K, the factor of ``H^2 S b / N``, in one step."""
