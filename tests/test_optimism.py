@@ -56,7 +56,7 @@ def test_values_stay_above_the_best_and_counts_grow_as_they_may(
     name: str, bonus_range: str, stationary: bool, eps_p: float, rest: float
 ) -> None:
     algorithm = ProvedFedUCBVI(bonus_range=bonus_range, stationary=stationary, rest=rest)
-    for seed in range(2):
+    for seed in range(3):
         federation = world(name, eps_p, seed)
         H = federation.horizon
         simulation = Simulation(algorithm, federation, EPISODES, seed, "auto")
@@ -71,7 +71,7 @@ def test_values_stay_above_the_best_and_counts_grow_as_they_may(
             allowed = most_visits(before, AGENTS, H, stationary=stationary, rest=rest > 0)
             assert (after <= allowed).all()
             fullest = max(fullest, float((after / allowed).max()))
-        assert fullest > 0.5, "some count must come near to what is allowed"
+        assert fullest > (0.2 if rest else 0.5), "some count must come near to what is allowed"
         caps = H - np.arange(H)
         assert (V[:H] < caps[:, None]).mean() > 0.3, "values must have come down for this to say anything"
 
