@@ -107,8 +107,10 @@ def threshold_nu(sizes: Sizes, episodes: int, eps_p: float) -> float:
 def value_range(h: int, V_next: list[Fraction], sizes: Sizes, options: Options) -> float:
     """What the bonus takes for the range of the next value."""
     H = sizes.horizon
-    ranges = {"horizon": H, "remaining": H - 1 - h, "max": max(V_next), "span": max(V_next) - min(V_next)}
-    return float(ranges[options.bonus_range])
+    least, most = float(min(V_next)), float(max(V_next))
+    return {"horizon": float(H), "remaining": float(H - 1 - h), "max": most, "span": most - least}[
+        options.bonus_range
+    ]
 
 
 def bonus_of(N: int, variance: Fraction, h: int, B: float, sizes: Sizes, options: Options) -> float:

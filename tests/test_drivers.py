@@ -120,8 +120,8 @@ class Situation(NamedTuple):
     def by_place(self, transitions: CountArray) -> CountArray:
         """Counts ``[H,S,A,S]`` as counts ``[*place,S]``."""
         if self.counting is Counting.POLICY:
-            return transitions.sum(axis=2)
-        return transitions if self.counting is Counting.PAIRS else transitions.sum(axis=0, keepdims=True)
+            return np.asarray(transitions.sum(axis=2))
+        return transitions if self.counting is Counting.PAIRS else np.asarray(transitions.sum(axis=0, keepdims=True))
 
     def flat(self, transitions: CountArray, starts: CountArray) -> list[Counts]:
         """Counts ``[n,*place,S]`` and starts ``[n,S]`` as ``n`` keys; starts only where no visits tell them."""
@@ -273,7 +273,8 @@ def play(driver: Driver, situation: Situation, rounds: int) -> Sample:
     assert (starts.sum(axis=-1) == lengths[:, None]).all()
     dense = by_next_state(transitions, situation.federation.successors, situation)
     keys = [situation.flat(dense[:, i], starts[:, i]) for i in range(visits.shape[1])]
-    return Sample(lengths, reached.reshape((*reached.shape[:2], -1)).any(axis=2), list(zip(*keys, strict=True)))
+    asked = np.asarray(reached.reshape((*reached.shape[:2], -1)).any(axis=2))
+    return Sample(lengths, asked, list(zip(*keys, strict=True)))
 
 
 def expected_stops(lengths: CountArray, reached: npt.NDArray[np.bool_], situation: Situation) -> CountArray:
@@ -885,6 +886,7 @@ def test_every_trajectory_can_be_replayed_from_seed_agent_episode_and_step(count
         starts[i, state] += 1
         for h in range(H):
             step = 0 if stationary else h
+            place: tuple[int, ...]
             if counting is Counting.POLICY:
                 action, place = int(policy[h, state]), (h, state)
             else:

@@ -157,12 +157,7 @@ def test_regret_reward_and_value_of_a_round_by_brute_force(own_rewards: bool, st
         )
         together = (visits.sum(axis=0, keepdims=True), starts)
         for counted in [(visits, starts)] if own_rewards else [(visits, starts), together]:
-            found = scorer.score(sets, *counted)
-            assert found == (
-                pytest.approx(regret, abs=1e-12),
-                pytest.approx(reward / 3, abs=1e-12),
-                pytest.approx(value, abs=1e-12),
-            )
+            assert scorer.score(sets, *counted) == pytest.approx((regret, reward / 3, value), abs=1e-12)
 
 
 def test_sets_that_cannot_be_played_are_refused() -> None:
