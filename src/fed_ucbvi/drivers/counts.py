@@ -181,7 +181,8 @@ def _collect(
                 _search(stream, cuts, model.successors, play, asking, drawn[i], length, block)
         row = 0 if pooled else i
         if stationary:
-            starts[i] += block.states[0]
+            for s in range(S):
+                starts[i, s] += block.states[0, s]
         place = 0
         for h in range(H):
             if stationary:

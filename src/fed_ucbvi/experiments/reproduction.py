@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fed_ucbvi.errors import InputError, unknown_name
-from fed_ucbvi.experiments import ablations, fair, figures, own, table1, theory, tuning
+from fed_ucbvi.experiments import ablations, fair, figures, own, sharp, table1, theory, tuning
 from fed_ucbvi.experiments.scale import Scale
 from fed_ucbvi.experiments.traces import Pair, Trace, load_pairs
 from fed_ucbvi.files import new_folder, read_manifest, reading, write_manifest
@@ -67,6 +67,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     fair.NAME: Experiment(tuning.grids, fair.analyse, (tuning.wider_grids, tuning.tuned_grids)),
     theory.NAME: Experiment(theory.grids, theory.analyse),
     ablations.NAME: Experiment(ablations.grids, ablations.analyse),
+    sharp.NAME: Experiment(sharp.grids, sharp.analyse),
     table1.NAME: Experiment(table1.grids, table1.analyse),
 }
 """In the order of the report."""

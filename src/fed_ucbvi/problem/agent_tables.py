@@ -27,6 +27,13 @@ class AgentTables(NamedTuple):
     initial: FloatArray
     reachable: MaskArray
 
+    @property
+    def alike(self) -> bool:
+        """Whether all these agents have the same MDP."""
+        return all(
+            bool((table == table[..., :1]).all()) for table in (self.probabilities, self.rewards, self.initial)
+        )
+
 
 def agent_tables(
     successors: IndexArray,
@@ -158,7 +165,9 @@ def occupancies(tables: AgentTables, policy: PolicyArray) -> FloatArray:
     steps, S, A, K, m = probabilities.shape
     H = policy.shape[0]
     d = np.zeros((H, S, m))
-    d[0] = initial
+    for s in range(S):  # not d[0] = initial, which takes Numba seconds to compile
+        for i in range(m):
+            d[0, s, i] = initial[s, i]
     for h in range(H - 1):
         hk = h if steps > 1 else 0
         for s in range(S):

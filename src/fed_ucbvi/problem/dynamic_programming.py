@@ -90,7 +90,8 @@ def state_occupancy(
     kernel_steps, S, A, K = successors.shape
     horizon = policy.shape[0]
     d = np.zeros((horizon, S))
-    d[0] = initial
+    for s in range(S):  # not d[0] = initial, which takes Numba seconds to compile
+        d[0, s] = initial[s]
     for h in range(horizon - 1):
         hk = h if kernel_steps > 1 else 0
         for s in range(S):

@@ -48,10 +48,7 @@ def are_alike(federation: Federation) -> bool | None:
     """Whether all honest agents have the same MDP; None where nobody knows."""
     if not is_known(federation):
         return None
-    tables = federation.agent_tables
-    return all(
-        bool((table == table[..., :1]).all()) for table in (tables.probabilities, tables.rewards, tables.initial)
-    )
+    return federation.agent_tables.alike
 
 
 def values_by_agent(federation: Federation, policy: PolicyArray) -> FloatArray:

@@ -75,6 +75,8 @@ def best_common_policy(federation: Federation, *, work: int = WORK) -> CommonOpt
     (True, 3.7528, 3.7897)
     """
     allowance = check_positive_integer("work", work)
+    if federation.agent_tables.alike:
+        return _best_of_all(federation)
     search = _Search(federation, allowance)
     starts = starting_policies(federation, search.tables)
     search.improve(next(starts))
@@ -93,6 +95,13 @@ def best_common_policy(federation: Federation, *, work: int = WORK) -> CommonOpt
         own=max(search.own, lower),
         nodes=search.nodes,
     )
+
+
+def _best_of_all(federation: Federation) -> CommonOptimum:
+    """Where all agents have the same MDP: its optimum."""
+    policy = federation.agent(int(federation.honest[0])).solve().policy
+    value = evaluate(federation.agent_tables, policy)
+    return CommonOptimum(Bracket(value, value), policy, history_upper=value, own=value, nodes=1)
 
 
 def price_of_sharing(federation: Federation) -> Bracket:
