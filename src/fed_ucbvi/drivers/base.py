@@ -99,7 +99,7 @@ class Fleet:
         """``(m, S)``: how many of the round's episodes began where."""
         if self.counting is Counting.STATIONARY:
             return self.counted_starts
-        return self.visits[:, 0] if self.counting is Counting.POLICY else self.visits[:, 0].sum(axis=2)
+        return starts_in(self.visits)
 
     def agent(self, i: int) -> Fleet:
         """The i-th agent as a fleet of its own that writes to the same buffers."""
@@ -142,6 +142,11 @@ class Fleet:
         seen = self.visits.reshape((len(self.visits), -1))
         askers, agent, place = _end_round(seen, due, factor, self.touched, self.pooled)
         return stop_at(length, askers, agent + self.first_agent, place, policy, self.counting)
+
+
+def starts_in(visits: CountArray) -> CountArray:
+    """Where episodes began ``(rows, S)``, from visits by step ``(rows, *place)``."""
+    return visits[:, 0] if visits.ndim == 3 else np.asarray(visits[:, 0].sum(axis=2))
 
 
 def stop_at(length: int, askers: int, agent: int, place: int, policy: PolicyArray, counting: Counting) -> Stop:
