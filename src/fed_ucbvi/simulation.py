@@ -16,6 +16,7 @@ from fed_ucbvi.algorithms.base import (
     Algorithm,
     Array,
     Budgets,
+    Counting,
     FleetTables,
     Message,
     Setting,
@@ -24,7 +25,7 @@ from fed_ucbvi.algorithms.base import (
 )
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.drivers import make_driver
-from fed_ucbvi.drivers.base import Driver, Fleet, Stop, rule_at
+from fed_ucbvi.drivers.base import Driver, Fleet, Stop, rule_at, starts_in
 from fed_ucbvi.drivers.rewards import SimulatedRewards
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
@@ -153,7 +154,8 @@ class Simulation:
         start, before = self.played, self.agent_episodes
         stop = self._collect(policy, budgets)
         visits = driver.visits if self._pooled is None else self._pooled.all_visits
-        score = self._scorer.score(policy, visits, driver.starts)
+        starts = driver.starts if algorithm.counting is Counting.STATIONARY else starts_in(visits)
+        score = self._scorer.score(policy, visits, starts)
         traffic = self._meter.round(stop.askers, last=self.done)
         transitions = driver.transitions
         if self._rewards is not None:

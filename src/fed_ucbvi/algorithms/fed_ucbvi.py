@@ -27,7 +27,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
 from fed_ucbvi.algorithms.fed_ucbvi_server import RANGES, TIES, Estimates, Server, UpdateRule
 from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
 from fed_ucbvi.algorithms.greedy import CHOICES, randomise
-from fed_ucbvi.errors import InputError, check_choice, check_number
+from fed_ucbvi.errors import InputError, check_choice, check_flag, check_number
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
 BONUSES = ("practical", "theory", "corrected", "tight")
@@ -141,6 +141,7 @@ class FedUCBVI:
             )
         if self.guard and self.bonus != "practical":
             raise InputError(f"a guard is for the practical bonus; the {self.bonus} bonus has its logarithms.")
+        check_flag("stationary", self.stationary)
         check_number("rest", self.rest, at_least=0)
         check_number("guard", self.guard, at_least=0)
         check_number("bonus_scale", self.bonus_scale, at_least=0)

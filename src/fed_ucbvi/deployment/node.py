@@ -314,7 +314,7 @@ class Node:
         for i in range(self.agents):
             askers, _, place = find_asker(visits[i : i + 1], budgets[i : i + 1], now.factor)
             if askers:
-                stop = stop_at(now.played, 1, self.first_agent + i, place, now.policy, visits.shape[1:])
+                stop = stop_at(now.played, 1, self.first_agent + i, place, now.policy, self._algorithm.counting)
                 step = stop.step if stop.step >= 0 else len(now.policy)
                 rule = rule_at(stop, now.budgets)
                 found.append(Request(self.first_agent + i, step, stop.state, stop.action, rule))

@@ -52,7 +52,7 @@ class LiveTables:
         grid: Grid | None = None,
     ) -> None:
         shape = counting.shape(horizon, states, actions)
-        self.first_agent = first_agent
+        self.counting, self.first_agent = counting, first_agent
         """The number of the first of them."""
         self.known = np.zeros((states, actions), dtype=np.int32)
         """How many next states of (s,a) have been seen."""
@@ -161,7 +161,7 @@ class LiveDriver:
         self.clear()
         length, factor = play_round(self.extend, self._anyone, policy, budgets, first, most)
         askers, agent, place = find_asker(self.visits, budgets.visits, factor)
-        return stop_at(length, askers, agent + self._first, place, policy, self.visits.shape[1:])
+        return stop_at(length, askers, agent + self._first, place, policy, self.tables.counting)
 
     def _anyone(self, due: CountArray) -> bool:
         return find_asker(self.visits, due)[0] > 0
