@@ -15,7 +15,7 @@ class ByAgent(Simulation):
 
     def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         f = self.federation
-        fleet = Fleet.of(f, self.setting.seed)
+        fleet = Fleet.of(f, self.setting.seed, counting=self.algorithm.counting)
         apart = [] if self.algorithm.together else [fleet.agent(i) for i in range(f.agents)]
         drivers = [make_driver(self.driver_name, one) for one in (fleet, *apart)]
         return drivers[0], drivers[1:], FleetTables(f.agents, f.successors, f.rewards)

@@ -93,13 +93,15 @@ def assert_run_without_the_first_agent(run: Run, plan: Plan) -> None:
     assert world is not None
     others = world.agents - 1
     own = world.probabilities[1:], world.initial[1:]
-    driver = EpisodesDriver(Fleet(world.successors, *own, world.horizon, setting.seed, first_agent=1))
+    tables = (world.successors, *own)
+    fleet = Fleet(*tables, world.horizon, setting.seed, first_agent=1, counting=algorithm.counting)
+    driver = EpisodesDriver(fleet)
     server = algorithm.new_server(setting)
     agents = algorithm.new_agents(setting, FleetTables(others, world.successors, world.rewards, 1))
     rows, played = [], 0
     while played < setting.episodes:
         broadcast = algorithm.broadcast(server)
-        budgets = algorithm.budgets(agents, broadcast).visits
+        budgets = algorithm.budgets(agents, broadcast)
         stop = driver.collect(broadcast[0], budgets, played, setting.episodes - played)
         algorithm.absorb(agents, broadcast[0], driver.transitions, driver.visits)
         played += stop.length

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.base import Budgets
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP
@@ -96,9 +98,34 @@ def random_federation(
     return Federation.mixture(tables[0], tables[1:], eps_p, rewards=rewards, initial=initial, horizon=horizon)
 
 
+def policies_in(sets: npt.NDArray[np.bool_]) -> Iterator[IndexArray]:
+    """Every deterministic policy ``[H,S]`` whose actions are in ``sets[H,S,A]``.
+
+    A place is visited at most once in an episode, so a policy that draws from its sets at every visit is one that
+    draws such a policy for every episode.
+    """
+    choices = [np.flatnonzero(row).tolist() for row in sets.reshape((-1, sets.shape[2]))]
+    for choice in itertools.product(*choices):
+        yield np.reshape(np.array(choice, dtype=np.int32), sets.shape[:2])
+
+
 def random_policy(rng: np.random.Generator, mdp: MDP) -> IndexArray:
     """A deterministic policy ``[H,S]``."""
     return rng.integers(mdp.actions, size=(mdp.horizon, mdp.states), dtype=np.int32)
+
+
+def random_sets(
+    rng: np.random.Generator, horizon: int, states: int, actions: int, share: float = 0.5
+) -> npt.NDArray[np.bool_]:
+    """A policy that is a set of actions ``[H,S,A]``, each action in it with this probability, never none."""
+    sets = rng.random((horizon, states, actions)) < share
+    spared = rng.integers(actions, size=(horizon, states))
+    return np.asarray(sets | (spared[..., None] == np.arange(actions)))
+
+
+def budgets_of(visits: CountArray, rest: float = 0.0) -> Budgets:
+    """Budgets ``[m or 1, *place]`` by the first rule."""
+    return Budgets(visits, np.zeros(visits.shape[1:], dtype=np.int8), rest)
 
 
 def row_of(kernel: Kernel, h: int, s: int, a: int) -> dict[int, float]:

@@ -11,7 +11,7 @@ import pytest
 
 from fed_ucbvi import MDP, Federation, FedQAdvantage, FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi._types import FloatArray, IndexArray
-from fed_ucbvi.problem.agent_tables import mean_value, occupancies, update_values
+from fed_ucbvi.problem.agent_tables import mean_value, no_policy, occupancies, update_values
 from fed_ucbvi.simulation import Simulation
 from fed_ucbvi.theory.bracket import Bracket
 from fed_ucbvi.theory.common_policy import SMALLEST_PASS, WORK, best_common_policy, price_of_sharing
@@ -321,11 +321,12 @@ def test_values_brought_up_to_date_are_those_computed_anew_to_the_last_bit() -> 
     for federation in (gridworld(4, 0.3, horizon=6), synthetic(3, 0.2, eps_r=0.5), parity_federation()):
         H, S, M = federation.horizon, federation.states, federation.agents
         tables = federation.agent_tables
-        V, last = np.zeros((H + 1, S, M)), np.full((H, S), -1, dtype=np.int32)
+        V, last = np.zeros((H + 1, S, M)), no_policy(H, S, federation.actions)
         policy = rng.integers(federation.actions, size=(H, S), dtype=np.int32)
         for _ in range(30):
             update_values(*tables[:3], tables.reachable, policy, last, V)
-            assert np.array_equal(last[tables.reachable], policy[tables.reachable])
+            sets = policy[..., None] == np.arange(federation.actions)
+            assert np.array_equal(last[tables.reachable], sets[tables.reachable])
             for i in range(M):
                 fresh = federation.agent(i).evaluate(policy)
                 assert np.array_equal(V[:H, :, i][tables.reachable], fresh[:H][tables.reachable])
@@ -422,7 +423,8 @@ def test_only_honest_agents_values_are_recorded() -> None:
     honest = [i for i in range(5) if i not in lying.liars.agents]
     last = values_of(lying, result.policy[None])[0, honest].mean()
     simulation = Simulation(LOCAL, lying, 51, 2, "episodes")
-    assert simulation._scorer.score(result.policy, simulation.driver.visits)[2] == pytest.approx(last)
+    driver = simulation.driver
+    assert simulation._scorer.score(result.policy, driver.visits, driver.starts)[2] == pytest.approx(last)
     assert (result.records["value"] <= lying.common_optimum.value.upper + 1e-12).all()
 
 

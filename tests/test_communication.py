@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -34,8 +34,9 @@ class Line:
 
 
 def bytes_of(arrays: Iterable[Array]) -> int:
-    """What the arrays take when written out one after the other."""
-    return sum(len(np.ascontiguousarray(array).tobytes()) for array in arrays)
+    """What the arrays take when written out one after the other, truth values as bits."""
+    whole = [np.packbits(array) if array.dtype == np.bool_ else np.ascontiguousarray(array) for array in arrays]
+    return sum(len(array.tobytes()) for array in whole)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Overheard(FedUCBVI):
         return message
 
     def synchronise(self, server: Server, agents: Agents) -> None:
-        H, S, A = server.estimates.N.shape
+        H, S, A = server.estimates.Q.shape
         setting = Setting(S, A, H, self.agents_listening, episodes=1, eps_p=0.0, seed=0)
         exchange_messages(self, server, agents, setting)
 
@@ -78,12 +79,24 @@ FEDERATIONS: dict[str, Federation] = {
 }
 
 
-@pytest.mark.parametrize("name", FEDERATIONS)
-@pytest.mark.parametrize("episodes", [1, 150, 151, 152])
-def test_the_records_count_every_message_and_byte_that_crosses_the_line(name: str, episodes: int) -> None:
+OPTIONS: dict[str, dict[str, Any]] = {
+    "published": {"synchronisation": "local"},
+    "sets of actions": {"ties": "every-visit"},
+    "stationary": {"ties": "every-visit", "stationary": True, "rest": 0.2},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(name, kind) for name in FEDERATIONS for kind in OPTIONS if name == "grid" or kind != "stationary"],
+)
+@pytest.mark.parametrize("episodes", [1, 151, 152])
+def test_the_records_count_every_message_and_byte_that_crosses_the_line(
+    name: str, options: str, episodes: int
+) -> None:
     federation = FEDERATIONS[name]
     M = federation.agents
-    algorithm = Overheard(synchronisation="local", agents_listening=M)
+    algorithm = Overheard(**OPTIONS[options], agents_listening=M)
     simulation = ByAgent(algorithm, federation, episodes, 1, "episodes")
     while not simulation.done:
         algorithm.line.up.clear()

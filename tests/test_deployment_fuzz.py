@@ -172,7 +172,7 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
         try:
             if episodes:
                 played = await link.expect_played(1)
-                check_played(played, member, POLICY, len(PLAN.algorithm.rules), CHUNK, early=False)
+                check_played(played, member, POLICY, PLAN.algorithm, CHUNK, early=False)
                 assert played.played == CHUNK or played.requests
                 assert all(POLICY[request.step, request.state] == request.action for request in played.requests)
             else:

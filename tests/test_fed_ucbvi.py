@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 from fed_ucbvi import FedUCBVI, InputError
-from fed_ucbvi._types import CountArray, IndexArray
+from fed_ucbvi._types import CountArray, PolicyArray
 from fed_ucbvi.algorithms import make_algorithm, parameters_of
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, exchange_messages
+from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_ucbvi import Broadcast
 from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents, CountingAgents
@@ -22,7 +22,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.problem.federation import Federation
 from naive_fed_ucbvi import NaiveAgent, NaiveRound, NaiveServer, Options, Sizes, threshold_nu, visits_until_ask
 from naive_fed_ucbvi import synchronise as naive_synchronise
-from problems import random_federation
+from problems import random_federation, random_sets
 
 BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
@@ -38,7 +38,7 @@ EPISODES = 2_000_000
 class Round(NamedTuple):
     """The counts of one round, as a driver hands them over."""
 
-    policy: IndexArray
+    policy: PolicyArray
     transitions: CountArray
     visits: CountArray
 
@@ -61,7 +61,7 @@ class Problem(NamedTuple):
 
     def sizes(self, delta: float) -> Sizes:
         f = self.federation
-        return Sizes(f.states, f.actions, f.horizon, f.agents, delta)
+        return Sizes(f.states, f.actions, f.horizon, f.agents, delta, EPISODES, f.eps_p)
 
     def fleet(
         self, algorithm: FedUCBVI, first: int = 0, end: int | None = None, setting: Setting | None = None
@@ -81,16 +81,23 @@ class Problem(NamedTuple):
         f = self.federation
         agents = [NaiveAgent() for _ in range(f.agents)]
         for policy, transitions, _ in self.rounds:
-            for i, h, s, k in zip(*(axis.tolist() for axis in np.nonzero(transitions)), strict=True):
-                a = int(policy[h, s])
+            for i, h, s, *of_set, k in zip(*(axis.tolist() for axis in np.nonzero(transitions)), strict=True):
+                a = of_set[0] if of_set else int(policy[h, s])
                 successor = int(f.successors[h if len(f.successors) > 1 else 0, s, a, k])
                 rewards = f.rewards[i if len(f.rewards) > 1 else 0]
                 reward = float(rewards[h if len(rewards) > 1 else 0, s, a])
-                agents[i].observe(h, s, a, reward, successor, int(transitions[i, h, s, k]))
+                agents[i].observe(h, s, a, reward, successor, int(transitions[(i, h, s, *of_set, k)]))
         return agents
 
 
-def random_problem(rng: np.random.Generator, *, agents: int | None = None) -> Problem:
+def random_problem(
+    rng: np.random.Generator,
+    *,
+    agents: int | None = None,
+    counting: Counting = Counting.POLICY,
+    eps_p: float = 0.2,
+    large: int = 100_000,
+) -> Problem:
     """Random sizes, supports, rewards and counts; many pairs unvisited, by all agents or by some."""
     S, A, H = (int(rng.integers(1, high)) for high in (5, 4, 5))
     M = int(rng.integers(1, 6)) if agents is None else agents
@@ -100,21 +107,25 @@ def random_problem(rng: np.random.Generator, *, agents: int | None = None) -> Pr
         S,
         A,
         H,
-        stationary=bool(rng.integers(2)),
+        stationary=bool(rng.integers(2)) or counting is Counting.STATIONARY,
         own_rewards=bool(rng.integers(2)),
         own_starts=bool(rng.integers(2)),
+        eps_p=eps_p,
     )
     rounds = []
-    sizes_of_counts = [0, 0, 1, 1, 2, 3, 40, 1000, 100_000]
+    sizes_of_counts, shape = [0, 0, 1, 1, 2, 3, 40, 1000, large], counting.shape(H, S, A)
     for _ in range(int(rng.integers(1, 5))):
-        policy = rng.integers(A, size=(H, S), dtype=np.int32)
-        visits = rng.choice(sizes_of_counts, size=(M, H, S)).astype(np.int64)
-        visits[:, rng.random((H, S)) < 0.3] = 0
-        transitions = np.zeros((M, H, S, federation.successors.shape[3]), dtype=np.int64)
-        for i, h, s in itertools.product(range(M), range(H), range(S)):
-            step = h if federation.probabilities.shape[1] > 1 else 0
-            row = federation.probabilities[i, step, s, policy[h, s]]
-            transitions[i, h, s] = rng.multinomial(visits[i, h, s], row)
+        policy: PolicyArray = rng.integers(A, size=(H, S), dtype=np.int32)
+        visits = rng.choice(sizes_of_counts, size=(M, *shape)).astype(np.int64)
+        visits[:, rng.random(shape) < 0.3] = 0
+        if counting is not Counting.POLICY:
+            policy = random_sets(rng, H, S, A)
+            visits[:, ~(policy if counting is Counting.PAIRS else policy.any(axis=0, keepdims=True))] = 0
+        transitions = np.zeros((*visits.shape, federation.successors.shape[3]), dtype=np.int64)
+        for i, h, s, *of_set in np.ndindex(*visits.shape):
+            step, a = h if federation.probabilities.shape[1] > 1 else 0, of_set[0] if of_set else policy[h, s]
+            row = federation.probabilities[i, step, s, a]
+            transitions[(i, h, s, *of_set)] = rng.multinomial(visits[(i, h, s, *of_set)], row)
         rounds.append(Round(policy, transitions, visits))
     return Problem(federation, rounds)
 
@@ -132,6 +143,9 @@ def algorithm_with(options: Options, **more: object) -> FedUCBVI:
             "bonus_scale": options.scale,
             "aggregation": options.aggregation,
             "clip": options.clip,
+            "bonus_range": options.bonus_range,
+            "guard": options.guard,
+            "stationary": options.stationary,
             **more,
         },
     )
@@ -152,9 +166,9 @@ def error_bound(problem: Problem, algorithm: FedUCBVI) -> list[float]:
 
 def assert_server_equals(server: Server, naive: NaiveServer, within: list[float]) -> None:
     """``within`` is by step."""
-    N, Q, V, policy, _ = server.estimates
+    N, Q, V, policy, *_ = server.estimates
     for (h, s, a), total in naive.N.items():
-        assert N[h, s, a] == total
+        assert N[h if len(N) > 1 else 0, s, a] == total
         assert Q[h, s, a] == pytest.approx(naive.Q[h, s, a], rel=0, abs=within[h])
     for (h, s), value in naive.V.items():
         assert V[h, s] == pytest.approx(value, rel=0, abs=2 * within[h] if h < len(within) else 0)
@@ -199,6 +213,58 @@ def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
             fresh += total == 0
             visited_once += total == 1
     assert min(unclipped, fresh, visited_once) > 30, "the problems must reach every branch"
+
+
+KINDS = {
+    "practical": ("horizon", "remaining", "max", "span"),
+    "corrected": ("remaining",),
+    "theory": ("remaining",),
+    "tight": ("remaining", "max", "span"),
+}
+"""Bonuses, and the ranges that each can take."""
+
+
+@pytest.mark.parametrize("counting", Counting)
+@pytest.mark.parametrize(("bonus", "ranges"), KINDS.items())
+def test_a_synchronisation_with_other_ranges_sets_and_steps_together(
+    bonus: str, ranges: tuple[str, ...], counting: Counting
+) -> None:
+    """Step by step by fractions, both ways of reporting; the sets of greedy actions too."""
+    rng = np.random.default_rng([21, list(KINDS).index(bonus), list(Counting).index(counting)])
+    unclipped = tied = 0
+    for trial in range(max(24, 12 * len(ranges))):
+        eps_p = float(rng.choice([0.0, 0.2])) if bonus == "tight" else 0.2
+        problem = random_problem(rng, counting=counting, eps_p=eps_p, large=1_000_000)
+        options = random_options(rng, bonus)._replace(
+            scale=float(rng.choice([1.0, 1.0, 0.25])),
+            bonus_range=ranges[trial % len(ranges)],
+            guard=float(rng.choice([0.0, 0.25])) if bonus == "practical" else 0.0,
+            stationary=counting is Counting.STATIONARY,
+        )
+        ties = "first" if counting is Counting.POLICY else "every-visit"
+        algorithm = algorithm_with(options, delta=0.3, ties=ties)
+        assert algorithm.counting is counting
+        H, rule = problem.federation.horizon, algorithm.update_rule(problem.setting)
+        caps = [H - h if options.clip == "remaining" else H for h in range(H)]
+        error = rule.grid.unit
+        if options.aggregation == "uniform":  # each agent's moments are rounded up as well, under the root too
+            error = 3 * error + options.scale * math.sqrt(8 * rule.beta_star * (2 * H + 1) * error)
+        for party, within in ((algorithm, error + TOLERANCE), (algorithm.by_rows(), TOLERANCE)):
+            server = party.new_server(problem.setting)
+            party.synchronise(server, problem.fleet(party))
+            naive = naive_synchronise(problem.naive_agents(), problem.sizes(0.3), options, server.V.tolist())
+            assert_server_equals(server, naive, [within] * H)
+            for (h, s), greedy in naive.greedy.items():
+                best = naive.V[h, s]
+                near = {a for a in range(problem.federation.actions) if naive.Q[h, s, a] > best - 2 * within}
+                assert server.estimates.policy[h, s] in near
+                if counting is not Counting.POLICY and near == greedy and (len(near) == 1 or best == caps[h]):
+                    assert set(np.flatnonzero(server.policy[h, s]).tolist()) == greedy
+                    tied += len(greedy) > 1
+        for (h, s, a), total in naive.N.items():
+            unclipped += total > 1 and naive.Q[h, s, a] < caps[h] and naive.variance[h, s, a] > 0
+    assert unclipped > 20
+    assert tied > 20 or counting is Counting.POLICY
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
@@ -373,7 +439,7 @@ def blank_tables(S: int, A: int) -> FleetTables:
 
 def test_before_the_first_round_everything_is_optimistic() -> None:
     setting = Setting(states=3, actions=2, horizon=4, agents=2, episodes=10, eps_p=0.0, seed=0)
-    N, Q, V, policy, updates = FedUCBVI(initial_policy="first").new_server(setting).estimates
+    N, Q, V, policy, *_, updates = FedUCBVI(initial_policy="first").new_server(setting).estimates
     assert not N.any()
     assert not policy.any()
     assert not updates.any()
@@ -385,7 +451,7 @@ def test_before_the_first_round_everything_is_optimistic() -> None:
 def test_the_random_initial_policy_is_uniform_and_drawn_from_the_seed() -> None:
     """Chi-square of 6000 independent uniform draws over 3 actions; false alarm in 1 of 10^4 seeds."""
 
-    def policy(seed: int) -> IndexArray:
+    def policy(seed: int) -> PolicyArray:
         setting = Setting(states=200, actions=3, horizon=30, agents=2, episodes=10, eps_p=0.0, seed=seed)
         return FedUCBVI().new_server(setting).policy
 
@@ -419,7 +485,7 @@ def test_random_ties_are_broken_uniformly_among_the_best_and_anew_at_each_synchr
 # ---------------------------------------------------------------------------------------------------- budgets
 
 
-def budgets_of(problem: Problem, algorithm: FedUCBVI, policy: IndexArray) -> tuple[Budgets, CountArray, CountArray]:
+def budgets_of(problem: Problem, algorithm: FedUCBVI, policy: PolicyArray) -> tuple[Budgets, CountArray, CountArray]:
     agents = problem.fleet(algorithm)
     assert isinstance(agents, CountingAgents)
     n = agents.experience.visits
@@ -450,7 +516,7 @@ def test_a_budget_is_the_first_visit_at_which_the_papers_condition_holds(synchro
         policy = rng.integers(A, size=(H, S), dtype=np.int32)
         nu = float(rng.choice([0, 1, 3, 6, 10, 20, 1e9]))
         algorithm = FedUCBVI(synchronisation=synchronisation, strict=strict, nu=nu)
-        (visits, rule), n, N = budgets_of(problem, algorithm, policy)
+        (visits, rule, _), n, N = budgets_of(problem, algorithm, policy)
         for i, h, s in np.ndindex(*visits.shape):
             a = policy[h, s]
             literal = visits_until_ask(int(n[i, h, s, a]), int(N[h, s, a]), M, nu, synchronisation, strict)
@@ -473,7 +539,7 @@ def test_an_agent_asks_at_the_episode_at_which_the_pseudocode_asks(synchronisati
         H, S = problem.federation.horizon, problem.federation.states
         policy = rng.integers(A, size=(H, S), dtype=np.int32)
         algorithm = FedUCBVI(synchronisation=synchronisation, strict=strict, nu=float(rng.integers(0, 25)))
-        (budgets, rule), n, N = budgets_of(problem, algorithm, policy)
+        (budgets, rule, _), n, N = budgets_of(problem, algorithm, policy)
         assert algorithm.nu is not None
         i = int(rng.integers(M))
         literal = NaiveRound(
@@ -546,6 +612,24 @@ def test_nu_is_the_papers_and_can_be_given(eps_p: float) -> None:
         ({"clip": "horizn"}, "did you mean 'horizon'"),
         ({"initial_policy": "randon"}, "did you mean 'random'"),
         ({"ties": "frst"}, "did you mean 'first'"),
+        ({"ties": "every-vist"}, "did you mean 'every-visit'"),
+        ({"bonus_range": "spam"}, "did you mean 'span'"),
+        ({"bonus": "tight"}, "tight bonus does not go with the range horizon; it takes remaining or max or span"),
+        (
+            {"bonus": "theory", "bonus_range": "span"},
+            "theory bonus does not go with the range span; it takes horizon",
+        ),
+        ({"bonus": "corrected", "bonus_range": "max"}, "corrected bonus does not go with the range max"),
+        ({"bonus": "tight", "bonus_range": "max", "guard": 0.25}, "a guard is for the practical bonus; the tight"),
+        ({"bonus": "theory", "guard": 0.25}, "a guard is for the practical bonus; the theory"),
+        ({"guard": -0.1}, "guard"),
+        ({"guard": math.nan}, "guard"),
+        ({"guard": "a lot"}, "guard"),
+        ({"rest": -0.1}, "rest"),
+        ({"rest": math.nan}, "rest"),
+        ({"rest": math.inf}, "rest"),
+        ({"stationary": "perhaps"}, "stationary must be true or false"),
+        ({"stationary": 1}, "stationary must be true or false"),
         ({"bonus_scale": -1.0}, "bonus_scale"),
         ({"bonus_scale": math.nan}, "bonus_scale"),
         ({"bonus_scale": math.inf}, "bonus_scale"),
@@ -562,8 +646,53 @@ def test_parameters_that_cannot_be_used_are_refused_with_a_hint(parameters: dict
         make_algorithm("fed-ucbvi", parameters)
 
 
-def test_an_algorithm_is_remade_from_its_recorded_parameters() -> None:
-    algorithm = FedUCBVI(bonus="corrected", bonus_scale=0.5, nu=12.0, strict=True, ties="random")
+@pytest.mark.parametrize("own_rewards", [False, True])
+def test_steps_are_not_taken_together_where_tables_depend_on_the_step(own_rewards: bool) -> None:
+    rng = np.random.default_rng(22)
+    federation = random_federation(rng, 2, 3, 2, 4, own_rewards=own_rewards)
+    for algorithm in (FedUCBVI.sharp(stationary=True), FedUCBVI.proved(stationary=True)):
+        for party in (algorithm, algorithm.by_rows()):
+            setting = Setting(3, 2, 4, 2, episodes=5, eps_p=0.0, seed=0)
+            with pytest.raises(InputError, match=r"kernel and rewards depend on the step. Take stationary=False"):
+                party.new_agents(setting, FleetTables(2, federation.successors, federation.rewards))
+            with pytest.raises(InputError, match="but here rewards depend on"):
+                party.new_agents(setting, FleetTables(2, federation.successors[:1], federation.rewards))
+            with pytest.raises(InputError, match="but here kernel depend"):
+                party.new_agents(setting, FleetTables(2, federation.successors, federation.rewards[:, :1]))
+            party.new_agents(setting, FleetTables(2, federation.successors[:1], federation.rewards[:, :1]))
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        FedUCBVI(bonus="corrected", bonus_scale=0.5, nu=12.0, strict=True, ties="random"),
+        FedUCBVI.sharp(),
+        FedUCBVI.sharp(stationary=True),
+        FedUCBVI.proved(),
+        FedUCBVI.proved(stationary=True, bonus_range="span"),
+    ],
+    ids=repr,
+)
+def test_an_algorithm_is_remade_from_its_recorded_parameters(algorithm: FedUCBVI) -> None:
     assert make_algorithm(algorithm.name, parameters_of(algorithm)) == algorithm
+    plain = make_algorithm("fed-ucbvi", parameters_of(algorithm))
+    assert parameters_of(plain) == parameters_of(algorithm)
+
+
+def test_sharp_and_proved_choose_options_of_the_published_algorithm() -> None:
+    kept = {"synchronisation": "global", "clip": "remaining", "ties": "every-visit"}
+    published = parameters_of(FedUCBVI())
+    sharp = {**published, **kept, "bonus_range": "span"}
+    assert parameters_of(FedUCBVI.sharp()) == {**sharp, "guard": 0.25}
+    assert parameters_of(FedUCBVI.sharp(stationary=True)) == {**sharp, "guard": 0.5, "stationary": True}
+    assert parameters_of(make_algorithm("fed-ucbvi-sharp", {"guard": 0.0})) == sharp
+    proved = {**published, **kept, "bonus": "tight", "bonus_range": "max"}
+    assert parameters_of(FedUCBVI.proved()) == proved
+    assert FedUCBVI().counting is Counting.POLICY
+    assert FedUCBVI.sharp().counting is FedUCBVI.proved().counting is Counting.PAIRS
+    assert FedUCBVI(stationary=True).counting is Counting.STATIONARY
+
+
+def test_an_unknown_algorithm_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InputError, match="did you mean 'fed-ucbvi'"):
         make_algorithm("fed-ucbv", {})

@@ -17,6 +17,7 @@ import pytest
 from fed_ucbvi import FedUCBVI, InputError, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.fed_ucbvi import SharpFedUCBVI
 from fed_ucbvi.deployment import coordinator, joining
 from fed_ucbvi.deployment.asking import FederationStoppedError
 from fed_ucbvi.deployment.joining import take_part
@@ -42,12 +43,12 @@ T, SEED = 120, 4
 SPLIT = [1, 2]
 
 
-def plan(**rules: Any) -> Plan:
-    return plan_for(ALGORITHM, WORLD, T, seed=SEED, run="the-run", rules=Rules(**{"patience": 20.0, **rules}))
+def plan(algorithm: FedUCBVI = ALGORITHM, **rules: Any) -> Plan:
+    return plan_for(algorithm, WORLD, T, seed=SEED, run="the-run", rules=Rules(**{"patience": 20.0, **rules}))
 
 
-def simulated() -> Any:
-    return run(ALGORITHM, WORLD, T, seed=SEED, driver="episodes")
+def simulated(algorithm: FedUCBVI = ALGORITHM) -> Any:
+    return run(algorithm, WORLD, T, seed=SEED, driver="episodes")
 
 
 async def with_restarts(task: Plan, folder: Path, deaths: list[int], *, after: bool) -> Outcome:
@@ -73,11 +74,15 @@ async def with_restarts(task: Plan, folder: Path, deaths: list[int], *, after: b
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before its work", "after its work"])
-def test_a_node_that_dies_again_and_again_rejoins_and_nothing_changes(after: bool, tmp_path: Path) -> None:
-    """Deaths fall on starts, stops and queries: of those a round has three, and six where a policy is planned."""
+@pytest.mark.parametrize("algorithm", [ALGORITHM, SharpFedUCBVI(rest=0.2)], ids=lambda algorithm: algorithm.name)
+def test_a_node_that_dies_again_and_again_rejoins_and_nothing_changes(
+    algorithm: FedUCBVI, after: bool, tmp_path: Path
+) -> None:
+    """Deaths fall on starts, stops and queries: of those a round has three, and six where a
+    policy is planned."""
     deaths = [1, 2, 3, 4, 5, 6, 7, 1, 13, 29]
-    outcome = asyncio.run(asyncio.wait_for(with_restarts(plan(), tmp_path, deaths, after=after), 100))
-    assert_same(outcome.run, simulated(), regret=False)
+    outcome = asyncio.run(asyncio.wait_for(with_restarts(plan(algorithm), tmp_path, deaths, after=after), 100))
+    assert_same(outcome.run, simulated(algorithm), regret=False)
     assert outcome.events == []
 
 
@@ -356,9 +361,10 @@ def test_asking_for_a_report_twice_gives_the_same(name: str) -> None:
     server = algorithm.new_server(setting)
     broadcast = algorithm.broadcast(server)
     algorithm.budgets(agents, broadcast)
-    visits = np.zeros((1, 3, 3), dtype=np.int64)
-    transitions = np.zeros((1, 3, 3, WORLD.successors.shape[3]), dtype=np.int64)
-    visits[0, :, 0], transitions[0, :, 0, 0] = 1, 1
+    visits = np.zeros((1, *algorithm.counting.shape(3, 3, 2)), dtype=np.int64)
+    transitions = np.zeros((*visits.shape, WORLD.successors.shape[3]), dtype=np.int64)
+    first_place = (0, slice(None), *[0] * (visits.ndim - 2))
+    visits[first_place], transitions[(*first_place, 0)] = 1, 1
     algorithm.absorb(agents, broadcast[0], transitions, visits)
     for exchange in range(algorithm.exchanges(setting)):
         query = algorithm.query(server, exchange)

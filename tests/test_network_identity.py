@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from by_agent import ByAgent
-from fed_ucbvi import Federation, InputError, Run, gridworld, run, synthetic
+from fed_ucbvi import Federation, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.deployment import coordinator
 from fed_ucbvi.deployment.certificates import make_certificates
@@ -21,12 +21,20 @@ from fed_ucbvi.deployment.plan import Plan, plan_for
 from fed_ucbvi.deployment.transport import Papers
 from fed_ucbvi.simulation import Caution, Simulation
 from network import assert_same, federate, make_nodes
+from problems import random_federation
 
 SPLITS = ([8], [4, 4], [1] * 8, [3, 1, 4])
 CASES: dict[str, tuple[str, dict[str, object], int]] = {
     "fed-ucbvi": ("fed-ucbvi", {"nu": 40}, 150),
     "local rule": ("fed-ucbvi", {"synchronisation": "local", "bonus": "theory", "ties": "random"}, 100),
     "global rule": ("fed-ucbvi", {"synchronisation": "global", "aggregation": "uniform", "strict": True}, 100),
+    "sharp": ("fed-ucbvi-sharp", {}, 60),
+    "sharp, rest": ("fed-ucbvi-sharp", {"rest": 0.3}, 150),
+    "sharp, local rule, means": ("fed-ucbvi-sharp", {"synchronisation": "local", "aggregation": "uniform"}, 60),
+    "sharp, stationary": ("fed-ucbvi-sharp", {"stationary": True}, 60),
+    "sharp, stationary, one action each": ("fed-ucbvi-sharp", {"stationary": True, "ties": "first"}, 60),
+    "proved": ("fed-ucbvi-proved", {"bonus_scale": 0.01}, 80),
+    "proved, stationary, rest": ("fed-ucbvi-proved", {"stationary": True, "rest": 0.3, "bonus_range": "span"}, 150),
     "fedq-bernstein": ("fedq-bernstein", {"bernstein_after": 10}, 60),
     "fedq-advantage": ("fedq-advantage", {}, 60),
     "byzan-ucbvi": ("byzan-ucbvi", {"log_term": 0.05}, 80),
@@ -46,13 +54,26 @@ def small() -> Federation:
     return synthetic(agents=8, eps_p=0.2, eps_r=0.1, seed=4, states=4, actions=3, horizon=4)
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=lambda split: "+".join(map(str, split)))
-@pytest.mark.parametrize("case", CASES)
+@pytest.fixture(scope="module")
+def every_step_alike() -> Federation:
+    rng = np.random.default_rng(8)
+    return random_federation(rng, 8, 4, 3, 4, stationary=True, own_rewards=True, own_starts=True)
+
+
+@pytest.mark.parametrize(
+    ("case", "split"),
+    [
+        pytest.param(case, split, id=f"{case}, {'+'.join(map(str, split))}")
+        for case in CASES
+        for split in (SPLITS if "sharp" not in case and "proved" not in case else SPLITS[2:])
+    ],
+)
 def test_the_network_gives_the_simulations_run_however_agents_are_spread(
-    case: str, split: list[int], small: Federation
+    case: str, split: list[int], small: Federation, every_step_alike: Federation
 ) -> None:
     name, parameters, episodes = CASES[case]
     algorithm, seed = make_algorithm(name, parameters), len(split)
+    small = every_step_alike if parameters.get("stationary") else small
     simulation = Simulation(algorithm, small, episodes, seed, "episodes")
     while not simulation.done:
         simulation.advance()
@@ -87,12 +108,21 @@ def test_regret_is_exact_where_every_episode_begins_in_one_state_and_an_expectat
             assert 0 <= regret <= length * best.max()
 
 
+@pytest.mark.parametrize("stationary", [False, True])
+def test_regret_of_sets_of_actions_is_that_of_the_simulation(stationary: bool) -> None:
+    algorithm, federation = FedUCBVI.sharp(stationary=stationary), gridworld(agents=2, eps_p=0.3, horizon=5)
+    simulated = run(algorithm, federation, 40, seed=3, driver="episodes")
+    outcome = federate(plan_for(algorithm, federation, 40, seed=3), make_nodes(federation, [1, 1]))
+    assert_same(outcome.run, simulated)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"rest": 0.3, "ties": "every-visit"}], ids=str)
 def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
-    small: Federation, monkeypatch: pytest.MonkeyPatch
+    parameters: dict[str, object], small: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator, "FIRST_STEPS", 1)
     monkeypatch.setattr(coordinator, "MOST_STEPS", 256)
-    algorithm = make_algorithm("fed-ucbvi", {"synchronisation": "global"})
+    algorithm = make_algorithm("fed-ucbvi", {"synchronisation": "global", **parameters})
     simulated = run(algorithm, small, 2_000, seed=1, driver="episodes")
     assert simulated.records["length"].max() > 256
     assert_same(
@@ -102,12 +132,21 @@ def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
 
 def test_one_agent_and_single_agent_algorithms_run_too() -> None:
     alone = synthetic(agents=1, states=3, actions=2, horizon=3)
-    for name in ("ucbvi", "ucb-advantage", "fedq-early-settled-lowcost", "fed-ucbvi"):
+    for name in ("ucbvi", "ucb-advantage", "fedq-early-settled-lowcost", "fed-ucbvi", "fed-ucbvi-sharp"):
         algorithm = make_algorithm(name, {})
         simulated = run(algorithm, alone, 25, seed=2, driver="episodes")
         assert_same(
             federate(plan_for(algorithm, alone, 25, seed=2), make_nodes(alone, [1])).run, simulated, regret=False
         )
+
+
+def test_with_one_step_all_steps_together_are_still_no_step() -> None:
+    bandit = random_federation(np.random.default_rng(9), 3, 2, 3, 1, stationary=True)
+    algorithm = make_algorithm("fed-ucbvi-sharp", {"stationary": True})
+    simulated = run(algorithm, bandit, 40, seed=2, driver="episodes")
+    assert set(simulated.records["step"].tolist()) == {-1}
+    outcome = federate(plan_for(algorithm, bandit, 40, seed=2), make_nodes(bandit, [2, 1]))
+    assert_same(outcome.run, simulated, regret=False)
 
 
 def test_mutual_tls_changes_nothing(small: Federation, tmp_path: Path) -> None:

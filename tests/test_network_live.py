@@ -39,6 +39,8 @@ SIZES = {LAKE: (17, 4), CLIFF: (49, 4)}
 REWARDS = {LAKE: (0.0, 1.0), CLIFF: (-100.0, 0.0)}
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "fed-ucbvi": {},
+    "fed-ucbvi-sharp": {"rest": 0.3},
+    "fed-ucbvi-proved": {"stationary": True},
     "byzan-ucbvi": {"log_term": 0.05},
     "fedq-bernstein": {"bernstein_after": 10},
     "fedq-advantage": {},

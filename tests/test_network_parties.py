@@ -26,6 +26,7 @@ from fed_ucbvi.deployment.snapshots import read_snapshot, write_snapshot
 from fed_ucbvi.drivers.base import Fleet
 from fed_ucbvi.drivers.episodes import EpisodesDriver
 from network import assert_same, federate, make_nodes
+from problems import budgets_of
 
 WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.1, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(nu=30)
@@ -123,9 +124,9 @@ def test_what_is_taken_back_was_never_played() -> None:
     ahead, straight = (EpisodesDriver(fleet) for fleet in fleets)
     policy = np.ones((3, 3), dtype=np.int32)
     never = np.full((4, 3, 3), 10**9, dtype=np.int64)
-    ahead.collect(policy, never, 10, 50)
+    ahead.collect(policy, budgets_of(never), 10, 50)
     ahead.rewind(policy, never, 10 + 20, 30)
-    straight.collect(policy, never, 10, 20)
+    straight.collect(policy, budgets_of(never), 10, 20)
     assert np.array_equal(ahead.visits, straight.visits)
     assert np.array_equal(ahead.transitions, straight.transitions)
 

@@ -30,7 +30,7 @@ def test_agents_restored_after_a_round_report_what_they_would_have_reported(algo
     policy = broadcast[0].copy()
     budgets = algorithm.budgets(agents, tuple(np.array(array) for array in broadcast))
     driver = simulation.driver
-    driver.collect(policy, budgets.visits, simulation.played, 1)
+    driver.collect(policy, budgets, simulation.played, 1)
     algorithm.absorb(agents, policy, driver.transitions, driver.visits)
     expected = [array.copy() for array in algorithm.report(agents, (), 0)]
     assert any(array.any() for array in expected)

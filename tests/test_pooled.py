@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from by_agent import ByAgent
 from fed_ucbvi import Federation, FedUCBVI, gridworld
-from fed_ucbvi._types import CountArray
-from fed_ucbvi.algorithms.base import FleetTables, Message
+from fed_ucbvi._types import CountArray, PolicyArray
+from fed_ucbvi.algorithms.base import Counting, FleetTables, Message
+from fed_ucbvi.algorithms.fed_ucbvi import RANGES_OF
 from fed_ucbvi.drivers.base import Fleet
 from fed_ucbvi.drivers.episodes import EpisodesDriver
 from fed_ucbvi.simulation import Caution, Simulation
-from problems import random_federation
+from problems import budgets_of, random_federation, random_sets
 
 SAME = ("start", "length", "askers", "agent", "step", "state", "action", "rule", "bytes_up", "bytes_down")
 
@@ -56,16 +57,33 @@ def random_world(seed: int) -> tuple[Federation, np.random.Generator]:
     )
 
 
-def random_algorithm(rng: np.random.Generator) -> FedUCBVI:
+def random_algorithm(rng: np.random.Generator, federation: Federation) -> FedUCBVI:
+    bonus = str(rng.choice(["practical", "practical", "theory", "tight"]))
+    by_step = max(federation.successors.shape[0], federation.rewards.shape[1]) > 1
     return FedUCBVI(
-        bonus=str(rng.choice(["practical", "practical", "theory"])),
-        bonus_scale=float(rng.choice([1.0, 0.1])),
+        bonus=bonus,
+        bonus_scale=float(rng.choice([1.0, 0.1] if bonus != "tight" else [0.1, 0.003])),
+        bonus_range=str(rng.choice(RANGES_OF[bonus])),
         synchronisation=str(rng.choice(["mixture", "local", "global"])),
         nu=float(rng.choice([1, 10, 1e9])),
         strict=bool(rng.integers(2)),
         clip=str(rng.choice(["horizon", "remaining"])),
-        ties=str(rng.choice(["first", "random"])),
+        ties=str(rng.choice(["first", "random", "every-visit", "every-visit"])),
+        stationary=bool(rng.integers(2)) and not by_step,
+        rest=float(rng.choice([0.0, 0.0, 0.2, 1.0])),
+        guard=float(rng.choice([0.0, 0.25])) if bonus == "practical" else 0.0,
     )
+
+
+def test_random_algorithms_are_of_all_kinds() -> None:
+    kinds, rests = set(), set()
+    for seed in range(60):
+        federation, rng = random_world(seed)
+        algorithm = random_algorithm(rng, federation)
+        kinds.add((algorithm.counting, algorithm.bonus))
+        rests.add((algorithm.counting, algorithm.rest > 0))
+    assert len(rests) == 6
+    assert len(kinds) == 9
 
 
 class Split:
@@ -80,7 +98,7 @@ class Split:
             f = federation
             rewards = f.rewards[span] if len(f.rewards) > 1 else f.rewards
             tables = (f.successors, f.probabilities[span], f.initial[span])
-            fleet = Fleet(*tables, f.horizon, whole.setting.seed, span.start)
+            fleet = Fleet(*tables, f.horizon, whole.setting.seed, span.start, counting=algorithm.counting)
             self.drivers.append(EpisodesDriver(fleet))
             count = span.stop - span.start
             self.fleets.append(
@@ -91,7 +109,7 @@ class Split:
     def advance(self) -> None:
         """Find the earliest ask among the fleets, bring all to it, and synchronise."""
         broadcast = self.algorithm.broadcast(self.server)
-        budgets = [self.algorithm.budgets(fleet, broadcast).visits for fleet in self.fleets]
+        budgets = [self.algorithm.budgets(fleet, broadcast) for fleet in self.fleets]
         most = self.whole.setting.episodes - self.played
         stops = [
             driver.collect(broadcast[0], budget, self.played, most)
@@ -99,7 +117,7 @@ class Split:
         ]
         length = min(stop.length for stop in stops)
         for driver, fleet, budget, stop in zip(self.drivers, self.fleets, budgets, stops, strict=True):
-            driver.rewind(broadcast[0], budget, self.played + length, stop.length - length)
+            driver.rewind(broadcast[0], budget.visits, self.played + length, stop.length - length)
             self.algorithm.absorb(fleet, broadcast[0], driver.transitions, driver.visits)
         self.played += length
         if any(stop.askers and stop.length == length for stop in stops):
@@ -118,7 +136,7 @@ class Split:
 def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int) -> None:
     federation, rng = random_world(seed)
     M, T = federation.agents, int(rng.integers(1, 80))
-    algorithm = random_algorithm(rng)
+    algorithm = random_algorithm(rng, federation)
     pooled = Simulation(algorithm, federation, T, seed, "episodes")
     by_agent = ByAgent(algorithm, federation, T, seed, "episodes")
     inner = rng.choice(np.arange(1, M), size=rng.integers(0, M), replace=False).tolist() if M > 1 else []
@@ -137,10 +155,10 @@ def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int
 
 @pytest.mark.parametrize("driver", ["counts", "auto"])
 def test_pooled_and_by_agent_agree_whatever_the_driver(driver: str) -> None:
-    for seed in range(12):
+    for seed in range(24):
         federation, rng = random_world(1000 + seed)
-        algorithm = random_algorithm(rng)
-        pooled, by_agent = (kind(algorithm, federation, 5000, seed, driver) for kind in (Simulation, ByAgent))
+        algorithm = random_algorithm(rng, federation)
+        pooled, by_agent = (kind(algorithm, federation, 3000, seed, driver) for kind in (Simulation, ByAgent))
         while not pooled.done:
             pooled.advance()
             by_agent.advance()
@@ -151,16 +169,19 @@ def test_pooled_and_by_agent_agree_whatever_the_driver(driver: str) -> None:
 def test_what_a_round_touched_is_listed_once_and_completely() -> None:
     """Also after threads have taken episodes back; the sums over agents are those of the agents."""
     rng = np.random.default_rng(5)
-    for trial in range(40):
+    for trial, counting in itertools.product(range(20), Counting):
         federation, _ = random_world(trial)
         M, H, S, A = federation.agents, federation.horizon, federation.states, federation.actions
-        fleet = Fleet.of(federation, trial, pooled=True)
+        if counting is Counting.STATIONARY and federation.successors.shape[0] > 1:
+            continue
+        fleet = Fleet.of(federation, trial, pooled=True, counting=counting)
         driver = EpisodesDriver(fleet, cores=int(rng.integers(1, 4)))
         driver._alone = 1
-        policy = rng.integers(A, size=(H, S), dtype=np.int32)
-        budgets: CountArray = rng.integers(2, 60, size=(M, H, S))
+        sets = random_sets(rng, H, S, A)
+        policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+        budgets: CountArray = rng.integers(2, 60, size=(M, *counting.shape(H, S, A)))
         for first in (0, 1000):
-            driver.collect(policy, budgets, first, 100)
+            driver.collect(policy, budgets_of(budgets, float(rng.choice([0.0, 0.01]))), first, 100)
             touched = fleet.touched
             for i in range(M):
                 listed = touched.places[i, : touched.numbers[i]]

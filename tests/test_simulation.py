@@ -12,11 +12,11 @@ import pytest
 
 from fed_ucbvi import MDP, Caution, Federation, FedUCBVI, InputError, Interrupted, Run, gridworld, run, synthetic
 from fed_ucbvi import simulation as module
-from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi._types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.drivers.base import Stop
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.simulation import Progress, Simulation, drive
-from problems import all_policies, brute_force_value, random_federation
+from problems import all_policies, brute_force_value, policies_in, random_federation
 
 DRIVERS = ("episodes", "counts", "auto")
 LOCAL = FedUCBVI(synchronisation="local")
@@ -179,31 +179,46 @@ def own_rewards_of(federation: Federation, i: int, h: int) -> FloatArray:
     return np.asarray(own[h if len(own) > 1 else 0])
 
 
+def drawn_value(mdp: MDP, policy: PolicyArray, s: int) -> float:
+    """``V^pi_1(s)`` by summing over all paths; of sets of actions, the mean over all policies in them."""
+    if policy.ndim == 2:
+        return brute_force_value(mdp, policy, 0, s)
+    return float(np.mean([brute_force_value(mdp, one, 0, s) for one in policies_in(policy)]))
+
+
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("seed", range(3))
-def test_regret_and_reward_of_a_round_are_sums_over_what_happened(driver: str, seed: int) -> None:
+@pytest.mark.parametrize("own_rewards", [False, True])
+@pytest.mark.parametrize("algorithm", [LOCAL, FedUCBVI.sharp(), FedUCBVI.sharp(stationary=True)], ids=repr)
+def test_regret_and_reward_of_a_round_are_sums_over_what_happened(
+    algorithm: FedUCBVI, own_rewards: bool, driver: str
+) -> None:
     """V of every policy by summing over all paths, V* by trying all policies, at the starts that occurred."""
-    rng = np.random.default_rng([1, seed])
-    federation = random_federation(rng, 2, 2, 2, 2, own_rewards=True, own_starts=True)
+    rng = np.random.default_rng([1, own_rewards])
+    stationary = algorithm.stationary
+    federation = random_federation(rng, 2, 2, 2, 2, own_rewards=own_rewards, own_starts=True, stationary=stationary)
     common = federation.common
     best = [max(brute_force_value(common, policy, 0, s) for policy in all_policies(common)) for s in range(2)]
-    simulation = Simulation(LOCAL, federation, 60, seed, driver)
+    simulation = Simulation(algorithm, federation, 60, 1, driver)
     while not simulation.done:
         policy = simulation.server.policy.copy()
         simulation.advance()
-        gaps = [best[s] - brute_force_value(common, policy, 0, s) for s in range(2)]
-        starts, visits = simulation.driver.visits[:, 0], simulation.driver.visits
+        gaps = [best[s] - drawn_value(common, policy, s) for s in range(2)]
+        starts, visits = simulation.driver.starts, simulation.driver.visits
+        assert (starts.sum(axis=1) == simulation.driver.visits.reshape((2, -1)).sum(axis=1) / 2).all()
+        if not stationary:
+            assert np.array_equal(starts, visits[:, 0].reshape((2, 2, -1)).sum(axis=2))
         regret = sum(int(starts[i, s]) * gaps[s] for i in range(2) for s in range(2)) / 2
         reward = sum(
-            int(visits[i, h, s]) * own_rewards_of(federation, i, h)[s, policy[h, s]]
-            for i, h, s in itertools.product(range(2), repeat=3)
+            int(visits[(i, h, s, *of_set)])
+            * own_rewards_of(federation, i, h)[s, of_set[0] if of_set else policy[h, s]]
+            for i, h, s, *of_set in np.ndindex(*visits.shape)
         )
         assert last_record(simulation)["regret"] == pytest.approx(regret, abs=1e-10)
         assert last_record(simulation)["reward"] == pytest.approx(reward / 2, abs=1e-10)
     result = simulation.result()
     expected = sum(mu * v for mu, v in zip(common.initial, best, strict=True))
     assert result.about.optimal_value == pytest.approx(expected, abs=1e-12)
-    value = sum(float(common.initial[s]) * brute_force_value(common, result.policy, 0, s) for s in range(2))
+    value = sum(float(common.initial[s]) * drawn_value(common, result.policy, s) for s in range(2))
     assert result.value == pytest.approx(value, abs=1e-12)
 
 

@@ -19,7 +19,7 @@ from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.simulation import Simulation
 from naive_ucbvi import NaiveUCBVI, Options, Step
-from problems import random_federation
+from problems import budgets_of, random_federation
 
 TOLERANCE = 1e-10
 DRIVERS = ("episodes", "counts", "auto")
@@ -151,7 +151,7 @@ def test_a_round_of_several_episodes_is_refused() -> None:
     simulation = Simulation(algorithm, f, 10, 0, "episodes")
     policy = simulation.server.policy
     for length in (2, 3):
-        simulation.driver.collect(policy, np.full((2, f.horizon, f.states), 10**9), 0, length)
+        simulation.driver.collect(policy, budgets_of(np.full((2, f.horizon, f.states), 10**9)), 0, length)
         with pytest.raises(InputError, match="longer round"):
             algorithm.absorb(agents, policy, simulation.driver.transitions, simulation.driver.visits)
 

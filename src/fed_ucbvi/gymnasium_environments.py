@@ -17,6 +17,7 @@ from fed_ucbvi.environments import ENVIRONMENTS, FORMER_NAMES, make_environment
 from fed_ucbvi.environments.gymnasium_making import gymnasium_package
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.errors import InputError, check_choice, check_integer
+from fed_ucbvi.problem.reward_law import payments
 from fed_ucbvi.results.frames import Frame, draw_picture, draw_text, layout_of
 
 gymnasium_package()
@@ -64,6 +65,8 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         self.action_space = gymnasium.spaces.Discrete(self.mdp.actions)
         self.initial_state_distrib = self.mdp.initial
         self.layout = layout_of(federation.layout, self.mdp.states)
+        variances = self.mdp.reward_variances
+        self._payments = None if variances is None else payments(self.mdp.rewards, variances)
         if self.mdp.kernel.steps == 1 and len(self.mdp.rewards) == 1:
             self.P = self.table(0)
         self._distribution = np.cumsum(self.mdp.kernel.probabilities, axis=-1)
@@ -77,14 +80,22 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         return {
             s: {
                 a: [
-                    (float(p), int(y), float(rewards[hr, s, a]), False)
+                    (float(p) * chance, int(y), paid, False)
                     for p, y in zip(kernel.probabilities[hk, s, a], kernel.successors[hk, s, a], strict=True)
                     if p > 0
+                    for paid, chance in self._outcomes(hr, s, a)
                 ]
                 for a in range(self.mdp.actions)
             }
             for s in range(self.mdp.states)
         }
+
+    def _outcomes(self, step: int, state: int, action: int) -> list[tuple[float, float]]:
+        """What may be paid, with which probability; ``step`` is that of the table of rewards."""
+        if self._payments is None:
+            return [(float(self.mdp.rewards[step, state, action]), 1.0)]
+        amount, chance = (float(table[step, state, action]) for table in self._payments)
+        return [(paid, p) for paid, p in ((0.0, 1.0 - chance), (amount, chance)) if p > 0]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """Begin an episode."""
@@ -101,7 +112,9 @@ class TabularEnv(gymnasium.Env[Any, Any]):
             raise InputError(f"an action must be 0..{self.mdp.actions - 1}, got {action}.")
         kernel, rewards, s = self.mdp.kernel, self.mdp.rewards, self._state
         hk, hr = min(self._steps, kernel.steps - 1), min(self._steps, len(rewards) - 1)
-        self._paid = float(rewards[hr, s, action])
+        outcomes = self._outcomes(hr, s, action)
+        last = len(outcomes) == 1 or self.np_random.random() >= outcomes[0][1]
+        self._paid = outcomes[-1 if last else 0][0]
         slot = self._pick(self._distribution[hk, s, action])
         self._state = int(kernel.successors[hk, s, action, slot])
         self._steps += 1

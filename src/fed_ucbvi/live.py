@@ -59,6 +59,8 @@ class LiveFederation:
         vectorisation: ``sync``: all environments in this process; ``async``: a process for each agent, which pays
             where a step takes long.
         description: for the record.
+        random_rewards: whether rewards depend on chance, given step, state and action. Then Fed-UCBVI's bonus covers
+            their spread. Otherwise their means are taken for what is paid.
     """
 
     make: Callable[[int], gymnasium.Env[Any, Any]]
@@ -68,6 +70,7 @@ class LiveFederation:
     eps_p: float | None = None
     vectorisation: str = "sync"
     description: Mapping[str, object] = field(default_factory=lambda: {"name": "custom"})
+    random_rewards: bool = False
     states: int = field(init=False)
     actions: int = field(init=False)
     units: Units = field(init=False)
@@ -96,6 +99,7 @@ class LiveFederation:
         seed: int = 0,
         eps_p: float | None = None,
         vectorisation: str = "sync",
+        random_rewards: bool = False,
     ) -> LiveFederation:
         """Agents with the environment registered as ``id``; ``kwargs``, ``vary`` and ``seed`` as for tables.
 
@@ -112,6 +116,7 @@ class LiveFederation:
             eps_p,
             vectorisation,
             {**about, "reward_range": bounds and list(bounds)},
+            random_rewards,
         )
 
 
@@ -134,11 +139,16 @@ class LiveSimulation(Simulation):
         self.starts: CountArray = np.zeros(live.states, dtype=np.int64)
         """How many episodes have begun in each state."""
 
+    def _random_rewards(self) -> bool:
+        return self.live.random_rewards
+
     def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         """Live drivers on common tables."""
         live, setting = self.live, self.setting
-        counting = self.algorithm.counting
-        self.tables = LiveTables(setting.agents, setting.horizon, setting.states, setting.actions, counting=counting)
+        counting, grid = self.algorithm.counting, self.algorithm.reward_grid(setting)
+        self.tables = LiveTables(
+            setting.agents, setting.horizon, setting.states, setting.actions, counting=counting, grid=grid
+        )
 
         def driver(agents: range) -> LiveDriver:
             return LiveDriver(self.tables, agents, live.make, live.vectorisation, live.units, setting.seed)
@@ -176,7 +186,8 @@ class LiveSimulation(Simulation):
     def identity(self) -> dict[str, Any]:
         """Sizes, the description, and what was said about the environments."""
         known = {"states": self.live.states, "actions": self.live.actions, "eps_p": self.live.eps_p}
-        about = {**known, "scored": is_known(self.federation), **self.live.description}
+        random = {"random_rewards": True} if self.live.random_rewards else {}
+        about = {**known, **random, "scored": is_known(self.federation), **self.live.description}
         same: dict[str, Any] = json.loads(json.dumps(about))
         return same
 
@@ -294,7 +305,7 @@ def _scored(live: LiveFederation, table: Federation | None) -> Federation:
                 f"score_with counts rewards in {Units.of(table.description)}, the live run in {live.units}; pass the "
                 "same reward_range to both."
             )
-        return replace(table, eps_p=eps_p, description=description, liars=None)
+        return replace(table, eps_p=eps_p, description=description, liars=None, reward_variances=None)
     common = MDP.unknown(S, A, H)
     return Federation(
         successors=common.kernel.successors,

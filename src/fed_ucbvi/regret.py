@@ -58,10 +58,12 @@ class Scorer:
     def score(self, policy: PolicyArray, visits: CountArray, starts: CountArray) -> tuple[float, float, float]:
         """``(regret, reward, value)`` of a round; see :func:`score_round`.
 
-        ``visits`` is ``(m, *place)`` and ``starts``, how many episodes began where, ``(m, S)``; both have one row for
-        the sum over all agents, if nobody lies and rewards are shared.
+        ``visits`` is ``(m, *place)`` and ``starts``, how many episodes began where, ``(m, S)``. Visits may have one
+        row for the sum over all agents, if nobody lies and rewards are shared.
         """
-        rows = self._everyone if len(visits) == 1 else self._honest
+        rows = self._honest
+        if len(visits) == 1:
+            rows, starts = self._everyone, starts.sum(axis=0, keepdims=True)
         best, by_action = self.optimum.V[0], visits if visits.ndim == 4 else visits[..., None]
         return score_round(
             policy, by_action, starts, rows, best, self._common, self._agents, self._kind, self._rewards

@@ -16,6 +16,7 @@ from fed_ucbvi.algorithms.base import (
     Algorithm,
     Array,
     Budgets,
+    Counting,
     FleetTables,
     Message,
     Setting,
@@ -24,7 +25,8 @@ from fed_ucbvi.algorithms.base import (
 )
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.drivers import make_driver
-from fed_ucbvi.drivers.base import Driver, Fleet, Stop, rule_at
+from fed_ucbvi.drivers.base import Driver, Fleet, Stop, rule_at, starts_in
+from fed_ucbvi.drivers.rewards import SimulatedRewards
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import Scorer
@@ -65,6 +67,9 @@ class Progress(NamedTuple):
 class Simulation:
     """A run in progress: one server, one fleet of all M agents, one driver, and the records so far."""
 
+    _rewards: SimulatedRewards | None = None
+    """Where they are random."""
+
     def __init__(
         self,
         algorithm: Algorithm[Any, Any],
@@ -94,11 +99,14 @@ class Simulation:
             federation.eps_p if known else 0.0,
             seed,
             known,
+            self._random_rewards(),
         )
         self._pooled: Touched | None = None
         self.driver, self._alone, tables = self._equip()
         self.server = self.algorithm.new_server(self.setting)
         self.agents = self.algorithm.new_agents(self.setting, tables)
+        if self._rewards is not None and hasattr(self.agents, "experience"):
+            self._rewards.remember_all()
         self._meter = Meter(self.algorithm, self.setting, self.server, self.agents)
         self._scorer = Scorer(federation)
         self.rows: list[tuple[float, ...]] = []
@@ -108,16 +116,25 @@ class Simulation:
         self.regret = 0.0
         self.seconds = 0.0
 
+    def _random_rewards(self) -> bool:
+        """Whether rewards are random."""
+        return self.federation.reward_variances is not None
+
     def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         """The fleet's driver, one for each agent where they stop apart, and what the agents bring along."""
         federation, name = self.federation, self.driver_name
-        pooled = self.algorithm.pools and self.algorithm.together
-        fleet = Fleet.of(federation, self.setting.seed, pooled=pooled, counting=self.algorithm.counting)
+        counting, random = self.algorithm.counting, self.setting.random_rewards
+        pooled = self.algorithm.pools and self.algorithm.together and federation.pay_alike
+        fleet = Fleet.of(federation, self.setting.seed, pooled=pooled, counting=counting, random_rewards=random)
         apart = [] if self.algorithm.together else [fleet.agent(i) for i in range(federation.agents)]
         touched = fleet.touched if pooled else None
         if federation.rewards.shape[0] == 1:
             self._pooled = touched
         tables = FleetTables(federation.agents, federation.successors, federation.rewards, touched=touched)
+        if random:
+            grid = self.algorithm.reward_grid(self.setting)
+            self._rewards = SimulatedRewards(federation, counting, touched, grid)
+            tables = self._rewards.for_agents(federation.agents, federation.successors, touched=touched)
         return make_driver(name, fleet), [make_driver(name, one) for one in apart], tables
 
     def set_clock(self, clock: CountArray) -> None:
@@ -141,9 +158,13 @@ class Simulation:
         start, before = self.played, self.agent_episodes
         stop = self._collect(policy, budgets)
         visits = driver.visits if self._pooled is None else self._pooled.all_visits
-        score = self._scorer.score(policy, visits, driver.starts)
+        starts = driver.starts if algorithm.counting is Counting.STATIONARY else starts_in(visits)
+        score = self._scorer.score(policy, visits, starts)
         traffic = self._meter.round(stop.askers, last=self.done)
-        algorithm.absorb(self.agents, policy, driver.transitions, driver.visits)
+        transitions = driver.transitions
+        if self._rewards is not None:
+            transitions = self._rewards.take(policy, transitions, driver.visits)
+        algorithm.absorb(self.agents, policy, transitions, driver.visits)
         if stop.askers:
             self._synchronise()
             self.rounds += 1
@@ -218,10 +239,12 @@ class Simulation:
 
     def more_arrays(self) -> dict[str, Array]:
         """What a checkpoint keeps beside server, agents, clock and records."""
-        return {}
+        return {} if self._rewards is None else self._rewards.arrays()
 
     def restore_more(self, arrays: Mapping[str, Array]) -> None:
         """Go back to what :meth:`more_arrays` said, before server and agents do."""
+        if self._rewards is not None:
+            self._rewards.restore(arrays)
 
     def records(self) -> dict[str, Array]:
         """The records so far, by column."""

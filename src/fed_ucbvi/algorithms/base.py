@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.charts.colours import MARKERS, Marker, check_colour, spare_colour
 from fed_ucbvi.errors import InputError, check_choice
@@ -46,7 +46,7 @@ Message = tuple[Array, ...]
 
 @dataclass(frozen=True)
 class Setting:
-    """What everyone knows before the run: S, A, H, M, T, eps_p and the seed.
+    """What everyone knows before the run: S, A, H, M, T, eps_p and the seed, and whether rewards are random.
 
     Where nobody knows eps_p it is taken to be 0, as if the agents were alike, and ``eps_p_known`` is False.
     """
@@ -59,6 +59,7 @@ class Setting:
     eps_p: float
     seed: int
     eps_p_known: bool = True
+    random_rewards: bool = False
 
 
 class Counting(Enum):
@@ -112,16 +113,50 @@ class Touched(NamedTuple):
         )
 
 
+class RewardSums(NamedTuple):
+    """The random rewards that agents were paid, as sums of ``rho = ceil(r 2^f)`` over all visits.
+
+    There is one row where all agents are counted in one table, and none (length 0) where rewards are not random.
+
+    Attributes:
+        by_slot: ``(m or 1, steps, S, A, K)``, those of visits that went on to the k-th successor.
+        squares: ``(m or 1, steps, S, A, 2)``, of ``rho^2``, as a high and a low word.
+    """
+
+    by_slot: CountArray
+    squares: WordArray
+
+    @classmethod
+    def none(cls, *shape: int) -> RewardSums:
+        """Nothing was paid yet; ``shape`` is that of ``by_slot``, and by default there is nothing to be paid."""
+        rows, steps, S, A, K = shape or (0, 0, 0, 0, 0)
+        return cls(
+            np.zeros((rows, steps, S, A, K), dtype=np.int64), np.zeros((rows, steps, S, A, 2), dtype=np.uint64)
+        )
+
+    def of(self, agents: slice) -> RewardSums:
+        """A view of some agents' sums."""
+        return RewardSums(self.by_slot[agents], self.squares[agents])
+
+
+NO_SUMS = RewardSums.none()
+for _table in NO_SUMS:
+    _table.flags.writeable = False  # as agents see sums always, so that code is compiled once for both
+"""Where rewards are not random, and where an algorithm reads their means only."""
+
+
 class FleetTables(NamedTuple):
     """What a fleet of m agents brings along.
 
     Attributes:
         agents: m.
         successors: ``(steps, S, A, K)``, by which slot of which support transitions are counted.
-        rewards: ``(m or 1, steps, S, A)``; an agent reads its reward only where it has been.
+        rewards: ``(m or 1, steps, S, A)``; an agent reads its reward only where it has been. Where rewards are random
+            or unknown these are means of what was observed, changed in place by whoever collects the data.
         first_agent: the number of the fleet's first agent in the federation.
         touched: where a round went, if the round's transitions are pooled: one table for all agents. Only for
             algorithms that :attr:`Algorithm.pools`.
+        sums: of random rewards, changed in place likewise, for algorithms with a :meth:`Algorithm.reward_grid`.
     """
 
     agents: int
@@ -129,6 +164,7 @@ class FleetTables(NamedTuple):
     rewards: FloatArray
     first_agent: int = 0
     touched: Touched | None = None
+    sums: RewardSums = NO_SUMS
 
 
 HARD_FACTOR = 8
@@ -325,6 +361,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
 
     def grid(self, setting: Setting) -> Grid | None:
         """The grid of its sums; None if it takes rows."""
+        return None
+
+    def reward_grid(self, setting: Setting) -> Grid | None:
+        """The grid on which it wants random rewards added up (:class:`RewardSums`); None if means are enough."""
         return None
 
     def by_rows(self) -> Algorithm[ServerT, AgentsT]:

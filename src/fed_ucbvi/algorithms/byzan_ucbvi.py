@@ -313,7 +313,7 @@ def _note_askers(visits: CountArray, budgets: CountArray, asked: FlagArray) -> N
 @compiled
 def _report(h: int, experience: Experience, V_next: FloatArray, x: FloatArray, n: CountArray) -> None:
     """``x = r + sum_k n(s,a,s'_k) V(s'_k) / n(s,a)`` and ``n`` of all agents for step h."""
-    visits, transitions, successors, rewards = experience
+    visits, transitions, successors, rewards, _ = experience
     m, S, A = n.shape
     hk = h if successors.shape[0] > 1 else 0
     hr = h if rewards.shape[1] > 1 else 0

@@ -60,20 +60,24 @@ class Grid(NamedTuple):
         return math.ldexp(1.0, -self.bits)
 
 
-def make_grid(agents: int, visits: int, horizon: int) -> Grid:
+def make_grid(agents: int, visits: int, horizon: int, *, random_rewards: bool = False) -> Grid:
     """The finest grid on which the sums of M agents with N visits in all to one (h,s,a) cannot overflow.
 
     ``X <= N H 2^f`` must stay below ``2^63`` in one word, or ``2^(63 + B)`` in two; ``Y <= N (H 2^f)^2`` below
-    ``2^(63 + B)``; and ``H 2^f`` at most ``2^53``.
+    ``2^(63 + B)``; and ``H 2^f`` at most ``2^53``. Where rewards are random, sums are those of ``y = r + V``, so that
+    H + 1 stands for H, and sums of rewards by next state take one word.
 
     >>> make_grid(agents=20, visits=20 * 30_000, horizon=10).bits
     38
     >>> make_grid(agents=1000, visits=10**12, horizon=100)
     Grid(bits=30, words=2, base=52)
     """
-    log_agents, log_visits, log_horizon = ((number - 1).bit_length() for number in (agents, visits, horizon))
+    most = horizon + random_rewards
+    log_agents, log_visits, log_horizon = ((number - 1).bit_length() for number in (agents, visits, most))
     base = 62 - log_agents
     bits = min(MOST_BITS, FLOAT_BITS - log_horizon, (62 + base - log_visits) // 2 - log_horizon)
+    if random_rewards:
+        bits = min(bits, 62 - log_visits)
     in_one_word = min(bits, 62 - log_visits - log_horizon)
     if in_one_word >= ENOUGH_BITS:
         return Grid(in_one_word, 1, base)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.algorithms.base import FleetTables, RewardSums, Setting
 
 Counters = npt.NDArray[Any]
 """An agent's own counters: int32 where T fits, otherwise int64."""
@@ -18,13 +18,15 @@ Counters = npt.NDArray[Any]
 class Experience(NamedTuple):
     """What m agents know: their counts, by which supports they count, and the rewards where they have been.
 
-    The step axis of the counts has length one where they are kept over all steps together.
+    The step axis of the counts has length one where they are kept over all steps together. ``sums`` are those of
+    random rewards, if the algorithm asks for them.
     """
 
     visits: Counters
     transitions: Counters
     successors: IndexArray
     rewards: FloatArray
+    sums: RewardSums
 
 
 def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = False) -> Experience:
@@ -35,7 +37,7 @@ def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = F
         _counters(counter_type(setting, stationary=stationary), steps, tables.agents, *rest)
         for rest in ((S, A), (S, A, K))
     )
-    return Experience(visits, transitions, tables.successors, tables.rewards)
+    return Experience(visits, transitions, tables.successors, tables.rewards, tables.sums)
 
 
 def counter_type(setting: Setting, *, stationary: bool = False) -> type[np.int32] | type[np.int64]:
@@ -83,3 +85,14 @@ def absorb_round(
             a = policy[h, s]
             for k in range(K):
                 transitions[i, h, s, a, k] += round_transitions[i, h, s, k]
+
+
+@compiled
+def pair_of(place: int, policy: PolicyArray, states: int, actions: int) -> tuple[int, int, int]:
+    """Step, state and action of a place (see :class:`~fed_ucbvi.algorithms.base.Counting`)."""
+    if policy.ndim == 2:
+        h, s = divmod(place, states)
+        return h, s, policy[h, s]
+    rest, a = divmod(place, actions)
+    h, s = divmod(rest, states)
+    return h, s, a

@@ -5,7 +5,8 @@ regret and no proof, and :class:`ProvedFedUCBVI`, which keeps the proof.
 
 Steps h run from 0 to H-1 here and from 1 to H in the paper. Exchange number e of a synchronisation handles step
 ``h = H-1-e``: down goes ``V_{h+1}``; up come ``n^i_h`` and, as exact sums over the agent's visits, those of
-``V_{h+1}``, of ``V_{h+1}^2`` and of the rewards, from which the server has ``P V``, ``P V^2`` and ``Q``.
+``V_{h+1}``, of ``V_{h+1}^2`` and of the rewards, from which the server has ``P V``, ``P V^2`` and ``Q``. Where
+rewards are random the sums are those of ``y = r + V_{h+1}`` and of ``y^2``, and the bonus covers their spread too.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import RANGES, TIES, Estimates, Serve
 from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
 from fed_ucbvi.algorithms.greedy import CHOICES, randomise
 from fed_ucbvi.charts.colours import BLUE, ROSE, TEAL, Marker
-from fed_ucbvi.errors import InputError, check_choice, check_number
+from fed_ucbvi.errors import InputError, check_choice, check_flag, check_number
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
 BONUSES = ("practical", "theory", "corrected", "tight")
@@ -78,7 +79,8 @@ class FedUCBVI(Algorithm[Server, Agents]):
             largest possible Q, but for ``practical`` with the range max or span.
         bonus_range: what stands for the range of the next value ``V_{h+1}``, where the bonus
             has H: ``horizon``, H itself, as published; ``remaining``, H-h, which is all that is left; ``max``, the
-            largest of the values; ``span``, their largest less their least. The server knows the values.
+            largest of the values; ``span``, their largest less their least. The server knows the values. Where
+            rewards are random the last three are one more, for it is ``r + V_{h+1}`` that varies.
         bonus_scale: factor on the bonus where ``N >= 2``.
         aggregation: weights of the agents, ``weighted`` by ``n^i/N`` (``eq:aggergating_weights``) or
             ``uniform``, ``1/M``; they average Q, ``P V`` and ``P V^2`` alike.
@@ -154,6 +156,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
             )
         if self.guard and self.bonus != "practical":
             raise InputError(f"a guard is for the practical bonus; the {self.bonus} bonus has its logarithms.")
+        check_flag("stationary", self.stationary)
         check_number("rest", self.rest, at_least=0)
         check_number("guard", self.guard, at_least=0)
         check_number("bonus_scale", self.bonus_scale, at_least=0)
@@ -210,7 +213,11 @@ class FedUCBVI(Algorithm[Server, Agents]):
     def _grid(self, setting: Setting) -> Grid:
         """By step ``N <= M T``, over all steps together ``N <= M T H``."""
         most = setting.agents * setting.episodes * (setting.horizon if self.stationary else 1)
-        return make_grid(setting.agents, most, setting.horizon)
+        return make_grid(setting.agents, most, setting.horizon, random_rewards=setting.random_rewards)
+
+    def reward_grid(self, setting: Setting) -> Grid | None:
+        """That of X and Y, in which random rewards are."""
+        return self._grid(setting) if setting.random_rewards else None
 
     def by_rows(self) -> FedUCBVI:
         """The same, with one row of means an agent."""
@@ -247,6 +254,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
             seed=np.uint64(setting.seed),
             agents=setting.agents,
             grid=self._grid(setting),
+            random_rewards=setting.random_rewards,
         )
 
     def new_server(self, setting: Setting) -> Server:
@@ -360,7 +368,7 @@ class FedUCBVIByRows(FedUCBVI):
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
         self._check_stationary(tables)
-        return RowAgents.new(setting, tables, self.counting, self.asking_rule(setting))
+        return RowAgents.new(setting, tables, self.counting, self.asking_rule(setting), self._grid(setting))
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``, in agent order."""

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
-from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Setting, Touched
+from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, RewardSums, Setting, Touched
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, write_words
-from fed_ucbvi.algorithms.experience import Counters, counter_type
+from fed_ucbvi.algorithms.experience import Counters, counter_type, pair_of
 from fed_ucbvi.algorithms.fed_ucbvi_agents import (
     AskingRule,
     fill_budgets_of_pairs,
@@ -36,7 +36,16 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     largest,
     value_range,
 )
-from fed_ucbvi.algorithms.fed_ucbvi_sums import NOTHING, Entry, Sums, finish_pair, finish_state, moments, new_report
+from fed_ucbvi.algorithms.fed_ucbvi_sums import (
+    NOTHING,
+    Entry,
+    Sums,
+    finish_pair,
+    finish_state,
+    moments,
+    moments_with_rewards,
+    new_report,
+)
 from fed_ucbvi.sampling.philox import product
 
 _RANDOM = TIES.index("random")
@@ -55,6 +64,7 @@ class Pool(NamedTuple):
         states: ``(steps, S)``; the first ``numbers[h]`` of row h are the states ever visited at step h.
         numbers: ``(steps,)``.
         fresh: ``(steps, S)``, where somebody has been since the last synchronisation.
+        sums: of random rewards, with one row; not changed here.
     """
 
     visits: CountArray
@@ -65,6 +75,7 @@ class Pool(NamedTuple):
     states: IndexArray
     numbers: CountArray
     fresh: MaskArray
+    sums: RewardSums
 
 
 @dataclass
@@ -109,6 +120,7 @@ class PooledAgents:
             np.zeros((steps, S), dtype=np.int32),
             np.zeros(steps, dtype=np.int64),
             np.ones((steps, S), dtype=np.bool_),
+            tables.sums,
         )
         counters = counter_type(setting, stationary=stationary)
         return cls(
@@ -161,17 +173,6 @@ class PooledAgents:
     def synchronise(self, server: Server) -> None:
         """All exchanges in one compiled piece."""
         _synchronise(self.pool, server.rule, server.estimates)
-
-
-@compiled
-def _pair_of(place: int, policy: PolicyArray, states: int, actions: int) -> tuple[int, int, int]:
-    """Step, state and action of a place (see :class:`~fed_ucbvi.algorithms.base.Counting`)."""
-    if policy.ndim == 2:
-        h, s = divmod(place, states)
-        return h, s, policy[h, s]
-    rest, a = divmod(place, actions)
-    h, s = divmod(rest, states)
-    return h, s, a
 
 
 @compiled
@@ -272,7 +273,7 @@ def _absorb(
         for i in range(len(visits)):
             for j in range(touched.numbers[i]):
                 place = touched.places[i, j]
-                h, s, a = _pair_of(place, policy, S, A)
+                h, s, a = pair_of(place, policy, S, A)
                 if len(own_visits) > 0:
                     own_visits[i, h, s, a] += visits[i, place]
                 if own_rewards:
@@ -281,7 +282,7 @@ def _absorb(
                     z[0], z[1] = plus((z[0], z[1]), product(np.uint64(visits[i, place]), r))
     for j in range(touched.number[0]):
         place = touched.all_places[j]
-        h, s, a = _pair_of(place, policy, S, A)
+        h, s, a = pair_of(place, policy, S, A)
         if pool.visits[h, s].sum() == 0:
             pool.states[h, pool.numbers[h]] = s
             pool.numbers[h] += 1
@@ -296,8 +297,12 @@ def _pair(h: int, s: int, a: int, pool: Pool, V_next: FloatArray, bits: int) -> 
     """``X``, ``Y`` and ``Z`` of all agents together at a pair that somebody has visited."""
     hc = h if pool.visits.shape[0] > 1 else 0
     hk = h if pool.successors.shape[0] > 1 else 0
-    x, y = moments(pool.transitions[hc, s, a], pool.successors[hk, s, a], V_next, bits)
-    rewards = pool.rewards
+    counts, support, rewards = pool.transitions[hc, s, a], pool.successors[hk, s, a], pool.rewards
+    if len(pool.sums.by_slot) > 0:
+        by_slot, squares = pool.sums.by_slot[0, hc, s, a], pool.sums.squares[0, hc, s, a]
+        x, y = moments_with_rewards(counts, by_slot, squares, support, V_next, bits)
+        return x, y, NOTHING[2]
+    x, y = moments(counts, support, V_next, bits)
     if rewards.shape[0] > 1:
         z = pool.reward_sums[hc, s, a]
         return x, y, (z[0], z[1])

@@ -13,7 +13,8 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled, inlined
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.algorithms.base import Counting, FleetTables, Setting
+from fed_ucbvi.algorithms.base import Counting, FleetTables, RewardSums, Setting
+from fed_ucbvi.algorithms.exact_sums import Grid, as_float
 from fed_ucbvi.algorithms.experience import Counters, Experience
 from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule, CountingAgents, no_counts
 from fed_ucbvi.algorithms.fed_ucbvi_server import (
@@ -48,17 +49,21 @@ class RowAgents(CountingAgents):
     """Agents that report means as floats; of pairs never visited the uniform kernel and reward 0."""
 
     out: Rows
+    unit: float
+    """Of the sums of random rewards."""
 
     @classmethod
-    def new(cls, setting: Setting, tables: FleetTables, counting: Counting, asking: AskingRule) -> RowAgents:
+    def new(
+        cls, setting: Setting, tables: FleetTables, counting: Counting, asking: AskingRule, grid: Grid
+    ) -> RowAgents:
         """No visits yet."""
         shape = (tables.agents, setting.states, setting.actions)
         out = Rows(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(3)))
-        return cls(*no_counts(setting, tables, counting, asking), out)
+        return cls(*no_counts(setting, tables, counting, asking), out, grid.unit)
 
     def report(self, h: int, V_next: FloatArray) -> Rows:
         """One row an agent."""
-        write_rows(h, self.experience, V_next, self.out)
+        write_rows(h, self.experience, self.unit, V_next, self.out)
         return self.out
 
     def synchronise(self, server: Server) -> None:
@@ -76,26 +81,37 @@ def _report_entry(
     transitions: Counters,
     successors: IndexArray,
     rewards: FloatArray,
+    sums: RewardSums,
+    unit: float,
     V_next: FloatArray,
     moments: Moments,
 ) -> Entry:
     """``n``, ``P V``, ``P V^2`` and ``Q = r + P V`` of agent i at (h,s,a).
 
-    ``P V = sum_k n(s,a,s'_k) V(s'_k) / n(s,a)``; where ``n = 0`` the uniform kernel and reward 0.
+    ``P V = sum_k n(s,a,s'_k) V(s'_k) / n(s,a)``; where ``n = 0`` the uniform kernel and reward 0. Where rewards are
+    random the moments are those of ``y = r + V``, and Q is the first.
     """
     hc = h if visits.shape[1] > 1 else 0
     n = visits[i, hc, s, a]
     if n == 0:
         return n, moments[0], moments[1], moments[0]
     hk = h if successors.shape[0] > 1 else 0
-    hr = h if rewards.shape[1] > 1 else 0
-    ir = i if rewards.shape[0] > 1 else 0
     x, y = 0.0, 0.0
     for k in range(transitions.shape[4]):
         v = V_next[successors[hk, s, a, k]]
         w = transitions[i, hc, s, a, k] * v
         x += w
         y += w * v
+    if len(sums.by_slot) > 0:
+        for k in range(transitions.shape[4]):
+            R = sums.by_slot[i, hc, s, a, k] * unit
+            x += R
+            y += 2.0 * R * V_next[successors[hk, s, a, k]]
+        squares = sums.squares[i, hc, s, a]
+        y += as_float((squares[0], squares[1])) * unit * unit
+        return n, x / n, y / n, x / n
+    hr = h if rewards.shape[1] > 1 else 0
+    ir = i if rewards.shape[0] > 1 else 0
     return n, x / n, y / n, rewards[ir, hr, s, a] + x / n
 
 
@@ -110,17 +126,17 @@ def _uniform_moments(V: FloatArray) -> Moments:
 
 
 @compiled
-def write_rows(h: int, experience: Experience, V_next: FloatArray, out: Rows) -> None:
+def write_rows(h: int, experience: Experience, unit: float, V_next: FloatArray, out: Rows) -> None:
     """Write the messages of all agents for step h."""
     n, PV, PV2, Q = out
     m, S, A = n.shape
-    visits, transitions, successors, rewards = experience
+    visits, transitions, successors, rewards, paid = experience
     moments = _uniform_moments(V_next)
     for i in range(m):
         for s in range(S):
             for a in range(A):
                 n[i, s, a], PV[i, s, a], PV2[i, s, a], Q[i, s, a] = _report_entry(
-                    h, i, s, a, visits, transitions, successors, rewards, V_next, moments
+                    h, i, s, a, visits, transitions, successors, rewards, paid, unit, V_next, moments
                 )
 
 
@@ -185,10 +201,11 @@ def _exchange(h: int, experience: Experience, rule: UpdateRule, estimates: Estim
     Every sum runs over the agents in order, so the result is that of the messages, to the last bit. With weighted
     aggregation an agent that never visited a pair adds nothing and is skipped.
     """
-    visits, transitions, successors, rewards = experience
+    visits, transitions, successors, rewards, paid = experience
     m, _, S, A, _ = transitions.shape
     hc = h if visits.shape[1] > 1 else 0
     V_next, N, B = estimates.V[h + 1], estimates.N[hc], value_range(h, rule, estimates)
+    unit = 1.0 / float(1 << rule.grid.bits)
     weighted = rule.weighted
     moments = _uniform_moments(V_next)
     sums = np.zeros((S, A, 3))
@@ -197,7 +214,9 @@ def _exchange(h: int, experience: Experience, rule: UpdateRule, estimates: Estim
             for a in range(A):
                 if weighted and visits[i, hc, s, a] == 0:
                     continue
-                entry = _report_entry(h, i, s, a, visits, transitions, successors, rewards, V_next, moments)
+                entry = _report_entry(
+                    h, i, s, a, visits, transitions, successors, rewards, paid, unit, V_next, moments
+                )
                 _add_entry(s, a, entry, weighted, N, sums)
     for s in range(S):
         _finish_state(h, s, m, B, sums, rule, estimates)

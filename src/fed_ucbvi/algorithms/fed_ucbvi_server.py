@@ -15,7 +15,8 @@ from fed_ucbvi.algorithms.greedy import choose_action
 
 RANGES = ("horizon", "remaining", "max", "span")
 """What the bonus takes for the range of the next value ``V_{h+1}``, and how: H, what is left of the horizon, the
-largest of the values themselves, or their largest less their least."""
+largest of the values themselves, or their largest less their least. Where rewards are random it is the range of
+``y = r + V_{h+1}``: one more, but for H, which it never exceeds."""
 _HORIZON, _REMAINING, _MAX = (RANGES.index(name) for name in ("horizon", "remaining", "max"))
 TIES = ("first", "random", "every-visit")
 """Which of several greedy actions is played: the first, one drawn for the round, or one drawn at every visit."""
@@ -52,6 +53,7 @@ class UpdateRule(NamedTuple):
     seed: np.uint64
     agents: int
     grid: Grid
+    random_rewards: bool
     plain: bool = False
 
 
@@ -89,14 +91,14 @@ class Server(TableServer[Estimates, UpdateRule]):
 
 @compiled
 def value_range(h: int, rule: UpdateRule, estimates: Estimates) -> float:
-    """B at step h, for ``V_{h+1}``; it is kept in ``ranges``."""
-    H = estimates.Q.shape[0]
+    """B at step h, for ``V_{h+1}`` or, where rewards are random, for ``r + V_{h+1}``; it is kept in ``ranges``."""
+    H, paid = estimates.Q.shape[0], 1.0 if rule.random_rewards else 0.0
     if rule.value_range == _HORIZON:
         B = float(H)
     elif rule.value_range == _REMAINING:
-        B = float(H - 1 - h)
+        B = float(H - 1 - h) + paid
     else:
-        B = estimates.V[h + 1].max()
+        B = estimates.V[h + 1].max() + paid
         if rule.value_range != _MAX:
             B -= estimates.V[h + 1].min()
     estimates.ranges[h] = B

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
+from fed_ucbvi._types import CountArray, FloatArray, IndexArray, WordArray
 from fed_ucbvi.algorithms.base import Counting, FleetTables, Setting
 from fed_ucbvi.algorithms.exact_sums import (
     Grid,
@@ -44,7 +44,9 @@ _ZERO = np.uint64(0)
 class Sums(NamedTuple):
     """Up, for step h, one row an agent: ``n (m,S,A)`` and ``X``, ``Y``, ``Z`` ``(m,S,A,words)``.
 
-    ``X = sum_k n_k v_k``, ``Y = sum_k n_k v_k^2`` and ``Z = n ceil(r 2^f)``; all zero where ``n = 0``.
+    ``X = sum_k n_k v_k``, ``Y = sum_k n_k v_k^2`` and ``Z = n ceil(r 2^f)``; all zero where ``n = 0``. Where rewards
+    are random X and Y are sums of ``y = r + V`` and of its square over all visits (:func:`moments_with_rewards`),
+    and ``Z = 0``.
     """
 
     n: Annotated[CountArray, Meaning.VISITS_SO_FAR]
@@ -125,6 +127,25 @@ def moments(counts: Counters, successors: IndexArray, V_next: FloatArray, bits: 
 
 
 @compiled
+def moments_with_rewards(
+    counts: Counters, by_slot: CountArray, squares: WordArray, successors: IndexArray, V_next: FloatArray, bits: int
+) -> tuple[Wide, Wide]:
+    """The sums of ``y = r + V`` and of ``y^2`` over all visits of one pair, where rewards are random.
+
+    With ``R_k`` the sum of rewards on the way to the k-th successor (``by_slot``) these are
+    ``sum_k (R_k + n_k v_k)`` and ``sum r^2 + sum_k (2 R_k v_k + n_k v_k^2)``.
+    """
+    x, y = moments(counts, successors, V_next, bits)
+    y = plus(y, (squares[0], squares[1]))
+    for k in range(len(counts)):
+        R_k, v = np.uint64(by_slot[k]), on_grid(V_next[successors[k]], bits)
+        cross = product(R_k, v)
+        x = plus(x, (_ZERO, R_k))
+        y = plus(plus(y, cross), cross)
+    return x, y
+
+
+@compiled
 def _of_strangers(V_next: FloatArray, bits: int) -> Entry:
     """What an agent that never came reports with uniform weights."""
     S = len(V_next)
@@ -137,13 +158,18 @@ def _entry(
     h: int, i: int, s: int, a: int, experience: Experience, V_next: FloatArray, weighted: bool, bits: int
 ) -> Entry:
     """``X``, ``Y`` and ``Z`` of agent i at a pair it has visited."""
-    visits, transitions, successors, rewards = experience
+    visits, transitions, successors, rewards, sums = experience
     hc = h if visits.shape[1] > 1 else 0
     hk = h if successors.shape[0] > 1 else 0
+    n, counts, support = np.uint64(visits[i, hc, s, a]), transitions[i, hc, s, a], successors[hk, s, a]
+    if len(sums.by_slot) > 0:
+        by_slot, squares = sums.by_slot[i, hc, s, a], sums.squares[i, hc, s, a]
+        x, y = moments_with_rewards(counts, by_slot, squares, support, V_next, bits)
+        return (x, y, (_ZERO, _ZERO)) if weighted else (divide_up(x, n), divide_up(y, n), (_ZERO, _ZERO))
     hr = h if rewards.shape[1] > 1 else 0
     ir = i if rewards.shape[0] > 1 else 0
-    x, y = moments(transitions[i, hc, s, a], successors[hk, s, a], V_next, bits)
-    n, r = np.uint64(visits[i, hc, s, a]), on_grid(rewards[ir, hr, s, a], bits)
+    x, y = moments(counts, support, V_next, bits)
+    r = on_grid(rewards[ir, hr, s, a], bits)
     if weighted:
         return x, y, product(n, r)
     return divide_up(x, n), divide_up(y, n), (_ZERO, r)

@@ -154,8 +154,13 @@ def build_plan(
     env_option: Iterable[str],
     seed: int,
     rest: dict[str, Any],
+    *,
+    random_rewards: bool = False,
 ) -> Plan:
-    """A run over the network, from an environment's name or from sizes alone, when eps_p may be unknown (None)."""
+    """A run over the network, from an environment's name or from sizes alone, when eps_p may be unknown (None).
+
+    Whether rewards are random an environment knows; ``random_rewards`` says it of sizes alone.
+    """
     from fed_ucbvi.algorithms.base import Setting
     from fed_ucbvi.deployment.plan import Plan, plan_for
     from fed_ucbvi.problem.federation import check_eps_p
@@ -163,6 +168,8 @@ def build_plan(
     if (env is None) == (sizes is None):
         raise InputError("say either --env NAME (the server scores) or --sizes S,A,H (it knows nothing else).")
     if env is not None:
+        if random_rewards:
+            raise InputError("--random-rewards goes with --sizes; an environment says itself whether rewards are.")
         federation = build_environment(env, agents, eps_p or 0.0, env_seed, env_option, usual=USUAL_AGENTS_SERVED)
         return plan_for(algorithm, federation, episodes, seed=seed, **rest)
     try:
@@ -173,7 +180,7 @@ def build_plan(
         raise InputError(f"--sizes takes three whole numbers above 0 as S,A,H, got '{sizes}'.") from None
     M = USUAL_AGENTS_SERVED if agents is None else agents
     told, known = check_eps_p(eps_p or 0.0), eps_p is not None
-    return Plan(algorithm, Setting(S, A, H, M, episodes, told, seed, known), **rest)
+    return Plan(algorithm, Setting(S, A, H, M, episodes, told, seed, known, random_rewards), **rest)
 
 
 def algorithm_options(name: str, flags: Mapping[str, str | bool | None], texts: Iterable[str]) -> dict[str, object]:

@@ -82,6 +82,14 @@ def serve(
     ] = None,
     env_seed: EnvSeed = 0,
     env_option: EnvOption = None,
+    random_rewards: Annotated[
+        bool,
+        typer.Option(
+            "--random-rewards",
+            help="With --sizes: rewards depend on chance, and the bonus is to cover their spread.",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = False,
     algorithm: AlgorithmName = defaults.ALGORITHM,
     option: AlgorithmOption = None,
     seed: Seed = 0,
@@ -153,7 +161,8 @@ def serve(
     chosen = build_algorithm(algorithm, {}, option or ())
     names = None if nodes is None else tuple(check_name(part.strip()) for part in nodes.split(","))
     rest = {"names": names, "rules": rules, "collection": collection}
-    plan = build_plan(chosen, env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed, rest)
+    problem = (env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed)
+    plan = build_plan(chosen, *problem, rest, random_rewards=random_rewards)
     for text in chosen.cautions(plan.setting):
         warn(text)
     ledger = None if checkpoint is None else Ledger(checkpoint)

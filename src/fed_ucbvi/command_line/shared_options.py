@@ -42,7 +42,10 @@ EnvOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=JSON",
-        help="An option of the environment, as rows=5 or walls=[[1,1],[2,3]]; may be repeated.",
+        help=(
+            "An option of the environment, as rows=5 or walls=[[1,1],[2,3]]; may be repeated. All of them take "
+            "bernoulli_rewards=true: rewards are 1 or 0, with the same means."
+        ),
         rich_help_panel=PROBLEM,
         show_default=False,
     ),

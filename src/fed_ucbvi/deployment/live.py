@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi._types import CountArray, PolicyArray
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Message, Setting
+from fed_ucbvi.deployment.players import SEEN, seen_of
 from fed_ucbvi.deployment.snapshots import restore
 from fed_ucbvi.drivers.live import LiveDriver, LiveTables, on_wider_supports
 from fed_ucbvi.environments.gymnasium_making import Kwargs, limited_maker, live_sizes, live_units
@@ -24,9 +25,6 @@ from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
     import gymnasium
-
-SEEN = "seen."
-"""Before the names of arrays that are not the agents' own."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +79,8 @@ class LiveHosted:
     agents: int
     remark = " (one state more than its environments have, for what terminates)"
     """On its sizes."""
+    random_rewards = False
+    """Nobody knows whether they are; the server says what to take them for."""
 
     def digest(self) -> bytes:
         """A fingerprint of what is known of the environments."""
@@ -95,7 +95,7 @@ class LivePlayers:
         self._algorithm, self._setting = algorithm, setting
         S, A, H = hosted.sizes
         first, m = hosted.first_agent, hosted.agents
-        self._tables = LiveTables(m, H, S, A, first, algorithm.counting)
+        self._tables = LiveTables(m, H, S, A, first, algorithm.counting, algorithm.reward_grid(setting))
         self.agents: Any = algorithm.new_agents(setting, self._tables.for_agents())
         self._width = self._tables.width
         if algorithm.keeps_experience:
@@ -156,8 +156,7 @@ class LivePlayers:
         self.visits[...], self.transitions[...] = visits, transitions
 
     def _see(self, arrays: Mapping[str, Array]) -> None:
-        seen = {name.removeprefix(SEEN): array for name, array in arrays.items() if name.startswith(SEEN)}
-        self._tables.restore(seen)
+        self._tables.restore(seen_of(arrays))
 
     def close(self) -> None:
         """Close the environments."""

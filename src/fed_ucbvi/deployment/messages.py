@@ -52,6 +52,7 @@ class Welcome:
     eps_p: float
     seed: int
     collection: str
+    random_rewards: bool = False
 
 
 @dataclass(frozen=True)

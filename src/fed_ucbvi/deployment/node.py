@@ -152,7 +152,19 @@ class Node:
                 f"the server's problem has (S, A, H) = ({welcome.states}, {welcome.actions}, {welcome.horizon}), "
                 f"this node's {sizes}{hosted.remark}."
             )
-        setting = Setting(*sizes, welcome.agents, welcome.episodes, welcome.eps_p, welcome.seed)
+        if hosted.random_rewards and not welcome.random_rewards:
+            raise InputError(
+                "this node's rewards are random, and the server's run is one in which they are not; serve it with "
+                "--random-rewards."
+            )
+        setting = Setting(
+            *sizes,
+            welcome.agents,
+            welcome.episodes,
+            welcome.eps_p,
+            welcome.seed,
+            random_rewards=welcome.random_rewards,
+        )
         Plan(self._algorithm, setting, collection=welcome.collection)  # raises where such a run cannot be
         self._players: Players = (
             LivePlayers(self._algorithm, setting, hosted)
@@ -301,7 +313,7 @@ class Node:
         for i in range(self.agents):
             askers, _, place = find_asker(visits[i : i + 1], budgets[i : i + 1], now.factor)
             if askers:
-                stop = stop_at(now.played, 1, self.first_agent + i, place, now.policy, visits.shape[1:])
+                stop = stop_at(now.played, 1, self.first_agent + i, place, now.policy, self._algorithm.counting)
                 step = stop.step if stop.step >= 0 else len(now.policy)
                 rule = rule_at(stop, now.budgets)
                 found.append(Request(self.first_agent + i, step, stop.state, stop.action, rule))

@@ -54,7 +54,7 @@ class Plan:
 
     Args:
         algorithm: parameters.
-        setting: S, A, H, M, T, eps_p and the seed.
+        setting: S, A, H, M, T, eps_p and the seed, and whether rewards are random.
         names: the nodes that may take part; all that hold a certificate if none are named.
         collection: how agents stop.
         rules: deadlines and policies.
@@ -102,6 +102,7 @@ class Plan:
             s.eps_p,
             s.seed,
             self.collection,
+            s.random_rewards,
         )
 
 
@@ -110,6 +111,13 @@ def plan_for(
 ) -> Plan:
     """The plan of a run whose problem the server knows."""
     setting = Setting(
-        federation.states, federation.actions, federation.horizon, federation.agents, episodes, federation.eps_p, seed
+        federation.states,
+        federation.actions,
+        federation.horizon,
+        federation.agents,
+        episodes,
+        federation.eps_p,
+        seed,
+        random_rewards=federation.reward_variances is not None,
     )
     return Plan(algorithm, setting, federation=federation, **rest)

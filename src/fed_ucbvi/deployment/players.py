@@ -16,6 +16,15 @@ from fed_ucbvi.deployment.problems import Hosted
 from fed_ucbvi.deployment.snapshots import restore
 from fed_ucbvi.drivers.base import Fleet
 from fed_ucbvi.drivers.episodes import EpisodesDriver
+from fed_ucbvi.drivers.rewards import SimulatedRewards
+
+SEEN = "seen."
+"""Before the names of arrays that are not the agents' own."""
+
+
+def seen_of(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Those that are not the agents' own, by their names without the prefix."""
+    return {name.removeprefix(SEEN): array for name, array in arrays.items() if name.startswith(SEEN)}
 
 
 class Players(Protocol):
@@ -71,16 +80,16 @@ class SimulatedPlayers:
     def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, hosted: Hosted) -> None:
         own, first = hosted.federation, hosted.first_agent
         self._algorithm = algorithm
-        self.agents: Any = algorithm.new_agents(setting, FleetTables(own.agents, own.successors, own.rewards, first))
-        fleet = Fleet(
-            own.successors,
-            own.probabilities,
-            own.initial,
-            own.horizon,
-            setting.seed,
-            first,
-            counting=algorithm.counting,
-        )
+        counting, random = algorithm.counting, setting.random_rewards
+        tables = FleetTables(own.agents, own.successors, own.rewards, first)
+        self._rewards: SimulatedRewards | None = None
+        if random:
+            self._rewards = SimulatedRewards(own, counting, None, algorithm.reward_grid(setting))
+            tables = self._rewards.for_agents(own.agents, own.successors, first)
+        self.agents: Any = algorithm.new_agents(setting, tables)
+        if self._rewards is not None and hasattr(self.agents, "experience"):
+            self._rewards.remember_all()
+        fleet = Fleet.of(own, setting.seed, first, counting=counting, random_rewards=random)
         self._driver = EpisodesDriver(fleet)
         self.visits, self.transitions = fleet.visits, fleet.transitions
 
@@ -97,17 +106,22 @@ class SimulatedPlayers:
             self._driver.rewind(policy, budgets.visits, first + length, played - length)
 
     def absorb(self, broadcast: Message) -> None:
-        """The agents add the counts to theirs."""
-        self._algorithm.absorb(self.agents, broadcast[0], self.transitions, self.visits)
+        """The agents add the counts to theirs, and see what they were paid."""
+        transitions = self.transitions
+        if self._rewards is not None:
+            transitions = self._rewards.take(broadcast[0], transitions, self.visits)
+        self._algorithm.absorb(self.agents, broadcast[0], transitions, self.visits)
 
     def arrays(self) -> dict[str, Array]:
-        """Those of the agents."""
-        arrays: dict[str, Array] = self.agents.arrays()
-        return arrays
+        """Those of the agents, and random rewards."""
+        seen = {} if self._rewards is None else self._rewards.arrays()
+        return {**self.agents.arrays(), **{SEEN + name: array for name, array in seen.items()}}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Write over the agents' arrays."""
+        """Write over the agents' arrays, and those of random rewards."""
         restore(self.agents, arrays)
+        if self._rewards is not None:
+            self._rewards.restore(seen_of(arrays))
         self._driver.clear()
 
     def recall(self, arrays: Mapping[str, Array], visits: CountArray, transitions: CountArray) -> None:

@@ -35,6 +35,11 @@ class Hosted:
         return self.federation.agents
 
     @property
+    def random_rewards(self) -> bool:
+        """Whether rewards are known to be random."""
+        return self.federation.reward_variances is not None
+
+    @property
     def sizes(self) -> tuple[int, int, int]:
         """``(S, A, H)``."""
         return self.federation.states, self.federation.actions, self.federation.horizon
@@ -43,7 +48,8 @@ class Hosted:
         """A fingerprint of the agents' MDPs, by which the server knows that a node comes back with the same."""
         own = self.federation
         sha = hashlib.sha256(f"{own.states} {own.actions} {own.horizon} {self.first_agent}".encode())
-        for array in (own.successors, own.probabilities, own.rewards, own.initial):
+        random = () if own.reward_variances is None else (own.reward_variances,)
+        for array in (own.successors, own.probabilities, own.rewards, own.initial, *random):
             sha.update(f"{array.dtype.str} {array.shape}".encode())
             sha.update(np.ascontiguousarray(array).tobytes())
         return sha.digest()
@@ -62,8 +68,12 @@ def host(federation: Federation, first_agent: int, agents: int) -> Hosted:
             f"the problem has {federation.agents} agents; agents {first_agent} to {first_agent + agents - 1} need "
             f"{first_agent + agents}, or {agents} if it holds the node's own alone."
         )
-    rewards = federation.rewards if federation.rewards.shape[0] == 1 else federation.rewards[part]
+    rewards, variances = federation.rewards, federation.reward_variances
     own = replace(
-        federation, probabilities=federation.probabilities[part], rewards=rewards, initial=federation.initial[part]
+        federation,
+        probabilities=federation.probabilities[part],
+        rewards=rewards if len(rewards) == 1 else rewards[part],
+        initial=federation.initial[part],
+        reward_variances=variances if variances is None or len(variances) == 1 else variances[part],
     )
     return Hosted(own, first_agent)

@@ -82,7 +82,8 @@ class Records:
         begun: CountArray = np.zeros((federation.agents, federation.states), dtype=np.int64)
         if fixed:
             begun = lengths[:, None] * starts.astype(np.int64)
-        if self.plan.algorithm.pools and len(federation.rewards) == 1:  # as in simulation, to the last bit
+        pooled = self.plan.algorithm.pools and federation.pay_alike
+        if pooled and len(federation.rewards) == 1:  # as in simulation, to the last bit
             begun = begun.sum(axis=0, keepdims=True)
         shape = (federation.horizon, federation.states, *policy.shape[2:])
         regret, _, value = self._scorer.score(policy, np.zeros((len(begun), *shape), dtype=np.int64), begun)

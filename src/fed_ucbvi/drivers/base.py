@@ -17,6 +17,7 @@ import numpy as np
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.algorithms.base import HARD_FACTOR, Budgets, Counting, Touched
+from fed_ucbvi.drivers.rewards import doubled, payments_of
 from fed_ucbvi.problem.federation import Federation
 
 
@@ -51,7 +52,7 @@ class Driver(Protocol):
 
     @property
     def starts(self) -> CountArray:
-        """``(m or 1, S)``: how many of the round's episodes began where."""
+        """``(m, S)``: how many of the round's episodes began where."""
         ...
 
     def clear(self) -> None:
@@ -84,7 +85,7 @@ class Fleet:
     visits: CountArray = field(init=False)
     touched: Touched = field(init=False)
     counted_starts: CountArray = field(init=False)
-    """``(m or 1, S)``, where they cannot be read off the visits; otherwise empty."""
+    """``(m, S)``, where they cannot be read off the visits; otherwise empty."""
 
     def __post_init__(self) -> None:
         m, _, S, A, K = self.probabilities.shape
@@ -92,15 +93,14 @@ class Fleet:
         self.transitions = np.zeros((rows, *shape, K), dtype=np.int64)
         self.visits = np.zeros((m, *shape), dtype=np.int64)
         self.touched = Touched.nowhere(m, shape)
-        self.counted_starts = np.zeros((rows if self.counting is Counting.STATIONARY else 0, S), dtype=np.int64)
+        self.counted_starts = np.zeros((m if self.counting is Counting.STATIONARY else 0, S), dtype=np.int64)
 
     @property
     def starts(self) -> CountArray:
-        """``(m or 1, S)``: how many of the round's episodes began where."""
+        """``(m, S)``: how many of the round's episodes began where."""
         if self.counting is Counting.STATIONARY:
             return self.counted_starts
-        at_first = (self.touched.all_visits if self.pooled else self.visits)[:, 0]
-        return at_first if self.counting is Counting.POLICY else at_first.sum(axis=2)
+        return starts_in(self.visits)
 
     def agent(self, i: int) -> Fleet:
         """The i-th agent as a fleet of its own that writes to the same buffers."""
@@ -120,11 +120,25 @@ class Fleet:
 
     @classmethod
     def of(
-        cls, federation: Federation, seed: int, *, pooled: bool = False, counting: Counting = Counting.POLICY
+        cls,
+        federation: Federation,
+        seed: int,
+        first_agent: int = 0,
+        *,
+        pooled: bool = False,
+        counting: Counting = Counting.POLICY,
+        random_rewards: bool = False,
     ) -> Fleet:
-        """All agents of a federation as one fleet."""
-        tables = (federation.successors, federation.probabilities, federation.initial)
-        return cls(*tables, federation.horizon, seed, pooled=pooled, counting=counting)
+        """All agents of a federation as one fleet; if rewards are random, on supports that are doubled.
+
+        See :mod:`fed_ucbvi.drivers.rewards`.
+        """
+        support = (federation.successors, federation.probabilities)
+        if random_rewards:
+            support = doubled(*support, payments_of(federation).chances)
+        return cls(
+            *support, federation.initial, federation.horizon, seed, first_agent, pooled=pooled, counting=counting
+        )
 
     def clear(self) -> None:
         """Empty the buffers before a round."""
@@ -142,19 +156,24 @@ class Fleet:
         due = budgets.visits.reshape((len(budgets.visits), -1))
         seen = self.visits.reshape((len(self.visits), -1))
         askers, agent, place = _end_round(seen, due, factor, self.touched, self.pooled)
-        return stop_at(length, askers, agent + self.first_agent, place, policy, self.visits.shape[1:])
+        return stop_at(length, askers, agent + self.first_agent, place, policy, self.counting)
 
 
-def stop_at(length: int, askers: int, agent: int, place: int, policy: PolicyArray, shape: tuple[int, ...]) -> Stop:
+def starts_in(visits: CountArray) -> CountArray:
+    """Where episodes began ``(rows, S)``, from visits by step ``(rows, *place)``."""
+    return visits[:, 0] if visits.ndim == 3 else np.asarray(visits[:, 0].sum(axis=2))
+
+
+def stop_at(length: int, askers: int, agent: int, place: int, policy: PolicyArray, counting: Counting) -> Stop:
     """The :class:`Stop` where ``agent`` is the first that asks, at ``place``, if there are ``askers`` at all."""
     if not askers:
         return Stop(length, 0, -1, -1, -1, -1)
-    if len(shape) == 2:
-        step, state = divmod(place, shape[1])
+    if counting is Counting.POLICY:
+        step, state = divmod(place, policy.shape[1])
         return Stop(length, askers, agent, step, state, int(policy[step, state]))
-    rest, action = divmod(place, shape[2])
-    step, state = divmod(rest, shape[1])
-    return Stop(length, askers, agent, step if shape[0] == len(policy) else -1, state, action)
+    rest, action = divmod(place, policy.shape[2])
+    step, state = divmod(rest, policy.shape[1])
+    return Stop(length, askers, agent, -1 if counting is Counting.STATIONARY else step, state, action)
 
 
 def rule_at(stop: Stop, budgets: Budgets) -> int:

@@ -149,9 +149,9 @@ def _collect(
     blocks: Block,
 ) -> tuple[int, bool]:
     """Add the counts of the episodes from ``first`` on to the buffers; the number of episodes, and did anyone ask."""
-    m, P = visits.shape
+    m = len(visits)
     H, S, W, K = blocks.flows.shape[1:]
-    stationary = P < H * S * W
+    stationary = len(starts) > 0
     pooled = transitions.shape[0] < m
     length = most
     drawn = np.empty(m, dtype=np.int64)
@@ -182,7 +182,7 @@ def _collect(
         row = 0 if pooled else i
         if stationary:
             for s in range(S):
-                starts[row, s] += block.states[0, s]
+                starts[i, s] += block.states[0, s]
         place = 0
         for h in range(H):
             if stationary:

@@ -69,12 +69,11 @@ class Play(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What is counted: ``transitions (m or 1, P, K)``, ``visits (m, P)``, ``starts (m or 1, S)``, all flat."""
+    """What is counted: ``transitions (m or 1, P, K)``, ``visits (m, P)``, ``starts (m, S)``, all flat."""
 
     transitions: CountArray
     visits: CountArray
     starts: CountArray
-    touched: Touched
 
 
 class EpisodesDriver:
@@ -102,7 +101,7 @@ class EpisodesDriver:
             fleet.first_agent,
         )
         self._counts = Counts(
-            fleet.transitions.reshape(-1), fleet.visits.reshape(-1), fleet.counted_starts.reshape(-1), fleet.touched
+            fleet.transitions.reshape(-1), fleet.visits.reshape(-1), fleet.counted_starts.reshape(-1)
         )
         self._cores = min(threads() if cores is None else cores, m)
         self._agents = m
@@ -132,23 +131,22 @@ class EpisodesDriver:
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
     ) -> tuple[int, bool]:
         """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
-        play = self._play_of(policy, due, factor)
+        who, touched = (self._world, self._play_of(policy, due, factor), self._agents), self.fleet.touched
         played, chunk, asked = 0, self._alone, False
         while played < most and not asked:
             now = min(chunk, most - played)
             if self._cores > 1 and played >= self._alone:
-                done, asked = _play_ahead(
-                    self._world, play, self._agents, first + played, now, self._counts, self._cores
-                )
+                done, asked = _play_ahead(*who, first + played, now, self._counts, touched, self._cores)
                 chunk = min(2 * chunk, self._largest)
             else:
-                done, asked = _play_together(self._world, play, self._agents, first + played, now, self._counts)
+                done, asked = _play_together(*who, first + played, now, self._counts, touched)
             played += done
         return played, asked
 
     def rewind(self, policy: PolicyArray, due: CountArray, first: int, count: int) -> None:
         """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
-        _take_back(self._world, self._play_of(policy, due, 1), self._agents, first, count, self._counts)
+        play = self._play_of(policy, due, 1)
+        _take_back(self._world, play, self._agents, first, count, self._counts, self.fleet.touched)
 
     def _play_of(self, policy: PolicyArray, due: CountArray, factor: int) -> Play:
         actions, ties = (policy, _NO_TIES) if policy.ndim == 2 else listed(policy)
@@ -208,12 +206,14 @@ def choose_tied(seed: np.uint64, agent: np.uint64, episode: np.uint64, h: int, t
 
 
 @compiled
-def _play_episode(world: World, play: Play, i: int, episode: int, sign: int, counts: Counts) -> bool:
+def _play_episode(
+    world: World, play: Play, i: int, episode: int, sign: int, counts: Counts, touched: Touched
+) -> bool:
     """Add one episode of the fleet's i-th agent to its counts (``sign`` -1: take it back); did it reach a budget?
 
     All arrays are flat and all indices unsigned, which spares the checks for negative ones.
     """
-    transitions, visits, starts, touched = counts
+    transitions, visits, starts = counts
     actions, ties, due, rows, factor = play
     H, S, seed = world.horizon, world.states, world.seed
     us, ua, uk, ui = np.uint64(world.states), np.uint64(world.actions), np.uint64(world.slots), np.uint64(i)
@@ -234,7 +234,7 @@ def _play_episode(world: World, play: Play, i: int, episode: int, sign: int, cou
     w0, w1, w2, w3 = philox(t, zero, EPISODES, zero, seed, key)
     s = _pick(world.initial, ui * us, S, unit_interval(w0))
     if world.stationary:
-        starts[(zero if world.pooled else ui * us) + s] += sign
+        starts[ui * us + s] += sign
     asked = False
     for h in range(H):
         position = (h + 1) & 3
@@ -274,58 +274,60 @@ def _play_episode(world: World, play: Play, i: int, episode: int, sign: int, cou
 
 
 @compiled
-def _play_together(world: World, play: Play, agents: int, first: int, most: int, counts: Counts) -> tuple[int, bool]:
+def _play_together(
+    world: World, play: Play, agents: int, first: int, most: int, counts: Counts, touched: Touched
+) -> tuple[int, bool]:
     """All agents in step, episode by episode; ``(episodes played, did anyone ask)``."""
     for played in range(most):
         asked = False
         for i in range(agents):
-            asked |= _play_episode(world, play, i, first + played, 1, counts)
+            asked |= _play_episode(world, play, i, first + played, 1, counts, touched)
         if asked:
             return played + 1, True
     return most, False
 
 
 @compiled
-def _take_back(world: World, play: Play, agents: int, first: int, most: int, counts: Counts) -> None:
+def _take_back(
+    world: World, play: Play, agents: int, first: int, most: int, counts: Counts, touched: Touched
+) -> None:
     """Undo :func:`_play_together`: the same episodes with the sign changed."""
     for played in range(most):
         for i in range(agents):
-            _play_episode(world, play, i, first + played, -1, counts)
+            _play_episode(world, play, i, first + played, -1, counts, touched)
     for i in range(agents):
-        drop_untouched(i, counts.visits.reshape((agents, -1)), counts.touched)
+        drop_untouched(i, counts.visits.reshape((agents, -1)), touched)
 
 
 @compiled_parallel
 def _play_ahead(
-    world: World, play: Play, agents: int, first: int, most: int, counts: Counts, cores: int
+    world: World, play: Play, agents: int, first: int, most: int, counts: Counts, touched: Touched, cores: int
 ) -> tuple[int, bool]:
     """Like :func:`_play_together`, with the agents dealt out to threads, each playing ahead of the others.
 
     Threads never share a table: where transitions are pooled, each has one of its own, added up at the end.
     """
-    transitions, visits, starts, touched = counts
+    transitions, visits, starts = counts
     pooled = world.pooled
     parts = np.zeros((cores if pooled else 1, len(transitions) if pooled else 1), dtype=np.int64)
-    begun = np.zeros((cores if pooled else 1, len(starts) if pooled else 1), dtype=np.int64)
     reached = np.full(agents, most, dtype=np.int64)
     asked = np.zeros(agents, dtype=np.bool_)
     for core in prange(cores):
-        own = Counts(parts[core] if pooled else transitions, visits, begun[core] if pooled else starts, touched)
+        own = Counts(parts[core] if pooled else transitions, visits, starts)
         for i in range(agents * core // cores, agents * (core + 1) // cores):
             for played in range(most):
-                if _play_episode(world, play, i, first + played, 1, own):
+                if _play_episode(world, play, i, first + played, 1, own, touched):
                     asked[i] = True
                     reached[i] = played + 1
                     break
     length = reached.min()
     for core in prange(cores):
-        own = Counts(parts[core] if pooled else transitions, visits, begun[core] if pooled else starts, touched)
+        own = Counts(parts[core] if pooled else transitions, visits, starts)
         for i in range(agents * core // cores, agents * (core + 1) // cores):
             for played in range(length, reached[i]):
-                _play_episode(world, play, i, first + played, -1, own)
+                _play_episode(world, play, i, first + played, -1, own, touched)
             drop_untouched(i, visits.reshape((agents, -1)), touched)
     if pooled:
         for core in range(cores):
             transitions += parts[core]
-            starts += begun[core]
     return int(length), bool(asked.any())

@@ -4,10 +4,9 @@ Counts are kept by slot of a support, as everywhere, but here supports are *disc
 after (s,a), by any agent at any step, takes the first slot, and so on; when some pair needs more slots than there
 are, their number doubles. So memory grows with what the environment does, not with S^2.
 
-Rewards are observed, rescaled to [0, 1] and averaged for each agent and (h,s,a): over all visits for agents that keep
-their experience, over the round's visits for those that report a round and forget it. Either way what an
-agent reports is the mean of exactly the rewards its report is about; rewards that depend on chance are thereby
-replaced by means, and no bonus accounts for their spread.
+Rewards are observed, rescaled to [0, 1] and averaged for each agent and (h,s,a)
+(:mod:`fed_ucbvi.drivers.rewards`). Where they are said to be random they are added up by next state besides, for
+algorithms whose bonus accounts for their spread. Otherwise rewards that depend on chance are replaced by means.
 """
 
 from __future__ import annotations
@@ -19,9 +18,11 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Counting, FleetTables, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Counting, FleetTables, RewardSums, Setting
+from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
 from fed_ucbvi.drivers.base import Stop, find_asker, play_round, stop_at
 from fed_ucbvi.drivers.episodes import choose_tied, listed
+from fed_ucbvi.drivers.rewards import ObservedRewards, add_reward, updated_mean
 from fed_ucbvi.errors import InputError
 from fed_ucbvi.problem.units import Units
 
@@ -35,7 +36,10 @@ FIRST_WIDTH = 2
 
 
 class LiveTables:
-    """What the agents of a run, or of one node, have seen: supports, means of rewards, and the round's buffers."""
+    """What the agents of a run, or of one node, have seen: supports, rewards, and the round's buffers.
+
+    ``grid`` is that of sums of random rewards, if they are kept.
+    """
 
     def __init__(
         self,
@@ -45,16 +49,15 @@ class LiveTables:
         actions: int,
         first_agent: int = 0,
         counting: Counting = Counting.POLICY,
+        grid: Grid | None = None,
     ) -> None:
         shape = counting.shape(horizon, states, actions)
-        self.first_agent = first_agent
+        self.counting, self.first_agent = counting, first_agent
         """The number of the first of them."""
         self.known = np.zeros((states, actions), dtype=np.int32)
         """How many next states of (s,a) have been seen."""
         self.successors: IndexArray = np.zeros((1, states, actions, FIRST_WIDTH), dtype=np.int32)
-        self.rewards: FloatArray = np.zeros((agents, shape[0], states, actions))
-        self.times: CountArray = np.zeros((0, 0, 0, 0), dtype=np.int64)
-        """Visits behind each mean, where they go beyond the round."""
+        self.rewards = ObservedRewards((agents, shape[0], states, actions), FIRST_WIDTH, grid)
         self.visits: CountArray = np.zeros((agents, *shape), dtype=np.int64)
         self.transitions: CountArray = np.zeros((agents, *shape, FIRST_WIDTH), dtype=np.int64)
         self.starts: CountArray = np.zeros((agents, states), dtype=np.int64)
@@ -67,25 +70,17 @@ class LiveTables:
         """K, the number of slots."""
         return int(self.successors.shape[3])
 
-    @property
-    def remember(self) -> bool:
-        """Whether rewards are averaged over all visits, or over those of the round."""
-        return self.times.size > 0
-
     def remember_all(self) -> None:
         """From now on average rewards over all visits."""
-        self.times = np.zeros(self.rewards.shape, dtype=np.int64)
+        self.rewards.remember_all()
 
     def for_agents(self) -> FleetTables:
-        """What the agents are told, to read and not to write; rewards change in place, supports until they widen."""
-        successors, rewards = self.successors.view(), self.rewards.view()
-        successors.flags.writeable = rewards.flags.writeable = False
-        return FleetTables(len(rewards), successors, rewards, self.first_agent)
+        """What the agents are told, to read and not to write; it changes in place, until supports widen."""
+        return self.rewards.for_agents(len(self.visits), self.successors, self.first_agent)
 
     def arrays(self) -> dict[str, Array]:
         """What has been seen since the beginning; the buffers of the round aside."""
-        seen: dict[str, Array] = {"known": self.known, "successors": self.successors, "rewards": self.rewards}
-        return {**seen, "times": self.times} if self.remember else seen
+        return {"known": self.known, "successors": self.successors, **self.rewards.arrays()}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Go back to what :meth:`arrays` said; the buffers of the round then have the width to go with it."""
@@ -93,6 +88,7 @@ class LiveTables:
         if width != self.width:
             self.successors = np.zeros((*self.successors.shape[:3], width), dtype=np.int32)
             self.transitions = np.zeros((*self.visits.shape, width), dtype=np.int64)
+            self.rewards.set_width(width)
         for name, array in self.arrays().items():
             array[...] = arrays[name]
 
@@ -101,6 +97,7 @@ class LiveTables:
         while not _discover(states, actions, self.successors, self.known):
             self.successors = np.concatenate([self.successors, np.zeros_like(self.successors)], axis=-1)
             self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)], axis=-1)
+            self.rewards.set_width(self.width)
 
 
 def on_wider_supports(algorithm: Algorithm[Any, Any], setting: Setting, agents: Any, tables: LiveTables) -> Any:
@@ -164,7 +161,7 @@ class LiveDriver:
         self.clear()
         length, factor = play_round(self.extend, self._anyone, policy, budgets, first, most)
         askers, agent, place = find_asker(self.visits, budgets.visits, factor)
-        return stop_at(length, askers, agent + self._first, place, policy, self.visits.shape[1:])
+        return stop_at(length, askers, agent + self._first, place, policy, self.tables.counting)
 
     def _anyone(self, due: CountArray) -> bool:
         return find_asker(self.visits, due)[0] > 0
@@ -173,7 +170,7 @@ class LiveDriver:
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
     ) -> tuple[int, bool]:
         """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
-        tables, part = self.tables, self._part
+        tables, rewards, part = self.tables, self.tables.rewards, self._part
         m, H = len(self._agents), len(policy)
         if self._pays.shape != (m, H):
             self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
@@ -195,9 +192,10 @@ class LiveDriver:
                 tables.visits[part].reshape((m, -1)),
                 transitions.reshape((m, -1, K)),
                 tables.starts[part],
-                tables.rewards[part],
-                tables.times[part],
-                tables.remember,
+                rewards.means[part],
+                rewards.times[part],
+                rewards.sums.of(part),
+                rewards.bits,
             )
             tables.paid += paid
             length += 1
@@ -329,14 +327,13 @@ def _count(
     starts: CountArray,
     means: FloatArray,
     times: CountArray,
-    remember: bool,
+    sums: RewardSums,
+    bits: int,
 ) -> tuple[bool, float]:
-    """Add one episode of every agent to its counts and means; ``(did anyone ask, rewards in all)``.
-
-    Means are updated as ``mean += (x - mean)/n``, which leaves the mean of equal rewards what they are, exactly.
-    """
+    """Add one episode of every agent to its counts, means and sums; ``(did anyone ask, rewards in all)``."""
     m, H = pays.shape
     _, steps, S, A = means.shape
+    remember, add_up = times.size > 0, len(sums.by_slot) > 0
     asked, paid = False, 0.0
     for i in range(m):
         budgets = due[i if len(due) > 1 else 0]
@@ -347,13 +344,13 @@ def _count(
             visits[i, place] += 1
             n = visits[i, place]
             asked |= n >= factor * budgets[place]
-            transitions[i, place, _slot(successors[0, s, a], known[s, a], states[i, h + 1])] += 1
+            k = _slot(successors[0, s, a], known[s, a], states[i, h + 1])
+            transitions[i, place, k] += 1
             if remember:
                 times[i, hc, s, a] += 1
                 n = times[i, hc, s, a]
             paid += pays[i, h]
-            if n == 1:
-                means[i, hc, s, a] = pays[i, h]
-            else:
-                means[i, hc, s, a] += (pays[i, h] - means[i, hc, s, a]) / n
+            means[i, hc, s, a] = updated_mean(means[i, hc, s, a], n - 1, pays[i, h], 1)
+            if add_up:
+                add_reward(on_grid(pays[i, h], bits), 1, (i, hc, s, a), k, sums)
     return asked, paid

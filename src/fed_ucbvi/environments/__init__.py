@@ -23,7 +23,7 @@ from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.environments.two_state_chain import two_state_chain
 from fed_ucbvi.errors import InputError, printable, unknown_name
 from fed_ucbvi.plugins import Registry, is_attribute, load_attribute, loaded_attribute
-from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.federation import BERNOULLI_REWARDS, Federation
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.saving import SUFFIX
 
@@ -122,8 +122,8 @@ class Environment:
         return any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters.values())
 
     def accepts(self, key: str) -> bool:
-        """Whether it may be told ``key``."""
-        return key in self._parameters or self._open
+        """Whether it may be told ``key``; every environment may be told to pay 1 or 0 (:meth:`build`)."""
+        return key in self._parameters or self._open or key == BERNOULLI_REWARDS
 
     def defaults(self) -> dict[str, Any]:
         """Its own options with their defaults, where these can be written down; a federation has its digest."""
@@ -137,7 +137,7 @@ class Environment:
 
     def recorded(self, description: Mapping[str, object]) -> dict[str, object]:
         """What a description says that it can be told."""
-        known = {DIGEST} if isinstance(self.made, Federation) else set(self._parameters)
+        known = {BERNOULLI_REWARDS, *({DIGEST} if isinstance(self.made, Federation) else self._parameters)}
         return {key: value for key, value in description.items() if key in known}
 
     def given(self, **parameters: object) -> dict[str, Any]:
@@ -175,10 +175,17 @@ class Environment:
     def build(self, **parameters: object) -> Federation:
         """The federation; it may have another number of agents than was asked for, such as a node's own.
 
-        Its description says what is needed to make it again: the name and everything it was told.
+        Its description says what is needed to make it again: the name and everything it was told. With
+        ``bernoulli_rewards=True`` every reward is 1 or 0, with the same means
+        (:meth:`~fed_ucbvi.problem.federation.Federation.with_bernoulli_rewards`).
         """
         told = self.given(**parameters)
+        random = False if BERNOULLI_REWARDS in self._parameters else told.pop(BERNOULLI_REWARDS, False)
+        if not isinstance(random, bool):
+            raise InputError(f"{BERNOULLI_REWARDS} must be true or false, got {random!r}.")
         federation = self.made if isinstance(self.made, Federation) else self._call(told)
+        if random:
+            federation = federation.with_bernoulli_rewards()
         if self._ours:
             return federation
         rest = {key: value for key, value in federation.description.items() if key not in COMMON}

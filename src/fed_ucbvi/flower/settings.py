@@ -91,6 +91,7 @@ class RunSettings(_Settings):
     eps_p: OrNone[float] = None
     env_seed: int = 0
     env_option: Words = ()
+    random_rewards: bool = False
     algorithm: str = defaults.ALGORITHM
     option: Words = ()
     seed: int = 0
@@ -129,6 +130,7 @@ class RunSettings(_Settings):
             self.env_option,
             self.seed,
             {"names": names, "rules": self.rules(), "collection": self.collection},
+            random_rewards=self.random_rewards,
         )
 
     def meeting_point(self) -> str:

@@ -21,7 +21,8 @@ from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
 from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, frozen_indices, real_numbers
 from fed_ucbvi.problem.liars import Liars, choose_liars
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards, horizon_of
-from fed_ucbvi.problem.saving import common_mdp, read_tables, write_tables
+from fed_ucbvi.problem.reward_law import BERNOULLI, Payments, check_variances, pay_alike, payments
+from fed_ucbvi.problem.saving import VARIANCES, common_mdp, read_tables, write_tables
 from fed_ucbvi.theory.bracket import Bracket
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 REFERENCES = ("overlap", "mean")
 OWN_TABLES = ("successors", "probabilities", "rewards", "initial")
+BERNOULLI_REWARDS = "bernoulli_rewards"
+"""What a description says of :meth:`Federation.with_bernoulli_rewards`."""
 DIGITS = 16
 """Of a digest."""
 
@@ -51,6 +54,8 @@ class Federation:
         description: name and parameters of the environment, for the record.
         layout: how to draw the states, for environments that live on a grid.
         liars: agents that lie, if any.
+        reward_variances: ``(M, steps, S, A)`` or ``(1, steps, S, A)``, with the steps of ``rewards``, which are means
+            then; None where rewards are not random. See :mod:`fed_ucbvi.problem.reward_law`.
     """
 
     successors: IndexArray
@@ -63,6 +68,7 @@ class Federation:
     description: Mapping[str, object] = field(default_factory=dict)
     layout: Mapping[str, object] | None = None
     liars: Liars | None = None
+    reward_variances: FloatArray | None = None
 
     @property
     def agents(self) -> int:
@@ -114,8 +120,35 @@ class Federation:
 
     def agent(self, i: int) -> MDP:
         """The MDP of agent ``i`` (from 0)."""
-        reward = self.rewards[i if self.rewards.shape[0] > 1 else 0]
-        return MDP(Kernel(self.successors, self.probabilities[i]), reward, self.initial[i], self.horizon)
+        reward, variances = self.rewards[i if self.rewards.shape[0] > 1 else 0], self.reward_variances
+        spread = None if variances is None else variances[i if variances.shape[0] > 1 else 0]
+        return MDP(Kernel(self.successors, self.probabilities[i]), reward, self.initial[i], self.horizon, spread)
+
+    @cached_property
+    def payments(self) -> Payments | None:
+        """What agents are paid with which probability, ``(M or 1, steps, S, A)``; None where nothing is random."""
+        return None if self.reward_variances is None else payments(self.rewards, self.reward_variances)
+
+    @property
+    def pay_alike(self) -> bool:
+        """Whether rewards are not random, or what is paid, if it is paid, is the same for all agents."""
+        return self.payments is None or pay_alike(self.payments)
+
+    def with_bernoulli_rewards(self) -> Federation:
+        """The same federation in which every reward is 1 or 0, with the same means.
+
+        >>> from fed_ucbvi import synthetic
+        >>> synthetic(agents=2).with_bernoulli_rewards().agent(0).reward_variances.max() <= 0.25
+        True
+        """
+        checked = [check_variances(BERNOULLI, rewards) for rewards in self.rewards]
+        random = any(table is not None for table in checked)
+        variances = np.stack([np.zeros(self.rewards.shape[1:]) if table is None else table for table in checked])
+        return replace(
+            self,
+            reward_variances=frozen_floats(variances) if random else None,
+            description={**self.description, BERNOULLI_REWARDS: True},
+        )
 
     def __repr__(self) -> str:
         name, sizes = self.description.get("name", "custom"), f"S = {self.states:,}, A = {self.actions:,}"
@@ -153,7 +186,7 @@ class Federation:
     def digest(self) -> str:
         """Hexadecimal digits that tell federations apart: of the SHA-256 of the agents' tables and the horizon."""
         sha = hashlib.sha256(f"{self.horizon}".encode())
-        for name in OWN_TABLES:
+        for name in OWN_TABLES + (() if self.reward_variances is None else (VARIANCES,)):
             table = getattr(self, name)
             sha.update(f"{table.dtype.str} {table.shape}".encode())
             sha.update(np.ascontiguousarray(table).tobytes())
@@ -168,6 +201,7 @@ class Federation:
             "common_probabilities": common.kernel.probabilities,
             "common_rewards": common.rewards,
             "common_initial": common.initial,
+            **({} if self.reward_variances is None else {VARIANCES: self.reward_variances}),
         }
         text = {
             "horizon": self.horizon,
@@ -192,6 +226,7 @@ class Federation:
             description=about["description"],
             layout=about["layout"],
             liars=None if liars is None else Liars(tuple(liars["agents"]), liars["attack"], liars["seed"]),
+            reward_variances=tables.get(VARIANCES),
         )
 
     @classmethod
@@ -206,6 +241,7 @@ class Federation:
         horizon: int | None = None,
         description: Mapping[str, object] | None = None,
         layout: Mapping[str, object] | None = None,
+        reward_variances: npt.ArrayLike | str | None = None,
     ) -> Federation:
         """Agents made by Assumption 1: ``P^i = (1 - eps_p) P^c + eps_p P^{ind,i}``.
 
@@ -219,6 +255,8 @@ class Federation:
             horizon: ``H`` where kernels and rewards are stationary.
             description: name and parameters, for the record.
             layout: how to draw the states.
+            reward_variances: where rewards are random, their variances, in any of the shapes that ``rewards`` may
+                have, or ``"bernoulli"``: every reward is 1 or 0. See :mod:`fed_ucbvi.problem.reward_law`.
         """
         eps = check_eps_p(eps_p)
         if len(individual) == 0:
@@ -237,6 +275,7 @@ class Federation:
             eps,
             description,
             layout,
+            reward_variances,
         )
 
     @classmethod
@@ -272,10 +311,12 @@ class Federation:
             )
         else:
             common = Kernel(successors, shared.minimum / shared.mass[..., None])
-        steps = max(mdp.rewards.shape[0] for mdp in mdps)
-        rewards = np.stack([np.broadcast_to(mdp.rewards, (steps, *mdp.rewards.shape[1:])) for mdp in mdps])
-        if (rewards == rewards[0]).all():
-            rewards = rewards[:1]
+        rewards = _stacked([mdp.rewards for mdp in mdps])
+        variances = None
+        if any(mdp.reward_variances is not None for mdp in mdps):
+            spreads = [mdp.reward_variances for mdp in mdps]
+            given = zip(mdps, spreads, strict=True)
+            variances = _stacked([np.zeros(mdp.rewards.shape) if v is None else v for mdp, v in given])
         initial = np.stack([mdp.initial for mdp in mdps])
         return cls._assemble(
             successors,
@@ -287,6 +328,7 @@ class Federation:
             shared.eps_p,
             description,
             layout,
+            variances,
         )
 
     @classmethod
@@ -301,13 +343,14 @@ class Federation:
         eps_p: float,
         description: Mapping[str, object] | None,
         layout: Mapping[str, object] | None,
+        reward_variances: npt.ArrayLike | str | None,
     ) -> Federation:
         agents, steps, states, actions, _ = probabilities.shape
-        table = real_numbers("rewards", rewards)
-        tables = table if table.ndim == 4 else table[None]
-        if tables.shape[0] not in (1, agents):
-            raise InputError(f"rewards are given for {tables.shape[0]} agents, kernels for {agents}.")
+        tables = _by_agent("rewards", rewards, agents)
         checked = np.stack([check_rewards(one, states, actions) for one in tables])
+        variances = None if reward_variances is None else _variances(reward_variances, checked, agents)
+        if variances is not None:
+            checked = np.broadcast_to(checked, (len(checked), *variances.shape[1:]))
         starts = np.asarray(initial)
         if starts.ndim == 2 and starts.shape[0] != agents:
             raise InputError(f"initial distributions are given for {starts.shape[0]} agents, kernels for {agents}.")
@@ -324,7 +367,36 @@ class Federation:
             eps_r=reward_gap(checked),
             description=dict(description or {"name": "custom"}),
             layout=layout,
+            reward_variances=None if variances is None else frozen_floats(variances),
         )
+
+
+def _by_agent(name: str, table: npt.ArrayLike, agents: int) -> FloatArray:
+    """A table with an agent axis of length one, or M."""
+    numbers = real_numbers(name, table)
+    tables = numbers if numbers.ndim == 4 else numbers[None]
+    if tables.shape[0] not in (1, agents):
+        raise InputError(f"{name} are given for {tables.shape[0]} agents, kernels for {agents}.")
+    return tables
+
+
+def _variances(given: npt.ArrayLike | str, rewards: FloatArray, agents: int) -> FloatArray | None:
+    """Variances of rewards with means ``rewards[M or 1,steps,S,A]``, checked agent by agent; None if all are 0."""
+    tables: list[FloatArray] | list[str]
+    tables = [given] if isinstance(given, str) else list(_by_agent("reward_variances", given, agents))
+    rows = max(len(tables), len(rewards))
+    pairs = [(tables[i % len(tables)], rewards[i % len(rewards)]) for i in range(rows)]
+    checked = [check_variances(table, means) for table, means in pairs]
+    if all(table is None for table in checked):
+        return None
+    return _stacked([np.zeros(rewards.shape[1:]) if table is None else table for table in checked])
+
+
+def _stacked(tables: Sequence[FloatArray]) -> FloatArray:
+    """Tables ``(steps, S, A)`` of some agents as one; with one row if all are the same."""
+    steps = max(len(table) for table in tables)
+    stacked = np.stack([np.broadcast_to(table, (steps, *table.shape[1:])) for table in tables])
+    return stacked[:1] if (stacked == stacked[0]).all() else stacked
 
 
 def check_eps_p(eps_p: float) -> float:

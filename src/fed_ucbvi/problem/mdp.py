@@ -12,6 +12,7 @@ from fed_ucbvi._types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.notebook import html_table
 from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers, whole_numbers
+from fed_ucbvi.problem.reward_law import check_variances
 
 
 class Solution(NamedTuple):
@@ -28,9 +29,12 @@ class MDP:
 
     Args:
         kernel: ``P[S,A,S]`` (stationary), ``P[H,S,A,S]``, or a :class:`Kernel` stored by support.
-        rewards: ``r[S,A]`` (stationary) or ``r[H,S,A]``, deterministic, in ``[0,1]``.
+        rewards: ``r[S,A]`` (stationary) or ``r[H,S,A]``, in ``[0,1]``: what is paid, or its mean.
         initial: distribution ``mu[S]`` of the first state, or the first state itself.
         horizon: ``H``; may be left out where the kernel or the reward depends on the step.
+        reward_variances: where rewards are random, their variances, ``[S,A]`` or ``[H,S,A]``, or ``"bernoulli"``:
+            every reward is 1 or 0. See :mod:`fed_ucbvi.problem.reward_law`. None, also if all are 0, where nothing
+            is random; otherwise as many steps as ``rewards``.
 
     >>> coin = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], initial=0, horizon=3)
     >>> coin.solve().V[0]
@@ -41,6 +45,7 @@ class MDP:
     rewards: FloatArray
     initial: FloatArray
     horizon: int
+    reward_variances: FloatArray | None
 
     def __init__(
         self,
@@ -48,14 +53,19 @@ class MDP:
         rewards: npt.ArrayLike,
         initial: npt.ArrayLike | int,
         horizon: int | None = None,
+        reward_variances: npt.ArrayLike | str | None = None,
     ) -> None:
         stored = kernel if isinstance(kernel, Kernel) else Kernel.from_dense(kernel)
         table = check_rewards(rewards, stored.states, stored.actions)
+        variances = None if reward_variances is None else check_variances(reward_variances, table)
+        if variances is not None:
+            table = frozen_floats(np.broadcast_to(table, variances.shape))
         steps = horizon_of(stored.steps, table.shape[0], horizon)
         object.__setattr__(self, "kernel", stored)
         object.__setattr__(self, "rewards", table)
         object.__setattr__(self, "initial", check_initial(initial, stored.states))
         object.__setattr__(self, "horizon", steps)
+        object.__setattr__(self, "reward_variances", variances)
 
     @classmethod
     def unknown(cls, states: int, actions: int, horizon: int) -> MDP:
@@ -72,9 +82,12 @@ class MDP:
         stay = np.zeros((steps, 1, A, K))
         stay[..., 0] = 1.0
         successors = np.concatenate([kernel.successors, np.full((steps, 1, A, K), S, dtype=np.int32)], axis=1)
-        rewards = np.concatenate([self.rewards, np.zeros((len(self.rewards), 1, A))], axis=1)
         longer = Kernel(successors, np.concatenate([kernel.probabilities, stay], axis=1))
-        return MDP(longer, rewards, np.append(self.initial, 0.0), self.horizon)
+        nothing = np.zeros((len(self.rewards), 1, A))
+        rewards = np.concatenate([self.rewards, nothing], axis=1)
+        spread = self.reward_variances
+        variances = None if spread is None else np.concatenate([spread, nothing], axis=1)
+        return MDP(longer, rewards, np.append(self.initial, 0.0), self.horizon, variances)
 
     @property
     def states(self) -> int:
@@ -122,10 +135,14 @@ class MDP:
             ("horizon", f"{self.horizon:,}"),
             ("kernel", "stationary" if self.kernel.steps == 1 else "depends on the step"),
             ("next states", f"at most {self.kernel.successors.shape[3]:,}"),
-            ("rewards", "stationary" if self.rewards.shape[0] == 1 else "depend on the step"),
+            ("rewards", self._rewards_in_words()),
             ("first states", f"{np.count_nonzero(self.initial):,} possible"),
         ]
         return html_table("MDP", shapes)
+
+    def _rewards_in_words(self) -> str:
+        steps = "stationary" if len(self.rewards) == 1 else "depend on the step"
+        return steps if self.reward_variances is None else f"random, {steps}"
 
     def _checked_policy(self, policy: npt.ArrayLike) -> PolicyArray:
         sets = np.asarray(policy)

@@ -15,11 +15,15 @@ from fed_ucbvi.errors import InputError
 from fed_ucbvi.files import check_version, new_file, reading
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards
+from fed_ucbvi.problem.reward_law import check_variances
 
 FORMAT = "fed-ucbvi/federation"
 FORMAT_VERSION = 1
+VERSION_WITH_VARIANCES = 2
+"""Of federations with random rewards; all others are written as they always were."""
 SUFFIX = ".npz"
-TABLES: dict[str, tuple[type[np.generic], str]] = {
+Kind = tuple[type[np.generic], str]
+TABLES: dict[str, Kind] = {
     "successors": (np.int32, "steps S A K"),
     "probabilities": (np.float64, "M steps S A K"),
     "rewards": (np.float64, "M|1 H|1 S A"),
@@ -30,6 +34,9 @@ TABLES: dict[str, tuple[type[np.generic], str]] = {
     "common_initial": (np.float64, "S"),
 }
 """Type and shape of every table. ``steps`` is 1 or H; ``M|1`` means M or 1."""
+VARIANCES = "reward_variances"
+RANDOM: dict[str, Kind] = {**TABLES, VARIANCES: (np.float64, "M|1 H|1 S A")}
+"""The same where rewards are random."""
 
 
 def write_tables(path: Path, tables: Mapping[str, npt.NDArray[Any]], text: Mapping[str, object]) -> None:
@@ -37,7 +44,8 @@ def write_tables(path: Path, tables: Mapping[str, npt.NDArray[Any]], text: Mappi
     if path.suffix != SUFFIX:
         raise InputError(f"a federation is saved as one {SUFFIX} file; {path} does not end in {SUFFIX}.")
     try:
-        about = json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, **text}, allow_nan=False)
+        version = VERSION_WITH_VARIANCES if VARIANCES in tables else FORMAT_VERSION
+        about = json.dumps({"format": FORMAT, "format_version": version, **text}, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(f"the federation cannot be saved: {error}; use plain, finite values.") from error
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,18 +61,22 @@ def read_tables(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]
         about = json.loads(str(data["about"])) if "about" in data else None
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise InputError(f"{path} is not a federation that fed-ucbvi saved (Federation.save).")
-        check_version(path, about, FORMAT_VERSION)
-        tables = {name: data[name] for name in TABLES}
-        _check_shapes(path, tables, int(about["horizon"]))
+        random = about.get("format_version") == VERSION_WITH_VARIANCES
+        check_version(path, about, VERSION_WITH_VARIANCES if random else FORMAT_VERSION)
+        kinds = RANDOM if random else TABLES
+        tables = {name: data[name] for name in kinds}
+        _check_shapes(path, tables, kinds, int(about["horizon"]))
         _check_values(tables, about)
     for table in tables.values():
         table.setflags(write=False)
     return tables, about
 
 
-def _check_shapes(path: Path, tables: Mapping[str, npt.NDArray[Any]], horizon: int) -> None:
+def _check_shapes(
+    path: Path, tables: Mapping[str, npt.NDArray[Any]], kinds: Mapping[str, Kind], horizon: int
+) -> None:
     sizes: dict[str, int] = {"1": 1, "H": horizon}
-    for name, (dtype, shape) in TABLES.items():
+    for name, (dtype, shape) in kinds.items():
         table, axes = tables[name], shape.split()
         fits = table.dtype == dtype and table.ndim == len(axes) and 0 not in table.shape
         for axis, length in zip(axes, table.shape, strict=False):
@@ -86,12 +98,22 @@ def _check_values(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, An
         Kernel(tables["successors"], probabilities)
     for rewards in tables["rewards"]:
         check_rewards(rewards, S, A)
+    if VARIANCES in tables:
+        _check_variances(tables["rewards"], tables[VARIANCES])
     for initial in tables["initial"]:
         check_initial(initial, S)
     common_mdp(tables, about)
     for name in ("eps_p", "eps_r"):
         if not (math.isfinite(about[name]) and 0.0 <= about[name] <= 1.0):
             raise InputError(f"{name} is {about[name]}, not a number in [0, 1].")
+
+
+def _check_variances(rewards: npt.NDArray[Any], variances: npt.NDArray[Any]) -> None:
+    """By the rule for those of an MDP, agent by agent."""
+    if variances.shape[1:] != rewards.shape[1:]:
+        raise InputError(f"rewards have shape {rewards.shape}, their variances {variances.shape}.")
+    for i in range(max(len(rewards), len(variances))):
+        check_variances(variances[i % len(variances)], rewards[i % len(rewards)])
 
 
 def common_mdp(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> MDP:

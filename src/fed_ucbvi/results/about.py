@@ -53,6 +53,8 @@ class About:
     """The mean over the agents of what each would get with its own optimal policy."""
     alike: bool | None = None
     """Whether all agents have the same MDP; None where nobody knows."""
+    random_rewards: bool = False
+    """Whether rewards were taken to be random."""
 
     @property
     def eps_p_assumed(self) -> float:

@@ -1,0 +1,91 @@
+"""Random rewards, given by mean and variance.
+
+A reward lies in [0, 1] and does not depend on the next state, given (h,s,a). Of all laws with mean ``mu`` and
+variance ``v`` agents are paid by the one with two outcomes, of which one is nothing:
+
+    ``y = (mu^2 + v)/mu`` with probability ``q = mu^2/(mu^2 + v)``, otherwise 0.
+
+Such a law exists in [0, 1] for every ``v <= mu (1 - mu)``, which no law in [0, 1] exceeds. Where ``v = mu (1 - mu)``
+the reward is Bernoulli, ``y = 1`` and ``q = mu``; where ``v = 0`` it is ``mu`` for certain.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi._types import FloatArray
+from fed_ucbvi.errors import InputError
+from fed_ucbvi.problem.kernel import frozen_floats, real_numbers
+
+BERNOULLI = "bernoulli"
+"""What may stand for variances: every reward is 1 with its mean for probability, otherwise 0."""
+ROUNDING = 1e-12
+"""How far a variance may lie outside its range to be taken for a matter of rounding."""
+
+
+class Payments(NamedTuple):
+    """``amounts`` y are paid with the probabilities ``chances`` q, otherwise nothing; one shape."""
+
+    amounts: FloatArray
+    chances: FloatArray
+
+
+def check_variances(variances: npt.ArrayLike | str, rewards: FloatArray) -> FloatArray | None:
+    """Variances of rewards whose means are ``rewards[steps,S,A]``, as a read-only table; None where all are 0.
+
+    The table has as many steps as the means, or H where it depends on the step and they do not.
+    """
+    if isinstance(variances, str):
+        if variances != BERNOULLI:
+            raise InputError(f"reward_variances must be a table or '{BERNOULLI}', got '{variances}'.")
+        return _none_if_zero(rewards * (1.0 - rewards))
+    table = real_numbers("reward_variances", variances)
+    table = table[None] if table.ndim == 2 else table
+    states, actions = rewards.shape[1:]
+    steps = {len(rewards), len(table)} if table.ndim == 3 else set()
+    if table.ndim != 3 or table.shape[1:] != (states, actions) or len(steps - {1}) > 1:
+        raise InputError(
+            f"reward_variances must have shape (S, A) = ({states}, {actions}), or (H, S, A) if they depend on the "
+            f"step; got {np.shape(variances)} for rewards of shape {rewards.shape}."
+        )
+    if not np.isfinite(table).all():
+        raise InputError("reward_variances hold a value that is not a finite number.")
+    most = rewards * (1.0 - rewards)
+    outside = (table < -ROUNDING) | (table > most + ROUNDING)
+    if outside.any():
+        h, s, a = (int(i) for i in np.argwhere(outside)[0])
+        mean = float(np.broadcast_to(rewards, outside.shape)[h, s, a])
+        variance = float(np.broadcast_to(table, outside.shape)[h, s, a])
+        raise InputError(
+            f"the variance of the reward at (h={h}, s={s}, a={a}) is {variance:.6g}; a reward in [0, 1] with mean "
+            f"{mean:.6g} has one from 0 to {mean:.6g} (1 - {mean:.6g}) = {mean * (1 - mean):.6g}. Where rewards were "
+            "rescaled, divide variances by the square of the scale."
+        )
+    return _none_if_zero(np.clip(table, 0.0, most))
+
+
+def _none_if_zero(table: FloatArray) -> FloatArray | None:
+    return frozen_floats(table) if table.any() else None
+
+
+def payments(means: FloatArray, variances: FloatArray) -> Payments:
+    """What is paid with which probability.
+
+    >>> payments(np.array([0.2, 0.5]), np.array([0.16, 0.0]))
+    Payments(amounts=array([1. , 0.5]), chances=array([0.2, 1. ]))
+    """
+    means, variances = np.broadcast_arrays(means, variances)
+    bernoulli = variances >= means * (1.0 - means)
+    safe = np.where(means > 0.0, means, 1.0)
+    amounts = np.where(bernoulli & (variances > 0.0), 1.0, np.minimum(means + variances / safe, 1.0))
+    chances = np.where(means > 0.0, np.minimum(means / np.where(amounts > 0.0, amounts, 1.0), 1.0), 0.0)
+    return Payments(frozen_floats(amounts), frozen_floats(chances))
+
+
+def pay_alike(paid: Payments) -> bool:
+    """Whether all agents (the first axis) are paid the same amounts, wherever they are paid at all."""
+    most = paid.amounts.max(axis=0)
+    return bool(((paid.amounts == most) | (paid.chances == 0.0)).all())
