@@ -224,7 +224,7 @@ def test_the_drivers_agree_in_law(variant: str) -> None:
     Kolmogorov-Smirnov (asymptotic, conservative for ties) on 60 seeds each, false-alarm rate 1e-5 a test; different
     seeds, so the samples are independent.
     """
-    algorithm, federation = problem(variant, "synthetic")
+    algorithm, federation = problem(variant, "gridworld" if variant in STATIONARY else "synthetic")
     samples = []
     for driver, first in (("episodes", 0), ("counts", 1000)):
         runs = [run(algorithm, federation, 400, seed=first + k, driver=driver) for k in range(LAW_SEEDS)]
@@ -236,7 +236,7 @@ def test_the_drivers_agree_in_law(variant: str) -> None:
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_a_billion_episodes_are_no_harder_for_counts(variant: str) -> None:
     """Where rounds grow with T, ten million episodes must work too; those that sync every episode are left out."""
-    algorithm, federation = problem(variant, "synthetic")
+    algorithm, federation = problem(variant, "gridworld" if variant in STATIONARY else "synthetic")
     short = run(algorithm, federation, 2000, driver="counts")
     if short.rounds >= 2000:
         pytest.skip(f"{variant} synchronises after every episode, so T rounds are played whatever the driver")
