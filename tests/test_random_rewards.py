@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, chisquare
 
-from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, Interrupted, resume, run, synthetic
+from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, Interrupted, Run, resume, run, synthetic
 from fed_ucbvi import simulation as simulation_module
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import Budgets, Counting
@@ -32,6 +32,7 @@ from fed_ucbvi.environments import make_environment
 from fed_ucbvi.problem.liars import ATTACKS
 from fed_ucbvi.problem.reward_law import payments
 from fed_ucbvi.simulation import Caution, Progress, Simulation
+from fed_ucbvi.sweeps.job import Job
 from naive_random_rewards import Optimistic, Visit, Visits, no_visits, plan, practical, tight
 from network import assert_same, federate, make_nodes
 from problems import random_dense_kernel, random_rows
@@ -153,8 +154,23 @@ def test_every_environment_can_pay_1_or_0_with_the_same_means() -> None:
         assert np.allclose(random.payments.amounts * random.payments.chances, plain.rewards, atol=1e-15)
         assert make_environment(name, agents=2, bernoulli_rewards=False).digest == plain.digest
         assert random.description["bernoulli_rewards"] is True
+        assert "random rewards" in repr(random)
     with pytest.raises(InputError, match="true or false"):
         make_environment("synthetic", bernoulli_rewards="yes")
+
+
+def test_a_sweep_can_ask_for_random_rewards_and_knows_its_runs_again() -> None:
+    plain, random = (
+        Job("fed-ucbvi", {}, "synthetic", {"states": 3, **more}, 2, 0.0, 0, 30, 1)
+        for more in ({}, {"bernoulli_rewards": True})
+    )
+    made = random.run()
+    assert made.about.random_rewards
+    assert random.made(made)
+    assert not random.made(plain.run())
+    assert random.id != plain.id
+    assert dataclasses.replace(plain, environment_options={"states": 3, "bernoulli_rewards": False}) == plain
+    assert Run.from_bytes(made.to_bytes()).about.random_rewards
 
 
 # ------------------------------------------------------------------------------------------------------ the law
