@@ -105,7 +105,7 @@ class Simulation:
         self.driver, self._alone, tables = self._equip()
         self.server = self.algorithm.new_server(self.setting)
         self.agents = self.algorithm.new_agents(self.setting, tables)
-        if self._rewards is not None and hasattr(self.agents, "experience"):
+        if self._rewards is not None and self.algorithm.keeps_experience:
             self._rewards.remember_all()
         self._meter = Meter(self.algorithm, self.setting, self.server, self.agents)
         self._scorer = Scorer(federation)

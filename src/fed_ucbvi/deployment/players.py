@@ -87,7 +87,7 @@ class SimulatedPlayers:
             self._rewards = SimulatedRewards(own, counting, None, algorithm.reward_grid(setting))
             tables = self._rewards.for_agents(own.agents, own.successors, first)
         self.agents: Any = algorithm.new_agents(setting, tables)
-        if self._rewards is not None and hasattr(self.agents, "experience"):
+        if self._rewards is not None and algorithm.keeps_experience:
             self._rewards.remember_all()
         fleet = Fleet.of(own, setting.seed, first, counting=counting, random_rewards=random)
         self._driver = EpisodesDriver(fleet)
