@@ -55,7 +55,7 @@ def run(
     algorithm: AlgorithmName = defaults.ALGORITHM,
     option: AlgorithmOption = None,
     bonus: Annotated[
-        str | None, algorithm_flag("NAME", "practical, theory, corrected or tight.", "practical")
+        str | None, algorithm_flag("NAME", "practical, theory, corrected, tight.", "practical")
     ] = None,
     bonus_scale: Annotated[str | None, algorithm_flag("X", "Factor on the bonus.", "1")] = None,
     aggregation: Annotated[str | None, algorithm_flag("NAME", "weighted or uniform.", "weighted")] = None,

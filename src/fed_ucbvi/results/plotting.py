@@ -52,11 +52,12 @@ def plot_run(run: Run, path: str | Path | None = None, *, step: int | None = Non
     """
     if path is not None:
         check_picture(path)
-    panels: list[Panel | Board] = [_regret(run), _rounds(run)]
+    known = not (math.isnan(run.common_regret) and math.isnan(run.average_reward))
+    panels: list[Panel | Board] = [*([_regret(run)] if known else []), _rounds(run)]
     if len(run.records["length"]):
         panels.append(_lengths(run))
     if run.about.layout is not None:
-        panels.insert(1, policy_board(run, run.about.layout, step))
+        panels.insert(int(known), policy_board(run, run.about.layout, step))
     state = "" if run.complete else f"\ninterrupted after {run.episodes_played:,} episodes"
     settings = settings_of(run.about) | {"eps_p": run.about.eps_p}
     title = f"{_title(settings)}, seed {run.about.seed}{state}"
