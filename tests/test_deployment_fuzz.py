@@ -267,7 +267,7 @@ class Impostor:
     [
         (Impostor(b"\xff\xff"), "2 bytes that are no message"),
         (Impostor(b""), "no known kind"),
-        (Impostor(encode(replace(PLAN.welcome(), protocol=9))), "the server speaks protocol 9, this node 1"),
+        (Impostor(encode(replace(PLAN.welcome(), protocol=9))), "the server speaks protocol 9, this node 2"),
         (Impostor(encode(replace(PLAN.welcome(), parameters="{"))), "parameters are no JSON"),
         (Impostor(encode(Stop(3, 1))), "speaks of round 3, which it has not started"),
         (Impostor(encode(Refusal("go\naway", retry=False))), r"turned 'node-0' away: go\?away"),

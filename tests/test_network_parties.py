@@ -17,7 +17,7 @@ from fed_ucbvi.deployment.generations import Generations
 from fed_ucbvi.deployment.joining import take_part
 from fed_ucbvi.deployment.ledger import Ledger
 from fed_ucbvi.deployment.links import LinkLostError
-from fed_ucbvi.deployment.messages import Hello, Ready, Start, Welcome
+from fed_ucbvi.deployment.messages import PROTOCOL, Hello, Ready, Start, Welcome
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan, Rules, plan_for
 from fed_ucbvi.deployment.problems import Source, host
@@ -151,13 +151,13 @@ class Scripted:
         self.closed_because = reason
 
 
-HELLO = Hello(1, "0.1.0", "a", b"x" * 16, 0, 4, "")
+HELLO = Hello(PROTOCOL, "0.1.0", "a", b"x" * 16, 0, 4, "")
 
 
 @pytest.mark.parametrize(
     ("hello", "says"),
     [
-        (replace(HELLO, protocol=2), "speaks protocol 2"),
+        (replace(HELLO, protocol=1), "speaks protocol 1"),
         (replace(HELLO, node="../a"), "cannot be a node's name"),
         (replace(HELLO, node="b"), "not on the list"),
         (replace(HELLO, run="another"), "holds the state of run another"),

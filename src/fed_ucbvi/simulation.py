@@ -87,7 +87,7 @@ class Simulation:
         self.driver, self._alone, tables = self._equip()
         self.server = self.algorithm.new_server(self.setting)
         self.agents = self.algorithm.new_agents(self.setting, tables)
-        self._meter = Meter(self.algorithm, self.setting, self.server, self.agents)
+        self._meter = Meter(self.algorithm, self.setting)
         self._scorer = Scorer(federation)
         self.rows: list[tuple[float, ...]] = []
         self.set_clock(np.zeros(federation.agents, dtype=np.int64))

@@ -103,6 +103,12 @@ class FleetTables(NamedTuple):
     first_agent: int = 0
     touched: Touched | None = None
 
+    @classmethod
+    def of_a_stranger(cls, setting: Setting) -> FleetTables:
+        """Those of one agent of whose problem nothing is known; it can report that it has been nowhere."""
+        S, A = setting.states, setting.actions
+        return cls(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
+
 
 class Budgets(NamedTuple):
     """When agents ask: ``visits[m,H,S]`` during the round, and by which rule ``[H,S]`` (an index into ``rules``)."""

@@ -1,4 +1,8 @@
-"""Arrays as typed raw bytes with their shape; nothing that arrives is ever executed."""
+"""Arrays as typed raw bytes with their shape; nothing that arrives is ever executed.
+
+Where both sides hold an earlier array of the same shape, only the entries that have changed travel, with a bit for
+each entry that says whether it does. (Pairs that an agent never visits never change: of a report they are left out.)
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,23 @@ class WireError(ValueError):
     """Bytes that are not a message, or a message that does not fit here."""
 
 
-def pack(array: Array) -> Any:
-    """An array as a protobuf message."""
-    return CLASSES["Array"](dtype=CODES[array.dtype], shape=array.shape, data=array.tobytes())
+def pack(array: Array, before: Array | None = None) -> Any:
+    """An array as a protobuf message: whole, or, if the receiver has ``before``, where it differs from that."""
+    content = {"dtype": CODES[array.dtype], "shape": array.shape}
+    if before is None:
+        return CLASSES["Array"](**content, data=array.tobytes())
+    changed = (_bits(array) != _bits(before)).reshape(-1)
+    if changed.all():
+        return CLASSES["Array"](**content, data=array.tobytes())
+    places = np.packbits(changed, bitorder="little").tobytes().rstrip(b"\0")
+    return CLASSES["Array"](**content, data=array.reshape(-1)[changed].tobytes(), changed=places)
 
 
-def unpack(message: Any) -> Array:
-    """The array of a protobuf message, as a copy of its own; raises :class:`WireError` where it is none."""
+def unpack(message: Any, before: Array | None = None) -> Array:
+    """The array of a protobuf message, as a copy of its own; raises :class:`WireError` where it is none.
+
+    ``before`` is what the sender took the differences from, if the message may hold such.
+    """
     dtype = DTYPES.get(message.dtype)
     if dtype is None:
         raise WireError(f"an array has the unknown type {message.dtype}.")
@@ -34,8 +48,35 @@ def unpack(message: Any) -> Array:
     if len(shape) > MOST_AXES:
         raise WireError(f"an array has {len(shape)} axes; at most {MOST_AXES} are allowed.")
     expected = math.prod(shape) * dtype.itemsize
-    if len(message.data) != expected:
+    if len(message.data) == expected and not message.changed:
+        return np.frombuffer(message.data, dtype=dtype).reshape(shape).copy()
+    if before is None:
         raise WireError(
             f"an array of shape {shape} and type {dtype} takes {expected} bytes, got {len(message.data)}."
         )
-    return np.frombuffer(message.data, dtype=dtype).reshape(shape).copy()
+    if (before.shape, before.dtype) != (shape, dtype):
+        raise WireError(
+            f"changes of an array of shape {shape} and type {dtype}, but the one before has shape {before.shape} "
+            f"and type {before.dtype}."
+        )
+    return _with_changes(before, message.changed, message.data)
+
+
+def _with_changes(before: Array, places: bytes, data: bytes) -> Array:
+    """A copy of ``before`` with the numbers in ``data`` at the entries whose bits are set in ``places``."""
+    array = before.copy()
+    bits = np.unpackbits(np.frombuffer(places[: array.size // 8 + 1], dtype=np.uint8), bitorder="little")
+    numbers = int(bits.sum())
+    if len(places) > array.size // 8 + 1 or bits[array.size :].any():
+        raise WireError(f"changes beyond the {array.size} entries of an array.")
+    if len(data) != numbers * array.itemsize:
+        raise WireError(
+            f"{numbers} changes of type {array.dtype} take {numbers * array.itemsize} bytes, got {len(data)}."
+        )
+    array.reshape(-1)[np.flatnonzero(bits)] = np.frombuffer(data, dtype=array.dtype)
+    return array
+
+
+def _bits(array: Array) -> Array:
+    """The same memory as unsigned integers: what differs in a bit differs, and what is not a number equals itself."""
+    return np.ascontiguousarray(array).view(f"u{array.itemsize}")

@@ -23,7 +23,7 @@ from fed_ucbvi.deployment.checks import Expected
 from fed_ucbvi.deployment.hub import Hub
 from fed_ucbvi.deployment.ledger import Ledger
 from fed_ucbvi.deployment.links import LinkLostError
-from fed_ucbvi.deployment.messages import End, Query, encode
+from fed_ucbvi.deployment.messages import End, Query
 from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.deployment.records import Records
 from fed_ucbvi.deployment.rounds import MOST_STEPS, Collected, Round
@@ -64,7 +64,7 @@ class Coordinator:
         self.stand_in = StandIn(plan, self.server)
         self.records = Records(plan)
         self._asker = Asker(hub, self.records, plan.rules)
-        self._meter = Meter(plan.algorithm, plan.setting, self.server, self.stand_in.agents)
+        self._meter = Meter(plan.algorithm, plan.setting)
         self.round = 0
         if ledger is not None:
             ledger.load(self)
@@ -135,7 +135,7 @@ class Coordinator:
         """All exchanges: queries down, reports up, aggregation in agent order."""
         algorithm, setting = self.plan.algorithm, self.plan.setting
         for exchange in range(algorithm.exchanges(setting)):
-            arrays = tuple(algorithm.query(self.server, exchange))
+            arrays = tuple(np.array(array) for array in algorithm.query(self.server, exchange))
             forms, askers = self.stand_in.forms[exchange], collected.askers
             expected = Expected(forms, setting, policy, arrays, exchange, askers, algorithm.grid(setting))
             reports = await now.exchange(Query(now.number, exchange, arrays), expected)
@@ -170,7 +170,7 @@ class Coordinator:
         hub.over = True
         members = self.hub.present
         await hub.wait_until(lambda: all(member.link is not None for member in members), FAREWELL_SECONDS)
-        end = encode(End(self.round, self.records.played))
+        end = End(self.round, self.records.played)
         for member in hub.seated:
             if member.link is not None:
                 try:

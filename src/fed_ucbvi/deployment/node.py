@@ -333,9 +333,8 @@ class Node:
         if query.exchange >= len(self._queries) or _forms(query.arrays) != self._queries[query.exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
         report = self._algorithm.report(self.state, query.arrays, query.exchange)
-        if self._algorithm.takes == SUMS:
-            report = added_up(report)
-        return Report(query.round, query.exchange, tuple(report))
+        own = added_up(report) if self._algorithm.takes == SUMS else tuple(np.array(array) for array in report)
+        return Report(query.round, query.exchange, own)
 
 
 def _parameters(text: str) -> dict[str, Any]:

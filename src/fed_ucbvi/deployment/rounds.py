@@ -16,7 +16,7 @@ from fed_ucbvi.deployment.asking import Asker
 from fed_ucbvi.deployment.checks import Expected, check_played, check_report
 from fed_ucbvi.deployment.links import Link
 from fed_ucbvi.deployment.members import Member
-from fed_ucbvi.deployment.messages import Continue, Played, Query, Request, Start, Stop, encode
+from fed_ucbvi.deployment.messages import Continue, Played, Query, Request, Start, Stop
 from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.drivers.base import Stop as RoundEnd
 
@@ -56,7 +56,6 @@ class Round:
         self._plan, self._asker, self.number, self._broadcast = plan, asker, number, broadcast
         self._played = played
         self._live = plan.collection == LIVE
-        self._encoded: dict[tuple[int, ...], bytes] = {}
         self._lengths: Mapping[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------------ episodes
@@ -97,7 +96,7 @@ class Round:
     async def _play(self, chunk: int, member: Member, link: Link) -> Played:
         """One node's episodes up to ``chunk``."""
         if link.prepared == self.number:
-            await link.send(encode(Continue(self.number, chunk)))
+            await link.send(Continue(self.number, chunk))
         else:
             await self._prepare(member, link, chunk)
         played = await link.expect_played(self.number)
@@ -118,7 +117,7 @@ class Round:
         try:
             await asyncio.wait((answer, halted), return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
-                await link.send(encode(Continue(self.number, 0)))
+                await link.send(Continue(self.number, 0))
             async with asyncio.timeout(self._plan.rules.deadline):
                 played = await answer
         finally:
@@ -135,20 +134,17 @@ class Round:
         return first, self._plan.setting.episodes - first
 
     async def _prepare(self, member: Member, link: Link, chunk: int) -> None:
-        """Send the start of the round; the bytes are the same for all nodes that have come equally far."""
-        key = (member.base, *self._span(member), chunk)
-        if key not in self._encoded:
-            self._encoded[key] = encode(Start(self.number, *key, self._broadcast))
-        await link.send(self._encoded[key])
+        """Send the start of the round."""
+        await link.send(Start(self.number, member.base, *self._span(member), chunk, self._broadcast))
         link.prepared, link.stopped = self.number, False
 
     # ----------------------------------------------------------------------------------------------- synchronisation
 
     async def exchange(self, query: Query, expected: Expected) -> dict[str, Message]:
         """One exchange: the reports by node, checked."""
-        return await self._asker.all(partial(self._exchange, encode(query), expected))
+        return await self._asker.all(partial(self._exchange, query, expected))
 
-    async def _exchange(self, query: bytes, expected: Expected, member: Member, link: Link) -> Message:
+    async def _exchange(self, query: Query, expected: Expected, member: Member, link: Link) -> Message:
         await self._stop(member, link)
         await link.send(query)
         report = (await link.expect_report(self.number, expected.exchange)).arrays
@@ -161,7 +157,7 @@ class Round:
 
     async def _settle(self, member: Member, link: Link) -> Played:
         await self._stop(member, link)
-        await link.send(encode(Continue(self.number, self._lengths[member.name])))
+        await link.send(Continue(self.number, self._lengths[member.name]))
         return await link.expect_played(self.number)
 
     async def _stop(self, member: Member, link: Link) -> None:
@@ -170,5 +166,5 @@ class Round:
             await self._prepare(member, link, 0)
             await link.expect_played(self.number)
         if not link.stopped:
-            await link.send(encode(Stop(self.number, self._lengths[member.name])))
+            await link.send(Stop(self.number, self._lengths[member.name]))
             link.stopped = True
