@@ -173,7 +173,7 @@ def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pyte
     ready = own.enter(plan().welcome())
     good = encode(hello)
     cases: list[tuple[Sequence[Up | bytes], str]] = [
-        ([replace(hello, protocol=2)], "speaks protocol 2"),
+        ([replace(hello, protocol=1)], "speaks protocol 1"),
         ([replace(hello, run="another")], "holds the state of run another"),
         ([replace(hello, first_agent=2)], "agents 2 to 3 are not all among this run's 0 to 2"),
         ([replace(hello, first_agent=2**64 - 1)], "not all among"),

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from by_agent import ByAgent
-from fed_ucbvi import Federation, InputError, Run, gridworld, run, synthetic
+from fed_ucbvi import Federation, InputError, Run, chunks, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.deployment import coordinator
 from fed_ucbvi.deployment.certificates import make_certificates
 from fed_ucbvi.deployment.plan import Plan, plan_for
 from fed_ucbvi.deployment.transport import Papers
@@ -87,8 +86,8 @@ def test_regret_is_exact_where_every_episode_begins_in_one_state_and_an_expectat
 def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
     small: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "FIRST_STEPS", 1)
-    monkeypatch.setattr(coordinator, "MOST_STEPS", 256)
+    monkeypatch.setattr(chunks, "FIRST_STEPS", 1)
+    monkeypatch.setattr(chunks, "MOST_STEPS", 256)
     algorithm = make_algorithm("fed-ucbvi", {"synchronisation": "global"})
     simulated = run(algorithm, small, 2_000, seed=1, driver="episodes")
     assert simulated.records["length"].max() > 256

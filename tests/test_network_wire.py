@@ -49,11 +49,11 @@ class Overheard(Simulation):
         super().__init__(ALGORITHM, WORLD, T, SEED, "episodes")
         self.reports: dict[tuple[int, int], Message] = {}
 
-    def _synchronise(self) -> None:
+    def synchronise(self, server: Any) -> None:
         def note(report: Message, exchange: int) -> None:
             self.reports[self.rounds + 1, exchange] = tuple(array.copy() for array in report)
 
-        exchange_messages(self.algorithm, self.server, self.agents, self.setting, note)
+        exchange_messages(self.algorithm, server, self.agents, self.setting, note)
 
 
 def spelt_out(

@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Message, Se
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.drivers import make_driver
 from fed_ucbvi.drivers.base import Driver, Fleet, Stop
-from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
+from fed_ucbvi.errors import InputError, check_choice, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import Scorer
 from fed_ucbvi.results.about import About
@@ -27,6 +28,8 @@ from fed_ucbvi.sampling.distributions import MAX_COUNT
 from fed_ucbvi.sampling.philox import MAX_SEED
 
 SECONDS_BETWEEN_REPORTS = 0.1
+FLEETS = ("local", "ray")
+"""Where the agents of a run may be."""
 
 
 class Caution(UserWarning):
@@ -48,6 +51,17 @@ class Progress(NamedTuple):
     total: int
     rounds: int
     regret: float
+
+
+class PlayedRound(NamedTuple):
+    """What agents have played: how it ended, by which rule (-1 if nobody asked), and the visits.
+
+    ``visits`` is ``(m, H, S)``, or ``(1, H, S)`` for all agents together, as :class:`Scorer` takes it.
+    """
+
+    stop: Stop
+    rule: int
+    visits: CountArray
 
 
 class Simulation:
@@ -84,9 +98,8 @@ class Simulation:
             known,
         )
         self._pooled: Touched | None = None
-        self.driver, self._alone, tables = self._equip()
+        self._make_agents()
         self.server = self.algorithm.new_server(self.setting)
-        self.agents = self.algorithm.new_agents(self.setting, tables)
         self._meter = Meter(self.algorithm, self.setting)
         self._scorer = Scorer(federation)
         self.rows: list[tuple[float, ...]] = []
@@ -94,6 +107,11 @@ class Simulation:
         self.rounds = 0
         self.regret = 0.0
         self.seconds = 0.0
+
+    def _make_agents(self) -> None:
+        """The agents and those who play for them, in this process."""
+        self.driver, self._alone, tables = self._equip()
+        self.agents = self.algorithm.new_agents(self.setting, tables)
 
     def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         """The fleet's driver, one for each agent where they stop apart, and what the agents bring along."""
@@ -119,28 +137,31 @@ class Simulation:
 
     def advance(self) -> None:
         """Play one round and, if someone asked, synchronise."""
-        algorithm, federation, driver = self.algorithm, self.federation, self.driver
-        broadcast = algorithm.broadcast(self.server)
+        broadcast = self.algorithm.broadcast(self.server)
         policy = broadcast[0]
-        budgets = algorithm.budgets(self.agents, broadcast)
-        if federation.liars is not None:
-            federation.liars.tamper_budgets(budgets.visits)
         start, before = self.played, self.agent_episodes
-        stop = self._collect(policy, budgets.visits)
-        score = self._scorer.score(policy, driver.visits if self._pooled is None else self._pooled.all_visits)
-        action = rule = -1
-        if stop.askers:
-            action = int(policy[stop.step, stop.state])
-            rule = int(budgets.rule[stop.step, stop.state])
+        stop, rule, visits = self._play_round(broadcast)
+        score = self._scorer.score(policy, visits)
+        action = int(policy[stop.step, stop.state]) if stop.askers else -1
         traffic = self._meter.round(stop.askers, last=self.done)
-        algorithm.absorb(self.agents, policy, driver.transitions, driver.visits)
         if stop.askers:
-            self._synchronise()
+            self.synchronise(self.server)
             self.rounds += 1
         self.regret += score[0]
         self.rows.append(
             (start, stop.length, self.agent_episodes - before, *score, *stop[1:], action, rule, *traffic)
         )
+
+    def _play_round(self, broadcast: Message) -> PlayedRound:
+        """Have the agents play and take in the round that ``broadcast`` begins."""
+        algorithm, driver, policy = self.algorithm, self.driver, broadcast[0]
+        budgets = algorithm.budgets(self.agents, broadcast)
+        if self.federation.liars is not None:
+            self.federation.liars.tamper_budgets(budgets.visits)
+        stop = self._collect(policy, budgets.visits)
+        rule = int(budgets.rule[stop.step, stop.state]) if stop.askers else -1
+        algorithm.absorb(self.agents, policy, driver.transitions, driver.visits)
+        return PlayedRound(stop, rule, driver.visits if self._pooled is None else self._pooled.all_visits)
 
     def _collect(self, policy: IndexArray, budgets: CountArray) -> Stop:
         """Play the round and move the agents' clocks on."""
@@ -163,17 +184,17 @@ class Simulation:
         longest = max(stop.length for stop in stops)
         return Stop(longest, len(asked), *(asked[0][2:] if asked else (-1, -1, -1)))
 
-    def _synchronise(self) -> None:
-        """One synchronisation; message by message if some of them are lies."""
+    def synchronise(self, server: Any) -> None:
+        """Bring ``server`` up to date with the agents; message by message if some of them are lies."""
         algorithm, liars = self.algorithm, self.federation.liars
         if liars is None:
-            algorithm.synchronise(self.server, self.agents)
+            algorithm.synchronise(server, self.agents)
             return
 
         def tamper(report: Message, exchange: int) -> None:
             liars.tamper_report(report, self.setting.horizon, self.rounds, exchange)
 
-        exchange_messages(algorithm, self.server, self.agents, self.setting, tamper)
+        exchange_messages(algorithm, server, self.agents, self.setting, tamper)
 
     def identity(self) -> dict[str, Any] | None:
         """What tells whether a problem that no file can hold is the same, ready for JSON; None where a file can."""
@@ -217,6 +238,9 @@ def run(
     *,
     seed: int = 0,
     driver: str = "auto",
+    fleets: str = "local",
+    address: str | None = None,
+    fleet_count: int | None = None,
     progress: bool | Callable[[Progress], None] = True,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 100,
@@ -230,6 +254,11 @@ def run(
         seed: of trajectories, the initial policy and ties; the same seed gives the same result.
         driver: ``episodes`` (trajectory by trajectory), ``counts`` (exact in law, logarithmic in the length of a
             round) or ``auto`` (each where it is faster).
+        fleets: where the agents are: ``local``, in this process, or ``ray``, in fleets that are Ray actors, for
+            agents that do not fit one machine. Fleets play trajectory by trajectory; the result is that of
+            ``driver="episodes"`` in one process, bit for bit, also if nodes of the cluster die in the middle.
+        address: of a Ray cluster; by default Ray is started on this machine.
+        fleet_count: how many fleets; by default one a core of the cluster.
         progress: show a bar on a terminal once the run has taken two seconds; or a function to call instead.
         checkpoint: folder to keep the state in, for :func:`resume`.
         checkpoint_every: rounds between two checkpoints.
@@ -251,11 +280,23 @@ def run(
 
     announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
-    simulation = Simulation(algorithm, federation, episodes, seed, driver)
-    store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
-    for text in algorithm.cautions(simulation.setting):
-        warnings.warn(text, Caution, stacklevel=2)
-    return drive(simulation, progress, store)
+    check_choice("place of the fleets", fleets, FLEETS)
+    begun: AbstractContextManager[Simulation]
+    if fleets == "ray":
+        from fed_ucbvi.fleets.simulation import on_ray
+
+        if checkpoint is not None:
+            raise InputError("a run whose fleets are on Ray has no checkpoint: its agents are not in one place.")
+        begun = on_ray(algorithm, federation, episodes, seed, driver, address=address, count=fleet_count)
+    else:
+        if address is not None or fleet_count is not None:
+            raise InputError("an address and a fleet_count are for fleets on Ray; say fleets='ray' (--fleets ray).")
+        begun = nullcontext(Simulation(algorithm, federation, episodes, seed, driver))
+    with begun as simulation:
+        store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
+        for text in algorithm.cautions(simulation.setting):
+            warnings.warn(text, Caution, stacklevel=2)
+        return drive(simulation, progress, store)
 
 
 def drive(

@@ -63,6 +63,7 @@ class PooledAgents:
     asks: Budgets
     rule: AskingRule
     last_policy: IndexArray
+    last_counts: CountArray
     touched: Touched
 
     @classmethod
@@ -90,6 +91,7 @@ class PooledAgents:
             Budgets(np.ones((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
             asking,
             np.full((H, S), -1, dtype=np.int32),
+            np.zeros((H, S), dtype=np.int64),
             touched,
         )
 
@@ -112,7 +114,9 @@ class PooledAgents:
 
     def budgets(self, policy: IndexArray, N: CountArray) -> Budgets:
         """When they ask in a round with this policy; called after every round, so that little has changed."""
-        _update_budgets(self.own_visits, N, policy, self.rule, self.last_policy, self.touched, self.asks)
+        _update_budgets(
+            self.own_visits, N, policy, self.rule, self.last_policy, self.last_counts, self.touched, self.asks
+        )
         return self.asks
 
     def absorb(self, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
@@ -136,23 +140,28 @@ def _update_budgets(
     policy: IndexArray,
     rule: AskingRule,
     last_policy: IndexArray,
+    last_counts: CountArray,
     touched: Touched,
     asks: Budgets,
 ) -> None:
-    """Bring budgets up to date: where the policy has changed, and where agents have been in the last round."""
+    """Bring budgets up to date: where the policy or N has changed, and where these agents were in the last round.
+
+    N changes also where only agents of other fleets have been.
+    """
     out, which = asks
     m, H, S = out.shape
     for h in range(H):
         for s in range(S):
-            if policy[h, s] != last_policy[h, s]:
-                last_policy[h, s] = policy[h, s]
+            a = policy[h, s]
+            n = N[h, s, a]
+            if a != last_policy[h, s]:
                 _update_place(h, s, own_visits, N, policy, rule, asks)
-    for j in range(touched.number[0]):
-        h, s = divmod(touched.all_places[j], S)
-        before = which[h, s]
-        which[h, s] = 0 if is_local(N[h, s, policy[h, s]], rule) else 1
-        if which[h, s] == 1 or before == 1:
-            _update_place(h, s, own_visits, N, policy, rule, asks)
+            elif n != last_counts[h, s]:
+                before = which[h, s]
+                which[h, s] = 0 if is_local(n, rule) else 1
+                if which[h, s] == 1 or before == 1:
+                    _update_place(h, s, own_visits, N, policy, rule, asks)
+            last_policy[h, s], last_counts[h, s] = a, n
     for i in range(m):
         for j in range(touched.numbers[i]):
             h, s = divmod(touched.places[i, j], S)

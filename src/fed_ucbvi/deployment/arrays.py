@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.deployment.schema import CLASSES
@@ -29,7 +30,7 @@ def pack(array: Array, before: Array | None = None) -> Any:
     content = {"dtype": CODES[array.dtype], "shape": array.shape}
     if before is None:
         return CLASSES["Array"](**content, data=array.tobytes())
-    changed = (_bits(array) != _bits(before)).reshape(-1)
+    changed = differs(array, before).reshape(-1)
     if changed.all():
         return CLASSES["Array"](**content, data=array.tobytes())
     places = np.packbits(changed, bitorder="little").tobytes().rstrip(b"\0")
@@ -77,6 +78,8 @@ def _with_changes(before: Array, places: bytes, data: bytes) -> Array:
     return array
 
 
-def _bits(array: Array) -> Array:
-    """The same memory as unsigned integers: what differs in a bit differs, and what is not a number equals itself."""
-    return np.ascontiguousarray(array).view(f"u{array.itemsize}")
+def differs(array: Array, before: Array) -> npt.NDArray[np.bool_]:
+    """Where two arrays of one shape and type differ in a bit; what is not a number equals itself."""
+    mine, theirs = (np.ascontiguousarray(one).view(f"u{one.itemsize}") for one in (array, before))
+    different: npt.NDArray[np.bool_] = mine != theirs
+    return different

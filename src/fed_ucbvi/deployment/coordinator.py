@@ -17,6 +17,7 @@ import numpy as np
 
 from fed_ucbvi._types import IndexArray
 from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.chunks import first_chunk
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.deployment.asking import Asker, FederationStoppedError
 from fed_ucbvi.deployment.checks import Expected
@@ -26,13 +27,11 @@ from fed_ucbvi.deployment.links import LinkLostError
 from fed_ucbvi.deployment.messages import End, Query
 from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.deployment.records import Records
-from fed_ucbvi.deployment.rounds import MOST_STEPS, Collected, Round
+from fed_ucbvi.deployment.rounds import Collected, Round
 from fed_ucbvi.deployment.stand_in import StandIn
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-FIRST_STEPS = 1 << 15
-"""Environment steps a node may play before it first answers: about a millisecond."""
 DISK_PAUSE = 1.0
 """Seconds between two attempts to write a checkpoint."""
 REUNION_SECONDS = 15.0
@@ -127,7 +126,7 @@ class Coordinator:
     def _chunk(self) -> int:
         """How far nodes play before they first answer: as far as costs little, or twice the last round."""
         steps = max(member.agents for member in self.hub.everyone) * self.plan.setting.horizon
-        return max(1, FIRST_STEPS // steps, min(2 * self.records.last_length, MOST_STEPS // steps))
+        return first_chunk(steps, self.records.last_length)
 
     async def _synchronise(
         self, now: Round, policy: IndexArray, collected: Collected, fresh: dict[str, dict[int, Message]]

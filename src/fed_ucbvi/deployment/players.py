@@ -66,19 +66,32 @@ class Players(Protocol):
 
 
 class SimulatedPlayers:
-    """Agents with MDPs: what they have played can be played again, and so be taken back."""
+    """Agents with MDPs: what they have played can be played again, and so be taken back.
 
-    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, hosted: Hosted) -> None:
+    ``pooled`` counts the transitions of all of them in one table, for algorithms that allow it. Agents counted in one
+    table cannot go back to an earlier state.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm[Any, Any], setting: Setting, hosted: Hosted, *, pooled: bool = False
+    ) -> None:
         own, first = hosted.federation, hosted.first_agent
+        tables = own.successors, own.probabilities, own.initial
+        fleet = self.fleet = Fleet(*tables, own.horizon, setting.seed, first, pooled=pooled)
         self._algorithm = algorithm
-        self.agents: Any = algorithm.new_agents(setting, FleetTables(own.agents, own.successors, own.rewards, first))
-        fleet = Fleet(own.successors, own.probabilities, own.initial, own.horizon, setting.seed, first)
+        touched = fleet.touched if pooled else None
+        self.agents: Any = algorithm.new_agents(
+            setting, FleetTables(own.agents, own.successors, own.rewards, first, touched)
+        )
         self._driver = EpisodesDriver(fleet)
         self.visits, self.transitions = fleet.visits, fleet.transitions
+        self.asked = False
+        """Whether anyone asked when they last played."""
 
     def play(self, policy: IndexArray, budgets: CountArray, first: int, most: int) -> int:
         """Trajectory by trajectory."""
-        return self._driver.extend(policy, budgets, first, most)[0]
+        played, self.asked = self._driver.extend(policy, budgets, first, most)
+        return played
 
     def move_to(self, policy: IndexArray, budgets: Budgets, first: int, played: int, length: int) -> None:
         """Play on without heeding budgets, or replay with the sign changed."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.chunks import growing
 from fed_ucbvi.deployment.asking import Asker
 from fed_ucbvi.deployment.checks import Expected, check_played, check_report
 from fed_ucbvi.deployment.links import Link
@@ -19,9 +20,6 @@ from fed_ucbvi.deployment.members import Member
 from fed_ucbvi.deployment.messages import Continue, Played, Query, Request, Start, Stop
 from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.drivers.base import Stop as RoundEnd
-
-MOST_STEPS = 1 << 25
-"""Environment steps a node plays before it answers, at most: about a second."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +82,12 @@ class Round:
 
     async def _collect_in_step(self, chunk: int) -> dict[str, Played]:
         """Nodes play ahead in chunks that grow until one of them asks."""
-        most = self._plan.setting.episodes - self._played
-        largest = max(1, MOST_STEPS // self._plan.setting.horizon)
-        chunk = min(chunk, most)
-        while True:
-            answers = await self._asker.all(partial(self._play, chunk))
-            if chunk == most or any(played.requests for played in answers.values()):
-                return answers
-            chunk = min(chunk + min(2 * chunk, largest), most)
+        setting, answers = self._plan.setting, dict[str, Played]()
+        for reach in growing(chunk, setting.episodes - self._played, setting.horizon):
+            answers = await self._asker.all(partial(self._play, reach))
+            if any(played.requests for played in answers.values()):
+                break
+        return answers
 
     async def _play(self, chunk: int, member: Member, link: Link) -> Played:
         """One node's episodes up to ``chunk``."""
