@@ -32,8 +32,9 @@ class FleetActor(FleetHost):
 class Actors:
     """All fleets of a run.
 
-    Actors claim no cores, so that one that is made again finds room on whatever node is left; they are spread over
-    the nodes. Ray itself neither restarts them nor repeats calls: it does not know what they had been through.
+    Actors claim no cores, so that one that is made again finds room on whatever node is left; they are dealt out over
+    the nodes that live, core by core. Ray itself neither restarts them nor repeats calls: it does not know what they
+    had been through.
 
     Args:
         ray: connected.
@@ -56,8 +57,7 @@ class Actors:
     ) -> None:
         self._ray, self._federation, self._parts = ray, federation, parts
         self._about = algorithm, setting, sum_visits
-        options = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": "SPREAD"}
-        self._kind = ray.remote(**options)(FleetActor)
+        self._kind = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(FleetActor)
         self._history = History()
         self._calls: list[tuple[str, Sequence[Any]]] = []
         self._actors = [self._make(i) for i in range(len(parts))]
@@ -105,8 +105,21 @@ class Actors:
 
     def _make(self, i: int) -> Any:
         algorithm, setting, sum_visits = self._about
-        hosted = host(self._federation, *self._parts[i])
-        return self._kind.remote(algorithm, setting, hosted, sum_visits, self._history)
+        hosted, places = host(self._federation, *self._parts[i]), self._places()
+        strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            places[i % len(places)], soft=True
+        )
+        kind = self._kind.options(scheduling_strategy=strategy)
+        return kind.remote(algorithm, setting, hosted, sum_visits, self._history)
+
+    def _places(self) -> list[str]:
+        """The nodes that live, each as often as it has cores (once at least): first all once, then all again."""
+        nodes = {
+            str(node["NodeID"]): max(1, int(node["Resources"].get("CPU", 1)))
+            for node in self._ray.nodes()
+            if node["Alive"]
+        }
+        return [name for turn in range(max(nodes.values())) for name, cores in nodes.items() if cores > turn]
 
     def _end(self, actor: Any) -> None:
         with suppress(self._ray.exceptions.RayError):
