@@ -7,7 +7,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "run --env gridworld --agents 20 --episodes 30000 --out my-run",
         "run --env riverswim --eps-p 0.1 --algorithm fedq-bernstein --json",
         "run --env-option rows=5 --bonus theory --checkpoint kept",
-        "run --agents 1000 --fleets ray --address 10.0.0.1:6379 --out my-run",
     ),
     "resume": ("resume kept --out my-run",),
     "show": ("show my-run", "show my-run --out my-run.pdf"),
