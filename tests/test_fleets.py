@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import warnings
@@ -297,7 +298,8 @@ def test_a_run_on_a_cluster_goes_on_when_a_node_is_killed_and_gives_the_same_bit
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    assert "the fleet of agents 2 to 3 was lost (ActorDiedError) and is made again" in done.stderr
+    lost = r"the fleet of agents (0 to 1|2 to 3) was lost \(ActorDiedError\) and is made again"
+    assert re.search(lost, done.stderr), "whichever of them Ray's list of nodes put there"
     expected = at_home(FedUCBVI(), gridworld(agents=4, eps_p=0.1), 60, seed=3)
     assert expected.rounds > 30
     assert Run.load(tmp_path / "run").same_outcome(expected)
