@@ -12,9 +12,9 @@ import pytest
 from fed_ucbvi import ByzanUCBVI, FedUCBVI, InputError, gridworld, run
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
-from fed_ucbvi.algorithms.byzan_ucbvi import NEVER, Report
+from fed_ucbvi.algorithms.byzan_ucbvi import Report
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.problem.liars import ATTACKS
+from fed_ucbvi.problem.liars import ATTACKS, NEVER
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.simulation import Simulation
 from naive_byzan import NaiveByzan, Sizes, naive_cow

@@ -60,8 +60,9 @@ def test_the_defaults_that_help_shows_are_fed_ucbvis() -> None:
     hints = typing.get_type_hints(run_command, include_extras=True)
     for field in dataclasses.fields(FedUCBVI):
         shown = hints[field.name].__metadata__[0].show_default
-        words: dict[Any, str] = {None: "from the theory", False: "no-strict", 1.0: "1"}
-        assert shown == words.get(field.default, str(field.default))
+        words: dict[Any, str] = {None: "from the theory", 1.0: "1", 0.0: "0"}
+        flag = f"no-{field.name}" if field.default is False else None
+        assert shown == (flag or words.get(field.default, str(field.default)))
 
 
 def test_the_shell_completes_commands_and_options() -> None:

@@ -363,8 +363,8 @@ def test_asking_for_a_report_twice_gives_the_same(name: str) -> None:
     algorithm.budgets(agents, broadcast)
     visits = np.zeros((1, *algorithm.counting.shape(3, 3, 2)), dtype=np.int64)
     transitions = np.zeros((*visits.shape, WORLD.successors.shape[3]), dtype=np.int64)
-    first_place = (0, slice(None), *[0] * (visits.ndim - 2))
-    visits[first_place], transitions[(*first_place, 0)] = 1, 1
+    visits.reshape((visits.shape[1], -1))[:, 0] = 1  # one agent: the first state, and the first action of its set
+    transitions.reshape((visits.shape[1], -1))[:, 0] = 1
     algorithm.absorb(agents, broadcast[0], transitions, visits)
     for exchange in range(algorithm.exchanges(setting)):
         query = algorithm.query(server, exchange)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fed_ucbvi import MDP, Federation, FedUCBVI, gridworld, plan
 from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.fed_ucbvi_server import bonus as bonus_of
 from fed_ucbvi.problem.heterogeneity import distances
 from fed_ucbvi.simulation import Caution, Simulation
 from fed_ucbvi.theory.bounds import regret_bound_terms, rounds_bound
@@ -43,7 +44,7 @@ def test_1_the_printed_bonus_lacks_a_factor_h_in_what_term_iii_of_the_optimism_p
     given_back = {}
     for bonus in ("theory", "corrected"):
         rule = FedUCBVI(bonus=bonus).update_rule(setting)
-        given_back[bonus] = (rule.per_count + rule.per_log * (rule.log_union + math.log(2 * 100 + 1))) / 100
+        given_back[bonus] = bonus_of(100.0, 0.0, 10.0, 10.0, 10.0, rule)
     assert given_back["corrected"] == pytest.approx(taken_away, rel=1e-12)
     assert taken_away - given_back["theory"] == pytest.approx(11 * common * 9 / 100, rel=1e-12)
 

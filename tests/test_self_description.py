@@ -32,7 +32,7 @@ REGISTRIES = {
 }
 THE_PAPER = {
     f"experiments/{name}.py"  # what the paper ran and claims, by name
-    for name in ("ablations", "claims", "fair", "figures", "scale", "table1", "theory", "tuning")
+    for name in ("ablations", "claims", "fair", "figures", "scale", "sharp", "table1", "theory", "tuning")
 }
 EXCEPTIONS = {
     "defaults.py": "what a command takes when nobody says must have a name, and here it has it once",

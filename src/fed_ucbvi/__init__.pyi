@@ -3,6 +3,8 @@
 from fed_ucbvi._version import __version__ as __version__
 from fed_ucbvi.algorithms.byzan_ucbvi import ByzanUCBVI as ByzanUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI as FedUCBVI
+from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI as ProvedFedUCBVI
+from fed_ucbvi.algorithms.fed_ucbvi import SharpFedUCBVI as SharpFedUCBVI
 from fed_ucbvi.algorithms.fedq import FedQBernstein as FedQBernstein
 from fed_ucbvi.algorithms.fedq import FedQHoeffding as FedQHoeffding
 from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage as FedQAdvantage

@@ -137,7 +137,7 @@ class Simulation:
         """The agents and those who play for them, in this process."""
         self.driver, self._alone, tables = self._equip()
         self.agents = self.algorithm.new_agents(self.setting, tables)
-        if self._rewards is not None and hasattr(self.agents, "experience"):
+        if self._rewards is not None and self.algorithm.keeps_experience:
             self._rewards.remember_all()
 
     def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:

@@ -388,7 +388,7 @@ class SharpFedUCBVI(FedUCBVI):
     """
 
     name: ClassVar[str] = "fed-ucbvi-sharp"
-    label: ClassVar[str] = "sharp Fed-UCBVI"
+    label: ClassVar[str] = "Fed-UCBVI sharp"
     colour: ClassVar[str] = TEAL
     marker: ClassVar[Marker] = "diamond"
 
@@ -413,7 +413,7 @@ class ProvedFedUCBVI(FedUCBVI):
     """
 
     name: ClassVar[str] = "fed-ucbvi-proved"
-    label: ClassVar[str] = "proved Fed-UCBVI"
+    label: ClassVar[str] = "Fed-UCBVI proved"
     colour: ClassVar[str] = ROSE
     marker: ClassVar[Marker] = "triangle"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def short(value: float) -> str:
     """A number beside an axis.
@@ -15,11 +17,13 @@ def short(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """A number in a title or a label: whole from 100 on, three digits below.
+    """A number in a title or a label: whole from 100 on, three digits below; NaN is unknown.
 
-    >>> number(312.04), number(46.31), number(30_000), number(10**9), number(2_345_678)
-    ('312', '46.3', '30,000', '10⁹', '2.346×10⁶')
+    >>> number(312.04), number(46.31), number(30_000), number(10**9), number(2_345_678), number(float("nan"))
+    ('312', '46.3', '30,000', '10⁹', '2.346×10⁶', 'unknown')
     """
+    if math.isnan(value):
+        return "unknown"
     return short(round(value) if abs(value) >= 100 else float(f"{value:.3g}"))
 
 

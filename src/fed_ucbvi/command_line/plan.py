@@ -110,7 +110,7 @@ def _answers(made: Plan) -> tuple[str, list[tuple[str, str]]]:
         ),
         ("trivial bound", f"H T = {_large(made.trivial)}; {_nontrivial(made)}"),
         ("lower bound", _lower(made)),
-        ("fed-ucbvi-proved", _proved(made.proved_rounds, made.proved)),
+        ("with small constants", _proved(made.proved_rounds, made.proved)),
         ("the same, stationary", _proved(made.proved_stationary_rounds, made.proved_stationary)),
         *_federate(made),
     ]

@@ -58,7 +58,9 @@ def run(
     ] = "random",
     algorithm: AlgorithmName = defaults.ALGORITHM,
     option: AlgorithmOption = None,
-    bonus: Annotated[str | None, algorithm_flag("NAME", "practical, theory or corrected.", "practical")] = None,
+    bonus: Annotated[
+        str | None, algorithm_flag("NAME", "practical, theory, corrected or tight.", "practical")
+    ] = None,
     bonus_scale: Annotated[str | None, algorithm_flag("X", "Factor on the bonus.", "1")] = None,
     aggregation: Annotated[str | None, algorithm_flag("NAME", "weighted or uniform.", "weighted")] = None,
     synchronisation: Annotated[str | None, algorithm_flag("NAME", "mixture, local or global.", "mixture")] = None,
@@ -75,7 +77,21 @@ def run(
     clip: Annotated[str | None, algorithm_flag("NAME", "horizon or remaining.", "horizon")] = None,
     delta: Annotated[str | None, algorithm_flag("X", "Failure probability.", "0.05")] = None,
     initial_policy: Annotated[str | None, algorithm_flag("NAME", "random or first.", "random")] = None,
-    ties: Annotated[str | None, algorithm_flag("NAME", "first or random.", "first")] = None,
+    ties: Annotated[str | None, algorithm_flag("NAME", "first, random or every-visit.", "first")] = None,
+    bonus_range: Annotated[
+        str | None, algorithm_flag("NAME", "Range in the bonus: horizon, remaining, max or span.", "horizon")
+    ] = None,
+    stationary: Annotated[
+        bool | None,
+        typer.Option(
+            "--stationary/--no-stationary",
+            help="Count visits over all steps together; kernel and rewards must not depend on the step.",
+            show_default="no-stationary",
+            rich_help_panel=ALGORITHM,
+        ),
+    ] = None,
+    rest: Annotated[str | None, algorithm_flag("X", "Share of the episodes so far that a round lasts.", "0")] = None,
+    guard: Annotated[str | None, algorithm_flag("X", "Growth of the practical bonus with log N.", "0")] = None,
     seed: Seed = 0,
     driver: Annotated[
         str, typer.Option(metavar="NAME", help="auto, counts or episodes.", rich_help_panel=OUTPUT)
@@ -149,6 +165,10 @@ def run(
         "delta": delta,
         "initial_policy": initial_policy,
         "ties": ties,
+        "bonus_range": bonus_range,
+        "stationary": stationary,
+        "rest": rest,
+        "guard": guard,
     }
     chosen = build_algorithm(algorithm, flags, option or ())
     if out is not None:

@@ -98,7 +98,7 @@ class SimulatedPlayers:
             self._rewards = SimulatedRewards(own, counting, touched, algorithm.reward_grid(setting))
             tables = self._rewards.for_agents(own.agents, own.successors, first, touched)
         self.agents: Any = algorithm.new_agents(setting, tables)
-        if self._rewards is not None and hasattr(self.agents, "experience"):
+        if self._rewards is not None and algorithm.keeps_experience:
             self._rewards.remember_all()
         self._driver = EpisodesDriver(fleet)
         self.visits, self.transitions = fleet.visits, fleet.transitions

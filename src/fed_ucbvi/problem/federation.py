@@ -155,7 +155,8 @@ class Federation:
         lying = "" if self.liars is None else f", {len(self.liars.agents):,} of them lie"
         return (
             f"<Federation {name}: {self.agents:,} agents{lying}, {sizes}, H = {self.horizon:,}, "
-            f"eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}>"
+            f"eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}"
+            f"{'' if self.reward_variances is None else ', random rewards'}>"
         )
 
     def _repr_html_(self) -> str:
@@ -169,6 +170,7 @@ class Federation:
             "eps_r": self.eps_r,
         }
         rows = [(name, number_text(figure)) for name, figure in figures.items()]
+        rows += [] if self.reward_variances is None else [("rewards", "random")]
         options = {name: value for name, value in self.description.items() if name not in (*figures, "name", "liars")}
         rows += [(name, shortened(str(value))) for name, value in options.items()]
         return html_table(f"Federation {self.description.get('name', 'custom')}", rows)

@@ -25,7 +25,7 @@ from fed_ucbvi.environments import (
 )
 from fed_ucbvi.errors import InputError, check_choice, check_integer, check_positive_integer
 from fed_ucbvi.plugins import is_attribute
-from fed_ucbvi.problem.federation import check_eps_p
+from fed_ucbvi.problem.federation import BERNOULLI_REWARDS, check_eps_p
 from fed_ucbvi.problem.saving import SUFFIX
 from fed_ucbvi.sampling.distributions import MAX_COUNT
 from fed_ucbvi.sampling.philox import MAX_SEED
@@ -165,11 +165,13 @@ class Job:
         about = run.about
         environment = {**about.environment, "name": current_name(str(about.environment.get("name", "custom")))}
         described = {"name": self.environment, **self._told}
+        random = about.environment.get(BERNOULLI_REWARDS)  # left out where nobody asked for it
         return (
             (about.algorithm, about.driver) == (self.algorithm, self.driver)
             and (about.agents, about.episodes, about.seed) == (self.agents, self.episodes, self.seed)
             and dict(about.parameters) == self.parameters
             and all(environment.get(name, value) == value for name, value in described.items())
+            and self.environment_options.get(BERNOULLI_REWARDS, random) == random
         )
 
     def __eq__(self, other: object) -> bool:
@@ -238,6 +240,8 @@ def complete_options(environment: str, given: Mapping[str, object]) -> dict[str,
     if not is_own(environment):
         described = _smallest(environment, _text(given))[1]
         options = {name: described.get(name, value) for name, value in options.items()}
+    if options.get(BERNOULLI_REWARDS) is False:
+        del options[BERNOULLI_REWARDS]  # nothing was asked for
     plain: dict[str, Any] = json.loads(_text(options))
     return plain
 
