@@ -10,7 +10,8 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 
 from fed_ucbvi import FedUCBVI, Run, run, synthetic
-from fed_ucbvi.deployment.messages import PROTOCOL, Down, Hello, Refusal, Up, Welcome, decode_down, encode
+from fed_ucbvi.deployment.copies import Copies
+from fed_ucbvi.deployment.messages import PROTOCOL, Down, Hello, Refusal, Up, Welcome, decode_down, encode, keep_taken
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.plan import Plan, Rules, plan_for
 from fed_ucbvi.deployment.transport import Papers, open_channel, open_stream
@@ -43,6 +44,7 @@ class Stream:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        self._taken = Copies()
 
     async def say(self, *messages: Up | bytes) -> None:
         """Send messages, or bytes that are none."""
@@ -52,7 +54,11 @@ class Stream:
     async def hear(self) -> Down | None:
         """The server's next message; None at the end."""
         data = await self._stream.read()
-        return None if data is grpc.aio.EOF else decode_down(data)
+        if data is grpc.aio.EOF:
+            return None
+        message = decode_down(data, self._taken)
+        keep_taken(message, self._taken)
+        return message
 
 
 @asynccontextmanager

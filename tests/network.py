@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -151,23 +152,25 @@ class Tap:
     """Listens to every stream that nodes open: what goes up and what comes down, in order, by node."""
 
     def __init__(self, monkeypatch: Any) -> None:
-        self.up: list[bytes] = []
-        self.down: list[bytes] = []
+        self.up: list[tuple[int, bytes]] = []
+        """Number of the stream, and bytes."""
+        self.down: list[tuple[int, bytes]] = []
+        self._streams = itertools.count()
         opened = open_stream
         tap = self
 
         class Tapped:
             def __init__(self, channel: Any) -> None:
-                self._stream = opened(channel)
+                self._stream, self._number = opened(channel), next(tap._streams)
 
             async def write(self, data: bytes) -> None:
-                tap.up.append(data)
+                tap.up.append((self._number, data))
                 await self._stream.write(data)
 
             async def read(self) -> Any:
                 data = await self._stream.read()
                 if isinstance(data, bytes):
-                    tap.down.append(data)
+                    tap.down.append((self._number, data))
                 return data
 
             def __getattr__(self, name: str) -> Any:

@@ -24,12 +24,15 @@ from enemies import (
     simulated,
     turning,
 )
+from fed_ucbvi.deployment.arrays import CODES
 from fed_ucbvi.deployment.asking import FederationStoppedError
 from fed_ucbvi.deployment.coordinator import Coordinator
+from fed_ucbvi.deployment.copies import Copies
 from fed_ucbvi.deployment.joining import take_part
 from fed_ucbvi.deployment.ledger import Ledger
-from fed_ucbvi.deployment.messages import Fault, Hello, Played, Ready, Report, Request, Up, encode
+from fed_ucbvi.deployment.messages import PROTOCOL, Fault, Hello, Played, Ready, Report, Request, Up, encode
 from fed_ucbvi.deployment.plan import Plan
+from fed_ucbvi.deployment.schema import CLASSES
 from fed_ucbvi.deployment.serving import Outcome, Service
 from network import assert_run_without_the_first_agent, assert_same, make_nodes
 
@@ -59,7 +62,10 @@ FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
     "no bytes": (lambda _: [b""], "a message of no known kind"),
     "a truncated message": (lambda answer: [encode(answer)[:-1]], "bytes that are no message"),
     "too long a message": (lambda _: [b"x" * 70_000], "a message of 70000 bytes, above the limit of 65536"),
-    "another hello": (lambda _: [encode(Hello(1, "", "node-0", INCARNATION, 0, 1, ""))], "a Hello in the middle"),
+    "another hello": (
+        lambda _: [encode(Hello(PROTOCOL, "", "node-0", INCARNATION, 0, 1, ""))],
+        "a Hello in the middle",
+    ),
     "another ready": (lambda _: [encode(Ready(3, 2, 3, b"", (0,)))], "a Ready in the middle"),
     "an answer of a later round": (
         _as_played(round=2),
@@ -106,10 +112,11 @@ def test_replayed_answers_are_passed_over_and_change_nothing() -> None:
     """Every answer comes twice, after copies of some of the earlier ones, out of order."""
     chance = random.Random(5)
     past: list[bytes] = []
+    sent = Copies()
 
     def turn(answer: Up) -> Iterable[bytes]:
         copies = chance.sample(past, min(len(past), 3))
-        past.append(encode(answer))
+        past.append(encode(answer, sent))
         return [*copies, past[-1], past[-1]]
 
     outcome, told = asyncio.run(asyncio.wait_for(with_turned(plan(), turn), SECONDS))
@@ -140,6 +147,45 @@ def test_a_node_that_talks_without_end_is_not_listened_to() -> None:
     assert [(event["round"], event["node"], event["done"]) for event in outcome.events] == [(1, "node-0", "exclude")]
     assert outcome.run.complete
     assert outcome.wire.bytes_up < 5_000_000
+
+
+def _in_second_round(**content: Any) -> Turn:
+    """Honest answers, whole, until the second round's report of exchange 0, which is such changes."""
+
+    def turn(answer: Up) -> Iterable[bytes]:
+        if not isinstance(answer, Report) or (answer.round, answer.exchange) != (2, 0):
+            return [encode(answer)]
+        arrays = [CLASSES["Array"](dtype=CODES[array.dtype], shape=array.shape) for array in answer.arrays]
+        for name in ("shape", "changed", "data"):
+            if name in content:
+                first = {"dtype": 4, "shape": answer.arrays[0].shape, name: content[name]}
+                arrays[0] = CLASSES["Array"](**first)
+        report = CLASSES["Report"](round=2, exchange=0, since=content.get("since", 1), arrays=arrays)
+        return [CLASSES["Up"](report=report).SerializeToString()]
+
+    return turn
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"since": 7}, "changes since round 7, of which nothing is known"),
+        ({"changed": b"\1"}, "1 changes of type int64 take 8 bytes, got 0"),
+        ({"changed": b"\0" * 99 + b"\1"}, "beyond the 6 entries"),
+        ({"shape": (2**31, 2**31)}, "the one before has shape"),
+        ({}, "n .* does not add up to the"),
+    ],
+)
+def test_changes_that_cannot_be_are_a_violation(content: dict[str, Any], says: str) -> None:
+    """The last: no change at all, though episodes were played."""
+    outcome, told = asyncio.run(
+        asyncio.wait_for(with_turned(plan(violation="drop"), _in_second_round(**content)), SECONDS)
+    )
+    (event,) = outcome.events
+    assert (event["round"], event["node"], event["done"]) == (2, "node-0", "drop")
+    assert re.search(says, event["what"])
+    assert told == event["what"]
+    assert outcome.run.complete
 
 
 # ----------------------------------------------------------------------------------------------------- false reports

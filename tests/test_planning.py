@@ -32,12 +32,12 @@ def test_bytes_are_those_of_the_rounds_of_a_run(agents: int) -> None:
 def test_all_rounds_weigh_what_the_largest_rounds_and_the_end_of_training_do() -> None:
     """By hand: M = 2, S = 3, A = 2, H = 4; header 16 bytes, request 48, policy int32, counters int64, floats 8.
 
-    Up go n, X, Z and, in two words, Y.
+    Up go n, P V, P V^2 and Q.
     """
     made = plan(3, 2, 4, 2, 10_000)
     start = 16 + 4 * 3 * 4 + 4 * 3 * 2 * 8
     down = 2 * (start + 16 + 4 * 3 * 8)
-    up = 2 * (48 + 4 * 5 * 3 * 2 * 8)
+    up = 2 * (48 + 4 * 4 * 3 * 2 * 8)
     assert (made.one_synchronisation.bytes_up, made.one_synchronisation.bytes_down) == (up - 48, down)
     assert made.all_rounds.bytes_up == made.rounds * up
     assert made.all_rounds.bytes_down == made.rounds * down + 2 * (start + 16)

@@ -265,11 +265,12 @@ def test_its_messages_are_one_synchronisations_and_counted_apart() -> None:
     result = run(algorithm, federation, 200)
     simulation = played(algorithm, federation, 1)
     up = down = 0
+    pairs = 3 * federation.states * federation.actions
     planner = algorithm.new_planner(simulation.setting, simulation.server)
     for exchange in range(algorithm.exchanges(simulation.setting)):
         query = algorithm.query(planner, exchange)
         report = algorithm.report(simulation.agents, query, exchange)
-        down, up = down + 3 * sum(array.nbytes for array in query), up + sum(array.nbytes for array in report)
+        down, up = down + 3 * sum(array.nbytes for array in query), up + pairs * 4 * 8  # the paper's n, PV, PV2 and Q
         algorithm.aggregate(planner, report, exchange)
     table, H = result.recommendations, federation.horizon
     assert (table["bytes_up"] == up).all()

@@ -14,8 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,9 @@ from fed_ucbvi.sweeps import execution
 from fed_ucbvi.sweeps.execution import by_need
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import Store
+from ray_cluster import needs_ray, two_nodes, wait_for
 from test_command_line import refusal
 
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra 'ray')")
 TOML = """
 name = "small"
 [[grid]]
@@ -114,13 +113,6 @@ def _group_exists(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def wait_for(what: str, happens: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not happens():
-        assert time.monotonic() < deadline, f"{what} has not happened"
-        time.sleep(0.01)
 
 
 # -------------------------------------------------------------------------------------------- what is made
@@ -508,64 +500,22 @@ def test_a_missing_ray_is_named_with_its_extra(tiny: Sweep, tmp_path: Path, monk
 # ------------------------------------------------------------------------------------------------ a node that dies
 
 
-def _tasks_of(raylet: int) -> list[str]:
-    """Titles of the processes that a raylet has started and that make a run."""
-    found = []
-    for process in Path("/proc").iterdir():
-        with suppress(OSError, IndexError, ValueError):
-            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-            title = (process / "cmdline").read_bytes().decode(errors="replace")
-            if parent == raylet and title.startswith("ray::_task"):
-                found.append(title)
-    return found
-
-
 @needs_ray
 def test_runs_lost_with_a_node_are_made_elsewhere_and_what_ray_says_stays_out_of_the_json(
-    folder: Path, undisturbed: Path, tmp_path: Path, ray_folder: str
+    folder: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    """A raylet of a two-node cluster on this machine is killed while a run is made there."""
-    (tmp_path / "cluster.py").write_text(TWO_NODES)
-    cluster = start(tmp_path, script="cluster.py", RAY_TMPDIR=ray_folder, RAY_USAGE_STATS_ENABLED="0")
-    try:
-        assert cluster.stdout is not None
-        assert cluster.stdin is not None
-        address, raylet = cluster.stdout.readline().split()
-        out = tmp_path / "out"
-        arguments = (
-            "sweep",
-            folder / "small.toml",
-            "--out",
-            out,
-            "--executor",
-            "ray",
-            "--address",
-            address,
-            "--json",
-        )
-        process = start(folder, *arguments)
-        wait_for("a run on the second node", lambda: _tasks_of(int(raylet)) or process.poll() is not None)
+    """The second of two nodes on this machine is killed while a run is made there."""
+    out = tmp_path / "out"
+    with two_nodes() as cluster:
+        on_cluster = ("--executor", "ray", "--address", cluster.address, "--json")
+        process = start(folder, "sweep", folder / "small.toml", "--out", out, *on_cluster)
+        wait_for("a run on the second node", lambda: cluster.at_work("ray::_task") or process.poll() is not None)
         assert process.poll() is None
-        os.kill(int(raylet), signal.SIGKILL)
+        cluster.kill_second()
         printed, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-        summary = json.loads(printed)
-        assert (summary["done"], summary["failed"], summary["complete"]) == (7, [], True)
-        assert "Raylet is terminated" in errors
-        assert runs_in(out) == runs_in(undisturbed)
-        assert list((out / "failures").iterdir()) == []
-    finally:
-        cluster.communicate("end\n", timeout=120)
-
-
-TWO_NODES = """
-import sys
-
-from ray.cluster_utils import Cluster
-
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-node = cluster.add_node(num_cpus=1)
-print(cluster.address, node.all_processes["raylet"][0].process.pid, flush=True)
-sys.stdin.readline()
-cluster.shutdown()
-"""
+    assert process.returncode == 0, errors
+    summary = json.loads(printed)
+    assert (summary["done"], summary["failed"], summary["complete"]) == (7, [], True)
+    assert "Raylet is terminated" in errors
+    assert runs_in(out) == runs_in(undisturbed)
+    assert list((out / "failures").iterdir()) == []

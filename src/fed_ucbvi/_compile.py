@@ -118,6 +118,11 @@ def compiled_parallel(function: F) -> F:
     return wrapped
 
 
+def use_one_thread() -> None:
+    """Compute on one thread, where there is a process for every core."""
+    numba.set_num_threads(1)
+
+
 def threads() -> int:
     """How many threads the parallel kernels may use (``NUMBA_NUM_THREADS``; by default the cores)."""
     return int(numba.get_num_threads())

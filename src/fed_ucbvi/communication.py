@@ -5,6 +5,10 @@ stop (down), then for each exchange a query (down) and a report (up). The last r
 signal instead. Down-messages go to each of the M agents and are counted M times. A query without arrays is no
 message: the stop says all the agents need. Recommendations (:mod:`fed_ucbvi.results.recommendations`) are counted
 apart.
+
+What is counted is the paper's: every agent sends its own message, with a number for each mean (for Fed-UCBVI n,
+``P V``, ``P V^2`` and Q), however agents are grouped and whatever form reports take on the way. What really crosses
+the line in a run over the network is on record beside it (:class:`fed_ucbvi.deployment.links.WireCount`).
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Message, Setting
 
 HEADER = np.zeros(2, dtype=np.int64)
 """Round and episode number; also the whole of the stop and of the end signal."""
@@ -36,19 +40,21 @@ def size(message: Message) -> int:
 
 
 class Meter:
-    """The sizes of one algorithm's messages, taken from the arrays it sends."""
+    """The sizes of one algorithm's messages, taken from the arrays it sends where every agent reports a row."""
 
-    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, server: Any, agents: Any) -> None:
+    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting) -> None:
+        by_rows = algorithm.by_rows()
+        server = by_rows.new_server(setting)
+        agent = by_rows.new_agents(setting, FleetTables.of_a_stranger(setting))
         self.agents = setting.agents
-        self.start = HEADER.nbytes + size(algorithm.broadcast(server))
-        self.exchanges = algorithm.exchanges(setting)
+        self.start = HEADER.nbytes + size(by_rows.broadcast(server))
+        self.exchanges = by_rows.exchanges(setting)
         self.queries = self.reports = self.asked = 0
         for exchange in range(self.exchanges):
-            query = algorithm.query(server, exchange)
-            report = algorithm.report(agents, query, exchange)
+            query = by_rows.query(server, exchange)
             self.queries += size(query)
             self.asked += len(query) > 0
-            self.reports += sum(array.nbytes for array in report) // len(report[0])
+            self.reports += size(by_rows.report(agent, query, exchange))
 
     def round(self, askers: int, last: bool) -> Traffic:
         """The traffic of a round that ended with this many requests; ``last`` adds the end signal."""

@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from fed_ucbvi.communication import Meter
 from fed_ucbvi.drivers import make_driver
 from fed_ucbvi.drivers.base import Driver, Fleet, Stop, rule_at, starts_in
 from fed_ucbvi.drivers.rewards import SimulatedRewards
-from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
+from fed_ucbvi.errors import InputError, check_choice, check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.regret import Scorer
 from fed_ucbvi.results.about import About
@@ -39,6 +40,8 @@ from fed_ucbvi.sampling.distributions import MAX_COUNT
 from fed_ucbvi.sampling.philox import MAX_SEED
 
 SECONDS_BETWEEN_REPORTS = 0.1
+FLEETS = ("local", "ray")
+"""Where the agents of a run may be."""
 
 
 class Caution(UserWarning):
@@ -62,6 +65,19 @@ class Progress(NamedTuple):
     regret: float
     gap: float = math.nan
     """Between the server's optimistic value and the estimated one of the policy recommended last."""
+
+
+class PlayedRound(NamedTuple):
+    """What agents have played: how it ended, by which rule (-1 if nobody asked), visits, and where episodes began.
+
+    ``visits`` is ``(m, *place)`` and ``starts`` ``(m, S)``, or one row for all agents together, as :class:`Scorer`
+    takes them.
+    """
+
+    stop: Stop
+    rule: int
+    visits: CountArray
+    starts: CountArray
 
 
 class Simulation:
@@ -102,12 +118,9 @@ class Simulation:
             self._random_rewards(),
         )
         self._pooled: Touched | None = None
-        self.driver, self._alone, tables = self._equip()
+        self._make_agents()
         self.server = self.algorithm.new_server(self.setting)
-        self.agents = self.algorithm.new_agents(self.setting, tables)
-        if self._rewards is not None and self.algorithm.keeps_experience:
-            self._rewards.remember_all()
-        self._meter = Meter(self.algorithm, self.setting, self.server, self.agents)
+        self._meter = Meter(self.algorithm, self.setting)
         self._scorer = Scorer(federation)
         self.rows: list[tuple[float, ...]] = []
         self.recommendations: list[Row] = []
@@ -119,6 +132,13 @@ class Simulation:
     def _random_rewards(self) -> bool:
         """Whether rewards are random."""
         return self.federation.reward_variances is not None
+
+    def _make_agents(self) -> None:
+        """The agents and those who play for them, in this process."""
+        self.driver, self._alone, tables = self._equip()
+        self.agents = self.algorithm.new_agents(self.setting, tables)
+        if self._rewards is not None and self.algorithm.keeps_experience:
+            self._rewards.remember_all()
 
     def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         """The fleet's driver, one for each agent where they stop apart, and what the agents bring along."""
@@ -149,31 +169,34 @@ class Simulation:
 
     def advance(self) -> None:
         """Play one round and, if someone asked, synchronise."""
-        algorithm, federation, driver = self.algorithm, self.federation, self.driver
-        broadcast = algorithm.broadcast(self.server)
+        broadcast = self.algorithm.broadcast(self.server)
         policy = broadcast[0]
-        budgets = algorithm.budgets(self.agents, broadcast)
-        if federation.liars is not None:
-            federation.liars.tamper_budgets(budgets.visits)
         start, before = self.played, self.agent_episodes
-        stop = self._collect(policy, budgets)
-        visits = driver.visits if self._pooled is None else self._pooled.all_visits
-        starts = driver.starts if algorithm.counting is Counting.STATIONARY else starts_in(visits)
+        stop, rule, visits, starts = self._play_round(broadcast)
         score = self._scorer.score(policy, visits, starts)
         traffic = self._meter.round(stop.askers, last=self.done)
+        if stop.askers:
+            self.synchronise()
+            self.rounds += 1
+        self.regret += score[0]
+        self.rows.append((start, stop.length, self.agent_episodes - before, *score, *stop[1:], rule, *traffic))
+        if not self.done and is_due(self.played, self.recommendations):  # the last one is planned for the result
+            self.recommendations.append(self._row(self.recommend()))
+
+    def _play_round(self, broadcast: Message) -> PlayedRound:
+        """Have the agents play and take in the round that ``broadcast`` begins."""
+        algorithm, driver, policy = self.algorithm, self.driver, broadcast[0]
+        budgets = algorithm.budgets(self.agents, broadcast)
+        if self.federation.liars is not None:
+            self.federation.liars.tamper_budgets(budgets.visits)
+        stop = self._collect(policy, budgets)
         transitions = driver.transitions
         if self._rewards is not None:
             transitions = self._rewards.take(policy, transitions, driver.visits)
         algorithm.absorb(self.agents, policy, transitions, driver.visits)
-        if stop.askers:
-            self._synchronise()
-            self.rounds += 1
-        self.regret += score[0]
-        self.rows.append(
-            (start, stop.length, self.agent_episodes - before, *score, *stop[1:], rule_at(stop, budgets), *traffic)
-        )
-        if not self.done and is_due(self.played, self.recommendations):  # the last one is planned for the result
-            self.recommendations.append(self._row(self.recommend()))
+        visits = driver.visits if self._pooled is None else self._pooled.all_visits
+        starts = driver.starts if algorithm.counting is Counting.STATIONARY else starts_in(visits)
+        return PlayedRound(stop, rule_at(stop, budgets), visits, starts)
 
     def _collect(self, policy: PolicyArray, budgets: Budgets) -> Stop:
         """Play the round and move the agents' clocks on."""
@@ -197,15 +220,15 @@ class Simulation:
         longest = max(stop.length for stop in stops)
         return Stop(longest, len(asked), *(asked[0][2:] if asked else (-1, -1, -1, -1)))
 
-    def _synchronise(self) -> None:
-        """One synchronisation; message by message if some of them are lies."""
+    def synchronise(self) -> None:
+        """Bring the server up to date with the agents; message by message if some of them are lies."""
         if self.federation.liars is None:
             self.algorithm.synchronise(self.server, self.agents)
         else:
-            self._exchange_messages(self.server)
+            self.exchange(self.server)
 
-    def _exchange_messages(self, server: Any) -> None:
-        """All exchanges with ``server``, message by message."""
+    def exchange(self, server: Any) -> None:
+        """All exchanges of the agents with ``server``, or a planner in its place, message by message."""
         liars = self.federation.liars
 
         def tamper(report: Message, exchange: int) -> None:
@@ -218,7 +241,7 @@ class Simulation:
         """The policy to deploy, planned from all counts; nothing changes by it."""
         planner = self.algorithm.new_planner(self.setting, self.server)
         if planner is not None and self.algorithm.asks_to_plan:
-            self._exchange_messages(planner)
+            self.exchange(planner)
         return Recommended.of(self.server, planner)
 
     def _row(self, recommended: Recommended) -> Row:
@@ -283,6 +306,9 @@ def run(
     *,
     seed: int = 0,
     driver: str = "auto",
+    fleets: str = "local",
+    address: str | None = None,
+    fleet_count: int | None = None,
     progress: bool | Callable[[Progress], None] = True,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 100,
@@ -296,6 +322,11 @@ def run(
         seed: of trajectories, the initial policy and ties; the same seed gives the same result.
         driver: ``episodes`` (trajectory by trajectory), ``counts`` (exact in law, logarithmic in the length of a
             round) or ``auto`` (each where it is faster).
+        fleets: where the agents are: ``local``, in this process, or ``ray``, in fleets that are Ray actors, for
+            agents that do not fit one machine. Fleets play trajectory by trajectory; the result is that of
+            ``driver="episodes"`` in one process, bit for bit, also if nodes of the cluster die in the middle.
+        address: of a Ray cluster; by default Ray is started on this machine.
+        fleet_count: how many fleets; by default one a core of the cluster.
         progress: show a bar on a terminal once the run has taken two seconds; or a function to call instead.
         checkpoint: folder to keep the state in, for :func:`resume`.
         checkpoint_every: rounds between two checkpoints.
@@ -317,11 +348,23 @@ def run(
 
     announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
-    simulation = Simulation(algorithm, federation, episodes, seed, driver)
-    store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
-    for text in algorithm.cautions(simulation.setting):
-        warnings.warn(text, Caution, stacklevel=2)
-    return drive(simulation, progress, store)
+    check_choice("place of the fleets", fleets, FLEETS)
+    begun: AbstractContextManager[Simulation]
+    if fleets == "ray":
+        from fed_ucbvi.fleets.simulation import on_ray
+
+        if checkpoint is not None:
+            raise InputError("a run whose fleets are on Ray has no checkpoint: its agents are not in one place.")
+        begun = on_ray(algorithm, federation, episodes, seed, driver, address=address, count=fleet_count)
+    else:
+        if address is not None or fleet_count is not None:
+            raise InputError("an address and a fleet_count are for fleets on Ray; say fleets='ray' (--fleets ray).")
+        begun = nullcontext(Simulation(algorithm, federation, episodes, seed, driver))
+    with begun as simulation:
+        store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
+        for text in algorithm.cautions(simulation.setting):
+            warnings.warn(text, Caution, stacklevel=2)
+        return drive(simulation, progress, store)
 
 
 def drive(

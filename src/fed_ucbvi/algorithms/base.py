@@ -166,6 +166,12 @@ class FleetTables(NamedTuple):
     touched: Touched | None = None
     sums: RewardSums = NO_SUMS
 
+    @classmethod
+    def of_a_stranger(cls, setting: Setting) -> FleetTables:
+        """Those of one agent of whose problem nothing is known; it can report that it has been nowhere."""
+        S, A = setting.states, setting.actions
+        return cls(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
+
 
 HARD_FACTOR = 8
 """What ends a round at any time, where rounds rest: this many times the budget."""

@@ -93,6 +93,8 @@ class PooledAgents:
     asks: Budgets
     rule: AskingRule
     last_policy: IndexArray
+    last_counts: CountArray
+    """N by place as it was before the last round, where others than these agents add to it; otherwise empty."""
     touched: Touched
     begun: bool = False
     """Whether budgets have been worked out since these agents were made, or brought back from a checkpoint."""
@@ -132,6 +134,7 @@ class PooledAgents:
             no_budgets(setting, counting, 1 if asking.alike else m, asking.rest),
             asking,
             np.full((H, S), -1, dtype=np.int32),
+            np.zeros(counting.shape(H, S, A) if m < setting.agents else (0,), dtype=np.int64),
             touched,
         )
 
@@ -149,15 +152,29 @@ class PooledAgents:
 
     def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
         """When they ask in a round with this policy; called after every round, so that little has changed."""
-        visits, rule, _ = self.asks
+        places, (visits, rule, _) = self._changed(policy, N), self.asks
         if policy.ndim == 2:
-            _update_budgets(self.own_visits, N, policy, self.rule, self.last_policy, self.touched, visits, rule)
+            _update_budgets(
+                self.own_visits, N, policy, self.rule, self.last_policy, places, self.touched, visits, rule
+            )
         elif self.begun:
-            _update_budgets_of_pairs(self.own_visits, N, self.rule, self.touched, visits, rule)
+            _update_budgets_of_pairs(self.own_visits, N, self.rule, places, self.touched, visits, rule)
         else:
             fill_budgets_of_pairs(self.own_visits, N, self.rule, visits, rule)
             self.begun = True
         return self.asks
+
+    def _changed(self, policy: PolicyArray, N: CountArray) -> IndexArray:
+        """Places where N may have changed: where these agents were in the last round, if there are no others.
+
+        N changes also where only agents of other fleets have been.
+        """
+        if not self.last_counts.size:
+            return self.touched.all_places[: self.touched.number[0]]
+        counts = N if policy.ndim == 3 else np.take_along_axis(N, policy[:, :, None], axis=2)[:, :, 0]
+        places = np.flatnonzero(counts != self.last_counts).astype(np.int32)
+        self.last_counts[...] = counts
+        return places
 
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Take in the round's counts."""
@@ -180,16 +197,16 @@ def _update_budgets_of_pairs(
     own_visits: Counters,
     N: CountArray,
     rule: AskingRule,
+    changed: IndexArray,
     touched: Touched,
     out: CountArray,
     which: npt.NDArray[np.int8],
 ) -> None:
-    """Bring budgets by (h,s,a) up to date where agents have been in the last round."""
+    """Bring budgets by (h,s,a) up to date where N has ``changed``, and where these agents were in the last round."""
     steps, S, A = N.shape
     P = steps * S * A
     counts, rules, budgets = N.reshape(P), which.reshape(P), out.reshape((len(out), P))
-    for j in range(touched.number[0]):
-        place = touched.all_places[j]
+    for place in changed:
         rules[place] = 0 if is_local(counts[place], rule) else 1
         if rules[place] == 1:
             due = global_budget(counts[place], rule)
@@ -210,19 +227,20 @@ def _update_budgets(
     policy: IndexArray,
     rule: AskingRule,
     last_policy: IndexArray,
+    changed: IndexArray,
     touched: Touched,
     out: CountArray,
     which: npt.NDArray[np.int8],
 ) -> None:
-    """Bring budgets by (h,s) up to date: where the policy has changed, and where agents have been in the round."""
+    """Bring budgets by (h,s) up to date: where the policy or N has changed, and where these agents were."""
     H, S = policy.shape
     for h in range(H):
         for s in range(S):
             if policy[h, s] != last_policy[h, s]:
                 last_policy[h, s] = policy[h, s]
                 _update_place(h, s, own_visits, N, policy, rule, out, which)
-    for j in range(touched.number[0]):
-        h, s = divmod(touched.all_places[j], S)
+    for place in changed:
+        h, s = divmod(place, S)
         before = which[h, s]
         which[h, s] = 0 if is_local(N[h, s, policy[h, s]], rule) else 1
         if which[h, s] == 1 or before == 1:

@@ -6,10 +6,11 @@ import json
 import math
 import os
 import shlex
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -280,3 +281,17 @@ def finish(
         raise failure
     if not run.complete:
         raise typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def others_on_standard_error() -> Iterator[None]:
+    """What libraries print, from Python or not, goes to standard error; standard output is for the result."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,9 @@ from fed_ucbvi.command_line.shared_options import (
     Quiet,
     Seed,
 )
+
+CLUSTER = "Cluster"
+"""The panel of options for runs on several machines."""
 
 
 def algorithm_flag(metavar: str, help: str, default: str) -> Any:
@@ -92,6 +96,29 @@ def run(
     driver: Annotated[
         str, typer.Option(metavar="NAME", help="auto, counts or episodes.", rich_help_panel=OUTPUT)
     ] = "auto",
+    fleets: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Where the agents are: local or, as actors, ray.", rich_help_panel=CLUSTER),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Of a Ray cluster.",
+            show_default="Ray is started on this machine",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None,
+    fleet_count: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="N",
+            help="Into how many fleets the agents are split on Ray.",
+            show_default="one a core",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None,
     out: Out = None,
     overwrite: Overwrite = False,
     checkpoint: Annotated[
@@ -109,11 +136,19 @@ def run(
 ) -> None:
     """Run a federated algorithm and print its regret and communication.
 
+    With --fleets ray the agents are on a Ray cluster; the result is that of --driver episodes, bit for bit.
     Ctrl-C ends the run early; with --out the result so far is saved. Defaults of the algorithm's flags are those of
     Fed-UCBVI; 'fed-ucbvi algorithms' lists the others'.
     """
     from fed_ucbvi.command_line.interruption import interruptible
-    from fed_ucbvi.command_line.outputs import check_apart, check_checkpoint, check_out, finish, plain_warnings
+    from fed_ucbvi.command_line.outputs import (
+        check_apart,
+        check_checkpoint,
+        check_out,
+        finish,
+        others_on_standard_error,
+        plain_warnings,
+    )
     from fed_ucbvi.command_line.parameters import build_algorithm, build_environment
     from fed_ucbvi.results.storage import FORMAT
     from fed_ucbvi.simulation import Interrupted
@@ -147,16 +182,20 @@ def run(
         federation = federation.with_liars(liars, attack, env_seed)
     with interruptible() as interruption, plain_warnings():
         try:
-            result = simulate(
-                chosen,
-                federation,
-                episodes,
-                seed=seed,
-                driver=driver,
-                progress=not quiet,
-                checkpoint=checkpoint,
-                checkpoint_every=checkpoint_every,
-            )
+            with others_on_standard_error() if fleets == "ray" else nullcontext():
+                result = simulate(
+                    chosen,
+                    federation,
+                    episodes,
+                    seed=seed,
+                    driver=driver,
+                    fleets=fleets,
+                    address=address,
+                    fleet_count=fleet_count,
+                    progress=not quiet,
+                    checkpoint=checkpoint,
+                    checkpoint_every=checkpoint_every,
+                )
         except Interrupted as stop:
             result = stop.partial
         interruption.saving()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +33,7 @@ def sweep(
     Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
     """
     from fed_ucbvi.command_line.interruption import interruptible
-    from fed_ucbvi.command_line.outputs import plain_warnings
+    from fed_ucbvi.command_line.outputs import others_on_standard_error, plain_warnings
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.progress import announce_compilation, progress_bar
     from fed_ucbvi.sweeps.execution import SweepInterrupted, run_sweep
@@ -47,7 +43,7 @@ def sweep(
     described = Sweep.from_toml(file)
     with interruptible() as interruption, plain_warnings():
         try:
-            with _others_on_standard_error(), progress_bar("runs") as report:
+            with others_on_standard_error(), progress_bar("runs") as report:
                 outcome = run_sweep(
                     described, out, jobs=jobs, executor=executor, address=address, resume=resume, report=report
                 )
@@ -60,20 +56,6 @@ def sweep(
     _print(outcome, as_json)
     if outcome.failed:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _others_on_standard_error() -> Iterator[None]:
-    """What libraries print, from Python or not, goes to standard error; standard output is for the result."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def _print(outcome: Outcome, as_json: bool) -> None:

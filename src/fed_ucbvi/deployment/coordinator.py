@@ -19,6 +19,7 @@ import numpy as np
 
 from fed_ucbvi._types import PolicyArray
 from fed_ucbvi.algorithms.base import Counting, Message
+from fed_ucbvi.chunks import first_chunk
 from fed_ucbvi.communication import Meter
 from fed_ucbvi.deployment.asking import Asker, FederationStoppedError
 from fed_ucbvi.deployment.checks import Expected
@@ -26,17 +27,15 @@ from fed_ucbvi.deployment.hub import Hub
 from fed_ucbvi.deployment.ledger import Ledger
 from fed_ucbvi.deployment.links import LinkLostError
 from fed_ucbvi.deployment.members import Member
-from fed_ucbvi.deployment.messages import End, Query, encode
+from fed_ucbvi.deployment.messages import End, Query
 from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.deployment.records import Records
-from fed_ucbvi.deployment.rounds import MOST_STEPS, Collected, Round
+from fed_ucbvi.deployment.rounds import Collected, Round
 from fed_ucbvi.deployment.stand_in import StandIn
 from fed_ucbvi.results.recommendations import Recommended, is_due, last_gap
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-FIRST_STEPS = 1 << 15
-"""Environment steps a node may play before it first answers: about a millisecond."""
 DISK_PAUSE = 1.0
 """Seconds between two attempts to write a checkpoint."""
 REUNION_SECONDS = 15.0
@@ -68,7 +67,7 @@ class Coordinator:
         self.stand_in = StandIn(plan, self.server)
         self.records = Records(plan)
         self._asker = Asker(hub, self.records, plan.rules)
-        self._meter = Meter(plan.algorithm, plan.setting, self.server, self.stand_in.agents)
+        self._meter = Meter(plan.algorithm, plan.setting)
         self.recommended = Recommended.of(self.server, plan.algorithm.new_planner(plan.setting, self.server))
         self.round = 0
         if ledger is not None:
@@ -140,7 +139,7 @@ class Coordinator:
     def _chunk(self) -> int:
         """How far nodes play before they first answer: as far as costs little, or twice the last round."""
         steps = max(member.agents for member in self.hub.everyone) * self.plan.setting.horizon
-        return max(1, FIRST_STEPS // steps, min(2 * self.records.last_length, MOST_STEPS // steps))
+        return first_chunk(steps, self.records.last_length)
 
     async def _synchronise(
         self, now: Round, policy: PolicyArray, collected: Collected, fresh: dict[str, dict[int, Message]]
@@ -163,7 +162,7 @@ class Coordinator:
     ) -> dict[str, Message]:
         """A query down, reports up, aggregation in agent order; on the wire exchanges are counted from ``first``."""
         algorithm, setting = self.plan.algorithm, self.plan.setting
-        arrays = tuple(algorithm.query(server, exchange))
+        arrays = tuple(np.array(array) for array in algorithm.query(server, exchange))
         forms, askers = self.stand_in.forms[exchange], collected.askers
         visits = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
         expected = Expected(forms, setting, policy, arrays, exchange, askers, algorithm.grid(setting), visits)
@@ -220,7 +219,7 @@ class Coordinator:
         hub.over = True
         members = self.hub.present
         await hub.wait_until(lambda: all(member.link is not None for member in members), FAREWELL_SECONDS)
-        end = encode(End(self.round, self.records.played, (self.recommended.policy,)))
+        end = End(self.round, self.records.played, (self.recommended.policy,))
         for member in hub.seated:
             if member.link is not None:
                 try:

@@ -60,7 +60,7 @@ class Hub:
         self.members: dict[str, Member] = {}
         self.changed = asyncio.Condition()
         self._certified, self._revoked = certified, revoked
-        self._welcome = encode(plan.welcome())
+        self._welcome = plan.welcome()
         self.most_bytes = SMALLEST_LIMIT
         self.begun = self.over = False
         self._at_the_door: Counter[tuple[str, ...]] = Counter()

@@ -13,8 +13,9 @@ from typing import Any
 
 from fed_ucbvi._version import __version__
 from fed_ucbvi.deployment.arrays import WireError
+from fed_ucbvi.deployment.copies import Copies
 from fed_ucbvi.deployment.links import BROKEN
-from fed_ucbvi.deployment.messages import PROTOCOL, Fault, Hello, Refusal, Welcome, decode_down, encode
+from fed_ucbvi.deployment.messages import PROTOCOL, Fault, Hello, Refusal, Welcome, decode_down, encode, keep_taken
 from fed_ucbvi.deployment.names import check_name
 from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.deployment.packages import needed
@@ -124,6 +125,7 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
     run = node.run
     hello = Hello(PROTOCOL, __version__, node.name, incarnation, node.first_agent, node.agents, run)
     await stream.write(encode(hello))
+    sent, taken = Copies(), Copies()
     in_round = False  # a round begun on an earlier stream goes on once the server asks for it again
     while not node.finished:
         try:
@@ -135,7 +137,7 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
             status = await stream.details()
             raise _StreamEndedError(status or "the server has closed the stream")
         async with _telling(stream):
-            message = decode_down(data)
+            message = decode_down(data, taken)
             if isinstance(message, Refusal):
                 if message.retry:
                     raise _StreamEndedError(message.reason)
@@ -147,9 +149,10 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
             else:
                 in_round = True
                 answer = node.answer(message)
+                keep_taken(message, taken)
             met.set()
         if answer is not None:
-            await stream.write(encode(answer))
+            await stream.write(encode(answer, sent))
 
 
 async def _complain(stream: Any, reason: str) -> None:

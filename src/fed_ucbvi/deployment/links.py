@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from fed_ucbvi.deployment.arrays import WireError
 from fed_ucbvi.deployment.checks import ViolationError
-from fed_ucbvi.deployment.messages import Fault, Played, Report, Up, decode_up
+from fed_ucbvi.deployment.copies import Copies
+from fed_ucbvi.deployment.messages import Down, Fault, Played, Report, Up, decode_up, encode, keep_taken
 from fed_ucbvi.deployment.packages import needed
 
 with needed("grpcio"):
@@ -52,16 +53,18 @@ class Link:
         self.closed = asyncio.Event()
         self.farewell = ""
         self.prepared, self.stopped = -1, False
+        self._sent, self._taken = Copies(), Copies()
 
     def close(self, reason: str = "") -> None:
         """Let go of the stream; what waits on it is woken."""
         self.farewell = self.farewell or reason
         self.closed.set()
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, message: Down) -> None:
         """Put one message on the stream."""
         if self.closed.is_set():
             raise LinkLostError(self.farewell or "the stream is closed")
+        data = encode(message, self._sent)
         self._count.messages_down += 1
         self._count.bytes_down += len(data) + FRAME
         try:
@@ -84,7 +87,7 @@ class Link:
         if len(data) > self._most_bytes:
             raise ViolationError(f"it sent a message of {len(data)} bytes, above the limit of {self._most_bytes}")
         try:
-            return decode_up(data)
+            return decode_up(data, self._taken)
         except WireError as error:
             raise ViolationError(f"it sent {str(error).rstrip('.')}") from error
 
@@ -107,6 +110,7 @@ class Link:
                 raise ViolationError(f"it sent a {type(message).__name__} in the middle of a round")
             found = message.round, message.exchange if isinstance(message, Report) else EPISODES
             if found == key:
+                keep_taken(message, self._taken)
                 return message
             if found > key:
                 raise ViolationError(f"it answered {_place(*found)} when asked for {_place(*key)}")

@@ -13,6 +13,7 @@ from typing import Any
 
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.deployment.arrays import WireError, pack, unpack
+from fed_ucbvi.deployment.copies import Copies
 from fed_ucbvi.deployment.schema import CLASSES, DecodeError
 
 PROTOCOL = 2
@@ -133,7 +134,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Report:
-    """Its answer, one row an agent."""
+    """Its answer, one row an agent, or one for all of a node's where the server takes sums."""
 
     round: int
     exchange: int
@@ -156,6 +157,7 @@ class End:
     arrays: tuple[Array, ...]
 
 
+WithArrays = Start | Query | Report
 Up = Hello | Ready | Played | Report | Fault
 Down = Welcome | Refusal | Start | Continue | Stop | Query | End
 
@@ -179,13 +181,15 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text[:MOST_CHARACTERS])
 
 
-def encode(message: Up | Down) -> bytes:
-    """A message as bytes."""
+def encode(message: Up | Down, sent: Copies | None = None) -> bytes:
+    """A message as bytes; with what was ``sent`` before on the stream, only what has changed since."""
     kind = type(message)
     name = kind.__name__
     content = {field: getattr(message, field) for field in _FIELDS[kind]}
-    if "arrays" in content:
-        content["arrays"] = [pack(array) for array in content["arrays"]]
+    if isinstance(message, Start | Query | Report):
+        content |= _changes(message, sent)
+    elif isinstance(message, End):
+        content["arrays"] = [pack(array) for array in message.arrays]
     elif kind is Played:
         content["requests"] = [
             CLASSES["Request"](**{field: getattr(request, field) for field in _REQUEST})
@@ -196,19 +200,43 @@ def encode(message: Up | Down) -> bytes:
     return data
 
 
-def decode_up(data: bytes) -> Up:
-    """A node's message from bytes; raises :class:`WireError` where they are none."""
-    message: Up = _decode("Up", _UP, data)
+def _changes(message: WithArrays, sent: Copies | None) -> dict[str, Any]:
+    """The arrays of a message that is sent now, and since when they are changes."""
+    arrays = message.arrays
+    if sent is None:
+        return {"arrays": [pack(array) for array in arrays]}
+    before = sent.to_differ_from(*_slot(message), arrays)
+    sent.keep(*_slot(message), message.round, arrays)
+    if before is None:
+        return {"arrays": [pack(array) for array in arrays]}
+    pairs = zip(arrays, before.arrays, strict=True)
+    return {"arrays": [pack(array, old) for array, old in pairs], "since": before.round}
+
+
+def _slot(message: WithArrays) -> tuple[str, int]:
+    """Messages of one slot follow each other, round after round."""
+    return type(message).__name__, 0 if isinstance(message, Start) else message.exchange
+
+
+def keep_taken(message: Up | Down, taken: Copies) -> None:
+    """Remember a message that was asked for; what comes unasked is not, or it would fill the memory."""
+    if isinstance(message, Start | Query | Report):
+        taken.keep(*_slot(message), message.round, message.arrays)
+
+
+def decode_up(data: bytes, taken: Copies | None = None) -> Up:
+    """A node's message from bytes, given what was ``taken`` before; raises :class:`WireError` where they are none."""
+    message: Up = _decode("Up", _UP, data, taken)
     return message
 
 
-def decode_down(data: bytes) -> Down:
-    """The server's message from bytes; raises :class:`WireError` where they are none."""
-    message: Down = _decode("Down", _DOWN, data)
+def decode_down(data: bytes, taken: Copies | None = None) -> Down:
+    """The server's message from bytes, likewise."""
+    message: Down = _decode("Down", _DOWN, data, taken)
     return message
 
 
-def _decode(side: str, kinds: dict[str, type[Any]], data: bytes) -> Any:
+def _decode(side: str, kinds: dict[str, type[Any]], data: bytes, taken: Copies | None) -> Any:
     try:
         envelope = CLASSES[side].FromString(data)
     except DecodeError as error:
@@ -221,7 +249,7 @@ def _decode(side: str, kinds: dict[str, type[Any]], data: bytes) -> Any:
     for field in _FIELDS[kind]:
         value = getattr(content, field)
         if field == "arrays":
-            value = tuple(unpack(array) for array in value)
+            value = _arrays(kind, content, taken or Copies())
         elif field == "requests":
             value = tuple(Request(*(getattr(request, part) for part in _REQUEST)) for request in value)
         elif field == "rounds":
@@ -230,3 +258,16 @@ def _decode(side: str, kinds: dict[str, type[Any]], data: bytes) -> Any:
             value = one_line(value)
         values[field] = value
     return kind(**values)
+
+
+def _arrays(kind: type[Any], content: Any, taken: Copies) -> tuple[Array, ...]:
+    """The arrays of a message; none if it is a late copy of an earlier one, of which only the key is read."""
+    if kind is End or not content.since:
+        return tuple(unpack(array) for array in content.arrays)
+    exchange = 0 if kind is Start else content.exchange
+    before = taken.since(kind.__name__, exchange, content.round, content.since).arrays
+    if not before:
+        return ()
+    if len(before) != len(content.arrays):
+        raise WireError(f"changes of {len(content.arrays)} arrays, but there were {len(before)} before.")
+    return tuple(unpack(array, old) for array, old in zip(content.arrays, before, strict=True))

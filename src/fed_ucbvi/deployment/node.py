@@ -357,9 +357,8 @@ class Node:
         if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
         report = self._algorithm.report(self.state, query.arrays, exchange)
-        if self._algorithm.takes == SUMS:
-            report = added_up(report)
-        return Report(query.round, query.exchange, tuple(report))
+        own = added_up(report) if self._algorithm.takes == SUMS else tuple(np.array(array) for array in report)
+        return Report(query.round, query.exchange, own)
 
     def _recommended(self, end: End) -> IndexArray:
         """The policy that the server sends with the end, if it is one of this run."""

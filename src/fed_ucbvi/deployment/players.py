@@ -75,27 +75,40 @@ class Players(Protocol):
 
 
 class SimulatedPlayers:
-    """Agents with MDPs: what they have played can be played again, and so be taken back."""
+    """Agents with MDPs: what they have played can be played again, and so be taken back.
 
-    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, hosted: Hosted) -> None:
+    ``pooled`` counts the transitions of all of them in one table, where algorithm and payments allow it. Agents
+    counted in one table cannot go back to an earlier state.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm[Any, Any], setting: Setting, hosted: Hosted, *, pooled: bool = False
+    ) -> None:
         own, first = hosted.federation, hosted.first_agent
-        self._algorithm = algorithm
         counting, random = algorithm.counting, setting.random_rewards
-        tables = FleetTables(own.agents, own.successors, own.rewards, first)
+        pooled = pooled and algorithm.pools and own.pay_alike
+        fleet = self.fleet = Fleet.of(
+            own, setting.seed, first, pooled=pooled, counting=counting, random_rewards=random
+        )
+        self._algorithm = algorithm
+        touched = fleet.touched if pooled else None
+        tables = FleetTables(own.agents, own.successors, own.rewards, first, touched)
         self._rewards: SimulatedRewards | None = None
         if random:
-            self._rewards = SimulatedRewards(own, counting, None, algorithm.reward_grid(setting))
-            tables = self._rewards.for_agents(own.agents, own.successors, first)
+            self._rewards = SimulatedRewards(own, counting, touched, algorithm.reward_grid(setting))
+            tables = self._rewards.for_agents(own.agents, own.successors, first, touched)
         self.agents: Any = algorithm.new_agents(setting, tables)
         if self._rewards is not None and algorithm.keeps_experience:
             self._rewards.remember_all()
-        fleet = Fleet.of(own, setting.seed, first, counting=counting, random_rewards=random)
         self._driver = EpisodesDriver(fleet)
         self.visits, self.transitions = fleet.visits, fleet.transitions
+        self.asked = False
+        """Whether anyone asked when they last played."""
 
     def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
         """Trajectory by trajectory."""
-        return self._driver.extend(policy, due, first, most, factor)[0]
+        played, self.asked = self._driver.extend(policy, due, first, most, factor)
+        return played
 
     def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
         """Play on without heeding budgets, or replay with the sign changed."""

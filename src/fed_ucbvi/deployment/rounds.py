@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.chunks import growing
 from fed_ucbvi.deployment.asking import Asker
 from fed_ucbvi.deployment.checks import Expected, check_played, check_report
 from fed_ucbvi.deployment.links import Link
 from fed_ucbvi.deployment.members import Member
-from fed_ucbvi.deployment.messages import Continue, Played, Query, Request, Start, Stop, encode
+from fed_ucbvi.deployment.messages import Continue, Played, Query, Request, Start, Stop
 from fed_ucbvi.deployment.plan import LIVE, Plan
 from fed_ucbvi.drivers.base import Stop as RoundEnd
-
-MOST_STEPS = 1 << 25
-"""Environment steps a node plays before it answers, at most: about a second."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,6 @@ class Round:
         self._plan, self._asker, self.number, self._broadcast = plan, asker, number, broadcast
         self._played = played
         self._live = plan.collection == LIVE
-        self._encoded: dict[tuple[int, ...], bytes] = {}
         self._lengths: Mapping[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------------ episodes
@@ -86,19 +83,17 @@ class Round:
 
     async def _collect_in_step(self, chunk: int) -> dict[str, Played]:
         """Nodes play ahead in chunks that grow until one of them asks."""
-        most = self._plan.setting.episodes - self._played
-        largest = max(1, MOST_STEPS // self._plan.setting.horizon)
-        chunk = min(chunk, most)
-        while True:
-            answers = await self._asker.all(partial(self._play, chunk))
-            if chunk == most or any(played.requests for played in answers.values()):
-                return answers
-            chunk = min(chunk + min(2 * chunk, largest), most)
+        setting, answers = self._plan.setting, dict[str, Played]()
+        for reach in growing(chunk, setting.episodes - self._played, setting.horizon):
+            answers = await self._asker.all(partial(self._play, reach))
+            if any(played.requests for played in answers.values()):
+                break
+        return answers
 
     async def _play(self, chunk: int, member: Member, link: Link) -> Played:
         """One node's episodes up to ``chunk``."""
         if link.prepared == self.number:
-            await link.send(encode(Continue(self.number, chunk)))
+            await link.send(Continue(self.number, chunk))
         else:
             await self._prepare(member, link, chunk)
         played = await link.expect_played(self.number)
@@ -119,7 +114,7 @@ class Round:
         try:
             await asyncio.wait((answer, halted), return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
-                await link.send(encode(Continue(self.number, 0)))
+                await link.send(Continue(self.number, 0))
             async with asyncio.timeout(self._plan.rules.deadline):
                 played = await answer
         finally:
@@ -136,23 +131,20 @@ class Round:
         return first, self._plan.setting.episodes - first
 
     async def _prepare(self, member: Member, link: Link, chunk: int) -> None:
-        """Send the start of the round; the bytes are the same for all nodes that have come equally far."""
-        key = (member.base, *self._span(member), chunk)
-        if key not in self._encoded:
-            self._encoded[key] = encode(Start(self.number, *key, self._broadcast))
-        await link.send(self._encoded[key])
+        """Send the start of the round."""
+        await link.send(Start(self.number, member.base, *self._span(member), chunk, self._broadcast))
         link.prepared, link.stopped = self.number, False
 
     # ----------------------------------------------------------------------------------------------- synchronisation
 
     async def exchange(self, query: Query, expected: Expected) -> dict[str, Message]:
         """One exchange: the reports by node, checked."""
-        return await self._asker.all(partial(self._exchange, query.exchange, encode(query), expected))
+        return await self._asker.all(partial(self._exchange, query, expected))
 
-    async def _exchange(self, number: int, query: bytes, expected: Expected, member: Member, link: Link) -> Message:
+    async def _exchange(self, query: Query, expected: Expected, member: Member, link: Link) -> Message:
         await self._stop(member, link)
         await link.send(query)
-        report = (await link.expect_report(self.number, number)).arrays
+        report = (await link.expect_report(self.number, query.exchange)).arrays
         check_report(report, member, self._lengths[member.name], expected)
         return report
 
@@ -162,7 +154,7 @@ class Round:
 
     async def _settle(self, member: Member, link: Link) -> Played:
         await self._stop(member, link)
-        await link.send(encode(Continue(self.number, self._lengths[member.name])))
+        await link.send(Continue(self.number, self._lengths[member.name]))
         return await link.expect_played(self.number)
 
     async def _stop(self, member: Member, link: Link) -> None:
@@ -171,5 +163,5 @@ class Round:
             await self._prepare(member, link, 0)
             await link.expect_played(self.number)
         if not link.stopped:
-            await link.send(encode(Stop(self.number, self._lengths[member.name])))
+            await link.send(Stop(self.number, self._lengths[member.name]))
             link.stopped = True

@@ -31,9 +31,7 @@ class StandIn:
 
     def __init__(self, plan: Plan, server: Any) -> None:
         setting, self._algorithm = plan.setting, plan.algorithm
-        S, A = setting.states, setting.actions
-        tables = FleetTables(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
-        self.agents: Any = plan.algorithm.new_agents(setting, tables)
+        self.agents: Any = plan.algorithm.new_agents(setting, FleetTables.of_a_stranger(setting))
         self.forms: list[tuple[Form, ...]] = []
         for exchange in range(plan.algorithm.exchanges(setting)):
             report = plan.algorithm.report(self.agents, plan.algorithm.query(server, exchange), exchange)

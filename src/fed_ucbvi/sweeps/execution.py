@@ -106,7 +106,7 @@ def run_sweep(
     """
     check_choice("executor", executor, EXECUTORS)
     if executor == "ray":
-        from fed_ucbvi.sweeps.cluster import check_ray
+        from fed_ucbvi.ray_connection import check_ray
 
         check_ray(address)
     elif address is not None:

@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
 from fed_ucbvi.charts.numbers import number_text
 from fed_ucbvi.communication import Meter, Traffic
@@ -204,13 +202,7 @@ def plan(
 
 
 def _traffic(setting: Setting, rounds: int) -> tuple[Traffic, Traffic]:
-    """Of one synchronisation with one request, and of ``rounds`` with M requests each and the end of training.
-
-    A fleet of one agent whose transitions have one slot each sends messages of the same size as any other.
-    """
-    S, A = setting.states, setting.actions
-    tables = FleetTables(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
-    algorithm = FedUCBVI()
-    meter = Meter(algorithm, setting, algorithm.new_server(setting), algorithm.new_agents(setting, tables))
+    """Of one synchronisation with one request, and of ``rounds`` with M requests each and the end of training."""
+    meter = Meter(FedUCBVI(), setting)
     busy, last = meter.round(setting.agents, last=False), meter.round(0, last=True)
     return meter.round(1, last=False), Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True)))
