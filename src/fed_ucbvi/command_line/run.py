@@ -58,9 +58,7 @@ def run(
     ] = "random",
     algorithm: AlgorithmName = defaults.ALGORITHM,
     option: AlgorithmOption = None,
-    bonus: Annotated[
-        str | None, algorithm_flag("NAME", "practical, theory, corrected, tight.", "practical")
-    ] = None,
+    bonus: Annotated[str | None, algorithm_flag("NAME", "practical, theory, corrected, tight.", "practical")] = None,
     bonus_scale: Annotated[str | None, algorithm_flag("X", "Factor on the bonus.", "1")] = None,
     aggregation: Annotated[str | None, algorithm_flag("NAME", "weighted or uniform.", "weighted")] = None,
     synchronisation: Annotated[str | None, algorithm_flag("NAME", "mixture, local or global.", "mixture")] = None,

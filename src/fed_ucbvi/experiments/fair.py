@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fed_ucbvi.charts.colours import Marker
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.experiments.claims import against, below, ratios_to
 from fed_ucbvi.experiments.figures import REGRET_LABEL, ROUNDS_LABEL
@@ -35,9 +36,11 @@ from fed_ucbvi.experiments.tuning import (
     FURTHER,
     PAPER,
     QUICK_FACTORS,
+    SHARP,
     TUNED,
     TUNING_EPISODES,
     TUNING_SEEDS,
+    UNTUNED,
     best_factors,
     factor_of,
     trials,
@@ -57,6 +60,7 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
     """Regret over the factors, both comparisons side by side, and what is left of the claim."""
     lots = lots_of(pairs)
     tuned, paper = having(lots, label=BEST), having(lots, label=PAPER)
+    sharp = having(lots, label=UNTUNED)
     factors = QUICK_FACTORS if scale.quick else FACTORS
     return Section(
         id=NAME,
@@ -69,9 +73,10 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             "instances of the other experiments are seen only afterwards. Where the best k is the least or the "
             f"largest, {FURTHER} more are tried beyond it. FedQ-Bernstein uses its variance from 10 samples on here, "
             "instead of 1000.",
+            "Sharp Fed-UCBVI stands beside them with nothing tuned.",
         ),
         verdicts=verdicts(lots),
-        figures=[_tuning_figure(lots), *_comparison_figures(paper, tuned)],
+        figures=[_tuning_figure(lots), *_comparison_figures(paper, tuned, sharp)],
         tables=[_table(lots, paper, tuned)],
     )
 
@@ -97,6 +102,7 @@ def verdicts(lots: Lots) -> list[Verdict]:
             for other in ("fedq-hoeffding", "fedq-advantage")
         ),
         fewest_rounds(tuned, detail=tuning_text(lots, tuple(TUNED))),
+        sharp_is_lowest(lots, detail=tuning_text(lots, tuple(TUNED))),
     ]
     return [verdict for verdict in found if verdict is not None]
 
@@ -122,6 +128,32 @@ def fewest_rounds(lots: Lots, detail: str = "") -> Verdict | None:
         "Fed-UCBVI takes the fewest rounds, with the constants of all tuned.",
         "Section 5, communication complexity, after tuning (beyond the paper)",
         f"It holds in an environment if its mean rounds are below those of every other at every εₚ run. {ERROR_TERM}",
+        findings,
+        detail=detail,
+    )
+
+
+def sharp_is_lowest(lots: Lots, detail: str = "") -> Verdict | None:
+    """Whether sharp Fed-UCBVI has less regret than everybody else tuned."""
+    findings: dict[str, Finding | None] = {}
+    for environment in environments(lots):
+        group = having(lots, environment=environment)
+        own, tuned = having(group, label=UNTUNED), having(group, label=BEST)
+        cells = [
+            (key.eps_p, other, x, y)
+            for other in dict.fromkeys(key.algorithm for key in tuned)
+            for key, x, y in against(own, tuned, other, regret)
+        ]
+        if cells:
+            eps_p, other, x, y = min(cells, key=lambda cell: float(np.mean(cell[3]) / np.mean(cell[2])))
+            line = f"{np.mean(x):,.1f}, next {label_of(other)} with {np.mean(y):,.1f}"
+            found = [compare(x, y, strictly=True) for _, _, x, y in cells]
+            text = f"{line} (at {eps_text(eps_p)}), closest of {len(cells)} comparisons"
+            findings[label_of(environment)] = Finding(decide(all_or_none, found), text, line)
+    return verdict_of(
+        "Sharp Fed-UCBVI, with nothing tuned, has less regret than everybody else tuned.",
+        "beyond the paper",
+        f"It holds in an environment if its mean regret is below that of every other at every εₚ run. {ERROR_TERM}",
         findings,
         detail=detail,
     )
@@ -161,7 +193,7 @@ def _tuning_figure(lots: Lots) -> Figure:
     )
 
 
-def _comparison_figures(paper: Lots, tuned: Lots) -> list[Figure]:
+def _comparison_figures(paper: Lots, tuned: Lots, sharp: Lots) -> list[Figure]:
     figures = []
     for measure, y_label, id_, what in (
         (regret, REGRET_LABEL, "fair_regret", "regret"),
@@ -176,11 +208,16 @@ def _comparison_figures(paper: Lots, tuned: Lots) -> list[Figure]:
         for environment in environments(paper):
             for eps_p in values(paper, "eps_p"):
                 series = []
-                for marker, variant, lots in (("circle", PAPER, paper), ("cross", BEST, tuned)):
+                shown: list[tuple[Marker, str, Lots]] = [
+                    ("circle", PAPER, paper),
+                    ("cross", BEST, tuned),
+                    ("diamond", UNTUNED, sharp),
+                ]
+                for marker, variant, lots in shown:
                     group = {
                         key.algorithm: lot for key, lot in having(lots, environment=environment, eps_p=eps_p).items()
                     }
-                    for name in TUNED:
+                    for name in (*TUNED, SHARP):
                         if name in group:
                             found = [measure(run) for run in group[name]]
                             series.append(
@@ -191,7 +228,7 @@ def _comparison_figures(paper: Lots, tuned: Lots) -> list[Figure]:
                                     [mean(group[name], measure)],
                                     [min(found)],
                                     [max(found)],
-                                    marker=marker,  # type: ignore[arg-type]
+                                    marker=marker,
                                     line=False,
                                     variant=variant,
                                     band=RANGE_NAME,
@@ -202,7 +239,8 @@ def _comparison_figures(paper: Lots, tuned: Lots) -> list[Figure]:
             Figure(
                 id_,
                 title,
-                "Circles: constants as in the paper; crosses: tuned. Mean, and from the least to the largest run.",
+                "Circles: constants as in the paper; crosses: tuned; diamonds: nothing to tune. Mean, and from "
+                "the least to the largest run.",
                 panels,
             )
         )

@@ -45,7 +45,8 @@ TUNED: dict[str, tuple[str, Callable[[float], dict[str, Any]]]] = {
     "fedq-advantage": ("iota = k²", lambda k: {"iota": k * k}),
 }
 """What is tuned: the parameters for a factor k, by algorithm."""
-PAPER, BEST = "as in the paper", "tuned"
+SHARP = "fed-ucbvi-sharp"
+PAPER, BEST, UNTUNED = "as in the paper", "tuned", "nothing tuned"
 
 
 def grids(scale: Scale) -> list[dict[str, Any]]:
@@ -55,7 +56,8 @@ def grids(scale: Scale) -> list[dict[str, Any]]:
         for name in TUNED
     ]
     factors = dict.fromkeys(TUNED, QUICK_FACTORS if scale.quick else FACTORS)
-    return [_tuning_grid(scale, list(scale.episodes), factors), *untuned]
+    sharp = scale.grid([{"name": SHARP, "label": UNTUNED}], eps_p=EPS_P)
+    return [_tuning_grid(scale, list(scale.episodes), factors), *untuned, sharp]
 
 
 def _tuning_grid(scale: Scale, environments: Sequence[str], factors: Mapping[str, Sequence[float]]) -> dict[str, Any]:
