@@ -298,8 +298,8 @@ def test_a_run_on_a_cluster_goes_on_when_a_node_is_killed_and_gives_the_same_bit
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    lost = r"the fleet of agents (0 to 1|2 to 3) was lost \(ActorDiedError\) and is made again"
-    assert re.search(lost, done.stderr), "whichever of them Ray's list of nodes put there"
+    lost = r"the fleet of agents (0 to 1|2 to 3) was lost \(Actor(Died|Unavailable)Error\) and is made again"
+    assert re.search(lost, done.stderr), "whichever was there, and whatever Ray knew of it by then"
     expected = at_home(FedUCBVI(), gridworld(agents=4, eps_p=0.1), 60, seed=3)
     assert expected.rounds > 30
     assert Run.load(tmp_path / "run").same_outcome(expected)
