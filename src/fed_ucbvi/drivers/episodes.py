@@ -32,7 +32,7 @@ class World(NamedTuple):
     """Where agents play: flat tables, and their sizes.
 
     ``successors (steps, S, A, K)``, the distribution functions ``kernel (m, steps, S, A, K)`` and ``initial (m, S)``,
-    whether transitions are ``pooled``, whether visits are counted by ``action``, and whether over all steps together.
+    whether transitions are ``pooled``, and whether visits are counted over all steps together.
     """
 
     successors: IndexArray
@@ -44,7 +44,6 @@ class World(NamedTuple):
     slots: int
     steps: int
     pooled: bool
-    by_action: bool
     stationary: bool
     seed: np.uint64
     first_agent: int
@@ -54,14 +53,12 @@ class Play(NamedTuple):
     """What is played, and when agents ask.
 
     Attributes:
-        actions: ``(H, S)``; or ``(H, S, A)``, of which the first ``ties[h,s]`` are the set.
-        ties: ``(H, S)``, or empty.
+        ties: ``(H, S)``, how many of the listed actions are the policy's; empty where it has one each.
         due: ``(rows, P)``, budgets.
         rows: m, or 1 where all agents have the same.
         factor: on budgets.
     """
 
-    actions: IndexArray
     ties: IndexArray
     due: CountArray
     rows: int
@@ -95,7 +92,6 @@ class EpisodesDriver:
             K,
             steps,
             fleet.pooled,
-            fleet.counting is not Counting.POLICY,
             fleet.counting is Counting.STATIONARY,
             np.uint64(fleet.seed),
             fleet.first_agent,
@@ -131,7 +127,7 @@ class EpisodesDriver:
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
     ) -> tuple[int, bool]:
         """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
-        who, touched = (self._world, self._play_of(policy, due, factor), self._agents), self.fleet.touched
+        who, touched = (self._world, *self._play_of(policy, due, factor), self._agents), self.fleet.touched
         played, chunk, asked = 0, self._alone, False
         while played < most and not asked:
             now = min(chunk, most - played)
@@ -145,15 +141,18 @@ class EpisodesDriver:
 
     def rewind(self, policy: PolicyArray, due: CountArray, first: int, count: int) -> None:
         """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
-        play = self._play_of(policy, due, 1)
-        _take_back(self._world, play, self._agents, first, count, self._counts, self.fleet.touched)
+        who = (self._world, *self._play_of(policy, due, 1), self._agents)
+        _take_back(*who, first, count, self._counts, self.fleet.touched)
 
-    def _play_of(self, policy: PolicyArray, due: CountArray, factor: int) -> Play:
-        actions, ties = (policy, _NO_TIES) if policy.ndim == 2 else listed(policy)
-        return Play(actions.reshape(-1), ties.reshape(-1), due.reshape(-1), len(due), factor)
+    def _play_of(self, policy: PolicyArray, due: CountArray, factor: int) -> tuple[Play, IndexArray]:
+        """The play, and the policy's actions: flat, or lists ``(H S, A)``, of which code is compiled for each."""
+        if policy.ndim == 2:
+            return Play(_NO_TIES, due.reshape(-1), len(due), factor), policy.reshape(-1)
+        actions, ties = listed(policy)
+        return Play(ties.reshape(-1), due.reshape(-1), len(due), factor), actions.reshape((-1, actions.shape[2]))
 
 
-_NO_TIES = np.zeros((0, 0), dtype=np.int32)
+_NO_TIES = np.zeros(0, dtype=np.int32)
 
 
 @compiled
@@ -207,14 +206,14 @@ def choose_tied(seed: np.uint64, agent: np.uint64, episode: np.uint64, h: int, t
 
 @compiled
 def _play_episode(
-    world: World, play: Play, i: int, episode: int, sign: int, counts: Counts, touched: Touched
+    world: World, play: Play, policy: IndexArray, i: int, episode: int, sign: int, counts: Counts, touched: Touched
 ) -> bool:
     """Add one episode of the fleet's i-th agent to its counts (``sign`` -1: take it back); did it reach a budget?
 
     All arrays are flat and all indices unsigned, which spares the checks for negative ones.
     """
     transitions, visits, starts = counts
-    actions, ties, due, rows, factor = play
+    ties, due, rows, factor = play
     H, S, seed = world.horizon, world.states, world.seed
     us, ua, uk, ui = np.uint64(world.states), np.uint64(world.actions), np.uint64(world.slots), np.uint64(i)
     zero = np.uint64(0)
@@ -222,7 +221,7 @@ def _play_episode(
     own = ui * layer * np.uint64(world.steps)
     if world.steps == 1:
         layer = zero
-    width = us * ua if world.by_action else us
+    width = us if policy.ndim == 1 else us * ua
     places = width if world.stationary else width * np.uint64(H)
     if world.stationary:
         width = zero
@@ -247,16 +246,16 @@ def _play_episode(
             word = w2
         else:
             word = w3
-        if world.by_action:
-            here = state_of_step + s
+        here = state_of_step + s
+        if policy.ndim == 1:
+            a = np.uint64(policy[here])
+            place = here
+        else:
             number, chosen = ties[here], 0
             if number > 1:
                 chosen = choose_tied(seed, key, t, h, number)
-            a = np.uint64(actions[here * ua + np.uint64(chosen)])
+            a = np.uint64(policy[here, np.uint64(chosen)])
             place = place_of_step + s * ua + a
-        else:
-            place = place_of_step + s
-            a = np.uint64(actions[place])
         row = table + (s * ua + a) * uk
         slot = _pick(world.kernel, own + row, world.slots, unit_interval(word))
         transitions[(counted + place) * uk + slot] += sign
@@ -275,13 +274,13 @@ def _play_episode(
 
 @compiled
 def _play_together(
-    world: World, play: Play, agents: int, first: int, most: int, counts: Counts, touched: Touched
+    world: World, play: Play, policy: IndexArray, agents: int, first: int, most: int, counts: Counts, touched: Touched
 ) -> tuple[int, bool]:
     """All agents in step, episode by episode; ``(episodes played, did anyone ask)``."""
     for played in range(most):
         asked = False
         for i in range(agents):
-            asked |= _play_episode(world, play, i, first + played, 1, counts, touched)
+            asked |= _play_episode(world, play, policy, i, first + played, 1, counts, touched)
         if asked:
             return played + 1, True
     return most, False
@@ -289,19 +288,27 @@ def _play_together(
 
 @compiled
 def _take_back(
-    world: World, play: Play, agents: int, first: int, most: int, counts: Counts, touched: Touched
+    world: World, play: Play, policy: IndexArray, agents: int, first: int, most: int, counts: Counts, touched: Touched
 ) -> None:
     """Undo :func:`_play_together`: the same episodes with the sign changed."""
     for played in range(most):
         for i in range(agents):
-            _play_episode(world, play, i, first + played, -1, counts, touched)
+            _play_episode(world, play, policy, i, first + played, -1, counts, touched)
     for i in range(agents):
         drop_untouched(i, counts.visits.reshape((agents, -1)), touched)
 
 
 @compiled_parallel
 def _play_ahead(
-    world: World, play: Play, agents: int, first: int, most: int, counts: Counts, touched: Touched, cores: int
+    world: World,
+    play: Play,
+    policy: IndexArray,
+    agents: int,
+    first: int,
+    most: int,
+    counts: Counts,
+    touched: Touched,
+    cores: int,
 ) -> tuple[int, bool]:
     """Like :func:`_play_together`, with the agents dealt out to threads, each playing ahead of the others.
 
@@ -316,7 +323,7 @@ def _play_ahead(
         own = Counts(parts[core] if pooled else transitions, visits, starts)
         for i in range(agents * core // cores, agents * (core + 1) // cores):
             for played in range(most):
-                if _play_episode(world, play, i, first + played, 1, own, touched):
+                if _play_episode(world, play, policy, i, first + played, 1, own, touched):
                     asked[i] = True
                     reached[i] = played + 1
                     break
@@ -325,7 +332,7 @@ def _play_ahead(
         own = Counts(parts[core] if pooled else transitions, visits, starts)
         for i in range(agents * core // cores, agents * (core + 1) // cores):
             for played in range(length, reached[i]):
-                _play_episode(world, play, i, first + played, -1, own, touched)
+                _play_episode(world, play, policy, i, first + played, -1, own, touched)
             drop_untouched(i, visits.reshape((agents, -1)), touched)
     if pooled:
         for core in range(cores):
