@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
+from fed_ucbvi._compile import compiled, inlined
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, RewardSums, Setting, Touched
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, write_words
@@ -40,11 +40,11 @@ from fed_ucbvi.algorithms.fed_ucbvi_sums import (
     NOTHING,
     Entry,
     Sums,
-    finish_pair,
     finish_state,
     moments,
     moments_with_rewards,
     new_report,
+    value_of_sums,
 )
 from fed_ucbvi.sampling.philox import product
 
@@ -310,7 +310,7 @@ def _absorb(
             pool.transitions[h, s, a, k] += transitions[place, k]
 
 
-@compiled
+@inlined
 def _pair(h: int, s: int, a: int, pool: Pool, V_next: FloatArray, bits: int) -> Entry:
     """``X``, ``Y`` and ``Z`` of all agents together at a pair that somebody has visited."""
     hc = h if pool.visits.shape[0] > 1 else 0
@@ -362,7 +362,7 @@ def _begin(rule: UpdateRule, estimates: Estimates) -> None:
 @compiled
 def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
     """All exchanges of a synchronisation."""
-    N, _, V, policy, _, ranges, updates = estimates
+    N, Q, V, policy, _, ranges, updates = estimates
     H, S = policy.shape
     steps, _, A, K = pool.transitions.shape
     updates[0] += 1
@@ -388,7 +388,8 @@ def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
                         stale |= changed_next[pool.successors[hk, s, a, k]]
                 if stale:
                     N[hc, s, a] = pool.visits[hc, s, a]
-                    finish_pair(h, s, a, _pair(h, s, a, pool, V[h + 1], rule.grid.bits), B, rule, estimates)
+                    entry = _pair(h, s, a, pool, V[h + 1], rule.grid.bits)
+                    Q[h, s, a] = value_of_sums(h, N[hc, s, a], entry, B, H, rule)
                     redone = True
             if redone:
                 before = V[h, s]

@@ -198,21 +198,19 @@ def write_report(h: int, experience: Experience, V_next: FloatArray, weighted: b
 
 
 @compiled
-def finish_pair(h: int, s: int, a: int, sums: Entry, B: float, rule: UpdateRule, estimates: Estimates) -> None:
-    """``Q`` at (h,s,a) from the sums over agents: the mean of r + V, its variance and the bonus.
+def value_of_sums(h: int, N: int, sums: Entry, B: float, H: int, rule: UpdateRule) -> float:
+    """``Q`` of a pair at step h from the sums over agents: the mean of r + V, its variance and the bonus.
 
     B is the range of the next value; see :func:`~fed_ucbvi.algorithms.fed_ucbvi_server.value_range`.
     """
-    N, Q = estimates.N[h if estimates.N.shape[0] > 1 else 0, s, a], estimates.Q
-    H, bits = Q.shape[0], rule.grid.bits
+    bits = rule.grid.bits
     if N == 0:
-        Q[h, s, a] = unvisited(h, H, rule)
-        return
+        return unvisited(h, H, rule)
     X, Y, Z = sums
     weight = N if rule.weighted else rule.agents
     mean = as_float(plus(X, Z)) / float(weight) / float(1 << bits)
     variance = variance_of_sums(np.uint64(weight), X, Y, bits)
-    Q[h, s, a] = optimistic(h, float(N), mean, variance, B, H, rule)
+    return optimistic(h, float(N), mean, variance, B, H, rule)
 
 
 @compiled
@@ -225,7 +223,7 @@ def finish_state(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> None
 def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None:
     """Server side of step h; of the report nothing but the sum of its rows matters."""
     n, X, Y, Z = report
-    m, S, A = n.shape
+    (m, S, A), H = n.shape, estimates.Q.shape[0]
     grid = rule.grid
     begin_step(h, estimates)
     N, B = estimates.N[h if estimates.N.shape[0] > 1 else 0], value_range(h, rule, estimates)
@@ -239,7 +237,7 @@ def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None
                 y += Y[i, s, a]
                 z += Z[i, s, a]
             sums = (read_words(x, grid), read_words(y, grid), read_words(z, grid))
-            finish_pair(h, s, a, sums, B, rule, estimates)
+            estimates.Q[h, s, a] = value_of_sums(h, N[s, a], sums, B, H, rule)
         finish_state(h, s, rule, estimates)
 
 
@@ -274,5 +272,6 @@ def synchronise_sums(experience: Experience, rule: UpdateRule, estimates: Estima
         for s in range(S):
             for a in range(A):
                 w = sums[s, a]
-                finish_pair(h, s, a, ((w[0], w[1]), (w[2], w[3]), (w[4], w[5])), B, rule, estimates)
+                entry = ((w[0], w[1]), (w[2], w[3]), (w[4], w[5]))
+                estimates.Q[h, s, a] = value_of_sums(h, N[s, a], entry, B, H, rule)
             finish_state(h, s, rule, estimates)
