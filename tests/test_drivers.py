@@ -28,7 +28,7 @@ from fed_ucbvi.drivers.episodes import EpisodesDriver
 from problems import budgets_of, random_dense_kernel, random_federation, random_rows, random_sets
 
 ALARM = 4e-6
-ROUNDS = 12_000
+ROUNDS = 8_000
 NEVER = 10**15
 DRIVERS = ("episodes", "counts", "auto")
 

@@ -56,9 +56,9 @@ FIRST_SEED = {"episodes": 0, "counts": 10_000, "auto": 20_000}
 """Different seeds, so that the samples are independent: ``auto`` plays the same trajectories as ``episodes``."""
 
 PROBLEMS: dict[str, tuple[Federation, int, int]] = {
-    "gridworld": (gridworld(agents=5, eps_p=0.1), 5000, 200),
-    "gridworld with many agents": (gridworld(agents=20, eps_p=0.1), 1000, 100),
-    "synthetic": (synthetic(agents=20, eps_p=0.1), 3000, 200),
+    "gridworld": (gridworld(agents=5, eps_p=0.1), 3000, 100),
+    "gridworld with many agents": (gridworld(agents=20, eps_p=0.1), 700, 60),
+    "synthetic": (synthetic(agents=20, eps_p=0.1), 2000, 100),
 }
 """Federation, episodes, runs."""
 
