@@ -461,7 +461,7 @@ def test_playing_agents_apart_gives_the_law_of_playing_them_together(name: str) 
 @pytest.mark.usefixtures("eager_auto")
 @pytest.mark.parametrize(("driver", "name"), CASES)
 def test_a_round_has_the_law_of_the_enumerated_trajectories(driver: str, name: str) -> None:
-    """H0: (length, who asks) has the exact law, alone and with the counts of each agent; 12 000 rounds."""
+    """H0: (length, who asks) has the exact law, alone and with the counts of each agent; 8 000 rounds."""
     situation = ALL_SITUATIONS[name]
     sample = play(make_driver(driver, situation.fleet(seed=1)), situation, ROUNDS)
     for agent in (None, *range(len(situation.kernels))):

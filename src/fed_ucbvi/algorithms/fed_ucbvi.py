@@ -221,7 +221,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
 
     def by_rows(self) -> FedUCBVI:
         """The same, with one row of means an agent."""
-        return FedUCBVIByRows(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+        return FedUCBVIByRows(**{field.name: getattr(self, field.name) for field in dataclasses.fields(FedUCBVI)})
 
     def exchanges(self, setting: Setting) -> int:
         """H, one for each step."""

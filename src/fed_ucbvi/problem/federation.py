@@ -138,7 +138,7 @@ class Federation:
         """The same federation in which every reward is 1 or 0, with the same means.
 
         >>> from fed_ucbvi import synthetic
-        >>> synthetic(agents=2).with_bernoulli_rewards().agent(0).reward_variances.max() <= 0.25
+        >>> bool(synthetic(agents=2).with_bernoulli_rewards().agent(0).reward_variances.max() <= 0.25)
         True
         """
         checked = [check_variances(BERNOULLI, rewards) for rewards in self.rewards]
