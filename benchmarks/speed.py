@@ -44,13 +44,16 @@ def seconds(federation: Federation, episodes: int, driver: str = "auto", repeats
 
 def steps_per_second(federation: Federation, episodes: int) -> float:
     """Environment steps per second of the episodes driver alone, in rounds nobody ends."""
+    from fed_ucbvi.algorithms.base import Budgets
     from fed_ucbvi.drivers import make_driver
     from fed_ucbvi.drivers.base import Fleet
+    from fed_ucbvi.problem.liars import NEVER
 
     fleet = Fleet.of(federation, 0)
     driver = make_driver("episodes", fleet)
     policy = federation.common.solve().policy
-    never = np.full(fleet.visits.shape, np.iinfo(np.int64).max)
+    shape = fleet.visits.shape
+    never = Budgets(np.full(shape, NEVER, dtype=np.int64), np.zeros(shape[1:], dtype=np.int8))
     best = float("inf")
     for _ in range(5):
         began = time.perf_counter()
