@@ -113,8 +113,8 @@ def parity_federation() -> Federation:
 # -------------------------------------------------------------------------------------------------- the bracket
 
 
-def test_the_bracket_is_closed_and_right_on_a_thousand_small_federations() -> None:
-    for federation in itertools.chain(small_federations(500), small_federations(500, horizon=2)):
+def test_the_bracket_is_closed_and_right_on_five_hundred_small_federations() -> None:
+    for federation in itertools.chain(small_federations(250), small_federations(250, horizon=2)):
         optimum = best_common_policy(federation)
         best = best_by_enumeration(federation)
         assert optimum.value.exact

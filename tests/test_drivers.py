@@ -28,7 +28,7 @@ from fed_ucbvi.drivers.episodes import EpisodesDriver
 from problems import budgets_of, random_dense_kernel, random_federation, random_rows, random_sets
 
 ALARM = 4e-6
-ROUNDS = 8_000
+ROUNDS = 5_000
 NEVER = 10**15
 DRIVERS = ("episodes", "counts", "auto")
 
@@ -461,7 +461,7 @@ def test_playing_agents_apart_gives_the_law_of_playing_them_together(name: str) 
 @pytest.mark.usefixtures("eager_auto")
 @pytest.mark.parametrize(("driver", "name"), CASES)
 def test_a_round_has_the_law_of_the_enumerated_trajectories(driver: str, name: str) -> None:
-    """H0: (length, who asks) has the exact law, alone and with the counts of each agent; 8 000 rounds."""
+    """H0: (length, who asks) has the exact law, alone and with the counts of each agent; 5 000 rounds."""
     situation = ALL_SITUATIONS[name]
     sample = play(make_driver(driver, situation.fleet(seed=1)), situation, ROUNDS)
     for agent in (None, *range(len(situation.kernels))):
