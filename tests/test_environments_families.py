@@ -350,5 +350,5 @@ def test_the_picture_of_a_run_shows_the_policy(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
         picture = run(FedUCBVI(), small(name, agents=2, eps_p=0.1), 30).plot()
-    assert "Learnt policy" in [panel.title for panel in picture.panels]
+    assert "Recommended policy" in [panel.title for panel in picture.panels]
     assert overlapping(picture.svg) == []

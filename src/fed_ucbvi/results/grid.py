@@ -68,7 +68,7 @@ def policy_board(run: Run, layout: Mapping[str, Any], step: int | None) -> Board
     signs = "" if _small(layout) else " (\u25cb start, \u25c7 goal)"
     worth = f"Value {run.value:.4g}, optimum {run.about.optimal_value:.4g} (units of reward)"
     squares = [square._replace(arrow=arrows.get(square[:2])) for square in grid_squares(layout)]
-    return grid_board(layout, "Learnt policy", [f"Action {when}{signs}", worth], squares)
+    return grid_board(layout, "Recommended policy", [f"Action {when}{signs}", worth], squares)
 
 
 def grid_board(
