@@ -13,8 +13,7 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.algorithms.base import Budgets
-from fed_ucbvi.drivers.base import Fleet, Stop, play_round
+from fed_ucbvi.drivers.base import Fleet, FleetDriver
 from fed_ucbvi.drivers.counts import CountsDriver
 from fed_ucbvi.drivers.episodes import EpisodesDriver
 from fed_ucbvi.problem.dynamic_programming import may_play, state_occupancy, tied
@@ -23,34 +22,21 @@ EPISODES_PER_STATE = 16
 """Episodes that cost about as much as drawing one block of counts, per state (see docs/performance.md)."""
 
 
-class AutoDriver:
+class AutoDriver(FleetDriver):
     """Episodes or counts, whichever is cheaper for the round; see the module's text."""
 
     name = "auto"
 
     def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-        self.transitions, self.visits = fleet.transitions, fleet.visits
+        super().__init__(fleet)
         self._episodes, self._counts = EpisodesDriver(fleet), CountsDriver(fleet)
         self._first_agent = (fleet.successors, fleet.probabilities[0], fleet.initial[0])
         self._trial = EPISODES_PER_STATE * fleet.initial.shape[1]
 
-    @property
-    def starts(self) -> CountArray:
-        """How many of the round's episodes began where."""
-        return self.fleet.starts
-
-    def clear(self) -> None:
-        """Empty the buffers."""
-        self.fleet.clear()
-
-    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> Stop:
-        """Play, or draw, or both; see :class:`~fed_ucbvi.drivers.base.Driver`."""
-        self.fleet.clear()
-        length, factor = play_round(self._extend, self._episodes.anyone, policy, budgets, first, most)
-        return self.fleet.stopped(policy, budgets, length, factor)
-
-    def _extend(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> tuple[int, bool]:
+    def extend(
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+    ) -> tuple[int, bool]:
+        """Play or draw, whichever is cheaper; see :class:`~fed_ucbvi.drivers.base.FleetDriver`."""
         trial = min(self._trial, most)
         by_place = due.reshape((len(due), -1))
         if most > trial and _looks_longer(*self._first_agent, policy, by_place, factor, len(self.visits), trial):

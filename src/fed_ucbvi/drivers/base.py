@@ -8,6 +8,7 @@ first at which anyone asked. Drivers differ only in how they produce the counts.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -213,6 +214,39 @@ def play_round(
     if length < most:
         length += extend(policy, budgets.visits, first + length, most - length, 1)[0]
     return length, 1
+
+
+class FleetDriver(ABC):
+    """What the drivers of a simulated fleet have in common; they differ in how they go on with a round."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.transitions, self.visits = fleet.transitions, fleet.visits
+
+    @property
+    def starts(self) -> CountArray:
+        """How many of the round's episodes began where."""
+        return self.fleet.starts
+
+    def clear(self) -> None:
+        """Empty the buffers."""
+        self.fleet.clear()
+
+    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> Stop:
+        """Play until someone asks; see :class:`Driver`."""
+        self.fleet.clear()
+        length, factor = play_round(self.extend, self.anyone, policy, budgets, first, most)
+        return self.fleet.stopped(policy, budgets, length, factor)
+
+    def anyone(self, due: CountArray) -> bool:
+        """Whether some agent has reached its budget."""
+        return find_asker(self.visits, due)[0] > 0
+
+    @abstractmethod
+    def extend(
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+    ) -> tuple[int, bool]:
+        """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
 
 
 @compiled

@@ -26,8 +26,8 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
-from fed_ucbvi.algorithms.base import Budgets, Touched
-from fed_ucbvi.drivers.base import Fleet, Stop, find_asker, play_round, touch
+from fed_ucbvi.algorithms.base import Touched
+from fed_ucbvi.drivers.base import Fleet, FleetDriver, touch
 from fed_ucbvi.drivers.episodes import listed
 from fed_ucbvi.sampling.distributions import conditional_shares, multinomial, split
 from fed_ucbvi.sampling.philox import BLOCKS, CUTS, new_stream
@@ -72,14 +72,13 @@ class Asking(NamedTuple):
     factor: int
 
 
-class CountsDriver:
+class CountsDriver(FleetDriver):
     """Draws whole blocks of episodes at once; see the module's text."""
 
     name = "counts"
 
     def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-        self.transitions, self.visits = fleet.transitions, fleet.visits
+        super().__init__(fleet)
         self._shares = conditional_shares(fleet.probabilities)
         self._initial_shares = conditional_shares(fleet.initial)
         m, _, S, A, K = fleet.probabilities.shape
@@ -88,25 +87,6 @@ class CountsDriver:
         equal = np.tril(np.ones((A + 1, A)), -1) / np.maximum(1, np.arange(A + 1))[:, None]
         self._equal = conditional_shares(equal)
         self._one = np.ones((H, S), dtype=np.int32)
-
-    @property
-    def starts(self) -> CountArray:
-        """How many of the round's episodes began where."""
-        return self.fleet.starts
-
-    def clear(self) -> None:
-        """Empty the buffers."""
-        self.fleet.clear()
-
-    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> Stop:
-        """Draw the counts of the round; see :class:`~fed_ucbvi.drivers.base.Driver`."""
-        self.fleet.clear()
-        length, factor = play_round(self.extend, self.anyone, policy, budgets, first, most)
-        return self.fleet.stopped(policy, budgets, length, factor)
-
-    def anyone(self, due: CountArray) -> bool:
-        """Whether some agent has reached its budget."""
-        return find_asker(self.visits, due)[0] > 0
 
     def extend(
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1

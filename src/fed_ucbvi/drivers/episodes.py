@@ -18,8 +18,8 @@ import numpy as np
 
 from fed_ucbvi._compile import compiled, compiled_parallel, prange, threads
 from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.algorithms.base import Budgets, Counting, Touched
-from fed_ucbvi.drivers.base import Fleet, Stop, drop_untouched, find_asker, play_round, touch
+from fed_ucbvi.algorithms.base import Counting, Touched
+from fed_ucbvi.drivers.base import Fleet, FleetDriver, drop_untouched, touch
 from fed_ucbvi.sampling.philox import EPISODES, TIES, philox, unit_interval
 
 STEPS_PER_CALL = 1 << 24
@@ -73,14 +73,13 @@ class Counts(NamedTuple):
     starts: CountArray
 
 
-class EpisodesDriver:
+class EpisodesDriver(FleetDriver):
     """Plays every trajectory. Exact, and the reference for the other drivers."""
 
     name = "episodes"
 
     def __init__(self, fleet: Fleet, cores: int | None = None) -> None:
-        self.fleet = fleet
-        self.transitions, self.visits = fleet.transitions, fleet.visits
+        super().__init__(fleet)
         m, steps, S, A, K = fleet.probabilities.shape
         self._world = World(
             fleet.successors.reshape(-1),
@@ -103,25 +102,6 @@ class EpisodesDriver:
         self._agents = m
         self._alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // (m * fleet.horizon))
         self._largest = max(1, STEPS_PER_CALL // (m * fleet.horizon))
-
-    @property
-    def starts(self) -> CountArray:
-        """How many of the round's episodes began where."""
-        return self.fleet.starts
-
-    def clear(self) -> None:
-        """Empty the buffers."""
-        self.fleet.clear()
-
-    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> Stop:
-        """Play until someone asks; see :class:`~fed_ucbvi.drivers.base.Driver`."""
-        self.fleet.clear()
-        length, factor = play_round(self.extend, self.anyone, policy, budgets, first, most)
-        return self.fleet.stopped(policy, budgets, length, factor)
-
-    def anyone(self, due: CountArray) -> bool:
-        """Whether some agent has reached its budget."""
-        return find_asker(self.visits, due)[0] > 0
 
     def extend(
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
