@@ -380,9 +380,9 @@ class SharpFedUCBVI(FedUCBVI):
     """Fed-UCBVI with far less regret and nothing to tune: the parameters of :class:`FedUCBVI` with other defaults.
 
     Ties are drawn at every visit. Q is at most what is left of the horizon. The bonus takes the span of values. The
-    global rule ends rounds. There is no proof: this bonus is not always optimistic. ``guard`` is by default 1/4, or 1/2 if
-    ``stationary``; it is settled when the algorithm is made, so that the record has it. Make another one rather than
-    replace ``stationary`` in one that is made.
+    global rule ends rounds. There is no proof: this bonus is not always optimistic. ``guard`` is by default 1/4, or
+    1/2 if ``stationary``; it is settled when the algorithm is made, so that the record has it. Make another one
+    rather than replace ``stationary`` in one that is made.
 
     >>> FedUCBVI.sharp().ties
     'every-visit'
