@@ -421,7 +421,12 @@ def _eps_figure(lots: Lots, scale: Scale) -> Figure:
         if series:
             panels.append(Panel(label_of(environment), "", REGRET_LABEL, series, y_log=True))
     caption = f"M = {scale.base_agents}. Regret in the common MDP. {band_text(lots.values())}"
-    return Figure("sharp_eps", "Where agents differ the advantage stays", caption, panels)
+    return Figure(
+        "sharp_eps",
+        "Regret where agents differ: at the largest εₚ single runs of sharp Fed-UCBVI by step may fail",
+        caption,
+        panels,
+    )
 
 
 def _points_over_eps(lots: Lots, label: str) -> Series | None:
