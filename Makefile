@@ -34,7 +34,7 @@ benchmark: $(READY)
 	$(BIN)/python benchmarks/speed.py
 
 proto: $(READY)
-	cd src/fed_ucbvi/deployment && $(abspath $(BIN))/python -m grpc_tools.protoc --proto_path=. \
+	cd src/fed_ucbvi/network && $(abspath $(BIN))/python -m grpc_tools.protoc --proto_path=. \
 		--descriptor_set_out=federation.binpb federation.proto
 
 $(READY): pyproject.toml constraints.txt
@@ -43,7 +43,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-# Flower has bounds of its own on packages this one uses too, so it lives apart; tests/test_flower.py makes this itself.
+# Flower has bounds of its own on packages this one uses too, so it lives apart; tests/flower/test_flower.py makes this itself.
 flower-venv: $(FLOWER)/ready
 
 $(FLOWER)/ready: pyproject.toml constraints-flower.txt

@@ -22,11 +22,11 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 import numpy as np
 
 from fed_ucbvi import Caution, Federation, FedUCBVI, gridworld, run, synthetic
-from fed_ucbvi.charts.colours import BLUE, PALETTE, Marker
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.charts.scales import log_scale
-from fed_ucbvi.simulation import Simulation
+from fed_ucbvi.core.colours import BLUE, PALETTE, Marker
+from fed_ucbvi.engine.simulation import Simulation
 from peer import run_plainly
 
 warnings.simplefilter("ignore", Caution)
@@ -45,8 +45,8 @@ def seconds(federation: Federation, episodes: int, driver: str = "auto", repeats
 def steps_per_second(federation: Federation, episodes: int) -> float:
     """Environment steps per second of the episodes driver alone, in rounds nobody ends."""
     from fed_ucbvi.algorithms.base import Budgets
-    from fed_ucbvi.drivers import make_driver
-    from fed_ucbvi.drivers.base import Fleet
+    from fed_ucbvi.engine.drivers import make_driver
+    from fed_ucbvi.engine.drivers.base import Fleet
     from fed_ucbvi.problem.liars import NEVER
 
     fleet = Fleet.of(federation, 0)

@@ -17,10 +17,10 @@ from dataclasses import asdict
 import numpy as np
 
 from fed_ucbvi import FedUCBVI, run
-from fed_ucbvi.deployment.joining import take_part
-from fed_ucbvi.deployment.node import Node
-from fed_ucbvi.deployment.plan import plan_for
-from fed_ucbvi.deployment.serving import Outcome, Service
+from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.server import Outcome, Service
 from shops import shops
 
 

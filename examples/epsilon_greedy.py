@@ -5,11 +5,11 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableServer
 from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, first_policy
 from fed_ucbvi.algorithms.report_fields import Meaning
-from fed_ucbvi.errors import check_number
+from fed_ucbvi.core.errors import check_number
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 
 class Report(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.results.run import Run
-from fed_ucbvi.simulation import Simulation
 from promises import check_promises
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50, database=None)

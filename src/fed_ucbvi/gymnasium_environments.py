@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from fed_ucbvi.core.errors import InputError, check_choice, check_integer
 from fed_ucbvi.environments import ENVIRONMENTS, FORMER_NAMES, make_environment
+from fed_ucbvi.environments.frames import Frame, draw_picture, draw_text, layout_of
 from fed_ucbvi.environments.gymnasium_making import gymnasium_package
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
-from fed_ucbvi.errors import InputError, check_choice, check_integer
 from fed_ucbvi.problem.reward_law import payments
-from fed_ucbvi.results.frames import Frame, draw_picture, draw_text, layout_of
 
 gymnasium_package()
 

@@ -16,8 +16,8 @@ from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage
 from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled
 from fed_ucbvi.algorithms.ucb_advantage import ConcurrentUCBAdvantage, UCBAdvantage
 from fed_ucbvi.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
-from fed_ucbvi.errors import InputError, unknown_name
-from fed_ucbvi.plugins import Registry, is_attribute, load_attribute, loaded_attribute, name_of_class, registered
+from fed_ucbvi.core.errors import InputError, unknown_name
+from fed_ucbvi.core.plugins import Registry, is_attribute, load_attribute, loaded_attribute, name_of_class, registered
 
 GROUP = "fed_ucbvi.algorithms"
 """Entry points by which other packages register classes of parameters."""

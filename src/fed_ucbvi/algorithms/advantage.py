@@ -26,12 +26,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Setting, TableServer
 from fed_ucbvi.algorithms.greedy import choose_action
 from fed_ucbvi.algorithms.one_report import first_policy
 from fed_ucbvi.algorithms.variance import variance_of
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 CONSTANTS = ("practical", "published")
 PRACTICAL_IOTA = 1.0

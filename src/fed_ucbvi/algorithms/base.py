@@ -32,10 +32,10 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 from fed_ucbvi.algorithms.exact_sums import Grid
-from fed_ucbvi.charts.colours import MARKERS, Marker, check_colour, spare_colour
-from fed_ucbvi.errors import InputError, check_choice
+from fed_ucbvi.core.colours import MARKERS, Marker, check_colour, spare_colour
+from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 
 SUMS, ROWS = "sums", "rows"
 """What a server takes of the agents' reports."""
@@ -290,7 +290,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     Attributes:
         name: by which it is registered and recorded, such as ``fed-ucbvi``.
         label: how the name is written in tables and figures; by default as it is.
-        colour: of its curves, ``#RRGGBB``; by default one of :data:`~fed_ucbvi.charts.colours.SPARE`.
+        colour: of its curves, ``#RRGGBB``; by default one of :data:`~fed_ucbvi.core.colours.SPARE`.
         marker: of its points; by default none. A subclass with a name of its own inherits none of these three.
         rules: what the rules are called by which agents ask; see :class:`Budgets`.
         table: its row of the paper's Table 1, if there is one.

@@ -22,15 +22,15 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
 from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.algorithms.robust_mean import liars_at_most, pert_cow, workspace
-from fed_ucbvi.charts.colours import INDIGO
-from fed_ucbvi.errors import check_choice, check_number
+from fed_ucbvi.core.colours import INDIGO
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.errors import check_choice, check_number
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.problem.liars import NEVER
 
 FlagArray = npt.NDArray[np.int8]
@@ -52,7 +52,7 @@ class Query(NamedTuple):
     V_next: FloatArray
 
 
-class Report(NamedTuple):
+class ByzanReport(NamedTuple):
     """Up, for step h, one row an agent: ``x`` and ``n``, each ``(m, S, A)``.
 
     ``asked`` is ``(m, 1)`` in the first exchange and ``(m, 0)`` after: did this agent ask for the synchronisation?
@@ -97,7 +97,7 @@ class Agents:
     """A fleet: each agent's own experience, whether it asked last, and the buffers of its messages."""
 
     experience: Experience
-    out: Report
+    out: ByzanReport
     asks: Budgets
     cap: float
     first_agent: int
@@ -230,7 +230,7 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
         m, H, S, A = tables.agents, setting.horizon, setting.states, setting.actions
         return Agents(
             no_experience(setting, tables),
-            Report(np.zeros((m, S, A)), np.zeros((m, S, A), dtype=np.int64), np.zeros((m, 1), dtype=np.int8)),
+            ByzanReport(np.zeros((m, S, A)), np.zeros((m, S, A), dtype=np.int64), np.zeros((m, 1), dtype=np.int8)),
             Budgets(np.zeros((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
             served_at_most(setting),
             tables.first_agent,
@@ -256,11 +256,11 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
         """``V_{h+1}`` for ``h = H-1-exchange``."""
         return Query(server.V[server.policy.shape[0] - exchange])
 
-    def report(self, agents: Agents, query: Message, exchange: int) -> Report:
+    def report(self, agents: Agents, query: Message, exchange: int) -> ByzanReport:
         """Agent side of step ``h = H-1-exchange``; ``x = 0`` where ``n = 0``."""
         x, n, asked = agents.out
         _report(agents.experience.visits.shape[1] - 1 - exchange, agents.experience, query[0], x, n)
-        return Report(x, n, asked if exchange == 0 else asked[:, :0])
+        return ByzanReport(x, n, asked if exchange == 0 else asked[:, :0])
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``."""
@@ -366,7 +366,7 @@ def _aggregate(h: int, x: FloatArray, n: CountArray, rule: UpdateRule, estimates
 
 
 @compiled
-def _synchronise(experience: Experience, out: Report, rule: UpdateRule, estimates: Estimates) -> None:
+def _synchronise(experience: Experience, out: ByzanReport, rule: UpdateRule, estimates: Estimates) -> None:
     """All exchanges, with the same functions as message by message."""
     x, n, asked = out
     _begin(asked, rule.cap, estimates)

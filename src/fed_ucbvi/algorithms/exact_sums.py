@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray
-from fed_ucbvi.errors import InputError
-from fed_ucbvi.sampling.philox import product
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.sampling.philox import product
+from fed_ucbvi.core.types import CountArray
 
-MOST_BITS = 40
+MAX_BITS = 40
 """After the point, at most; more would gain nothing beside the rounding of floats."""
 ENOUGH_BITS = 20
 """Where one word leaves fewer than this after the point, numbers take two."""
@@ -75,7 +75,7 @@ def make_grid(agents: int, visits: int, horizon: int, *, random_rewards: bool = 
     most = horizon + random_rewards
     log_agents, log_visits, log_horizon = ((number - 1).bit_length() for number in (agents, visits, most))
     base = 62 - log_agents
-    bits = min(MOST_BITS, FLOAT_BITS - log_horizon, (62 + base - log_visits) // 2 - log_horizon)
+    bits = min(MAX_BITS, FLOAT_BITS - log_horizon, (62 + base - log_visits) // 2 - log_horizon)
     if random_rewards:
         bits = min(bits, 62 - log_visits)
     in_one_word = min(bits, 62 - log_visits - log_horizon)

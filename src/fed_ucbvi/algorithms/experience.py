@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.algorithms.base import FleetTables, RewardSums, Setting
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
 Counters = npt.NDArray[Any]
 """An agent's own counters: int32 where T fits, otherwise int64."""

@@ -18,7 +18,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.algorithms.base import (
     ROWS,
     SUMS,
@@ -38,8 +37,9 @@ from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
 from fed_ucbvi.algorithms.fed_ucbvi_server import RANGES, TIES, Estimates, Server, UpdateRule
 from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
 from fed_ucbvi.algorithms.greedy import CHOICES, randomise
-from fed_ucbvi.charts.colours import BLUE, ROSE, TEAL, Marker
-from fed_ucbvi.errors import InputError, check_choice, check_flag, check_number
+from fed_ucbvi.core.colours import BLUE, ROSE, TEAL, Marker
+from fed_ucbvi.core.errors import InputError, check_choice, check_flag, check_number
+from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
 BONUSES = ("practical", "theory", "corrected", "tight")
@@ -186,7 +186,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
         """A warning where nu was given but the global rule can never fire, because ``N <= M T < nu``.
 
         With nu computed that is the rule rather than the exception, at the paper's own settings too; whoever wants to
-        know asks :func:`~fed_ucbvi.theory.planning.plan`.
+        know asks :func:`~fed_ucbvi.analysis.planning.plan`.
         """
         nu, most = self.threshold(setting), setting.agents * setting.episodes
         reachable = most > nu if self.strict else most >= nu

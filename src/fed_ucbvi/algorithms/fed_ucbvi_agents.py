@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Message, Setting
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_pairs, absorb_round, no_experience
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
 SYNCHRONISATIONS = ("mixture", "local", "global")
 _LOCAL = SYNCHRONISATIONS.index("local")

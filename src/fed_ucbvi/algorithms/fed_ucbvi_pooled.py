@@ -14,8 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled, inlined
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, RewardSums, Setting, Touched
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, write_words
 from fed_ucbvi.algorithms.experience import Counters, counter_type, pair_of
@@ -46,7 +44,9 @@ from fed_ucbvi.algorithms.fed_ucbvi_sums import (
     new_report,
     value_of_sums,
 )
-from fed_ucbvi.sampling.philox import product
+from fed_ucbvi.core.compiling import compiled, inlined
+from fed_ucbvi.core.sampling.philox import product
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 
 _RANDOM = TIES.index("random")
 

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._compile import compiled, inlined
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Counting, FleetTables, RewardSums, Setting
 from fed_ucbvi.algorithms.exact_sums import Grid, as_float
 from fed_ucbvi.algorithms.experience import Counters, Experience
@@ -28,6 +26,8 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     value_range,
 )
 from fed_ucbvi.algorithms.variance import variance_of
+from fed_ucbvi.core.compiling import compiled, inlined
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 Entry = tuple[int, float, float, float]
 """One agent's ``n``, ``P V``, ``P V^2`` and ``Q`` at one (h,s,a)."""

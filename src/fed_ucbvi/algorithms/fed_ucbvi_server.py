@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.algorithms.base import TableServer
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.greedy import choose_action
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 
 RANGES = ("horizon", "remaining", "max", "span")
 """What the bonus takes for the range of the next value ``V_{h+1}``, and how: H, what is left of the horizon, the

@@ -7,8 +7,6 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray, WordArray
 from fed_ucbvi.algorithms.base import Counting, FleetTables, Setting
 from fed_ucbvi.algorithms.exact_sums import (
     Grid,
@@ -36,7 +34,9 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     value_range,
 )
 from fed_ucbvi.algorithms.report_fields import Meaning
-from fed_ucbvi.sampling.philox import product
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.sampling.philox import product
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
 
 _ZERO = np.uint64(0)
 

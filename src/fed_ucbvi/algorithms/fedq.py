@@ -26,8 +26,6 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.fedq_trigger import (
     RULES,
@@ -41,8 +39,10 @@ from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts,
 from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
 from fed_ucbvi.algorithms.variance import variance_of
-from fed_ucbvi.charts.colours import ORANGE, VERMILLION, Marker
-from fed_ucbvi.errors import check_choice, check_integer, check_number
+from fed_ucbvi.core.colours import ORANGE, VERMILLION, Marker
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.errors import check_choice, check_integer, check_number
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 BONUSES = ("practical", "published")
 
@@ -55,7 +55,7 @@ class Broadcast(NamedTuple):
     V: FloatArray
 
 
-class Report(NamedTuple):
+class HoeffdingReport(NamedTuple):
     """Up, one row an agent, each ``(m, H, S)`` at ``(s, pi_h(s))``: visits, reward, mean of ``V_{h+1}(s')``."""
 
     n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
@@ -220,9 +220,11 @@ class FedQHoeffding(OneReport[Server, BernsteinReport]):
         """The round's n, r, v and mu."""
         _summarise(*counts, tables.successors, tables.rewards, values[0], out)
 
-    def report(self, agents: RoundAgents[BernsteinReport], query: Message, exchange: int) -> Report | BernsteinReport:
+    def report(
+        self, agents: RoundAgents[BernsteinReport], query: Message, exchange: int
+    ) -> HoeffdingReport | BernsteinReport:
         """What the round's counts came to."""
-        return agents.out if self.bernstein else Report(*agents.out[:3])
+        return agents.out if self.bernstein else HoeffdingReport(*agents.out[:3])
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """One update of Q, V and the policy where someone has been."""

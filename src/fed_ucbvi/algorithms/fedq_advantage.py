@@ -23,8 +23,6 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.advantage import (
     CONSTANTS,
     PRACTICAL_IOTA,
@@ -40,8 +38,10 @@ from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES
 from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, report_buffers
 from fed_ucbvi.algorithms.report_fields import Meaning
-from fed_ucbvi.charts.colours import PURPLE, Marker
-from fed_ucbvi.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.colours import PURPLE, Marker
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 CLIPS = ("horizon", "remaining")
 
@@ -56,7 +56,7 @@ class Broadcast(NamedTuple):
     y_previous: CountArray
 
 
-class Report(NamedTuple):
+class FedQAdvantageReport(NamedTuple):
     """Up, one row an agent, each ``(m, H, S)``, at the policy: the round's visits, and means over them.
 
     The means are of r, ``V``, ``V^R``, ``(V^R)^2``, ``V - V^R`` and ``(V - V^R)^2`` at the next state; where an agent
@@ -73,7 +73,7 @@ class Report(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedQAdvantage(OneReport[Server, Report]):
+class FedQAdvantage(OneReport[Server, FedQAdvantageReport]):
     """FedQ-Advantage (Zheng, Zhang and Xue, ICLR 2025).
 
     Args:
@@ -173,9 +173,9 @@ class FedQAdvantage(OneReport[Server, Report]):
         start = H - np.arange(H, dtype=np.float64) if self.clip == "remaining" else np.full(H, float(H))
         return new_server(setting, rule, self.initial_policy, start, start)
 
-    def new_report(self, m: int, H: int, S: int) -> Report:
+    def new_report(self, m: int, H: int, S: int) -> FedQAdvantageReport:
         """Visits and six means."""
-        return report_buffers(Report, m, H, S)
+        return report_buffers(FedQAdvantageReport, m, H, S)
 
     def broadcast(self, server: Server) -> Broadcast:
         """The policy, the values, the reference, and where the stages of the triplets to be played stand."""
@@ -186,14 +186,16 @@ class FedQAdvantage(OneReport[Server, Report]):
         """Visits in the round at which an agent asks; see the module's text."""
         _fill_budgets(broadcast.y, broadcast.y_previous, M, visits, rule)
 
-    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Report) -> None:
+    def summarise(
+        self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: FedQAdvantageReport
+    ) -> None:
         """The round's visits and means."""
         _summarise(*counts, tables.successors, tables.rewards, values[0], values[1], out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side: add up the reports, end the stages that are due."""
         M = len(report[0])
-        _aggregate(M, Report(*report), server.rule, server.estimates)
+        _aggregate(M, FedQAdvantageReport(*report), server.rule, server.estimates)
 
 
 # ---------------------------------------------------------------------------------------------- agent side
@@ -226,7 +228,7 @@ def _summarise(
     rewards: FloatArray,
     V: FloatArray,
     V_ref: FloatArray,
-    out: Report,
+    out: FedQAdvantageReport,
 ) -> None:
     """All agents' messages from the round's counts: ``sum_k n(s,a,s'_k) f(s'_k) / n(s,a)`` for the six f."""
     n, r, v, a1, a2, d1, d2 = out
@@ -277,7 +279,7 @@ def _at_policy(policy: IndexArray, y: CountArray, y_previous: CountArray) -> tup
 
 
 @compiled
-def _aggregate(M: int, report: Report, rule: Rule, estimates: Estimates) -> None:
+def _aggregate(M: int, report: FedQAdvantageReport, rule: Rule, estimates: Estimates) -> None:
     """Add the reports of all M agents, in agent order, to the sums; then end the stages that are due.
 
     ``y >= (1 + 1/H) y-`` if and only if ``y - y- >= ceil(y- / H)``. The reference of (h,s) is set once

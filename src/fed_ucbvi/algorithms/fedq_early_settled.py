@@ -34,8 +34,6 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Array, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.fedq_trigger import (
     RULES,
@@ -49,8 +47,10 @@ from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, first_policy
 from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
 from fed_ucbvi.algorithms.variance import variance_of
-from fed_ucbvi.charts.colours import WINE
-from fed_ucbvi.errors import check_choice, check_number
+from fed_ucbvi.core.colours import WINE
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.errors import check_choice, check_number
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 
 class Broadcast(NamedTuple):
@@ -63,7 +63,7 @@ class Broadcast(NamedTuple):
     V_reference: FloatArray
 
 
-class Report(NamedTuple):
+class EarlySettledReport(NamedTuple):
     """Up, one row an agent, each ``(m, H, S)`` at ``(s, pi_h(s))``.
 
     Visits, reward, and means over the visits of ``V``, ``V^L``, ``V^R``, ``(V^R)^2`` and ``(V-V^R)^2`` at s'.
@@ -135,7 +135,7 @@ class Server(TableServer[Estimates, UpdateRule]):
 
 
 @dataclass(frozen=True)
-class FedQEarlySettled(OneReport[Server, Report]):
+class FedQEarlySettled(OneReport[Server, EarlySettledReport]):
     """Parameters of FedQ-EarlySettled-LowCost (experimental; see the module's text).
 
     Args:
@@ -225,9 +225,9 @@ class FedQEarlySettled(OneReport[Server, Report]):
         )
         return Server(estimates, rule, Means(*(table(0.0) for _ in range(4))))
 
-    def new_report(self, m: int, H: int, S: int) -> Report:
+    def new_report(self, m: int, H: int, S: int) -> EarlySettledReport:
         """Visits, rewards and five means."""
-        return report_buffers(Report, m, H, S)
+        return report_buffers(EarlySettledReport, m, H, S)
 
     def broadcast(self, server: Server) -> Broadcast:
         """``pi``, ``N_h(s, pi_h(s))``, ``V``, ``V^L`` and ``V^R``."""
@@ -238,13 +238,15 @@ class FedQEarlySettled(OneReport[Server, Report]):
         """``max(1, floor(N/(M H (H+1))))`` visits make an agent ask."""
         fill_budgets(broadcast.N, M, visits, rule)
 
-    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Report) -> None:
+    def summarise(
+        self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: EarlySettledReport
+    ) -> None:
         """The round's counts and means."""
         _summarise(*counts, tables.successors, tables.rewards, values, out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """One update where someone has been."""
-        _aggregate(Report(*report), server.rule, server.estimates, server.means)
+        _aggregate(EarlySettledReport(*report), server.rule, server.estimates, server.means)
 
 
 # ---------------------------------------------------------------------------------------------- agent side
@@ -258,7 +260,7 @@ def _summarise(
     successors: IndexArray,
     rewards: FloatArray,
     values: FloatArray,
-    out: Report,
+    out: EarlySettledReport,
 ) -> None:
     """Means over the round's visits; 0 where there were none."""
     n, r, v, lower, reference, reference_square, advantage_square = out
@@ -299,7 +301,7 @@ def _deviation(mean: float, square: float) -> float:
 
 
 @compiled
-def _aggregate(report: Report, rule: UpdateRule, estimates: Estimates, means: Means) -> None:
+def _aggregate(report: EarlySettledReport, rule: UpdateRule, estimates: Estimates, means: Means) -> None:
     """Server side, from all agents' messages in agent order; unvisited states keep everything, action included."""
     n, r, v, low, ref, ref2, adv2 = report
     N, Q, upper, lower, Q_lower, referenced, roots, quarters = estimates[:8]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray
 from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.types import CountArray, FloatArray
 
 RULES = ("first-visit", "growth")
 """Of the one rule for synchronisation, the two regimes: budget 1 (``N < i_0``), and a share of N."""

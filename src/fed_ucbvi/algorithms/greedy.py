@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import FloatArray, IndexArray
-from fed_ucbvi.sampling.philox import SERVER, philox, unit_interval
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.sampling.philox import SERVER, philox, unit_interval
+from fed_ucbvi.core.types import FloatArray, IndexArray
 
 CHOICES = ("first", "random")
 """Initial policies and rules for ties."""

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, ServerState, Setting
 from fed_ucbvi.algorithms.greedy import randomise
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 ReportT = TypeVar("ReportT", bound=Any)
 """A NamedTuple of arrays with a leading agent axis."""

@@ -27,9 +27,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray
 from fed_ucbvi.algorithms.base import Array
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.types import CountArray, FloatArray
 
 SLACK = 1e-9
 """``alpha m`` this close above a whole number is that number: 0.1 x 30 is 3, not 4."""

@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from fed_ucbvi._compile import compiled, inlined
+from fed_ucbvi.core.compiling import compiled, inlined
 
 FEW_VISITS = 32
 """Up to so many visits are summed one by one."""

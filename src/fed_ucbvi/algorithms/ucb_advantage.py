@@ -22,8 +22,6 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.advantage import (
     CONSTANTS,
     PRACTICAL_IOTA,
@@ -39,8 +37,10 @@ from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES
 from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts
 from fed_ucbvi.algorithms.report_fields import Meaning
-from fed_ucbvi.charts.colours import BROWN, SKY_BLUE
-from fed_ucbvi.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.colours import BROWN, SKY_BLUE
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 
 class Broadcast(NamedTuple):
@@ -49,7 +49,7 @@ class Broadcast(NamedTuple):
     policy: IndexArray
 
 
-class Report(NamedTuple):
+class UCBAdvantageReport(NamedTuple):
     """Up, one row an agent: its trajectory, ``states[m,H+1]`` and ``rewards[m,H]``; the actions are the policy's."""
 
     states: Annotated[IndexArray, Meaning.STATE]
@@ -57,7 +57,7 @@ class Report(NamedTuple):
 
 
 @dataclass(frozen=True)
-class UCBAdvantage(OneReport[Server, Report]):
+class UCBAdvantage(OneReport[Server, UCBAdvantageReport]):
     """UCB-Advantage (Zhang, Zhou and Ji, NeurIPS 2020), for a single agent.
 
     Args:
@@ -148,9 +148,9 @@ class UCBAdvantage(OneReport[Server, Report]):
         remaining = H - np.arange(H, dtype=np.float64)
         return new_server(setting, rule, self.initial_policy, remaining, np.full(H, float(H)))
 
-    def new_report(self, m: int, H: int, S: int) -> Report:
+    def new_report(self, m: int, H: int, S: int) -> UCBAdvantageReport:
         """One trajectory an agent."""
-        return Report(np.zeros((m, H + 1), dtype=np.int32), np.zeros((m, H)))
+        return UCBAdvantageReport(np.zeros((m, H + 1), dtype=np.int32), np.zeros((m, H)))
 
     def broadcast(self, server: Server) -> Broadcast:
         """The policy."""
@@ -160,13 +160,15 @@ class UCBAdvantage(OneReport[Server, Report]):
         """1 everywhere: every agent asks after every episode."""
         visits.fill(1)
 
-    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Report) -> None:
+    def summarise(
+        self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: UCBAdvantageReport
+    ) -> None:
         """Read each agent's trajectory off the counts of its one episode."""
         _follow(*counts, tables.successors, tables.rewards, out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side: feed the trajectories to the algorithm, in agent order."""
-        _feed(Report(*report), self.discards, server.rule, server.estimates)
+        _feed(UCBAdvantageReport(*report), self.discards, server.rule, server.estimates)
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,7 @@ def _follow(
     visits: CountArray,
     successors: IndexArray,
     rewards: FloatArray,
-    out: Report,
+    out: UCBAdvantageReport,
 ) -> None:
     """Each agent's trajectory from the counts of one episode: one state at step 0, then one slot a step."""
     states, paid = out
@@ -249,7 +251,7 @@ def _follow(
 
 
 @compiled
-def _feed(report: Report, discard: bool, rule: Rule, estimates: Estimates) -> None:
+def _feed(report: UCBAdvantageReport, discard: bool, rule: Rule, estimates: Estimates) -> None:
     """Feed the trajectories to the algorithm in agent order; ``discard`` those after one that ended a stage."""
     states, rewards = report
     N, y, y_previous, stage, overall, _, V, V_ref, settled, policy, updates = estimates

@@ -26,14 +26,14 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
 from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.algorithms.variance import variance_of
-from fed_ucbvi.charts.colours import GREEN, OLIVE, Marker
-from fed_ucbvi.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.colours import GREEN, OLIVE, Marker
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 BONUSES = ("simplified", "chernoff-hoeffding", "bernstein-freedman")
 THIRD_TERMS = ("paper", "off")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fed_ucbvi._compile import compiled
+from fed_ucbvi.core.compiling import compiled
 
 ROUNDING = 1e-14
 """A variance below this share of the second moment is rounding error and counts as zero."""

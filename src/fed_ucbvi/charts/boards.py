@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fed_ucbvi.charts.colours import LIGHT_GREY, WHITE
 from fed_ucbvi.charts.curves import COLOUR, MARKER_SIZE, SHAPE, SHAPES, Spec, pick
 from fed_ucbvi.charts.panels import Board
+from fed_ucbvi.core.colours import LIGHT_GREY, WHITE
 
 SHADES = "cividis"
 """From dark (least) to light (most), the same to all eyes."""

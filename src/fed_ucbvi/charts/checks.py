@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fed_ucbvi.charts.panels import Panel, Series
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.core.errors import InputError
 
 COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 

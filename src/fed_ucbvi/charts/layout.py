@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fed_ucbvi.charts.boards import board_chart, size_of
-from fed_ucbvi.charts.colours import DARK_GREY, LIGHT_GREY
 from fed_ucbvi.charts.curves import (
     COLOUR,
     DASH,
@@ -30,14 +29,15 @@ from fed_ucbvi.charts.labels import spread
 from fed_ucbvi.charts.legend import Entry, legend_of
 from fed_ucbvi.charts.panels import Board, Panel
 from fed_ucbvi.charts.scales import positions, x_scale, y_scale
+from fed_ucbvi.core.colours import DARK_GREY, LIGHT_GREY
 
 WIDTH = 853.0
 HEIGHT = 240.0
 """Of axes side by side; more where that many labels stand beside them."""
 HEIGHT_ALONE = 320.0
-LEAST_WIDTH = 152.0
+MIN_WIDTH = 152.0
 """Of axes; where panels side by side would have less, they are put into more rows."""
-MOST_COLUMNS = 4
+MAX_COLUMNS = 4
 FEW_PANELS = 2
 """More than so many with the same labels leave these to the last column."""
 CHARACTER = 7.85
@@ -150,11 +150,11 @@ def vega_lite(
 def _columns(panels: Sequence[Panel | Board], labels: Sequence[Sequence[Label]], whole: float) -> tuple[int, float]:
     """The most panels side by side that leave each its least width, in rows as even as may be; and that width."""
     count = len(panels)
-    for columns in range(min(count, MOST_COLUMNS), 0, -1):
+    for columns in range(min(count, MAX_COLUMNS), 0, -1):
         beside = columns * BESIDE - (columns - 1) * (TITLE if _same_y_label(panels) else 0)
         right = max(map(_room, panels, labels)) * (1 if _same_labels(labels) else columns)
         width = (whole - beside - right - (columns - 1) * GAP) / columns
-        if (width >= LEAST_WIDTH and -(-count // -(-count // columns)) == columns) or columns == 1:
+        if (width >= MIN_WIDTH and -(-count // -(-count // columns)) == columns) or columns == 1:
             return columns, width
     raise AssertionError
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fed_ucbvi.charts.checks import markers_go_with_names
-from fed_ucbvi.charts.colours import DARK_GREY, Marker
 from fed_ucbvi.charts.panels import Dash, Panel, Series
+from fed_ucbvi.core.colours import DARK_GREY, Marker
 
 
 class Entry(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from fed_ucbvi.charts.colours import Marker
+from fed_ucbvi.core.colours import Marker
 
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 

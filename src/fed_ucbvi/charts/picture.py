@@ -16,9 +16,9 @@ from fed_ucbvi.charts.checks import check_panels
 from fed_ucbvi.charts.curves import Spec
 from fed_ucbvi.charts.layout import WIDTH, vega_lite
 from fed_ucbvi.charts.panels import Board, Panel
-from fed_ucbvi.charts.text import with_printable_texts
-from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import new_file
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import new_file
+from fed_ucbvi.core.text import with_printable_texts
 
 FORMATS = ("svg", "png", "pdf", "html")
 POINTS = 0.625

@@ -6,26 +6,26 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from fed_ucbvi.charts.numbers import power_of_ten, short
 from fed_ucbvi.charts.panels import Panel, Scale, Series
-from fed_ucbvi.charts.text import shortened
+from fed_ucbvi.core.numbers import power_of_ten, short
+from fed_ucbvi.core.text import shortened
 
 MARGIN = 0.04
 """Left free beyond the outermost points, as a share of the axis."""
 CATEGORY_WIDTH = 0.6
 """Of the distance between two categories, what the points of one of them take."""
-MOST_TICKS = 8
+MAX_TICKS = 8
 """Up to so many different x, each is written under the axis if there is room."""
 FEW_DECADES = 2.5
 """On a logarithmic axis, from which powers of ten suffice."""
-MOST_POWERS = 6
+MAX_POWERS = 6
 """Of ten along an axis; on longer axes some are left out."""
-LEAST_TICKS = 3
+MIN_TICKS = 3
 CROWD = 12
 """Of ticks along an axis: with more, some are left out."""
 LONGEST = 30
 """Characters of a category under an axis; longer ones are cut."""
-LEAST_DISTANCE = 0.09
+MIN_DISTANCE = 0.09
 """Between two such x, as a share of the axis."""
 
 
@@ -59,7 +59,7 @@ def x_scale(panel: Panel) -> Scale:
     marked = any(series.marker != "none" for series in panel.series)
     low, high = _widened(values[0], values[-1], panel.x_log, MARGIN if marked else 0.0)
     scale = Scale(low, high, panel.x_log)
-    if len(values) <= MOST_TICKS and _apart([scale.share(value) for value in values]):
+    if len(values) <= MAX_TICKS and _apart([scale.share(value) for value in values]):
         return Scale(low, high, panel.x_log, tuple((value, short(value)) for value in values))
     return log_scale(low, high) if panel.x_log else scale
 
@@ -89,12 +89,12 @@ def log_scale(low: float, high: float) -> Scale:
     if math.log10(high / low) >= FEW_DECADES:
         whole = [power for power in powers if low <= 10.0**power <= high]
         written = power_of_ten if high >= 1e5 or low < 1e-3 else short
-        values = [float(f"1e{power}") for power in whole[:: -(-len(whole) // MOST_POWERS)]]
+        values = [float(f"1e{power}") for power in whole[:: -(-len(whole) // MAX_POWERS)]]
         return Scale(low, high, log=True, ticks=tuple((value, written(value)) for value in values))
     for steps in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), [step / 10 for step in range(10, 100)]):
         ticks = [float(f"{step}e{power}") for power in powers for step in steps]
         ticks = [tick for tick in ticks if low <= tick <= high]
-        if len(ticks) >= LEAST_TICKS:
+        if len(ticks) >= MIN_TICKS:
             some = ticks[:: -(-len(ticks) // CROWD)]
             return Scale(low, high, log=True, ticks=tuple((tick, short(tick)) for tick in some))
     return Scale(low, high, log=True, ticks=((low, short(low)), (high, short(high))))
@@ -113,4 +113,4 @@ def _widened(low: float, high: float, log: bool, margin: float) -> tuple[float, 
 
 
 def _apart(shares: Sequence[float]) -> bool:
-    return all(above - below >= LEAST_DISTANCE for below, above in pairwise(shares))
+    return all(above - below >= MIN_DISTANCE for below, above in pairwise(shares))

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from fed_ucbvi._version import PROGRAM, __version__
 from fed_ucbvi.command_line.certs import certs
 from fed_ucbvi.command_line.compare import compare
 from fed_ucbvi.command_line.examples import epilogue
@@ -25,6 +24,7 @@ from fed_ucbvi.command_line.run import run
 from fed_ucbvi.command_line.serve import serve
 from fed_ucbvi.command_line.show import show
 from fed_ucbvi.command_line.sweep import sweep
+from fed_ucbvi.core.version import PROGRAM, __version__
 
 __all__ = ["app", "main"]
 

@@ -28,9 +28,9 @@ def certs(
 ) -> None:
     """Make certificates for a federation; the first call makes the certificate authority too."""
     from fed_ucbvi.command_line.outputs import print_json
-    from fed_ucbvi.deployment.certificates import make_certificates, revoked_names
-    from fed_ucbvi.deployment.certificates import revoke as turn_away
-    from fed_ucbvi.errors import InputError
+    from fed_ucbvi.core.errors import InputError
+    from fed_ucbvi.network.certificates import make_certificates, revoked_names
+    from fed_ucbvi.network.certificates import revoke as turn_away
 
     if server is None and not node and not revoke:
         raise InputError("nothing to do: name a --server, a --node or whom to --revoke.")

@@ -45,12 +45,12 @@ def compare(
 
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json, warn
-    from fed_ucbvi.errors import InputError
-    from fed_ucbvi.experiments import table1
-    from fed_ucbvi.experiments.scale import Scale
-    from fed_ucbvi.experiments.traces import load_pairs
-    from fed_ucbvi.files import new_file
-    from fed_ucbvi.progress import progress_bar
+    from fed_ucbvi.core.errors import InputError
+    from fed_ucbvi.core.files import new_file
+    from fed_ucbvi.engine.progress import progress_bar
+    from fed_ucbvi.paper import table1
+    from fed_ucbvi.paper.scale import Scale
+    from fed_ucbvi.paper.traces import load_pairs
     from fed_ucbvi.sweeps.execution import run_sweep
     from fed_ucbvi.sweeps.specification import Sweep
 
@@ -90,8 +90,8 @@ def _elsewhere(
     Single-agent algorithms are left out where the environment cannot be had with one agent.
     """
     from fed_ucbvi.command_line.parameters import build_environment, environment_options
+    from fed_ucbvi.core.errors import InputError
     from fed_ucbvi.environments import find_environment
-    from fed_ucbvi.errors import InputError
 
     found, options = find_environment(env), environment_options(texts)
     M = build_environment(env, agents, 0.0, 0, texts).agents

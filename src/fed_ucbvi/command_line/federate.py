@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from fed_ucbvi import defaults
 from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.shared_options import (
     NETWORK,
@@ -26,6 +25,7 @@ from fed_ucbvi.command_line.shared_options import (
     Quiet,
     Seed,
 )
+from fed_ucbvi.core import defaults
 
 
 def federate(
@@ -66,7 +66,7 @@ def federate(
     """Start a server and nodes on this machine, with certificates made for the occasion, and show the run."""
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.parameters import build_environment
-    from fed_ucbvi.deployment.local import run_locally, work_folder
+    from fed_ucbvi.network.local import run_locally, work_folder
 
     if agents is None:
         agents = build_environment(env, None, eps_p, env_seed, env_option or (), usual=nodes).agents

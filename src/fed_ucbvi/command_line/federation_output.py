@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.core.errors import InputError
 
 if TYPE_CHECKING:
-    from fed_ucbvi.deployment.coordinator import Coordinator
-    from fed_ucbvi.deployment.serving import Outcome
+    from fed_ucbvi.network.coordinator import Coordinator
+    from fed_ucbvi.network.server import Outcome
 
 SECONDS_BETWEEN = 0.2
 
@@ -41,7 +41,7 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
     from rich.logging import RichHandler
     from rich.status import Status
 
-    from fed_ucbvi.charts.numbers import byte_count
+    from fed_ucbvi.core.numbers import byte_count
     from fed_ucbvi.results.recommendations import last_gap
 
     console = Console(stderr=True)
@@ -56,13 +56,13 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
             if now < due:
                 return
             due = now + SECONDS_BETWEEN
-            records, setting, wire = run.records, run.plan.setting, run.hub.wire
-            asker = f"agent {records.last_asker} asked" if records.last_asker >= 0 else "nobody asked"
+            records, setting, wire = run.records, run.plan.setting, run.registry.wire
+            node_calls = f"agent {records.last_asker} asked" if records.last_asker >= 0 else "nobody asked"
             gap = last_gap(records.recommendations)
             known = "" if math.isnan(gap) else f", gap {gap:,.4g}"
             status.update(
-                f"{run.hub.connected} nodes, round {run.round:,}, {records.played:,} of {setting.episodes:,} "
-                f"episodes, {byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down{known}; {asker}"
+                f"{run.registry.connected} nodes, round {run.round:,}, {records.played:,} of {setting.episodes:,} "
+                f"episodes, {byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down{known}; {node_calls}"
             )
 
         yield Display(report, lambda text: console.print(text, highlight=False, markup=False))
@@ -84,9 +84,9 @@ def finish_federation(
     failure: InputError | None,
 ) -> None:
     """Save a run over the network, unless it can be gone on with, and print it; a failure is told last."""
-    from fed_ucbvi.charts.numbers import byte_count
     from fed_ucbvi.command_line.outputs import print_json, print_rows, save_somewhere, summary_rows
     from fed_ucbvi.command_line.program import INTERRUPTED
+    from fed_ucbvi.core.numbers import byte_count
 
     run = outcome.run
     saved: Path | None = None

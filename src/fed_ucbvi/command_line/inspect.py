@@ -18,7 +18,7 @@ from fed_ucbvi.command_line.shared_options import (
 )
 
 if TYPE_CHECKING:
-    from fed_ucbvi.theory.bracket import Bracket
+    from fed_ucbvi.core.bracket import Bracket
 
 USUAL_EPS_P = 0.1
 
@@ -44,12 +44,12 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Measure the heterogeneity of an environment's agents and what sharing one policy costs them."""
+    from fed_ucbvi.analysis.inspection import inspect_federation
     from fed_ucbvi.charts.picture import check_picture
     from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.command_line.parameters import build_environment
+    from fed_ucbvi.engine.progress import progress_bar
     from fed_ucbvi.environments import find_environment
-    from fed_ucbvi.problem.inspection import inspect_federation
-    from fed_ucbvi.progress import progress_bar
 
     if plot is not None:
         check_picture(plot)
@@ -60,7 +60,7 @@ def inspect(
         found = inspect_federation(federation, report=report)
     figures = found.summary()
     if plot is not None:
-        from fed_ucbvi.results.heterogeneity import plot_inspection
+        from fed_ucbvi.analysis.heterogeneity_picture import plot_inspection
 
         plot_inspection(found, plot)
         figures["picture"] = str(plot)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fed_ucbvi import defaults
 from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.shared_options import (
     ALGORITHM,
@@ -23,10 +22,11 @@ from fed_ucbvi.command_line.shared_options import (
     Insecure,
     Json,
 )
+from fed_ucbvi.core import defaults
 
 if TYPE_CHECKING:
-    from fed_ucbvi.deployment.live import LiveSource
-    from fed_ucbvi.deployment.problems import Source
+    from fed_ucbvi.engine.hosted_problem import Source
+    from fed_ucbvi.network.live_agents import LiveSource
 
 REAL = "Real environments"
 
@@ -126,10 +126,10 @@ def join(
     from fed_ucbvi.command_line.outputs import print_json
     from fed_ucbvi.command_line.parameters import build_source
     from fed_ucbvi.command_line.program import INTERRUPTED
-    from fed_ucbvi.deployment.joining import take_part
-    from fed_ucbvi.deployment.node import Node
-    from fed_ucbvi.deployment.transport import Papers
-    from fed_ucbvi.errors import InputError, check_integer, check_positive_integer
+    from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
+    from fed_ucbvi.network.client import take_part
+    from fed_ucbvi.network.node import Node
+    from fed_ucbvi.network.transport import TLSFiles
 
     if insecure == (certs is not None):
         raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
@@ -145,10 +145,10 @@ def join(
         source = build_source(env or defaults.ENVIRONMENT, first_agent + agents, eps_p, env_seed, env_option or ())
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     node = Node(name, source, first_agent, agents, state, trajectories=send_trajectories, algorithm=algorithm)
-    papers = None if certs is None else Papers.of(certs, name)
+    tls_files = None if certs is None else TLSFiles.of(certs, name)
     try:
         with interruptible(), closing(node):
-            asyncio.run(take_part(node, address, papers, server_name=server_name, patience=patience))
+            asyncio.run(take_part(node, address, tls_files, server_name=server_name, patience=patience))
     except KeyboardInterrupt:
         again = "" if state is None else "; start the same command again to come back"
         typer.echo(f"{name}: interrupted after {node.rounds:,} rounds{again}", err=True)
@@ -166,8 +166,8 @@ def join(
 def _live_source(live: str, kwargs: str | None, reward_range: str | None, horizon: int | None) -> LiveSource:
     """Real environments, from the words of the command line."""
     from fed_ucbvi.command_line.parameters import json_or_text
-    from fed_ucbvi.deployment.live import LiveSource
-    from fed_ucbvi.errors import InputError
+    from fed_ucbvi.core.errors import InputError
+    from fed_ucbvi.network.live_agents import LiveSource
 
     options = {} if kwargs is None else json_or_text("--live-kwargs", kwargs)
     if not isinstance(options, dict):

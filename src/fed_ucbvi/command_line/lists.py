@@ -30,7 +30,7 @@ def algorithms(as_json: Json = False) -> None:
 def _loaded(names: Mapping[str, Any], find: Callable[[str], Any] | None = None) -> dict[str, Any]:
     """What is registered; what other packages have registered and cannot be used is told and left out."""
     from fed_ucbvi.command_line.outputs import warn
-    from fed_ucbvi.errors import InputError
+    from fed_ucbvi.core.errors import InputError
 
     found = {}
     for name in names:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import check_free
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import check_free
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
 
 def check_checkpoint(folder: Path) -> None:
     """Raise unless a new checkpoint can be kept in ``folder``."""
-    from fed_ucbvi.checkpoint import FORMAT
+    from fed_ucbvi.engine.checkpoint import FORMAT
 
     try:
         check_free(folder, FORMAT, overwrite=False)
@@ -61,7 +61,7 @@ def check_apart(out: Path, checkpoint: Path) -> None:
 @contextmanager
 def plain_warnings() -> Iterator[None]:
     """Cautions are printed at once, as ``warning: ...`` on standard error."""
-    from fed_ucbvi.simulation import Caution
+    from fed_ucbvi.engine.simulation import Caution
 
     others = warnings.showwarning
 
@@ -106,7 +106,7 @@ def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
 
 def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     """A run in a few lines: what the agents get comes first, what belongs to the common MDP is called so."""
-    from fed_ucbvi.charts.numbers import byte_count
+    from fed_ucbvi.core.numbers import byte_count
 
     about = run.about
     eps_p = "eps_p unknown" if math.isnan(about.eps_p) else f"eps_p = {about.eps_p:g}"
@@ -154,7 +154,7 @@ def _gap(run: Run) -> list[tuple[str, str]]:
 
 def _recommendations(run: Run) -> list[tuple[str, str]]:
     """What the recommendations cost beside the algorithm's own communication."""
-    from fed_ucbvi.charts.numbers import byte_count
+    from fed_ucbvi.core.numbers import byte_count
 
     number, traffic = len(run.recommendations["round"]), run.recommendation_traffic
     if not number:

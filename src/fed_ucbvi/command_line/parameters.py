@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.core.errors import InputError
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm
-    from fed_ucbvi.deployment.plan import Plan
-    from fed_ucbvi.deployment.problems import Source
+    from fed_ucbvi.engine.hosted_problem import Source
+    from fed_ucbvi.network.run_plan import RunPlan
     from fed_ucbvi.problem.federation import Federation
 
 TRUE = ("true", "yes", "on", "1")
@@ -156,13 +156,13 @@ def build_plan(
     rest: dict[str, Any],
     *,
     random_rewards: bool = False,
-) -> Plan:
+) -> RunPlan:
     """A run over the network, from an environment's name or from sizes alone, when eps_p may be unknown (None).
 
     Whether rewards are random an environment knows; ``random_rewards`` says it of sizes alone.
     """
     from fed_ucbvi.algorithms.base import Setting
-    from fed_ucbvi.deployment.plan import Plan, plan_for
+    from fed_ucbvi.network.run_plan import RunPlan, plan_for
     from fed_ucbvi.problem.federation import check_eps_p
 
     if (env is None) == (sizes is None):
@@ -180,7 +180,7 @@ def build_plan(
         raise InputError(f"--sizes takes three whole numbers above 0 as S,A,H, got '{sizes}'.") from None
     M = USUAL_AGENTS_SERVED if agents is None else agents
     told, known = check_eps_p(eps_p or 0.0), eps_p is not None
-    return Plan(algorithm, Setting(S, A, H, M, episodes, told, seed, known, random_rewards), **rest)
+    return RunPlan(algorithm, Setting(S, A, H, M, episodes, told, seed, known, random_rewards), **rest)
 
 
 def algorithm_options(name: str, flags: Mapping[str, str | bool | None], texts: Iterable[str]) -> dict[str, object]:

@@ -12,7 +12,7 @@ from fed_ucbvi.command_line.shared_options import ENVIRONMENT as METAVAR
 from fed_ucbvi.command_line.shared_options import ENVIRONMENT_HELP
 
 if TYPE_CHECKING:
-    from fed_ucbvi.theory.planning import Plan
+    from fed_ucbvi.analysis.planning import Plan
     from fed_ucbvi.theory.terms import RegretBound
 
 SIZES, ENVIRONMENT = "The problem, by its sizes", "Or an environment, for its sizes, eps_p and eps_r"
@@ -60,10 +60,10 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what the theory promises at a setting: rounds, bytes, regret, and whether to federate."""
+    from fed_ucbvi.analysis.planning import plan as make_plan
     from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.command_line.parameters import build_environment
-    from fed_ucbvi.errors import InputError
-    from fed_ucbvi.theory.planning import plan as make_plan
+    from fed_ucbvi.core.errors import InputError
 
     if env is not None:
         if (states, actions, horizon, eps_r) != (None, None, None, None):
@@ -89,7 +89,7 @@ def plan(
 
 def _answers(made: Plan) -> tuple[str, list[tuple[str, str]]]:
     """The plan in plain words."""
-    from fed_ucbvi.charts.numbers import byte_count
+    from fed_ucbvi.core.numbers import byte_count
 
     M, T, bound = made.agents, made.episodes, made.bound
     title = (

@@ -12,7 +12,7 @@ from fed_ucbvi.command_line.shared_options import ENVIRONMENT
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
-    from fed_ucbvi.playing import Played
+    from fed_ucbvi.analysis.play import Played
     from fed_ucbvi.results.policy import LearntPolicy
 
 MILLISECONDS = 250
@@ -43,11 +43,11 @@ def play(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Play the policy that a run recommends, and compare what it is paid with what the run says it is worth."""
+    from fed_ucbvi.analysis.play import play as play_policy
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json, print_rows
-    from fed_ucbvi.errors import InputError
-    from fed_ucbvi.playing import play as play_policy
-    from fed_ucbvi.progress import progress_bar
+    from fed_ucbvi.core.errors import InputError
+    from fed_ucbvi.engine.progress import progress_bar
 
     if render is not None and (out is not None or as_json):
         raise InputError("--render shows episodes on the screen; it does not go with --out or --json.")
@@ -76,7 +76,7 @@ def play(
 
 def _mode(render: str | None, out: Path | None) -> str | None:
     """Gymnasium's render mode."""
-    from fed_ucbvi.errors import InputError, check_choice
+    from fed_ucbvi.core.errors import InputError, check_choice
 
     if out is not None:
         if out.suffix.lower() != ".gif" or out.is_dir():
@@ -103,7 +103,7 @@ def _load(path: Path) -> LearntPolicy:
 def _save_gif(path: Path, frames: list[Any]) -> None:
     from PIL import Image
 
-    from fed_ucbvi.files import new_file
+    from fed_ucbvi.core.files import new_file
 
     pictures = [Image.fromarray(frame) for frame in frames]
     with new_file(path) as draft:

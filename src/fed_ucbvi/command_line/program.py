@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 import typer
 from typer.core import TyperGroup
 
-from fed_ucbvi.errors import InputError, unknown_name
+from fed_ucbvi.core.errors import InputError, unknown_name
 
 BAD_INPUT = 2
 INTERRUPTED = 128 + signal.SIGINT

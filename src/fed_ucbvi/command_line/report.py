@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fed_ucbvi.report.content import Report
+    from fed_ucbvi.report.content import PageContent
 
 
 def report(
@@ -17,8 +17,8 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write figures, tables and verdicts of a sweep or a reproduction as one page and as files."""
-    from fed_ucbvi.errors import InputError
-    from fed_ucbvi.experiments import reproduction
+    from fed_ucbvi.core.errors import InputError
+    from fed_ucbvi.paper import reproduction
 
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; a report is about a sweep or a reproduction.")
@@ -28,17 +28,17 @@ def report(
     print_report(made, target, as_json=as_json)
 
 
-def write(made: Report, folder: Path) -> None:
+def write(made: PageContent, folder: Path) -> None:
     """Write the report; an earlier one gives way."""
     from fed_ucbvi.command_line.interruption import interruptible
-    from fed_ucbvi.progress import progress_bar
+    from fed_ucbvi.engine.progress import progress_bar
     from fed_ucbvi.report.writing import write_report
 
     with interruptible(), progress_bar("figures") as progress:
         write_report(made, folder, progress)
 
 
-def print_report(made: Report, folder: Path, *, as_json: bool) -> None:
+def print_report(made: PageContent, folder: Path, *, as_json: bool) -> None:
     """The verdicts, and where everything is."""
     from fed_ucbvi.command_line.outputs import print_json, print_rows, warn
 

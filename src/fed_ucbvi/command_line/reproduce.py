@@ -11,7 +11,7 @@ import typer
 from fed_ucbvi.command_line.parameters import whole_number
 
 if TYPE_CHECKING:
-    from fed_ucbvi.experiments.reproduction import Plan
+    from fed_ucbvi.paper.reproduction import ReproductionPlan
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -46,9 +46,9 @@ def reproduce(
     from fed_ucbvi.command_line.outputs import check_out, warn
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.command_line.report import print_report, write
-    from fed_ucbvi.errors import InputError, check_positive_integer
-    from fed_ucbvi.experiments import reproduction
-    from fed_ucbvi.progress import announce_compilation, progress_bar
+    from fed_ucbvi.core.errors import InputError, check_positive_integer
+    from fed_ucbvi.engine.progress import announce_compilation, progress_bar
+    from fed_ucbvi.paper import reproduction
     from fed_ucbvi.sweeps.execution import SweepInterrupted
 
     announce_compilation()
@@ -78,9 +78,9 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _plan(only: list[str], seeds: int | None, *, full: bool, quick: bool) -> Plan:
-    from fed_ucbvi.errors import InputError
-    from fed_ucbvi.experiments import reproduction, scale
+def _plan(only: list[str], seeds: int | None, *, full: bool, quick: bool) -> ReproductionPlan:
+    from fed_ucbvi.core.errors import InputError
+    from fed_ucbvi.paper import reproduction, scale
 
     if full and quick:
         raise InputError("--full and --quick exclude each other.")

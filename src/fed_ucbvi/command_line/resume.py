@@ -16,11 +16,11 @@ def resume(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")] = False,
 ) -> None:
     """Go on with an interrupted run; the result equals that of a run that was never interrupted."""
-    from fed_ucbvi.checkpoint import resume as go_on
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_out, finish
+    from fed_ucbvi.engine.checkpoint import resume as go_on
+    from fed_ucbvi.engine.simulation import Interrupted
     from fed_ucbvi.results.storage import FORMAT
-    from fed_ucbvi.simulation import Interrupted
 
     if out is not None:
         check_out(out, overwrite=overwrite, kind=FORMAT)

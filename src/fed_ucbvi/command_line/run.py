@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from fed_ucbvi import defaults
 from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.shared_options import (
     ALGORITHM,
@@ -28,6 +27,7 @@ from fed_ucbvi.command_line.shared_options import (
     Quiet,
     Seed,
 )
+from fed_ucbvi.core import defaults
 
 CLUSTER = "Cluster"
 """The panel of options for runs on several machines."""
@@ -148,9 +148,9 @@ def run(
         plain_warnings,
     )
     from fed_ucbvi.command_line.parameters import build_algorithm, build_environment
+    from fed_ucbvi.engine.simulation import Interrupted
+    from fed_ucbvi.engine.simulation import run as simulate
     from fed_ucbvi.results.storage import FORMAT
-    from fed_ucbvi.simulation import Interrupted
-    from fed_ucbvi.simulation import run as simulate
 
     flags = {
         "bonus": bonus,

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from fed_ucbvi import defaults
 from fed_ucbvi.command_line.parameters import USUAL_AGENTS_SERVED, whole_number
 from fed_ucbvi.command_line.shared_options import (
     ENVIRONMENT,
@@ -27,6 +26,7 @@ from fed_ucbvi.command_line.shared_options import (
     Quiet,
     Seed,
 )
+from fed_ucbvi.core import defaults
 
 
 def serve(
@@ -141,14 +141,14 @@ def serve(
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_out, warn
     from fed_ucbvi.command_line.parameters import build_algorithm, build_plan
-    from fed_ucbvi.deployment.certificates import revoked_names
-    from fed_ucbvi.deployment.ledger import Ledger
-    from fed_ucbvi.deployment.names import check_name
-    from fed_ucbvi.deployment.plan import Rules
-    from fed_ucbvi.deployment.serving import Service
-    from fed_ucbvi.deployment.transport import Papers
-    from fed_ucbvi.errors import InputError
-    from fed_ucbvi.files import new_file
+    from fed_ucbvi.core.errors import InputError
+    from fed_ucbvi.core.files import new_file
+    from fed_ucbvi.network.certificates import revoked_names
+    from fed_ucbvi.network.names import check_name
+    from fed_ucbvi.network.run_plan import Rules
+    from fed_ucbvi.network.server import Service
+    from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+    from fed_ucbvi.network.transport import TLSFiles
     from fed_ucbvi.results.storage import FORMAT
 
     if insecure == (certs is not None):
@@ -165,7 +165,7 @@ def serve(
     plan = build_plan(chosen, *problem, rest, random_rewards=random_rewards)
     for text in chosen.cautions(plan.setting):
         warn(text)
-    ledger = None if checkpoint is None else Ledger(checkpoint)
+    server_checkpoint = None if checkpoint is None else ServerCheckpoint(checkpoint)
 
     service: Service | None = None
 
@@ -173,10 +173,10 @@ def serve(
         nonlocal service
         with show_federation(quiet=quiet) as display:
             service = Service(
-                plan if ledger is None else ledger.adopt(plan),
+                plan if server_checkpoint is None else server_checkpoint.adopt(plan),
                 listen,
-                None if certs is None else Papers.of(certs, name),
-                ledger=ledger,
+                None if certs is None else TLSFiles.of(certs, name),
+                server_checkpoint=server_checkpoint,
                 revoked=tuple if certs is None else (lambda: revoked_names(certs)),
                 report=display.report,
             )

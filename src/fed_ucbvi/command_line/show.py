@@ -11,7 +11,7 @@ import typer
 from fed_ucbvi.command_line.parameters import whole_number
 
 if TYPE_CHECKING:
-    from fed_ucbvi.results.comparison import Comparison
+    from fed_ucbvi.analysis.comparison import Comparison
     from fed_ucbvi.results.run import Run
 
 FORMATS = ("markdown", "latex", "csv")
@@ -57,9 +57,9 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Draw a saved run and print its summary; compare several runs, or those of a sweep, over their seeds."""
+    from fed_ucbvi.analysis.comparison import compare_runs
     from fed_ucbvi.charts.picture import check_picture
-    from fed_ucbvi.errors import InputError, check_choice
-    from fed_ucbvi.results.comparison import compare_runs
+    from fed_ucbvi.core.errors import InputError, check_choice
     from fed_ucbvi.results.plotting import plot_runs
 
     if out is not None:
@@ -79,7 +79,7 @@ def show(
 
 def _read(folder: Path) -> Sequence[Run]:
     """The saved run, or the runs of the sweep, that ``folder`` holds."""
-    from fed_ucbvi.files import MANIFEST, read_manifest
+    from fed_ucbvi.core.files import MANIFEST, read_manifest
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.sweeps.store import FORMAT, load_runs
 
@@ -90,7 +90,7 @@ def _read(folder: Path) -> Sequence[Run]:
 
 def _show_one(run: Run, picture: Path, step: int | None, *, as_json: bool) -> None:
     from fed_ucbvi.command_line.outputs import print_json, print_rows, summary_rows
-    from fed_ucbvi.errors import check_integer
+    from fed_ucbvi.core.errors import check_integer
     from fed_ucbvi.results.plotting import plot_run
 
     if step is not None:

@@ -35,7 +35,7 @@ def sweep(
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import others_on_standard_error, plain_warnings
     from fed_ucbvi.command_line.program import INTERRUPTED
-    from fed_ucbvi.progress import announce_compilation, progress_bar
+    from fed_ucbvi.engine.progress import announce_compilation, progress_bar
     from fed_ucbvi.sweeps.execution import SweepInterrupted, run_sweep
     from fed_ucbvi.sweeps.specification import Sweep
 
@@ -60,7 +60,7 @@ def sweep(
 
 def _print(outcome: Outcome, as_json: bool) -> None:
     from fed_ucbvi.command_line.outputs import print_json, print_rows, warn
-    from fed_ucbvi.errors import printable
+    from fed_ucbvi.core.errors import printable
     from fed_ucbvi.sweeps.store import FAILURES
 
     if as_json:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from fed_ucbvi.core.errors import InputError, printable, unknown_name
+from fed_ucbvi.core.plugins import Registry, is_attribute, load_attribute, loaded_attribute
 from fed_ucbvi.environments.chain import chain
 from fed_ucbvi.environments.deep_sea import deep_sea
 from fed_ucbvi.environments.garnet import garnet
@@ -21,8 +23,6 @@ from fed_ucbvi.environments.riverswim import riverswim
 from fed_ucbvi.environments.six_arms import six_arms
 from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.environments.two_state_chain import two_state_chain
-from fed_ucbvi.errors import InputError, printable, unknown_name
-from fed_ucbvi.plugins import Registry, is_attribute, load_attribute, loaded_attribute
 from fed_ucbvi.problem.federation import BERNOULLI_REWARDS, Federation
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.saving import SUFFIX

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi._types import FloatArray
+from fed_ucbvi.core.errors import check_choice, check_integer, check_number, check_positive_integer
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments.families import Environment, family, kernel_of, line_layout, shifted
 from fed_ucbvi.environments.names import known_as
-from fed_ucbvi.errors import check_choice, check_integer, check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi._types import FloatArray
+from fed_ucbvi.core.errors import check_flag, check_integer
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments.families import Environment, Part, family, kernel_of, shifted
 from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.environments.seeds import generator
-from fed_ucbvi.errors import check_flag, check_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 

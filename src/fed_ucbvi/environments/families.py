@@ -21,14 +21,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer
+from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.environments.seeds import generator
-from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP
 
-MOST_SPREAD = 10.0
+MAX_SPREAD = 10.0
 """Weights are multiplied by at most ``e^10``, about 22,000."""
 
 Rows = Sequence[Sequence[Mapping[int, float]]]
@@ -85,7 +85,7 @@ def family(environment: Environment, agents: int, eps_p: float, seed: int, sprea
     M = check_positive_integer("agents", agents)
     eps = check_eps_p(eps_p)
     root = check_integer("seed", seed)
-    width = check_number("spread", spread, at_least=0, at_most=MOST_SPREAD)
+    width = check_number("spread", spread, at_least=0, at_most=MAX_SPREAD)
     if eps > 0 and width > 0:
         raise InputError(
             f"eps_p = {eps:g} and spread = {width:g} are two ways to make agents differ; give one of them and leave "

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi.core.errors import check_integer, check_positive_integer
+from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.environments.families import Environment, Part, family
 from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.environments.seeds import generator
-from fed_ucbvi.errors import check_integer, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 
-MOST_RANKED = 10**8
+MAX_RANKED = 10**8
 """Up to so many triples (s,a,s') every one draws a rank; beyond, only the next states are drawn."""
 AT_ONCE = 10**7
 """How many ranks are held at a time."""
@@ -79,7 +79,7 @@ def garnet(
 
 def _subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> IndexArray:
     """Independent subsets of ``b`` of the numbers 0..n-1, each uniform among all; ascending, shape ``(rows, b)``."""
-    if rows * n > MOST_RANKED:
+    if rows * n > MAX_RANKED:
         return _drawn_subsets(rng, rows, n, b)
     chosen = np.empty((rows, b), dtype=np.int32)
     block = max(1, AT_ONCE // n)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer
 from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.environments.seeds import generator
 from fed_ucbvi.environments.squares import MOVES, Cell, moving_kernel, neighbours_of, random_moving_kernel
-from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer, missing_package
 from fed_ucbvi.environments.seeds import generator
-from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer, missing_package
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Kwargs = Mapping[str, Any]
 
-MOST_REWARD = 1e300
+MAX_REWARD = 1e300
 """Rewards beyond this, or returns made of them, cannot be counted with floating-point numbers."""
 
 
@@ -133,10 +133,10 @@ def live_units(reward_range: Sequence[float] | None) -> Units:
             f"reward_range ({low:.12g}, {high:.12g}) has no width: high must be above low. For a reward that is "
             "always c, pass (c, c + 1)."
         )
-    if max(-low, high) > MOST_REWARD:
+    if max(-low, high) > MAX_REWARD:
         raise InputError(
             f"reward_range ({low:.12g}, {high:.12g}) is too large to be counted with; rewards must lie between "
-            f"-{MOST_REWARD:g} and {MOST_REWARD:g}."
+            f"-{MAX_REWARD:g} and {MAX_REWARD:g}."
         )
     return Units.spanning(low, high)
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._types import FloatArray
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
     discrete_sizes,
@@ -25,7 +26,6 @@ from fed_ucbvi.environments.gymnasium_making import (
     reward_bounds,
 )
 from fed_ucbvi.environments.names import known_as
-from fed_ucbvi.errors import InputError
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.kernel import TOLERANCE, Kernel
 from fed_ucbvi.problem.mdp import MDP, check_initial

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fed_ucbvi._types import FloatArray
+from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments.families import Environment, Part, Rows, family, kernel_of, shifted
 from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.environments.seeds import generator
-from fed_ucbvi.errors import InputError, check_integer, check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 

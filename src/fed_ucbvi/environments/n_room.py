@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from fed_ucbvi._types import FloatArray
+from fed_ucbvi.core.errors import check_integer, check_number, check_positive_integer
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments.families import Environment, family, shifted
 from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.environments.squares import MOVES, Cell, moving_kernel, neighbours_of, random_moving_kernel
-from fed_ucbvi.errors import check_integer, check_number, check_positive_integer
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi._types import IndexArray
+from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.environments.families import random_kernel
 from fed_ucbvi.problem.kernel import Kernel
 

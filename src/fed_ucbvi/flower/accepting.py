@@ -6,10 +6,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from fed_ucbvi.deployment.joining import take_part
-from fed_ucbvi.deployment.node import Node
 from fed_ucbvi.flower.invitation import Invitation
 from fed_ucbvi.flower.settings import NodeSettings
+from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.node import Node
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,6 @@ async def accept(invitation: Invitation, settings: NodeSettings) -> Figures:
         algorithm=settings.algorithm,
     )
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:
-        papers = invitation.write_papers(Path(folder))
-        await take_part(node, invitation.address, papers, patience=invitation.patience)
+        tls_files = invitation.write_tls_files(Path(folder))
+        await take_part(node, invitation.address, tls_files, patience=invitation.patience)
     return Figures(node.run, node.name, first, agents, node.rounds)

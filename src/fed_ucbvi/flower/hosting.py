@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from fed_ucbvi.deployment.hub import Hub
-from fed_ucbvi.deployment.ledger import Ledger
-from fed_ucbvi.deployment.members import GONE
-from fed_ucbvi.deployment.serving import Outcome, Service
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.flower.accepting import Figures
-from fed_ucbvi.flower.invitation import Invitation, make_papers, node_name, write_invitations
+from fed_ucbvi.flower.invitation import Invitation, make_tls_files, node_name, write_invitations
 from fed_ucbvi.flower.settings import RunSettings
+from fed_ucbvi.network.members import GONE
+from fed_ucbvi.network.node_registry import NodeRegistry
+from fed_ucbvi.network.server import Outcome, Service
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -40,7 +40,7 @@ class Answer:
     error: str = ""
 
 
-class Post(Protocol):
+class MessageChannel(Protocol):
     """What carries invitations; calls may block."""
 
     def online(self) -> Iterable[int]:
@@ -53,17 +53,17 @@ class Post(Protocol):
         """Answers to these messages that have come since the last call."""
 
 
-class Guests:
+class InvitedNodes:
     """Who has been invited, who is here, who has answered."""
 
     def __init__(
         self,
-        post: Post,
-        hub: Hub,
+        post: MessageChannel,
+        registry: NodeRegistry,
         invitations: dict[int, Invitation],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._post, self._hub, self._invitations, self._clock = post, hub, invitations, clock
+        self._post, self._registry, self._invitations, self._clock = post, registry, invitations, clock
         self._sent: dict[str, int] = {}
         self._seen: dict[int, float] = {}
         self.figures: dict[str, Figures] = {}
@@ -80,14 +80,14 @@ class Guests:
             await self.invite(node_id)
 
     async def watch(self) -> None:
-        """Look after the guests while the run lasts; raises if one cannot come.
+        """Look after the invited_nodes while the run lasts; raises if one cannot come.
 
         Before it has joined, a node that cannot come ends the run, which would wait for it. Later the rules for nodes
         that are away say what happens.
         """
         while True:
             for node_id, error in (await self.take_answers()).items():
-                if node_name(node_id) not in self._hub.members:
+                if node_name(node_id) not in self._registry.members:
                     raise InputError(f"{node_name(node_id)} cannot take part: {error}.")
                 log.warning("%s: has stopped: %s", node_name(node_id), error)
             await self.invite_lost()
@@ -115,8 +115,8 @@ class Guests:
                     await self.invite(node_id)
 
     def _is_lost(self, node_id: int) -> bool:
-        member = self._hub.members.get(node_name(node_id))
-        if member is not None and (member.link is not None or member.status == GONE):
+        member = self._registry.members.get(node_name(node_id))
+        if member is not None and (member.stream is not None or member.status == GONE):
             self._seen[node_id] = self._clock()
         return self._clock() - self._seen[node_id] > AGAIN_SECONDS
 
@@ -128,7 +128,7 @@ class Guests:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-async def gather(post: Post, settings: RunSettings) -> tuple[int, ...]:
+async def gather(post: MessageChannel, settings: RunSettings) -> tuple[int, ...]:
     """Wait for the SuperNodes to be there; gives them in the order of their agents."""
     wanted = settings.wanted()
     end = time.monotonic() + settings.rules().gathering
@@ -151,7 +151,7 @@ async def gather(post: Post, settings: RunSettings) -> tuple[int, ...]:
 
 
 async def hold(
-    post: Post, settings: RunSettings, run: str, *, done: Callable[[Outcome, InputError | None], None]
+    post: MessageChannel, settings: RunSettings, run: str, *, done: Callable[[Outcome, InputError | None], None]
 ) -> dict[str, Figures]:
     """Hold a run from the first look for nodes to their last words.
 
@@ -173,25 +173,32 @@ async def hold(
     names = tuple(node_name(node_id) for node_id in node_ids)
     host, _, port = meeting_point.rpartition(":")
     plan = replace(settings.plan(names), run=run)
-    ledger = None if settings.checkpoint is None else Ledger(settings.checkpoint)
-    plan = plan if ledger is None else ledger.adopt(plan)
+    server_checkpoint = None if settings.checkpoint is None else ServerCheckpoint(settings.checkpoint)
+    plan = plan if server_checkpoint is None else server_checkpoint.adopt(plan)
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as name:
         folder = Path(name)
-        service = Service(plan, settings.listen, make_papers(folder, host.strip("[]"), names), ledger=ledger)
+        service = Service(
+            plan,
+            settings.listen,
+            make_tls_files(folder, host.strip("[]"), names),
+            server_checkpoint=server_checkpoint,
+        )
         address = f"{host}:{int(port) or service.port}"
         log.info("run %s: listening on port %d, nodes come to %s", plan.run, service.port, address)
         invitations = write_invitations(folder, plan.run, address, node_ids, settings.agents, settings.patience)
-    guests = Guests(post, service.hub, invitations)
-    await guests.invite_all()
-    await _serve(service, guests, done)
-    await guests.see_off(FAREWELL_SECONDS)
-    return guests.figures
+    invited_nodes = InvitedNodes(post, service.registry, invitations)
+    await invited_nodes.invite_all()
+    await _serve(service, invited_nodes, done)
+    await invited_nodes.see_off(FAREWELL_SECONDS)
+    return invited_nodes.figures
 
 
-async def _serve(service: Service, guests: Guests, done: Callable[[Outcome, InputError | None], None]) -> None:
+async def _serve(
+    service: Service, invited_nodes: InvitedNodes, done: Callable[[Outcome, InputError | None], None]
+) -> None:
     """Run to the end, or until a guest cannot come or the run is stopped; nodes are sent home then."""
     running = asyncio.ensure_future(service.run())
-    watching = asyncio.ensure_future(guests.watch())
+    watching = asyncio.ensure_future(invited_nodes.watch())
     failure: InputError | None = None
     try:
         await asyncio.wait((running, watching), return_when=asyncio.FIRST_COMPLETED)
@@ -202,7 +209,7 @@ async def _serve(service: Service, guests: Guests, done: Callable[[Outcome, Inpu
         failure = InputError(STOPPED)
     finally:
         if not running.done():
-            _send_home(service.hub)
+            _send_home(service.registry)
         for task in (watching, running):
             task.cancel()
         await asyncio.gather(running, watching, return_exceptions=True)
@@ -211,9 +218,9 @@ async def _serve(service: Service, guests: Guests, done: Callable[[Outcome, Inpu
         raise failure
 
 
-def _send_home(hub: Hub) -> None:
+def _send_home(registry: NodeRegistry) -> None:
     """Tell nodes not to come back: who wants to go on with the run invites them anew."""
-    for member in hub.seated:
+    for member in registry.seated:
         member.status = GONE
-        if member.link is not None:
-            member.link.close(STOPPED)
+        if member.stream is not None:
+            member.stream.close(STOPPED)

@@ -1,4 +1,4 @@
-"""What a node is told through Flower: where the server is, which agents it hosts, and the papers to get in with.
+"""What a node is told through Flower: where the server is, which agents it hosts, and the TLS files to get in with.
 
 The authority lives as long as it takes to sign; nobody can make certificates for the run afterwards.
 """
@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from fed_ucbvi._version import PROGRAM
-from fed_ucbvi.deployment.certificates import make_certificates
-from fed_ucbvi.deployment.local import split_agents
-from fed_ucbvi.deployment.transport import Papers
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.version import PROGRAM
+from fed_ucbvi.network.certificates import make_certificates
+from fed_ucbvi.network.local import split_agents
+from fed_ucbvi.network.transport import TLSFiles
 
 RECORD = PROGRAM
 """The one record of a message, both ways."""
@@ -64,31 +64,31 @@ class Invitation:
             values[part.name] = value
         return cls(**values)  # type: ignore[arg-type]
 
-    def write_papers(self, folder: Path) -> Papers:
+    def write_tls_files(self, folder: Path) -> TLSFiles:
         """The certificates as files in ``folder``, readable by their owner alone."""
-        papers = Papers(folder / "ca.crt", folder / "node.crt", folder / "node.key")
+        tls_files = TLSFiles(folder / "ca.crt", folder / "node.crt", folder / "node.key")
         contents = (self.authority, self.certificate, self.key)
-        for path, content in zip((papers.authority, papers.certificate, papers.key), contents, strict=True):
+        for path, content in zip((tls_files.authority, tls_files.certificate, tls_files.key), contents, strict=True):
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(content)
-        return papers
+        return tls_files
 
 
-def make_papers(folder: Path, host: str, names: Sequence[str]) -> Papers:
+def make_tls_files(folder: Path, host: str, names: Sequence[str]) -> TLSFiles:
     """Certificates for a server at ``host`` and for its nodes; gives the server's."""
     make_certificates(folder, server=SERVER, hosts=[host], nodes=names, days=DAYS)
     (folder / "ca.key").unlink()
-    return Papers.of(folder, SERVER)
+    return TLSFiles.of(folder, SERVER)
 
 
 def write_invitations(
     folder: Path, run: str, address: str, node_ids: Sequence[int], agents: int, patience: float
 ) -> dict[int, Invitation]:
-    """One invitation for every node, with the papers that :func:`make_papers` put into ``folder``."""
+    """One invitation for every node, with the TLS files that :func:`make_tls_files` put into ``folder``."""
     shares = split_agents(agents, len(node_ids))
     invitations = {}
     for node_id, (first, count) in zip(node_ids, shares, strict=True):
         name = node_name(node_id)
-        papers = Papers.of(folder, name).read()
-        invitations[node_id] = Invitation(run, name, address, first, count, float(patience), *papers)
+        tls_files = TLSFiles.of(folder, name).read()
+        invitations[node_id] = Invitation(run, name, address, first, count, float(patience), *tls_files)
     return invitations

@@ -13,12 +13,12 @@ from flwr.serverapp import Grid, ServerApp
 
 from fed_ucbvi.command_line.federation_output import finish_federation
 from fed_ucbvi.command_line.outputs import check_apart, check_out
-from fed_ucbvi.deployment.serving import Outcome
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.flower.accepting import Figures
 from fed_ucbvi.flower.hosting import Answer, hold
 from fed_ucbvi.flower.invitation import DAYS, RECORD, Invitation
 from fed_ucbvi.flower.settings import RunSettings
+from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.results.storage import FORMAT
 
 log = logging.getLogger("fed_ucbvi.federation")
@@ -26,7 +26,7 @@ log = logging.getLogger("fed_ucbvi.federation")
 Figured = TypeVar("Figured")
 
 
-class GridPost:
+class FlowerChannel:
     """Invitations by way of Flower's grid."""
 
     def __init__(self, grid: Grid) -> None:
@@ -113,7 +113,7 @@ def main(grid: Any, context: Any) -> None:
         )
 
     run = f"flower-{context.run_id}"
-    figures = run_until_signalled(hold(GridPost(grid), settings, run, done=done))
+    figures = run_until_signalled(hold(FlowerChannel(grid), settings, run, done=done))
     for name, own in sorted(figures.items()):
         last = own.first_agent + own.agents - 1
         log.info("%s: agents %d to %d took part to the end, %d rounds", name, own.first_agent, last, own.rounds)

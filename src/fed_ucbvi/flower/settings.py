@@ -10,12 +10,12 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from fed_ucbvi import defaults
 from fed_ucbvi.command_line.parameters import build_algorithm, build_plan, build_source
-from fed_ucbvi.deployment.plan import Plan, Rules
-from fed_ucbvi.deployment.problems import Source
-from fed_ucbvi.deployment.transport import check_address, is_loopback
-from fed_ucbvi.errors import InputError, check_positive_integer
+from fed_ucbvi.core import defaults
+from fed_ucbvi.core.errors import InputError, check_positive_integer
+from fed_ucbvi.engine.hosted_problem import Source
+from fed_ucbvi.network.run_plan import Rules, RunPlan
+from fed_ucbvi.network.transport import check_address, is_loopback
 
 Chosen = TypeVar("Chosen")
 
@@ -52,7 +52,7 @@ class _Settings(BaseModel):
         0.1
         >>> NodeSettings.of({"environment": "gridworld"})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        fed_ucbvi.errors.InputError: the configuration of this node cannot be used: environment: not a known key. ...
+        fed_ucbvi.core.errors.InputError: the configuration of this node cannot be used: environment: not a known key. ...
         """
         try:
             return cls.model_validate(dict(config))
@@ -116,7 +116,7 @@ class RunSettings(_Settings):
         """Deadlines and policies."""
         return Rules(self.deadline, self.patience, self.on_away, self.on_violation, self.gathering)
 
-    def plan(self, names: tuple[str, ...] | None = None) -> Plan:
+    def plan(self, names: tuple[str, ...] | None = None) -> RunPlan:
         """The run."""
         algorithm = build_algorithm(self.algorithm, {}, self.option)
         return build_plan(

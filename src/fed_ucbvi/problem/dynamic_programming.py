@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi._compile import compiled
-from fed_ucbvi._types import FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 
 
 @compiled

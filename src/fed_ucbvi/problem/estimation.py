@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import FloatArray
-from fed_ucbvi.errors import InputError, check_number, check_positive_integer
+from fed_ucbvi.core.errors import InputError, check_number, check_positive_integer
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.problem.heterogeneity import Overlap
 from fed_ucbvi.problem.kernel import whole_numbers
 

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.charts.numbers import number_text
-from fed_ucbvi.charts.text import shortened
-from fed_ucbvi.errors import InputError, check_choice, check_number
-from fed_ucbvi.notebook import html_table
+from fed_ucbvi.core.bracket import Bracket
+from fed_ucbvi.core.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.notebook import html_table
+from fed_ucbvi.core.numbers import number_text
+from fed_ucbvi.core.text import shortened
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
 from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, frozen_indices, real_numbers
 from fed_ucbvi.problem.liars import Liars, choose_liars
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards, horizon_of
 from fed_ucbvi.problem.reward_law import BERNOULLI, Payments, check_variances, pay_alike, payments
 from fed_ucbvi.problem.saving import VARIANCES, common_mdp, read_tables, write_tables
-from fed_ucbvi.theory.bracket import Bracket
 
 if TYPE_CHECKING:
     from fed_ucbvi.problem.agent_tables import AgentTables
-    from fed_ucbvi.theory.common_policy import CommonOptimum
+    from fed_ucbvi.problem.common_policy import CommonOptimum
 
 REFERENCES = ("overlap", "mean")
 OWN_TABLES = ("successors", "probabilities", "rewards", "initial")
@@ -108,7 +108,7 @@ class Federation:
     @cached_property
     def common_optimum(self) -> CommonOptimum:
         """The best policy the honest agents can share, with a certified bracket of its value; found once and kept."""
-        from fed_ucbvi.theory.common_policy import best_common_policy
+        from fed_ucbvi.problem.common_policy import best_common_policy
 
         return best_common_policy(self)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._types import FloatArray
+from fed_ucbvi.core.types import FloatArray
 
 ROUNDING = 1e-13
 """Overlaps this close to one count as one: the agents' kernels are the same up to rounding."""

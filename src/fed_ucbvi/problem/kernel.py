@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import FloatArray, IndexArray
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import FloatArray, IndexArray
 
 TOLERANCE = 1e-9
 """How far a row of a kernel may be from summing to one."""

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import CountArray, FloatArray
-from fed_ucbvi.errors import InputError, check_choice, check_integer, check_number
+from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number
+from fed_ucbvi.core.types import CountArray, FloatArray
 
 ATTACKS: dict[str, str] = {
     "random": "values uniform on [0, H], drawn anew for every report",
@@ -37,7 +37,7 @@ ATTACKS: dict[str, str] = {
 NEVER = 1 << 59
 """A budget no visits reach; an agent that has no other is one the server no longer listens to."""
 FALSE_COUNT_FACTOR = 1000
-MOST_FALSE = 2**53
+MAX_FALSE = 2**53
 """The sum of all false counts for one entry stays below this, so that sums are exact."""
 
 
@@ -82,7 +82,7 @@ class Liars:
             for array in values:
                 array[rows] = float(horizon)
         elif self.attack == "counts":
-            most = MOST_FALSE // max(1, len(rows))
+            most = MAX_FALSE // max(1, len(rows))
             for array in counts:
                 array[rows] = np.minimum(array[rows] + 1, most // FALSE_COUNT_FACTOR) * FALSE_COUNT_FACTOR
         elif self.attack == "silent":

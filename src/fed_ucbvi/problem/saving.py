@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import check_version, new_file, reading
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import check_version, new_file, reading
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards
 from fed_ucbvi.problem.reward_law import check_variances

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import get_args
 
 from fed_ucbvi.charts.checks import check_panels
-from fed_ucbvi.errors import InputError, check_choice
-from fed_ucbvi.report.content import Figure, Interval, Outcome, Report, Table
+from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.report.content import Figure, Interval, Outcome, PageContent, Table
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-def check_report(report: Report) -> None:
+def check_report(report: PageContent) -> None:
     """Raise unless every figure and table of ``report`` can be written, each under a name of its own."""
     check_ids("section", [section.id for section in report.sections])
     figures = [figure for section in report.sections for figure in section.figures]
@@ -40,7 +40,7 @@ def check_ids(kind: str, ids: Sequence[str]) -> None:
 
     >>> check_ids("figure", ["regret", "Regret"])
     Traceback (most recent call last):
-    fed_ucbvi.errors.InputError: two figures have the id 'Regret'; give each one of its own (capitals do not count).
+    fed_ucbvi.core.errors.InputError: two figures have the id 'Regret'; give each one of its own (capitals do not count).
     """
     seen = set()
     for id_ in ids:

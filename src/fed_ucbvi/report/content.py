@@ -94,7 +94,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Report:
+class PageContent:
     """The whole.
 
     Attributes:

@@ -11,12 +11,12 @@ from collections import Counter
 from importlib.resources import files
 from typing import Any
 
-from fed_ucbvi.charts.colours import DARK_GREY, lighter
 from fed_ucbvi.charts.curves import DASHES, PARAMETERS, SHAPES, Spec, panel_chart, pointer_layer, rows_of
 from fed_ucbvi.charts.layout import CONFIG, SCHEMA
 from fed_ucbvi.charts.legend import legend_of
 from fed_ucbvi.charts.picture import POLICY, javascript_library
-from fed_ucbvi.report.content import Figure, Interval, Report, Table
+from fed_ucbvi.core.colours import DARK_GREY, lighter
+from fed_ucbvi.report.content import Figure, Interval, PageContent, Table
 from fed_ucbvi.report.data import cell_text
 
 SIGNS = {
@@ -31,7 +31,7 @@ FIGURE_FILES = (*PICTURES, "csv", "parquet")
 TABLE_FILES = ("csv", "parquet")
 HEIGHT = 230
 """Of axes, in pixels."""
-MOST_COLUMNS = 3
+MAX_COLUMNS = 3
 LONGEST = 400
 """Characters of a paragraph at the top that stands there whole; of longer ones all but the first sentence unfolds."""
 DARK_PAPER = "#16181B"
@@ -50,7 +50,7 @@ ON_PAGE: Spec = {
 """Looks of the page's plots: those of pictures in the colours of the page, light or dark."""
 
 
-def render_page(report: Report) -> str:
+def render_page(report: PageContent) -> str:
     """The page as HTML."""
     import jinja2
 
@@ -80,7 +80,7 @@ def render_page(report: Report) -> str:
         shapes=SHAPES,
         figure_files=FIGURE_FILES,
         table_files=TABLE_FILES,
-        columns_of=lambda figure: -(-len(figure.panels) // -(-len(figure.panels) // MOST_COLUMNS)),
+        columns_of=lambda figure: -(-len(figure.panels) // -(-len(figure.panels) // MAX_COLUMNS)),
         table_cells=_table_cells,
         provenance=json.dumps(report.provenance, indent=2, ensure_ascii=False, allow_nan=False),
         style=_asset("page.css"),

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fed_ucbvi.charts.picture import Picture
-from fed_ucbvi.charts.text import with_printable_texts
-from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import MANIFEST, read_manifest, write_manifest, write_parquet
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import MANIFEST, read_manifest, write_manifest, write_parquet
+from fed_ucbvi.core.text import with_printable_texts
 from fed_ucbvi.report.checks import check_report
-from fed_ucbvi.report.content import Report
+from fed_ucbvi.report.content import PageContent
 from fed_ucbvi.report.data import figure_frame, table_frame
 from fed_ucbvi.report.page import FIGURE_FILES, PICTURES, TABLE_FILES, render_page
 
@@ -27,7 +27,7 @@ OURS = re.compile(r"index\.html|verdicts\.json|(figures|tables)/[A-Za-z0-9][A-Za
 """Files a report can consist of; nothing else is ever removed, whatever a manifest says."""
 
 
-def write_report(report: Report, folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Path]:
+def write_report(report: PageContent, folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Path]:
     """Write a report, in place of an earlier one if there is one; other files in ``folder`` are let alone.
 
     Everything is written beside its place first and moved there only when all of it is done.
@@ -78,7 +78,7 @@ def earlier_files(folder: Path) -> set[str]:
     return {name for name in listed if isinstance(name, str) and OURS.fullmatch(name)}
 
 
-def _names(report: Report) -> list[str]:
+def _names(report: PageContent) -> list[str]:
     figures = [figure.id for section in report.sections for figure in section.figures]
     tables = [table.id for section in report.sections for table in section.tables]
     return [
@@ -95,7 +95,7 @@ def _list_files(folder: Path, draft: Path, names: Iterable[str]) -> None:
     (draft / MANIFEST).replace(folder / MANIFEST)
 
 
-def _write_all(report: Report, draft: Path, progress: Callable[[int, int], None] | None) -> None:
+def _write_all(report: PageContent, draft: Path, progress: Callable[[int, int], None] | None) -> None:
     for part in ("figures", "tables"):
         (draft / part).mkdir(parents=True)
     verdicts = [

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi._version import PROGRAM
+from fed_ucbvi.core.bracket import Bracket
+from fed_ucbvi.core.version import PROGRAM
 from fed_ucbvi.results.agents import are_alike, is_known
-from fed_ucbvi.theory.bracket import Bracket
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm, Setting

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.problem.agent_tables import no_policy, update_values
 
 if TYPE_CHECKING:

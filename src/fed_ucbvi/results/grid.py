@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fed_ucbvi.charts.boards import FINE
-from fed_ucbvi.charts.colours import DARK_GREY, GREEN, ORANGE, WHITE, lighter
 from fed_ucbvi.charts.panels import Board, Square
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.core.colours import DARK_GREY, GREEN, ORANGE, WHITE, lighter
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.results.run import Run
 
 Marks = tuple[str, Literal["circle", "diamond"], str]

@@ -10,14 +10,14 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fed_ucbvi._types import CountArray, FloatArray
-from fed_ucbvi.charts.colours import DARK_GREY, PALETTE, Marker
 from fed_ucbvi.charts.layout import WIDTH
-from fed_ucbvi.charts.numbers import byte_count, number
 from fed_ucbvi.charts.panels import Board, Dash, Panel, Scale, Series
 from fed_ucbvi.charts.picture import Picture, check_picture
 from fed_ucbvi.charts.scales import log_scale
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.core.colours import DARK_GREY, PALETTE, Marker
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.numbers import byte_count, number
+from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.results.grid import policy_board
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.settings import Settings, group_runs, label, labels, setting_text, settings_of, shared
@@ -32,7 +32,7 @@ WIDE = 1260.0
 LOG_FROM = 100
 """Episodes from which a logarithmic axis helps."""
 CURVE_POINTS = 400
-MOST_POINTS = 4000
+MAX_POINTS = 4000
 """Ends of rounds on a curve, and rounds drawn one by one."""
 RULE_MARKERS: tuple[Marker, ...] = ("circle", "triangle", "square", "diamond")
 """Of an algorithm's first, second... synchronisation rule; their colours are those of the palette."""
@@ -116,7 +116,7 @@ def _points(played: int, ends: CountArray | Sequence[int] = ()) -> CountArray:
     if played == 0:
         return np.zeros(1, dtype=np.int64)
     grid = np.concatenate([np.geomspace(1, played, CURVE_POINTS), np.linspace(1, played, CURVE_POINTS)])
-    kept = np.asarray(ends, dtype=np.int64)[:: max(1, -(-len(ends) // MOST_POINTS))]
+    kept = np.asarray(ends, dtype=np.int64)[:: max(1, -(-len(ends) // MAX_POINTS))]
     return np.unique(np.concatenate([grid.round().astype(np.int64), kept, [played]]))
 
 
@@ -169,7 +169,7 @@ def _lengths(run: Run) -> Panel:
 def _dots(run: Run, chosen: Any, name: str, colour: str, marker: Marker) -> Series:
     """Some rounds as dots; of very many, one for all that would lie within a pixel."""
     begins, lengths = (run.records["start"] + 1)[chosen], run.records["length"][chosen]
-    if len(begins) > MOST_POINTS:
+    if len(begins) > MAX_POINTS:
         pixels = np.column_stack([np.log(begins), np.log(lengths)]) / math.log(run.episodes_played) * WIDTH
         _, kept = np.unique(pixels.round(), axis=0, return_index=True)
         begins, lengths = begins[np.sort(kept)], lengths[np.sort(kept)]

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi._types import IndexArray
-from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import new_file, reading
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import new_file, reading
+from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.run import Run
 

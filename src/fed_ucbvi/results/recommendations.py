@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi._types import FloatArray, IndexArray
+from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.results.records import columns_of
 
 if TYPE_CHECKING:

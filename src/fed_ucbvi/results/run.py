@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.charts.numbers import byte_count, number_text
-from fed_ucbvi.communication import Traffic
-from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import new_file
-from fed_ucbvi.notebook import html_table
+from fed_ucbvi.algorithms.communication import Traffic
+from fed_ucbvi.core.bracket import Bracket
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import new_file
+from fed_ucbvi.core.notebook import html_table
+from fed_ucbvi.core.numbers import byte_count, number_text
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.core.unknown import none_for_nan
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.advice import advice_on, learnt_little
 from fed_ucbvi.results.agents import AgentsValue
 from fed_ucbvi.results.records import rows_of
-from fed_ucbvi.results.unknown import none_for_nan
-from fed_ucbvi.theory.bracket import Bracket
 
 if TYPE_CHECKING:
     import polars as pl

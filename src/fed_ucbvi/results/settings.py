@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from fed_ucbvi.charts.text import shortened
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.text import shortened
 from fed_ucbvi.environments import current_name
-from fed_ucbvi.errors import InputError
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.style import label_of
@@ -21,7 +21,7 @@ Write = Callable[[str, Any], str]
 
 LETTERS = {"agents": "M", "episodes": "T", "horizon": "H", "states": "S", "actions": "A"}
 ENVIRONMENT_SIZES = ("horizon", "states", "actions")
-LONGEST_VALUE = 24
+MAX_VALUE = 24
 """Characters of a value in a label."""
 
 
@@ -153,4 +153,4 @@ def setting_text(name: str, value: Any) -> str:
         text = f"{value:g}" if value == value else "unknown"
     else:
         text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return f"{LETTERS.get(name, name.partition('.')[2] or name)} = {shortened(text, LONGEST_VALUE)}"
+    return f"{LETTERS.get(name, name.partition('.')[2] or name)} = {shortened(text, MAX_VALUE)}"

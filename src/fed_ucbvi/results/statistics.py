@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi._types import FloatArray
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import FloatArray
 
 LEVEL = 0.95
 """The level of every interval."""

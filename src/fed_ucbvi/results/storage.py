@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi._version import PROGRAM
-from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import check_version, new_folder, read_manifest, reading, write_manifest, write_parquet
+from fed_ucbvi.core.bracket import Bracket
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import check_version, new_folder, read_manifest, reading, write_manifest, write_parquet
+from fed_ucbvi.core.unknown import nan_for_none, none_for_nan
+from fed_ucbvi.core.version import PROGRAM
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
 from fed_ucbvi.results.recommendations import EXPLORING, KINDS
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.results.run import Run
-from fed_ucbvi.results.unknown import nan_for_none, none_for_nan
-from fed_ucbvi.theory.bracket import Bracket
 
 if TYPE_CHECKING:
     import polars as pl

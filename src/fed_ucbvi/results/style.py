@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fed_ucbvi.algorithms import known_class
-from fed_ucbvi.charts.colours import Marker, spare_colour
+from fed_ucbvi.core.colours import Marker, spare_colour
 from fed_ucbvi.environments import environment_label
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fed_ucbvi.ray_connection import connected_to_ray
+from fed_ucbvi.core.ray_connection import connected_to_ray
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.local import Results, usable_cores
 from fed_ucbvi.sweeps.worker import Failure, Made, make, one_thread

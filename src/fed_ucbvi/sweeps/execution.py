@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fed_ucbvi.errors import InputError, check_choice, check_positive_integer
+from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.local import Results, run_locally, usable_cores
 from fed_ucbvi.sweeps.specification import Sweep
@@ -106,7 +106,7 @@ def run_sweep(
     """
     check_choice("executor", executor, EXECUTORS)
     if executor == "ray":
-        from fed_ucbvi.ray_connection import check_ray
+        from fed_ucbvi.core.ray_connection import check_ray
 
         check_ray(address)
     elif address is not None:

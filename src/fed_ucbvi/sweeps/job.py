@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.drivers import DRIVERS
+from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_positive_integer
+from fed_ucbvi.core.plugins import is_attribute
+from fed_ucbvi.core.sampling.distributions import MAX_COUNT
+from fed_ucbvi.core.sampling.philox import MAX_SEED
+from fed_ucbvi.engine.drivers import DRIVERS
 from fed_ucbvi.environments import (
     ENVIRONMENTS,
     Environment,
@@ -23,12 +27,8 @@ from fed_ucbvi.environments import (
     make_environment,
     name_in_ids,
 )
-from fed_ucbvi.errors import InputError, check_choice, check_integer, check_positive_integer
-from fed_ucbvi.plugins import is_attribute
 from fed_ucbvi.problem.federation import BERNOULLI_REWARDS, check_eps_p
 from fed_ucbvi.problem.saving import SUFFIX
-from fed_ucbvi.sampling.distributions import MAX_COUNT
-from fed_ucbvi.sampling.philox import MAX_SEED
 
 if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
@@ -42,7 +42,7 @@ OF_THE_JOB = {"agents": "agents", "eps_p": "eps_p", "seed": "env_seed"}
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One run: what :func:`~fed_ucbvi.simulation.run` needs, as plain values.
+    """One run: what :func:`~fed_ucbvi.engine.simulation.run` needs, as plain values.
 
     Parameters and options are completed with their defaults, and numbers take their proper types, so that two ways
     of writing the same run are equal and have the same :attr:`id`. Parameters that cannot be used are refused.
@@ -128,7 +128,7 @@ class Job:
 
     def run(self) -> Run:
         """Make the run, without cautions and without a progress bar; cautions are on record in the result."""
-        from fed_ucbvi.simulation import Caution, run
+        from fed_ucbvi.engine.simulation import Caution, run
 
         federation = make_environment(self.environment, **self._told)
         with warnings.catch_warnings():

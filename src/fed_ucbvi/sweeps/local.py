@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
-from fed_ucbvi.errors import InputError
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.worker import Failure, Made, serve
 

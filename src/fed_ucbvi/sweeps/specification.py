@@ -42,8 +42,7 @@ from pydantic import (
     model_validator,
 )
 
-from fed_ucbvi.drivers import DRIVERS
-from fed_ucbvi.errors import (
+from fed_ucbvi.core.errors import (
     InputError,
     check_choice,
     check_integer,
@@ -51,9 +50,10 @@ from fed_ucbvi.errors import (
     check_printable,
     unknown_name,
 )
+from fed_ucbvi.core.sampling.distributions import MAX_COUNT
+from fed_ucbvi.core.sampling.philox import MAX_SEED
+from fed_ucbvi.engine.drivers import DRIVERS
 from fed_ucbvi.problem.federation import check_eps_p
-from fed_ucbvi.sampling.distributions import MAX_COUNT
-from fed_ucbvi.sampling.philox import MAX_SEED
 from fed_ucbvi.sweeps.job import Job, canonical_name, complete_options, complete_parameters
 
 __all__ = ["Grid", "Job", "Sweep"]

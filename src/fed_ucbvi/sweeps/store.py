@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fed_ucbvi.errors import InputError
-from fed_ucbvi.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.results.about import versions
 from fed_ucbvi.results.run import Run
-from fed_ucbvi.simulation import Caution
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.worker import Failure
@@ -36,7 +36,7 @@ from fed_ucbvi.sweeps.worker import Failure
 FORMAT = "fed-ucbvi/sweep"
 FORMAT_VERSION = 1
 RUNS, FAILURES, DAMAGED, JOURNAL = "runs", "failures", "damaged", "journal.jsonl"
-MOST_DIFFERENCES, MOST_VALUES = 4, 6
+MAX_DIFFERENCES, MAX_VALUES = 4, 6
 """How many are named when a folder holds another sweep."""
 
 
@@ -209,10 +209,10 @@ def differences(held: Sweep, given: Sweep) -> str:
             ("here", here.get(key, set()) - there.get(key, set())),
         ):
             if values:
-                found.append(f"{key} {', '.join(sorted(values)[:MOST_VALUES])} only {which}")
+                found.append(f"{key} {', '.join(sorted(values)[:MAX_VALUES])} only {which}")
     if not found:
         found.append("the same values are combined in another way or order")
-    return "; ".join(found[:MOST_DIFFERENCES])
+    return "; ".join(found[:MAX_DIFFERENCES])
 
 
 def _values(sweep: Sweep) -> dict[str, set[str]]:

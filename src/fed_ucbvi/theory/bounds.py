@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fed_ucbvi.errors import InputError, check_choice
+from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.theory.constants import beta_max, threshold_nu
 from fed_ucbvi.theory.proved import proved_regret_bound, proved_rounds_bound
-from fed_ucbvi.theory.terms import MOST_EPISODES, RegretBound, check_sizes
+from fed_ucbvi.theory.terms import MAX_EPISODES, RegretBound, check_sizes
 
 PROOFS = ("mended", "printed", "tight")
 RULES = ("mixture", "global")
@@ -200,7 +200,7 @@ def first_episode(holds: Callable[[int], bool], start: int = 1) -> int | None:
     low, high = start, 2 * start
     while not holds(high):
         low, high = high, 2 * high
-        if high > MOST_EPISODES:
+        if high > MAX_EPISODES:
             return None
     while high - low > 1:
         middle = (low + high) // 2

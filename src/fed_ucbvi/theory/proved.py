@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 
-from fed_ucbvi.errors import check_choice, check_number
+from fed_ucbvi.core.errors import check_choice, check_number
 from fed_ucbvi.theory.constants import beta_max
 from fed_ucbvi.theory.terms import RegretBound, check_sizes
 

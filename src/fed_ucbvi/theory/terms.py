@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fed_ucbvi.errors import InputError, check_number, check_positive_integer
+from fed_ucbvi.core.errors import InputError, check_number, check_positive_integer
 
-MOST_EPISODES = 2.0**200
+MAX_EPISODES = 2.0**200
 """Where searches over T give up."""
 
 
@@ -52,5 +52,5 @@ def check_sizes(S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: flo
     check_number("eps_p", eps_p, at_least=0, at_most=1, why="Assumption 1")
     check_number("eps_r", eps_r, at_least=0, at_most=1, why="Assumption 2")
     check_number("delta", delta, above=0, below=1)
-    if T > MOST_EPISODES * 2:
+    if T > MAX_EPISODES * 2:
         raise InputError(f"episodes must be at most 2^201, got {T:.3g}.")

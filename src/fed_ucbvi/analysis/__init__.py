@@ -1,0 +1,1 @@
+"""What can be said of federations and of several runs: inspection, planning, comparison."""

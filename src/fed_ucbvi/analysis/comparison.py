@@ -1,0 +1,293 @@
+"""Groups of runs against each other: means over seeds, and paired differences to a baseline with their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fed_ucbvi.analysis.run_table import outcomes
+from fed_ucbvi.core.errors import InputError, check_choice, unknown_name
+from fed_ucbvi.core.notebook import html_table
+from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.settings import (
+    ENVIRONMENT_SIZES,
+    Settings,
+    checked_runs,
+    key_of,
+    label,
+    labels,
+    seeds_of,
+    settings_of,
+)
+from fed_ucbvi.results.statistics import INTERVAL_NAME, POWER, mean_interval, paired_difference, paired_ratio
+
+if TYPE_CHECKING:
+    import polars as pl
+
+OWNERS = ("algorithm", "environment")
+LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\u221e": r"$\infty$",
+    "\u2212": "$-$",
+    "\u2026": r"\ldots{}",
+}
+POWER_PERCENT = f"{POWER:.0%}".replace("%", " %")
+
+Seeds = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What :func:`compare_runs` finds.
+
+    Attributes:
+        metric: what is compared, a column of :func:`~fed_ucbvi.analysis.run_table.runs_frame`.
+        baseline: label of the group that others are compared with.
+        title: what all runs share, in words.
+        frame: a Polars frame with one row for each group in each problem. ``problem`` and ``group`` say which;
+            ``seeds``, ``mean``, ``mean_low``, ``mean_high``, ``deviation`` (standard), ``median`` are the group's
+            own. The rest is about the seeds that group and baseline share: ``pairs`` (how many), ``difference``
+            with ``_low``, ``_high`` and ``_median``, ``lower_in`` (in how many the group is lower), ``ratio`` (of
+            means) with ``_low`` and ``_high``, ``ratio_of_medians``, ``outcome`` (lower, higher, equal, undecided or
+            baseline) and ``seeds_needed``. A cell is null where there is no such number.
+    """
+
+    metric: str
+    baseline: str
+    title: str
+    frame: pl.DataFrame
+
+    @property
+    def caption(self) -> str:
+        """What the table shows, and what its intervals are."""
+        about = f" ({self.title})" if self.title else ""
+        return (
+            f"{self.metric}{about}. Square brackets hold the {INTERVAL_NAME} (Student's). Differences and ratios are "
+            f"to {self.baseline}, paired over common seeds. A comparison is undecided while the interval of the "
+            "difference holds 0; as many as the seeds needed would decide it with probability "
+            f"{POWER_PERCENT} if the true difference were the one found."
+        )
+
+    def to_markdown(self) -> str:
+        """The table and its caption as Markdown."""
+        header, rows = self._texts()
+        lines = [header, ["---"] * len(header), *([text.replace("|", "\\|") for text in row] for row in rows)]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{self.caption}\n"
+
+    def to_latex(self) -> str:
+        """The table and its caption as a LaTeX ``table``, which needs no package."""
+        header, rows = self._texts()
+        lines = [" & ".join(_latex(text) for text in row) + r" \\" for row in (header, *rows)]
+        texts = 2 if header[0] == "problem" else 1
+        body = "\n".join([r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"])
+        columns = "l" * texts + "r" * (len(header) - texts - 2) + "lr"
+        return (
+            f"\\begin{{table}}\n\\centering\n\\begin{{tabular}}{{{columns}}}\n{body}\n\\end{{tabular}}\n"
+            f"\\caption{{{_latex(self.caption)}}}\n\\end{{table}}\n"
+        )
+
+    def _texts(self) -> tuple[list[str], list[list[str]]]:
+        """The header and the rows, as they are printed."""
+        several = self.frame["problem"].n_unique() > 1
+        header = [*(["problem"] if several else []), "group", "seeds", f"mean {self.metric}", "median"]
+        header += ["difference", "ratio of means", "lower in", "outcome", "seeds needed"]
+        rows = []
+        for row in self.frame.iter_rows(named=True):
+            cells = [row["problem"]] if several else []
+            cells += [row["group"], str(row["seeds"]), _interval(row, "mean"), _number(row["median"])]
+            cells += [_interval(row, "difference"), _interval(row, "ratio")]
+            cells += ["" if row["pairs"] is None else f"{row['lower_in']} of {row['pairs']}", row["outcome"] or ""]
+            cells += ["" if row["seeds_needed"] is None else f"{row['seeds_needed']:,}"]
+            rows.append(cells)
+        return header, rows
+
+    def __repr__(self) -> str:
+        found = self.frame["outcome"].drop_nulls().to_list()
+        counts = [
+            f"{found.count(kind)} {kind}" for kind in ("lower", "higher", "equal", "undecided") if kind in found
+        ]
+        groups, problems = self.frame["group"].n_unique(), self.frame["problem"].n_unique()
+        where = f" on {problems} problems" if problems > 1 else ""
+        return (
+            f"<Comparison of {self.metric}: {groups} group{'s' * (groups != 1)}{where}, baseline {self.baseline}"
+            f"{': ' if counts else ''}{', '.join(counts)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        header, rows = self._texts()
+        return html_table(self.caption, rows, header)
+
+
+def compare_runs(
+    runs: Iterable[Run], *, by: str | Sequence[str] = "algorithm", metric: str = "regret", baseline: object = None
+) -> Comparison:
+    """Compare groups of runs that differ in ``by``, over seeds and in pairs, on each problem apart.
+
+    Runs with the same ``by`` make a group; whatever else runs differ in makes the problem. By default each algorithm
+    (with its parameters) is thus compared with the baseline separately for each environment, number of agents and so
+    on. Two runs make a pair if all their seeds are equal, those of the environment included: they met the same
+    agents. See :mod:`~fed_ucbvi.results.statistics` for the intervals, which are not corrected for making
+    many comparisons.
+
+    Args:
+        runs: complete runs.
+        by: what is compared: ``"algorithm"`` (with its parameters), ``"environment"`` (with its options and
+            sizes), ``"agents"``, ``"episodes"``, the name of one parameter or option; or several of these.
+        metric: a number that :func:`~fed_ucbvi.analysis.run_table.runs_frame` has for each run.
+        baseline: the group to compare with: its label, or a value that no other group has; the first by default.
+
+    >>> from fed_ucbvi import FedUCBVI, run, synthetic
+    >>> world, scales = synthetic(agents=2), (1, 0.1)
+    >>> runs = [run(FedUCBVI(nu=50, bonus_scale=b), world, 30, seed=s) for b in scales for s in (1, 2)]
+    >>> compare_runs(runs, baseline=1).frame.select("group", "seeds", "pairs").rows()
+    [('bonus_scale = 1', 2, None), ('bonus_scale = 0.1', 2, 2)]
+    """
+    import polars as pl
+
+    found = checked_runs(runs)
+    settings = [settings_of(run.about) for run in found]
+    wanted = _chosen([by] if isinstance(by, str) else list(by), settings)
+    sides = [{name: value for name, value in one.items() if name in wanted} for one in settings]
+    problems = [{name: value for name, value in one.items() if name not in wanted} for one in settings]
+    side_names, problem_names = _names(sides, "all runs"), _names(problems, "")
+    cells: dict[tuple[str, str], dict[Seeds, float]] = {}
+    for run, side, problem in zip(found, sides, problems, strict=True):
+        place = (problem_names[key_of(problem)], side_names[key_of(side)])
+        lot = cells.setdefault(place, {})
+        if seeds_of(run.about) in lot:
+            raise InputError(
+                f"two runs of '{place[1] or place[0]}' have the same seeds ({_seed_text(seeds_of(run.about))}); "
+                "each seed counts once, so leave one of them out."
+            )
+        lot[seeds_of(run.about)] = _measure(run, metric)
+    chosen = _baseline(baseline, {side_names[key_of(side)]: side for side in sides})
+    order = sorted(cells, key=lambda place: [*problem_names.values()].index(place[0]))
+    rows = [_row(place, cells[place], cells.get((place[0], chosen)), place[1] == chosen) for place in order]
+    title = label({name: settings[0][name] for name in _shared_names(settings)})
+    return Comparison(metric, chosen, title, pl.DataFrame(rows, schema=_SCHEMA))
+
+
+def _chosen(by: Sequence[str], settings: Sequence[Settings]) -> set[str]:
+    """The settings that ``by`` speaks of; an owner brings along what is its."""
+    names = list(dict.fromkeys(name for one in settings for name in one))
+    known = dict.fromkeys([*names, *(name.partition(".")[2] for name in names if "." in name)])
+    chosen: set[str] = set()
+    for wanted in by:
+        if wanted not in known:
+            raise unknown_name("setting to compare by", wanted, [name for name in known if "." not in name])
+        chosen |= {name for name in names if wanted in (name, name.partition(".")[2])}
+        chosen |= {name for name in names if wanted in OWNERS and name.startswith(f"{wanted}.")}
+        chosen |= {name for name in names if wanted == "environment" and name in (*ENVIRONMENT_SIZES, "eps_p")}
+    return chosen
+
+
+def _names(parts: Sequence[Settings], alone: str) -> dict[str, str]:
+    """The label of each part, by its key; ``alone`` (or its algorithm) where there is only one."""
+    distinct = {key_of(part): part for part in parts}
+    if len(distinct) == 1:
+        (part,) = distinct.values()
+        who = label({name: part[name] for name in OWNERS if name in part}) if alone else ""
+        return {key_of(part): who or alone}
+    return dict(zip(distinct, labels(list(distinct.values())), strict=True))
+
+
+def _shared_names(settings: Sequence[Settings]) -> list[str]:
+    """Names of the main settings that all runs have in common."""
+    first = settings[0]
+    return [
+        name
+        for name in first
+        if "." not in name and all(key_of({name: one.get(name)}) == key_of({name: first[name]}) for one in settings)
+    ]
+
+
+def _measure(run: Run, metric: str) -> float:
+    found = outcomes(run)
+    check_choice("metric", metric, [name for name in found if name != "complete"])
+    where = f"{run.about.algorithm} with seed {run.about.seed}"
+    if not run.complete:
+        raise InputError(f"the run of {where} was interrupted; a comparison needs complete runs.")
+    if not math.isfinite(found[metric]):
+        raise InputError(f"the {metric} of the run of {where} is unknown; take another metric, as average_reward.")
+    return float(found[metric])
+
+
+def _seed_text(seeds: Seeds) -> str:
+    return ", ".join(f"{name} {value}" for name, value in seeds)
+
+
+def _baseline(wanted: object, groups: dict[str, Settings]) -> str:
+    """The label of the group meant."""
+    if wanted is None:
+        return next(iter(groups))
+    if str(wanted) in groups:
+        return str(wanted)
+    fitting = [
+        name
+        for name, settings in groups.items()
+        if any(value == wanted or str(value) == str(wanted) for value in settings.values())
+    ]
+    if len(fitting) > 1:
+        raise InputError(f"several groups fit the baseline '{wanted}'; give one of these: {', '.join(fitting)}.")
+    if not fitting:
+        raise unknown_name("baseline", str(wanted), groups)
+    return fitting[0]
+
+
+_SCHEMA: dict[str, Any] = {"problem": str, "group": str, "seeds": int}
+_SCHEMA |= dict.fromkeys(("mean", "mean_low", "mean_high", "deviation", "median"), float) | {"pairs": int}
+_SCHEMA |= dict.fromkeys(("difference", "difference_low", "difference_high", "difference_median"), float)
+_SCHEMA |= {"lower_in": int} | dict.fromkeys(("ratio", "ratio_low", "ratio_high", "ratio_of_medians"), float)
+_SCHEMA |= {"outcome": str, "seeds_needed": int}
+
+
+def _row(
+    place: tuple[str, str], mine: dict[Seeds, float], base: dict[Seeds, float] | None, is_base: bool
+) -> dict[str, Any]:
+    values = np.array(list(mine.values()))
+    mean, low, high = (float(end) for end in mean_interval(values))
+    row: dict[str, Any] = dict.fromkeys(_SCHEMA)
+    row |= {"problem": place[0], "group": place[1], "seeds": len(values), "mean": mean, "median": np.median(values)}
+    if len(values) > 1:
+        row |= {"mean_low": low, "mean_high": high, "deviation": values.std(ddof=1)}
+    if is_base:
+        return row | {"outcome": "baseline"}
+    common = [seeds for seeds in mine if base is not None and seeds in base]
+    if base is None or not common:
+        return row
+    x, y = ([side[seeds] for seeds in common] for side in (mine, base))
+    difference, ratio = paired_difference(x, y), paired_ratio(x, y)
+    row |= {"pairs": difference.seeds, "lower_in": difference.lower, "seeds_needed": difference.seeds_needed}
+    row |= {"difference": difference.estimate, "difference_median": difference.median, "outcome": difference.outcome}
+    row |= {"ratio": ratio.estimate, "ratio_of_medians": ratio.median}
+    row |= {"difference_low": difference.low, "difference_high": difference.high}
+    row |= {"ratio_low": ratio.low, "ratio_high": ratio.high}
+    return {name: None if isinstance(cell, float) and not math.isfinite(cell) else cell for name, cell in row.items()}
+
+
+def _interval(row: dict[str, Any], name: str) -> str:
+    """An estimate and its interval; infinite ends stand for an interval without ends."""
+    if row[name] is None:
+        return ""
+    ends = f"{_number(row[f'{name}_low'])}, {_number(row[f'{name}_high'])}"
+    if row[f"{name}_low"] is None:
+        return _number(row[name]) if name == "mean" else f"{_number(row[name])} [\u2212\u221e, \u221e]"
+    return f"{_number(row[name])} [{ends}]"
+
+
+def _number(value: float | None) -> str:
+    """A number in four digits, with a true minus sign."""
+    if value is None:
+        return ""
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return text.replace("-", "\u2212")
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX_SIGNS.get(sign, sign) for sign in text)

@@ -1,0 +1,208 @@
+"""What the theory says before any run: rounds, bytes, regret, and whether to federate at all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.algorithms.communication import Meter, Traffic
+from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
+from fed_ucbvi.core.notebook import html_table
+from fed_ucbvi.core.numbers import number_text
+from fed_ucbvi.theory.bounds import (
+    LowerBound,
+    first_episode,
+    global_rule_from,
+    nontrivial_from,
+    regret_bound,
+    regret_bound_terms,
+    regret_lower_bound,
+    rounds_bound,
+    trivial_bound,
+)
+from fed_ucbvi.theory.constants import most_rounds, threshold_nu
+from fed_ucbvi.theory.terms import RegretBound
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The theory's answers for Fed-UCBVI at one setting. Regret is federated and averaged over agents.
+
+    Attributes:
+        states: S, and so on for actions, horizon, agents, episodes, eps_p, eps_r and delta.
+        nu: the threshold between the two synchronisation rules.
+        global_rule_from: the smallest T at which the global rule can fire; None if it never can.
+        rounds: synchronisations at most.
+        rounds_max_log2: the paper's ``R_max`` with ``log2 nu``, as its proof counts; it prints ``log nu``.
+        one_synchronisation: messages and bytes of a round at whose end one agent asks.
+        all_rounds: messages and bytes of the whole run at most (every agent asks every time).
+        bound: the regret bound, term by term.
+        bound_paper: its sum with the constants printed in the paper.
+        trivial: ``H T``.
+        nontrivial_from: the smallest T at which the bound is below ``H T``; None if never.
+        lower: what no algorithm can beat.
+        alone: the bound for one agent that learns by itself, in its own MDP.
+        federation_wins_below: the eps_p below which M agents' bound is lower than that and ``H T``; None if none.
+        alone_wins_from: the T from which the bound of one agent alone is lower, and below ``H T``; None if never.
+        alone_wins_in_order: the same without constants and logarithms, where ``T H (H eps_p + eps_r)`` makes up for
+            ``sqrt(H^3 S A T) - sqrt(H^3 S A T / M)``; None if never.
+        proved: the regret bound of ``FedUCBVI.proved()``; None where agents differ, for which it is not worked out.
+        proved_rounds: synchronisations of ``FedUCBVI.proved()`` at most.
+        proved_stationary: the same regret bound where kernel and rewards are stationary and counted so.
+        proved_stationary_rounds: and the synchronisations.
+    """
+
+    states: int
+    actions: int
+    horizon: int
+    agents: int
+    episodes: int
+    eps_p: float
+    eps_r: float
+    delta: float
+    nu: float
+    global_rule_from: int | None
+    rounds: int
+    rounds_max_log2: float
+    one_synchronisation: Traffic
+    all_rounds: Traffic
+    bound: RegretBound
+    bound_paper: float
+    trivial: float
+    nontrivial_from: int | None
+    lower: LowerBound
+    alone: float
+    federation_wins_below: float | None
+    alone_wins_from: int | None
+    alone_wins_in_order: float | None
+    proved: RegretBound | None
+    proved_rounds: int
+    proved_stationary: RegretBound | None
+    proved_stationary_rounds: int
+
+    @property
+    def global_rule_reachable(self) -> bool:
+        """Whether N, at most M T, can reach nu."""
+        return self.agents * self.episodes >= self.nu
+
+    @property
+    def verdict(self) -> str:
+        """Whether the theory is for federating: ``yes``, ``no``, or ``undecided`` if both bounds exceed ``H T``."""
+        together = self.bound.federated
+        if min(together, self.alone) >= self.trivial:
+            return "undecided"
+        return "yes" if together < self.alone else "no"
+
+    def _setting(self) -> str:
+        return (
+            f"S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}, M = {self.agents:,}, "
+            f"T = {self.episodes:,}, eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<Plan at {self._setting()}: at most {self.rounds:,} rounds, regret at most "
+            f"{number_text(self.bound.federated)} (H T = {number_text(self.trivial)}); federate: {self.verdict}>"
+        )
+
+    def _repr_html_(self) -> str:
+        figures = {
+            "rounds at most": self.rounds,
+            "bytes at most": self.all_rounds.bytes_up + self.all_rounds.bytes_down,
+            "federated regret at most": self.bound.federated,
+            "one agent alone at most": self.alone,
+            "H T, which nothing exceeds": self.trivial,
+            "no algorithm below": self.lower.value,
+            "threshold nu": self.nu,
+        }
+        rows = [(name, number_text(figure)) for name, figure in figures.items()]
+        return html_table(f"Plan at {self._setting()}", [*rows, ("federate", self.verdict)])
+
+    def summary(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        plain = {key: value for key, value in vars(self).items() if not isinstance(value, tuple)}
+        return {
+            **plain,
+            "global_rule_reachable": self.global_rule_reachable,
+            "one_synchronisation": self.one_synchronisation._asdict(),
+            "all_rounds": self.all_rounds._asdict(),
+            "bound": _by_term(self.bound),
+            "proved": None if self.proved is None else _by_term(self.proved),
+            "proved_stationary": None if self.proved_stationary is None else _by_term(self.proved_stationary),
+            "lower_bound": {"value": self.lower.value, "unmet": list(self.lower.unmet)},
+            "federate": self.verdict,
+        }
+
+
+def _by_term(bound: RegretBound) -> dict[str, float]:
+    return {**bound._asdict(), "common": bound.common, "federated": bound.federated}
+
+
+def plan(
+    states: int,
+    actions: int,
+    horizon: int,
+    agents: int,
+    episodes: int,
+    eps_p: float = 0.0,
+    eps_r: float = 0.0,
+    delta: float = 0.05,
+) -> Plan:
+    """Compute a :class:`Plan`.
+
+    >>> plan(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1).global_rule_reachable
+    False
+    """
+    S, A, H, M, T = states, actions, horizon, agents, episodes
+    bound = regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta)
+    rounds = math.floor(rounds_bound(S, A, H, M, T, eps_p, delta))
+    one, every = _traffic(Setting(S, A, H, M, T, eps_p, 0), rounds)
+    alone = regret_bound(S, A, H, 1, T, 0.0, 0.0, delta)
+    per_eps_p = regret_bound_terms(S, A, H, M, T, 1.0, 0.0, delta).heterogeneity
+    room = min(alone, trivial_bound(H, T)) - regret_bound(S, A, H, M, T, 0.0, eps_r, delta)
+    apart = H * eps_p + eps_r
+
+    proved: list[RegretBound | None] = [None, None]
+    if not apart and S * A >= 2:
+        proved = [
+            regret_bound_terms(S, A, H, M, T, 0.0, 0.0, delta, proof="tight", stationary=stationary)
+            for stationary in (False, True)
+        ]
+
+    def alone_wins(t: int) -> bool:
+        together = regret_bound(S, A, H, M, t, eps_p, eps_r, delta)
+        return regret_bound(S, A, H, 1, t, 0.0, 0.0, delta) < min(together, trivial_bound(H, t))
+
+    return Plan(
+        *(S, A, H, M, T, eps_p, eps_r, delta),
+        nu=threshold_nu(S, A, H, M, T, eps_p, delta),
+        global_rule_from=global_rule_from(S, A, H, M, eps_p, delta),
+        rounds=rounds,
+        rounds_max_log2=most_rounds(S, A, H, M, T, eps_p, delta),
+        one_synchronisation=one,
+        all_rounds=every,
+        bound=bound,
+        bound_paper=regret_bound(S, A, H, M, T, eps_p, eps_r, delta, proof="printed"),
+        trivial=trivial_bound(H, T),
+        nontrivial_from=nontrivial_from(S, A, H, M, eps_p, eps_r, delta),
+        lower=regret_lower_bound(S, A, H, M, T),
+        alone=alone,
+        federation_wins_below=room / per_eps_p if room > 0 else None,
+        alone_wins_from=first_episode(alone_wins),
+        alone_wins_in_order=H * S * A * ((1 - M**-0.5) / apart) ** 2 if apart > 0 else None,
+        proved=proved[0],
+        proved_rounds=math.floor(rounds_bound(S, A, H, M, T, eps_p, delta, rule="global")),
+        proved_stationary=proved[1],
+        proved_stationary_rounds=math.floor(
+            rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=True)
+        ),
+    )
+
+
+def _traffic(setting: Setting, rounds: int) -> tuple[Traffic, Traffic]:
+    """Of one synchronisation with one request, and of ``rounds`` with M requests each and the end of training."""
+    meter = Meter(FedUCBVI(), setting)
+    busy, last = meter.round(setting.agents, last=False), meter.round(0, last=True)
+    return meter.round(1, last=False), Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True)))

@@ -1,0 +1,149 @@
+"""Playing a recommended policy, episode by episode, in the environment it was learnt in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
+from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.environments import make_environment, recorded_options
+from fed_ucbvi.environments.gymnasium_making import kwargs_of_agents, make_gymnasium
+from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
+from fed_ucbvi.results.policy import LearntPolicy
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+@dataclass(frozen=True)
+class Played:
+    """The episodes that were played.
+
+    Attributes:
+        policy: what was played.
+        original_returns: each episode's sum of rewards, in the environment's own units.
+        lengths: how many steps each had; fewer than H where it terminated.
+        own_value: what the policy is worth in the MDP of the agent that played; NaN where its table is unknown.
+    """
+
+    policy: LearntPolicy
+    original_returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    own_value: float
+
+    @property
+    def returns(self) -> FloatArray:
+        """The returns rescaled to our units, in which every step of the H pays in [0, 1]."""
+        policy = self.policy
+        return np.array([policy.units.rescaled_return(one, policy.horizon) for one in self.original_returns])
+
+    def summary(self) -> dict[str, Any]:
+        """The figures, ready for JSON: means, their standard errors, and what the policy is worth.
+
+        Returns are in the environment's own units, figures in these (``original``) and in ours (``rescaled``).
+        """
+        policy, n = self.policy, len(self.lengths)
+
+        def figures(returns: FloatArray, convert: Callable[[float], float]) -> dict[str, Any]:
+            values = {"value_of_the_run": policy.value, "value_for_the_agent": self.own_value}
+            return {
+                "mean_return": float(returns.mean()),
+                "standard_error": float(returns.std(ddof=1) / math.sqrt(n)) if n > 1 else None,
+                **{name: None if math.isnan(value) else convert(value) for name, value in values.items()},
+            }
+
+        return {
+            "episodes": n,
+            "horizon": policy.horizon,
+            "mean_length": float(np.mean(self.lengths)),
+            "returns": list(self.original_returns),
+            "rescaled": figures(self.returns, float),
+            "original": figures(
+                np.array(self.original_returns), lambda value: policy.units.original_return(value, policy.horizon)
+            ),
+        }
+
+
+def play(
+    policy: LearntPolicy,
+    *,
+    agent: int = 0,
+    episodes: int = 10,
+    seed: int = 0,
+    environment: str | None = None,
+    render_mode: str | None = None,
+    show: Callable[[Any], None] | None = None,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Played:
+    """Play ``policy`` in the environment of one agent.
+
+    Args:
+        policy: from a run (``LearntPolicy.of(run)``) or a file (``load_policy``).
+        agent: whose environment, from 0.
+        episodes: how many.
+        seed: of the environment.
+        environment: its name, where that is not on record or stands for code (``module:attribute``), which is not
+            run because a file names it.
+        render_mode: Gymnasium's, as ``ansi`` or ``rgb_array``.
+        show: is called with every frame, the first of an episode included.
+        report: is called with the number of episodes played and that of all.
+    """
+    n, root = check_positive_integer("episodes", episodes), check_integer("seed", seed)
+    env = environment_of(policy.environment, policy.horizon, agent, render_mode, environment)
+    returns, lengths = [], []
+    try:
+        for episode in range(n):
+            state, _ = env.reset(seed=root if episode == 0 else None)
+            total, step, over = 0.0, 0, False
+            _render(env, show)
+            while not over and step < policy.horizon:
+                state, reward, terminated, truncated, _ = env.step(policy.action(step, int(state)))
+                total, step, over = total + float(reward), step + 1, terminated or truncated
+                _render(env, show)
+            returns.append(total)
+            lengths.append(step)
+            report(episode + 1, n)
+    finally:
+        env.close()
+    return Played(policy, tuple(returns), tuple(lengths), own_value(policy, agent, environment))
+
+
+def environment_of(
+    description: Mapping[str, Any], horizon: int, agent: int, render_mode: str | None, named: str | None = None
+) -> gymnasium.Env[Any, Any]:
+    """One agent's environment, as Gymnasium has it, from the description that a run keeps."""
+    name, options = recorded_options(description, named)
+    agents = check_positive_integer("agents", description.get("agents", 1))
+    i = check_integer("agent", agent, at_most=agents - 1)
+    if name != from_gymnasium.__name__:
+        from fed_ucbvi.gymnasium_environments import TabularEnv
+
+        return TabularEnv(name, agent=i, render_mode=render_mode, **options)
+    each = kwargs_of_agents(agents, description.get("kwargs"), description.get("vary"), description.get("seed", 0))
+    return make_gymnasium(str(options["id"]), each[i], max_episode_steps=horizon, render_mode=render_mode)
+
+
+def own_value(policy: LearntPolicy, agent: int, named: str | None = None) -> float:
+    """What the policy is worth in one agent's MDP; NaN if that has no table."""
+    name, options = recorded_options(policy.environment, named)
+    try:
+        mdp = make_environment(name, **options).agent(agent)
+    except InputError:
+        return math.nan
+    return float(mdp.initial @ mdp.evaluate(policy.table)[0])
+
+
+def _render(env: gymnasium.Env[Any, Any], show: Callable[[Any], None] | None) -> None:
+    if env.render_mode is None:
+        return
+    try:
+        frame = env.render()
+    except Exception as error:
+        raise InputError(f"the environment cannot be rendered as {env.render_mode}: {error}") from error
+    if show is not None:
+        show(frame)

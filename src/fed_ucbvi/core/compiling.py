@@ -1,0 +1,128 @@
+"""The one door to Numba: with types, and with a cache that notices every edit.
+
+Numba keys a cached function on its own file only, so an edit to a function it calls in another file would
+go unnoticed. Here the cache folder carries a digest of all modules that compile something.
+
+It lies beside the modules; where that is not allowed in the home folder; where that is not allowed either in a
+temporary folder that no other user can write to. Where nothing can be written nothing is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.version import PROGRAM
+
+try:
+    import numba
+except ValueError as error:  # it looks at its settings at once
+    asked = os.environ.get("NUMBA_NUM_THREADS")
+    raise InputError(f"Numba does not start with NUMBA_NUM_THREADS={asked}: {error}") from error
+from numba import prange, types
+from numba.extending import intrinsic
+
+__all__ = ["compiled", "compiled_parallel", "inlined", "intrinsic", "prange", "threads", "types"]
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_PACKAGE = Path(__file__).parent
+
+if numba.config.DISABLE_JIT:
+    raise InputError("fed-ucbvi cannot run without compilation: unset the environment variable NUMBA_DISABLE_JIT.")
+
+
+def _digest_of_kernels() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        source = path.read_bytes()
+        if b"fed_ucbvi.core.compiling" in source:
+            digest.update(source)
+    return digest.hexdigest()[:16]
+
+
+def _usual_places() -> Iterator[Path]:
+    if numba.config.CACHE_DIR:
+        yield Path(numba.config.CACHE_DIR)
+        return
+    yield _PACKAGE / "__pycache__"
+    try:
+        yield Path.home() / ".cache" / PROGRAM
+    except RuntimeError:  # a user without a home
+        return
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _temporary_place() -> Path | None:
+    """A folder of this user's own: what is cached is run, so nobody else may be able to put something there."""
+    try:
+        folder = Path(tempfile.gettempdir()) / f"fed-ucbvi-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        about = folder.lstat()
+    except OSError:
+        return None
+    own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o077
+    return folder if own and _is_writable(folder) else None
+
+
+def _choose_place() -> Path | None:
+    """Where compiled code is kept; says so in one line if that is not one of the usual places."""
+    for place in _usual_places():
+        if _is_writable(place):
+            return place
+    place_left = _temporary_place()
+    if multiprocessing.parent_process() is None:
+        kept = "is compiled anew in every process" if place_left is None else f"is kept in {place_left}"
+        advice = "set NUMBA_CACHE_DIR to a folder that can be written to keep it elsewhere"
+        sys.stderr.write(f"note: no usual place for compiled code can be written, so it {kept}; {advice}\n")
+    return place_left
+
+
+_place = _choose_place()
+_KEEP = _place is not None
+if _place is not None and str(_place) != numba.config.CACHE_DIR:
+    numba.config.CACHE_DIR = str(_place / f"compiled-{_digest_of_kernels()}")
+
+
+def compiled(function: F) -> F:
+    """Compile to machine code, once; later processes load it from the cache."""
+    wrapped: F = numba.njit(cache=_KEEP, error_model="numpy")(function)
+    return wrapped
+
+
+def inlined(function: F) -> F:
+    """Like :func:`compiled`, written out at every call: for what runs once per table entry."""
+    wrapped: F = numba.njit(cache=_KEEP, error_model="numpy", inline="always")(function)
+    return wrapped
+
+
+def compiled_parallel(function: F) -> F:
+    """Like :func:`compiled`, with ``prange`` loops spread over the cores."""
+    wrapped: F = numba.njit(cache=_KEEP, error_model="numpy", parallel=True)(function)
+    return wrapped
+
+
+def use_one_thread() -> None:
+    """Compute on one thread, where there is a process for every core."""
+    numba.set_num_threads(1)
+
+
+def threads() -> int:
+    """How many threads the parallel kernels may use (``NUMBA_NUM_THREADS``; by default the cores)."""
+    return int(numba.get_num_threads())

@@ -1,0 +1,117 @@
+"""Writing files so that nothing half-written is ever left under its final name."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fed_ucbvi.core.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MANIFEST = "manifest.json"
+
+
+def check_free(folder: Path, kind: str, *, overwrite: bool) -> None:
+    """Raise unless ``folder`` may be written: absent, empty, or of the same ``kind`` and ``overwrite`` was said."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not folder.is_dir():
+        raise InputError(f"{folder} exists and is not a folder; choose another name.")
+    if not overwrite:
+        raise InputError(f"{folder} exists; choose another name, or allow overwriting it (--overwrite).")
+    try:
+        read_manifest(folder, kind)
+    except InputError as error:
+        raise InputError(
+            f"{folder} is not overwritten: {error} Choose another name or remove it yourself."
+        ) from error
+
+
+@contextmanager
+def new_folder(folder: Path, kind: str, *, overwrite: bool = False) -> Iterator[Path]:
+    """A temporary folder that becomes ``folder`` when the block ends well and vanishes when it does not."""
+    check_free(folder, kind, overwrite=overwrite)
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = folder.parent / f".{folder.name}.partial-{os.getpid()}"
+    old = folder.parent / f".{folder.name}.old-{os.getpid()}"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    try:
+        yield draft
+        check_free(folder, kind, overwrite=overwrite)
+        if folder.exists():
+            folder.rename(old)
+        draft.rename(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A temporary name beside ``path`` that replaces it when the block ends well."""
+    draft = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Whatever damaged files make a reader raise becomes an :class:`InputError` that names the folder."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{folder} is damaged: {error}.") from error
+
+
+def write_parquet(frame: pl.DataFrame, path: Path) -> None:
+    """Write a table; a full disk raises ``OSError`` as it does elsewhere, where Polars has an error of its own."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    path.write_bytes(buffer.getvalue())
+
+
+def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
+    """Write ``manifest.json``."""
+    text = json.dumps(content, indent=1, allow_nan=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
+    """The manifest of a folder written by this package, of one ``kind`` if said."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise InputError(f"{folder} holds no {MANIFEST}: it is not something fed-ucbvi saved.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error}.") from error
+    written = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(written, str) or not written.startswith("fed-ucbvi/"):
+        raise InputError(f"{path} is another program's file.")
+    if kind is not None and written != kind:
+        raise InputError(f"{folder} holds a {written}, but a {kind} is needed.")
+    return dict(content)
+
+
+def check_version(name: str | Path, manifest: Mapping[str, Any], version: int) -> None:
+    """Raise unless the manifest says that what ``name`` holds has this version of its format."""
+    if manifest.get("format_version") != version:
+        raise InputError(f"{name} has format version {manifest.get('format_version')}; this program reads {version}.")

@@ -1,0 +1,136 @@
+"""Things that other code brings along: ``module:attribute``, and what installed packages register by entry points."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
+from typing import Any
+
+from fed_ucbvi.core.errors import InputError
+
+MAIN = ("__main__", "__mp_main__")
+"""What the module of a script is called, in its own process and in those it starts."""
+
+
+def is_attribute(name: str) -> bool:
+    """Whether ``name`` has the form ``module:attribute``.
+
+    >>> is_attribute("shops:five"), is_attribute("gridworld")
+    (True, False)
+    """
+    return ":" in name
+
+
+def load_attribute(name: str) -> Any:
+    """What ``module:attribute`` names; modules in the current folder count, as with ``python -m``.
+
+    >>> load_attribute("math:pi")
+    3.141592653589793
+    """
+    module_name, _, attribute = name.partition(":")
+    parts = [*module_name.split("."), *attribute.split(".")]
+    if not all(part.isidentifier() for part in parts):
+        raise InputError(f"'{name}' is not of the form module:attribute.")
+    if module_name in MAIN and not hasattr(sys.modules["__main__"], attribute.partition(".")[0]):
+        raise InputError(
+            f"{name} was defined in a script, which no other program can find; put it into a module of its own and "
+            f"name it as module:{attribute}."
+        )
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    importlib.invalidate_caches()
+    try:
+        return attrgetter(attribute)(importlib.import_module(module_name))
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"cannot load {name}: {error}. Install it, or start the program in the folder that holds "
+            f"{module_name.partition('.')[0]}.py."
+        ) from error
+    except AttributeError as error:
+        raise InputError(f"cannot load {name}: {error}.") from error
+    except Exception as error:
+        raise InputError(f"cannot load {name}: {type(error).__name__}: {error}.") from error
+
+
+def loaded_attribute(name: str) -> Any:
+    """What ``module:attribute`` names if the module has been imported already, otherwise None.
+
+    For names that are read in files: code is not run because a file names it.
+
+    >>> loaded_attribute("sys:maxsize") == sys.maxsize, loaded_attribute("nobody:Knows")
+    (True, None)
+    """
+    module, _, attribute = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def name_of_class(kind: type[Any]) -> str:
+    """How :func:`load_attribute` finds a class again.
+
+    >>> from fractions import Fraction
+    >>> name_of_class(Fraction)
+    'fractions:Fraction'
+    """
+    module = MAIN[0] if kind.__module__ in MAIN else kind.__module__
+    return f"{module}:{kind.__qualname__}"
+
+
+@cache
+def registered(group: str) -> dict[str, EntryPoint]:
+    """What installed packages register in a group of entry points, by name; nothing is imported yet.
+
+    Where two packages register one name, it cannot be used, and :func:`load_registered` says why.
+    """
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        other = found.setdefault(entry.name, entry)
+        if other.value != entry.value:
+            found[entry.name] = EntryPoint(entry.name, f"{other.value}, {entry.value}", group)
+    return found
+
+
+def load_registered(group: str, name: str) -> Any:
+    """What is registered under a name; an :class:`InputError` where it cannot be loaded."""
+    entry = registered(group)[name]
+    if "," in entry.value:
+        raise InputError(f"'{name}' is registered by two packages ({entry.value}); uninstall one of them.")
+    try:
+        return entry.load()
+    except Exception as error:
+        raise InputError(
+            f"'{name}' is registered as {entry.value}, which cannot be loaded: {type(error).__name__}: {error}."
+        ) from error
+
+
+class Registry(Mapping[str, Any]):
+    """What this package knows by name together with what others register; ours go first.
+
+    Reading a name of others' imports their package. Iterating imports nothing.
+    """
+
+    def __init__(self, own: Mapping[str, Any], group: str) -> None:
+        self._own, self._group = own, group
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._own:
+            return self._own[name]
+        if name in registered(self._group):
+            return load_registered(self._group, name)
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in registered(self._group)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._own
+        yield from (name for name in registered(self._group) if name not in self._own)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,1 @@
+"""Rounds: drivers that collect, the loop, regret, checkpoints; one engine for every kind of run."""

@@ -1,0 +1,24 @@
+"""Drivers by name: who collects the data of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fed_ucbvi.core.errors import unknown_name
+from fed_ucbvi.engine.drivers.auto import AutoDriver
+from fed_ucbvi.engine.drivers.base import Driver, Fleet
+from fed_ucbvi.engine.drivers.counts import CountsDriver
+from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+
+DRIVERS: dict[str, Callable[[Fleet], Driver]] = {
+    "auto": AutoDriver,
+    "counts": CountsDriver,
+    "episodes": EpisodesDriver,
+}
+
+
+def make_driver(name: str, fleet: Fleet) -> Driver:
+    """The driver registered under ``name``, for one fleet."""
+    if name not in DRIVERS:
+        raise unknown_name("driver", name, DRIVERS)
+    return DRIVERS[name](fleet)

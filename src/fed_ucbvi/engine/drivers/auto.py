@@ -1,0 +1,98 @@
+"""The auto driver: trajectories for short rounds, counts for long ones.
+
+Two safeguards, so that no round costs much more than with the better driver. A round that looks long from its
+budgets and the policy's occupancy is drawn as counts at once. Any other is played episode by episode up to about
+the point where that has cost as much as drawing counts would; if nobody has asked by then, the rest is drawn as
+counts. Going on from fixed counts is exact in law because episodes are independent given the policy; how the
+choice falls depends on the round's budgets and policy alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver
+from fed_ucbvi.engine.drivers.counts import CountsDriver
+from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from fed_ucbvi.problem.dynamic_programming import may_play, state_occupancy, tied
+
+EPISODES_PER_STATE = 16
+"""Episodes that cost about as much as drawing one block of counts, per state (see docs/performance.md)."""
+
+
+class AutoDriver(FleetDriver):
+    """Episodes or counts, whichever is cheaper for the round; see the module's text."""
+
+    name = "auto"
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet)
+        self._episodes, self._counts = EpisodesDriver(fleet), CountsDriver(fleet)
+        self._first_agent = (fleet.successors, fleet.probabilities[0], fleet.initial[0])
+        self._trial = EPISODES_PER_STATE * fleet.initial.shape[1]
+
+    def extend(
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+    ) -> tuple[int, bool]:
+        """Play or draw, whichever is cheaper; see :class:`~fed_ucbvi.engine.drivers.base.FleetDriver`."""
+        trial = min(self._trial, most)
+        by_place = due.reshape((len(due), -1))
+        if most > trial and _looks_longer(*self._first_agent, policy, by_place, factor, len(self.visits), trial):
+            return self._counts.extend(policy, due, first, most, factor)
+        length, asked = self._episodes.extend(policy, due, first, trial, factor)
+        if not asked and length < most:
+            more, asked = self._counts.extend(policy, due, first + length, most - length, factor)
+            length += more
+        return length, asked
+
+
+@compiled
+def _looks_longer(
+    successors: IndexArray,
+    probabilities: FloatArray,
+    initial: FloatArray,
+    policy: PolicyArray,
+    due: CountArray,
+    factor: int,
+    agents: int,
+    length: int,
+) -> bool:
+    """Whether the round should last more than ``length`` episodes, taking all agents for copies of the first.
+
+    A place with budget b and occupancy d is due after b/d episodes; the first visits to places with budget 1 come as
+    a Poisson stream whose rate is the sum of their occupancies. Where ``due`` has one row it is every agent's.
+    """
+    alike = agents // len(due)
+    d = _occupancy_by_place(state_occupancy(successors, probabilities, initial, policy), policy, due.shape[1])
+    soonest, rate = 1e300, 0.0
+    for i in range(len(due)):
+        for place in range(len(d)):
+            if d[place] > 0.0:
+                if factor * due[i, place] <= 1:
+                    rate += alike * d[place]
+                else:
+                    soonest = min(soonest, factor * due[i, place] / d[place])
+        if soonest <= length or (rate > 0.0 and 1.0 / rate <= length):
+            return False  # soonest and 1/rate only fall
+    return True
+
+
+@compiled
+def _occupancy_by_place(d: FloatArray, policy: PolicyArray, places: int) -> FloatArray:
+    """Expected visits an episode to every place, from those to states ``(H, S)``."""
+    H, S = d.shape
+    if policy.ndim == 2:
+        return d.reshape(places)
+    A = policy.shape[2]
+    steps = places // (S * A)
+    pairs = np.zeros((steps, S, A))
+    for h in range(H):
+        for s in range(S):
+            if d[h, s] > 0.0:
+                share = d[h, s] / tied(policy, h, s, A)
+                for a in range(A):
+                    if may_play(policy, h, s, a):
+                        pairs[h if steps > 1 else 0, s, a] += share
+    return pairs.reshape(places)

@@ -1,0 +1,350 @@
+"""What a driver is: the party that plays a policy until the budgets say stop.
+
+During a round all agents play one policy: at each step and state one action, or one drawn uniformly from a set. Agent
+i asks for synchronisation once its visits *during the round* to some place (see
+:class:`~fed_ucbvi.algorithms.base.Counting`) reach its budget. All agents stop after the same number of episodes, the
+first at which anyone asked. Drivers differ only in how they produce the counts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import HARD_FACTOR, Budgets, Counting, Touched
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.engine.drivers.rewards import doubled, payments_of
+from fed_ucbvi.problem.federation import Federation
+
+
+class RoundEnd(NamedTuple):
+    """How a round ended.
+
+    ``askers`` agents asked for synchronisation at its last episode (none where the round was cut short); the
+    one on record is the lowest-numbered, at the first place where its budget was reached. Where visits are counted
+    over all steps together, ``step`` is -1.
+    """
+
+    length: int
+    askers: int
+    agent: int
+    step: int
+    state: int
+    action: int
+
+
+class Driver(Protocol):
+    """Collects the data of a round for the agents of one fleet."""
+
+    @property
+    def transitions(self) -> CountArray:
+        """``(m or 1, *place, K)``: this round's transitions, by slot of the support."""
+        ...
+
+    @property
+    def visits(self) -> CountArray:
+        """``(m, *place)``: this round's visits."""
+        ...
+
+    @property
+    def starts(self) -> CountArray:
+        """``(m, S)``: how many of the round's episodes began where."""
+        ...
+
+    def clear(self) -> None:
+        """Empty the buffers."""
+        ...
+
+    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
+        """Play ``policy`` from episode number ``first`` on, at most ``most`` episodes, until someone asks."""
+        ...
+
+
+@dataclass
+class Fleet:
+    """Agents simulated together: their tables, the random key, and the buffers of the round.
+
+    ``first_agent`` is the number of the fleet's first agent in the federation, so that splitting a federation
+    into fleets changes nothing. A ``pooled`` fleet counts the transitions of all its agents in one table. ``touched``
+    lists what the round has visited; work after and before a round follows it.
+    """
+
+    successors: IndexArray
+    probabilities: FloatArray
+    initial: FloatArray
+    horizon: int
+    seed: int
+    first_agent: int = 0
+    pooled: bool = False
+    counting: Counting = Counting.POLICY
+    transitions: CountArray = field(init=False)
+    visits: CountArray = field(init=False)
+    touched: Touched = field(init=False)
+    counted_starts: CountArray = field(init=False)
+    """``(m, S)``, where they cannot be read off the visits; otherwise empty."""
+
+    def __post_init__(self) -> None:
+        m, _, S, A, K = self.probabilities.shape
+        shape, rows = self.counting.shape(self.horizon, S, A), 1 if self.pooled else m
+        self.transitions = np.zeros((rows, *shape, K), dtype=np.int64)
+        self.visits = np.zeros((m, *shape), dtype=np.int64)
+        self.touched = Touched.nowhere(m, shape)
+        self.counted_starts = np.zeros((m if self.counting is Counting.STATIONARY else 0, S), dtype=np.int64)
+
+    @property
+    def starts(self) -> CountArray:
+        """``(m, S)``: how many of the round's episodes began where."""
+        if self.counting is Counting.STATIONARY:
+            return self.counted_starts
+        return starts_in(self.visits)
+
+    def agent(self, i: int) -> Fleet:
+        """The i-th agent as a fleet of its own that writes to the same buffers."""
+        part = slice(i, i + 1)
+        alone = Fleet(
+            self.successors,
+            self.probabilities[part],
+            self.initial[part],
+            self.horizon,
+            self.seed,
+            self.first_agent + i,
+            counting=self.counting,
+        )
+        alone.transitions, alone.visits = self.transitions[part], self.visits[part]
+        alone.counted_starts = self.counted_starts[part]
+        return alone
+
+    @classmethod
+    def of(
+        cls,
+        federation: Federation,
+        seed: int,
+        first_agent: int = 0,
+        *,
+        pooled: bool = False,
+        counting: Counting = Counting.POLICY,
+        random_rewards: bool = False,
+    ) -> Fleet:
+        """All agents of a federation as one fleet; if rewards are random, on supports that are doubled.
+
+        See :mod:`fed_ucbvi.engine.drivers.rewards`.
+        """
+        support = (federation.successors, federation.probabilities)
+        if random_rewards:
+            support = doubled(*support, payments_of(federation).chances)
+        return cls(
+            *support, federation.initial, federation.horizon, seed, first_agent, pooled=pooled, counting=counting
+        )
+
+    def clear(self) -> None:
+        """Empty the buffers before a round."""
+        m, (rows, K) = len(self.visits), (len(self.transitions), self.transitions.shape[-1])
+        _clear(self.transitions.reshape((rows, -1, K)), self.visits.reshape((m, -1)), self.touched)
+        if self.counted_starts.size:
+            self.counted_starts.fill(0)
+
+    def recount(self) -> None:
+        """Find out what the round has visited, after the buffers were written to by someone else."""
+        _recount(self.visits.reshape((len(self.visits), -1)), self.touched)
+
+    def stopped(self, policy: PolicyArray, budgets: Budgets, length: int, factor: int) -> RoundEnd:
+        """The :class:`Stop` of a round of ``length`` episodes whose counts are complete."""
+        due = budgets.visits.reshape((len(budgets.visits), -1))
+        seen = self.visits.reshape((len(self.visits), -1))
+        askers, agent, place = _end_round(seen, due, factor, self.touched, self.pooled)
+        return stop_at(length, askers, agent + self.first_agent, place, policy, self.counting)
+
+
+def starts_in(visits: CountArray) -> CountArray:
+    """Where episodes began ``(rows, S)``, from visits by step ``(rows, *place)``."""
+    return visits[:, 0] if visits.ndim == 3 else np.asarray(visits[:, 0].sum(axis=2))
+
+
+def stop_at(length: int, askers: int, agent: int, place: int, policy: PolicyArray, counting: Counting) -> RoundEnd:
+    """The :class:`Stop` where ``agent`` is the first that asks, at ``place``, if there are ``askers`` at all."""
+    if not askers:
+        return RoundEnd(length, 0, -1, -1, -1, -1)
+    if counting is Counting.POLICY:
+        step, state = divmod(place, policy.shape[1])
+        return RoundEnd(length, askers, agent, step, state, int(policy[step, state]))
+    rest, action = divmod(place, policy.shape[2])
+    step, state = divmod(rest, policy.shape[1])
+    return RoundEnd(length, askers, agent, -1 if counting is Counting.STATIONARY else step, state, action)
+
+
+def rule_at(stop: RoundEnd, budgets: Budgets) -> int:
+    """By which rule the agent on record asked; -1 if nobody did."""
+    if not stop.askers:
+        return -1
+    rule = budgets.rule
+    if rule.ndim == 2:
+        return int(rule[stop.step, stop.state])
+    return int(rule[max(stop.step, 0), stop.state, stop.action])
+
+
+Extend = Callable[[PolicyArray, CountArray, int, int, int], tuple[int, bool]]
+"""Go on with the round whose counts are in the buffers: ``(policy, budgets' visits, number of the first episode, most
+episodes, factor on budgets)`` to ``(episodes played, did anyone ask)``."""
+
+
+def play_round(
+    extend: Extend,
+    asked_now: Callable[[CountArray], bool],
+    policy: PolicyArray,
+    budgets: Budgets,
+    first: int,
+    most: int,
+) -> tuple[int, int]:
+    """Play until someone asks; the number of episodes, and the factor on budgets that was in force at the end.
+
+    A round that rests (see :class:`~fed_ucbvi.algorithms.base.Budgets`) is played with the larger budgets first. Once
+    it has lasted, whoever is past the plain budget (``asked_now``) asks at once.
+    """
+    length, calm = 0, min(budgets.calm(first), most)
+    if calm:
+        length, asked = extend(policy, budgets.visits, first, calm, HARD_FACTOR)
+        factor = budgets.factor(first, length)
+        if asked or factor > 1 or asked_now(budgets.visits):
+            return length, factor
+    if length < most:
+        length += extend(policy, budgets.visits, first + length, most - length, 1)[0]
+    return length, 1
+
+
+class FleetDriver(ABC):
+    """What the drivers of a simulated fleet have in common; they differ in how they go on with a round."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.transitions, self.visits = fleet.transitions, fleet.visits
+
+    @property
+    def starts(self) -> CountArray:
+        """How many of the round's episodes began where."""
+        return self.fleet.starts
+
+    def clear(self) -> None:
+        """Empty the buffers."""
+        self.fleet.clear()
+
+    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
+        """Play until someone asks; see :class:`Driver`."""
+        self.fleet.clear()
+        length, factor = play_round(self.extend, self.anyone, policy, budgets, first, most)
+        return self.fleet.stopped(policy, budgets, length, factor)
+
+    def anyone(self, due: CountArray) -> bool:
+        """Whether some agent has reached its budget."""
+        return find_asker(self.visits, due)[0] > 0
+
+    @abstractmethod
+    def extend(
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+    ) -> tuple[int, bool]:
+        """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
+
+
+@compiled
+def touch(i: int, place: int | np.int64, touched: Touched) -> None:
+    """Note that agent i has come to a place where it had not been in this round."""
+    touched.places[i, touched.numbers[i]] = place
+    touched.numbers[i] += 1
+
+
+@compiled
+def drop_untouched(i: int, visits: CountArray, touched: Touched) -> None:
+    """Take places off agent i's list whose visits were taken back; ``visits`` is ``(m, P)``."""
+    kept = 0
+    for j in range(touched.numbers[i]):
+        place = touched.places[i, j]
+        if visits[i, place] > 0:
+            touched.places[i, kept] = place
+            kept += 1
+    touched.numbers[i] = kept
+
+
+@compiled
+def _recount(visits: CountArray, touched: Touched) -> None:
+    m, P = visits.shape
+    for i in range(m):
+        touched.numbers[i] = 0
+        for place in range(P):
+            if visits[i, place] > 0:
+                touch(i, place, touched)
+
+
+@compiled
+def _clear(transitions: CountArray, visits: CountArray, touched: Touched) -> None:
+    m, rows = len(visits), len(transitions)
+    together = touched.all_visits.reshape(visits.shape[1])
+    for i in range(m):
+        for j in range(touched.numbers[i]):
+            place = touched.places[i, j]
+            visits[i, place] = 0
+            if rows == m:
+                transitions[i, place] = 0
+        touched.numbers[i] = 0
+    for j in range(touched.number[0]):
+        place = touched.all_places[j]
+        together[place] = 0
+        if rows < m:
+            transitions[0, place] = 0
+    touched.number[0] = 0
+
+
+@compiled
+def first_asker(visits: CountArray, due: CountArray, factor: int) -> tuple[int, int, int]:
+    """``(askers, agent, place)``; see :class:`Stop`. ``visits`` is ``(m, P)``, ``due`` has as many rows or one."""
+    m, P = visits.shape
+    askers, agent, first = 0, -1, -1
+    for i in range(m):
+        budgets = due[i if len(due) > 1 else 0]
+        asked = False
+        for place in range(P):  # no way out of the loop: so it takes several places at a time
+            asked |= visits[i, place] >= factor * budgets[place]
+        if asked and agent < 0:
+            agent = i
+            for place in range(P):
+                if visits[i, place] >= factor * budgets[place]:
+                    first = place
+                    break
+        askers += asked
+    return askers, agent, first
+
+
+def find_asker(visits: CountArray, budgets: CountArray, factor: int = 1) -> tuple[int, int, int]:
+    """``(askers, agent, place)`` of tables by place; see :class:`Stop`."""
+    return first_asker(visits.reshape((len(visits), -1)), budgets.reshape((len(budgets), -1)), factor)
+
+
+@compiled
+def _end_round(
+    visits: CountArray, due: CountArray, factor: int, touched: Touched, pooled: bool
+) -> tuple[int, int, int]:
+    """The same, looking only where agents have been; where counts are ``pooled``, add up their visits as well."""
+    m, P = visits.shape
+    together = touched.all_visits.reshape(P)
+    askers, agent, first_place, everywhere = 0, -1, -1, 0
+    for i in range(m):
+        first, budgets = P, due[i if len(due) > 1 else 0]
+        for j in range(touched.numbers[i]):
+            place = touched.places[i, j]
+            n = visits[i, place]
+            if n >= factor * budgets[place] and place < first:
+                first = place
+            if pooled:
+                if together[place] == 0:
+                    touched.all_places[everywhere] = place
+                    everywhere += 1
+                together[place] += n
+        if first < P:
+            askers += 1
+            if agent < 0:
+                agent, first_place = i, first
+    touched.number[0] = everywhere
+    return askers, agent, first_place

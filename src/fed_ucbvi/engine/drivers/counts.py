@@ -1,0 +1,382 @@
+"""The counts driver: exact in law, in time logarithmic in the length of the round.
+
+Within a round the policy is fixed, so an agent's L episodes are L i.i.d. Markov paths, and all an algorithm
+reads is their transition counts F_h(s,s').
+
+* A block of L episodes is drawn forward: visits at step 1 ~ multinomial(L, mu), then for each (h,s) the
+  outflow ~ multinomial(visits, P_h(.|s,pi_h(s))). Where the policy has a set of actions, visits are first dealt out
+  to its actions ~ multinomial with equal shares, and an outflow goes by action and next state.
+* Counters only grow, so whether someone asks within the block is read off its total.
+* Given a block's totals, the counts of its first l episodes are drawn forward too: first visits at step 1 ~
+  multivariate hypergeometric, then for each (h,s) the first outflow ~ multivariate hypergeometric(F_h(s,.),
+  first visits). (Both parts are independent multinomials with the same p; given their sum the p cancel.)
+
+An agent's first asking episode is found by a search over such splits. Agents are taken in turn: each draws a block
+as long as the earliest ask so far, and only one that asks earlier still searches; in the end the blocks of all are
+cut at the earliest ask. A block whose agent never asked in it is cut by one split. A block that was searched is no
+longer exchangeable (its last episode is known to hold the ask), but the parts the search split off are: its search is
+replayed, from the same random numbers, down to the part that holds the cut, and that part is split.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Touched
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.sampling.distributions import conditional_shares, multinomial, split
+from fed_ucbvi.core.sampling.philox import BLOCKS, CUTS, new_stream
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, touch
+from fed_ucbvi.engine.drivers.episodes import listed
+
+
+class Model(NamedTuple):
+    """One agent's MDP as conditional shares: ``kernel (steps, S, A, K)`` and ``initial (S,)``; and its successors."""
+
+    successors: IndexArray
+    kernel: FloatArray
+    initial: FloatArray
+
+
+class Play(NamedTuple):
+    """What is played.
+
+    ``actions (H, S, W)`` lists the policy's actions, ``ties (H, S)`` says how many there are; W is 1 where visits are
+    not counted by action. ``equal (A+1, A)`` has the conditional shares of n actions that are equally likely.
+    """
+
+    actions: IndexArray
+    ties: IndexArray
+    equal: FloatArray
+
+
+class Block(NamedTuple):
+    """The counts of some episodes of one agent.
+
+    ``flows (H, S, W, K)``, where they matter, ``seen (H, S, W)`` by action, ``states (H, S)``.
+    """
+
+    flows: CountArray
+    seen: CountArray
+    states: CountArray
+
+
+class Asking(NamedTuple):
+    """When an agent asks: its visits ``before (P,)`` the block, and ``due (P,)``, times ``factor``."""
+
+    before: CountArray
+    due: CountArray
+    factor: int
+
+
+class CountsDriver(FleetDriver):
+    """Draws whole blocks of episodes at once; see the module's text."""
+
+    name = "counts"
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet)
+        self._shares = conditional_shares(fleet.probabilities)
+        self._initial_shares = conditional_shares(fleet.initial)
+        m, _, S, A, K = fleet.probabilities.shape
+        H, W = fleet.horizon, 1 if fleet.visits.ndim == 3 else A
+        self._blocks = Block(*(np.empty((m, *shape), dtype=np.int64) for shape in ((H, S, W, K), (H, S, W), (H, S))))
+        equal = np.tril(np.ones((A + 1, A)), -1) / np.maximum(1, np.arange(A + 1))[:, None]
+        self._equal = conditional_shares(equal)
+        self._one = np.ones((H, S), dtype=np.int32)
+
+    def extend(
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+    ) -> tuple[int, bool]:
+        """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
+        fleet = self.fleet
+        m, K = len(fleet.visits), fleet.transitions.shape[-1]
+        actions, ties = (policy[..., None], self._one) if policy.ndim == 2 else listed(policy)
+        return _collect(
+            Model(fleet.successors, self._shares, self._initial_shares),
+            Play(actions, ties, self._equal),
+            due.reshape((len(due), -1)),
+            factor,
+            np.uint64(fleet.seed),
+            fleet.first_agent,
+            first,
+            most,
+            fleet.transitions.reshape((len(fleet.transitions), -1, K)),
+            fleet.visits.reshape((m, -1)),
+            fleet.counted_starts,
+            fleet.touched,
+            self._blocks,
+        )
+
+
+@compiled
+def _collect(
+    models: Model,
+    play: Play,
+    due: CountArray,
+    factor: int,
+    seed: np.uint64,
+    first_agent: int,
+    first: int,
+    most: int,
+    transitions: CountArray,
+    visits: CountArray,
+    starts: CountArray,
+    touched: Touched,
+    blocks: Block,
+) -> tuple[int, bool]:
+    """Add the counts of the episodes from ``first`` on to the buffers; the number of episodes, and did anyone ask."""
+    m = len(visits)
+    H, S, W, K = blocks.flows.shape[1:]
+    stationary = len(starts) > 0
+    pooled = transitions.shape[0] < m
+    length = most
+    drawn = np.empty(m, dtype=np.int64)
+    held = np.empty(m, dtype=np.int64)
+    searched = np.zeros(m, dtype=np.bool_)
+    for i in range(m):
+        drawn[i] = length
+        block = Block(blocks.flows[i], blocks.seen[i], blocks.states[i])
+        model = Model(models.successors, models.kernel[i], models.initial[i])
+        asking = Asking(visits[i], due[i if len(due) > 1 else 0], factor)
+        stream = new_stream(BLOCKS, np.uint64(first), seed, np.uint64(first_agent + i))
+        if _draw_block(stream, model, play, length, asking, block):
+            searched[i] = True
+            length = _search(stream, stream, model.successors, play, asking, length, 0, block)
+        held[i] = length
+    for i in range(m):
+        block = Block(blocks.flows[i], blocks.seen[i], blocks.states[i])
+        if held[i] > length:
+            cuts = new_stream(CUTS, np.uint64(first), seed, np.uint64(first_agent + i))
+            if not searched[i]:
+                _keep_first_part(cuts, models.successors, play, length, block)
+            else:
+                model = Model(models.successors, models.kernel[i], models.initial[i])
+                asking = Asking(visits[i], due[i if len(due) > 1 else 0], factor)
+                stream = new_stream(BLOCKS, np.uint64(first), seed, np.uint64(first_agent + i))
+                _draw_block(stream, model, play, drawn[i], asking, block)
+                _search(stream, cuts, model.successors, play, asking, drawn[i], length, block)
+        row = 0 if pooled else i
+        if stationary:
+            for s in range(S):
+                starts[i, s] += block.states[0, s]
+        place = 0
+        for h in range(H):
+            if stationary:
+                place = 0
+            for s in range(S):
+                for w in range(W):
+                    n = block.seen[h, s, w]
+                    if n > 0:
+                        if visits[i, place] == 0:
+                            touch(i, place, touched)
+                        visits[i, place] += n
+                        for k in range(K):
+                            transitions[row, place, k] += block.flows[h, s, w, k]
+                    place += 1
+    return length, bool(searched.any())
+
+
+@compiled
+def _draw_block(stream: WordArray, model: Model, play: Play, length: int, asking: Asking, block: Block) -> bool:
+    """Counts of ``length`` episodes of one agent; does it reach a budget within them?"""
+    flows, seen, states = block
+    H, S, W, K = flows.shape
+    successors = model.successors
+    stationary = successors.shape[0] == 1
+    seen[:] = 0
+    states[:] = 0
+    multinomial(stream, length, model.initial, states[0])
+    dealt = np.zeros(play.equal.shape[1], dtype=np.int64)
+    for h in range(H):
+        hk = 0 if stationary else h
+        for s in range(S):
+            n = states[h, s]
+            if n == 0:
+                continue
+            ties = play.ties[h, s]
+            dealt[0] = n
+            if ties > 1:
+                multinomial(stream, n, play.equal[ties, :ties], dealt[:ties])
+            for j in range(ties):
+                if dealt[j] == 0:
+                    continue
+                a = play.actions[h, s, j]
+                w = a if W > 1 else 0
+                seen[h, s, w] = dealt[j]
+                multinomial(stream, dealt[j], model.kernel[hk, s, a], flows[h, s, w])
+                if h + 1 < H:
+                    for k in range(K):
+                        states[h + 1, successors[hk, s, a, k]] += flows[h, s, w, k]
+    return _asks(asking, np.zeros(len(asking.due), dtype=np.int64), _by_place(seen, asking))
+
+
+@compiled
+def _by_place(seen: CountArray, asking: Asking) -> CountArray:
+    """Visits ``(H, S, W)`` by place ``(P,)``: the same array, or, where steps count together, their sums."""
+    P = len(asking.due)
+    if seen.size == P:
+        return seen.reshape(P)
+    steps, sums = seen.reshape((seen.shape[0], P)), np.zeros(P, dtype=np.int64)
+    for h in range(len(steps)):
+        for place in range(P):
+            sums[place] += steps[h, place]
+    return sums
+
+
+@compiled
+def _asks(asking: Asking, kept: CountArray, part: CountArray) -> bool:
+    """Whether the agent reaches a budget, having seen ``kept`` and ``part`` (``(P,)``) beside what was before."""
+    before, due, factor = asking
+    asks = False
+    for place in range(len(due)):  # no way out of the loop: so it takes several places at a time
+        asks |= part[place] > 0 and before[place] + kept[place] + part[place] >= factor * due[place]
+    return asks
+
+
+@compiled
+def _first_part(stream: WordArray, successors: IndexArray, play: Play, part: int, block: Block, first: Block) -> None:
+    """Counts of the first ``part`` of the block's episodes, given the counts of them all."""
+    flows, seen, states = block
+    H, S, W, K = flows.shape
+    stationary = successors.shape[0] == 1
+    first.seen[:] = 0
+    first.states[:] = 0
+    split(stream, states[0], part, first.states[0])
+    dealt = np.zeros(W, dtype=np.int64)
+    for h in range(H):
+        hk = 0 if stationary else h
+        for s in range(S):
+            n = first.states[h, s]
+            if n == 0:
+                continue
+            ties = play.ties[h, s]
+            if ties == 1:
+                dealt[play.actions[h, s, 0] if W > 1 else 0] = n
+            else:
+                split(stream, seen[h, s], n, dealt)
+            for j in range(ties):
+                a = play.actions[h, s, j]
+                w = a if W > 1 else 0
+                if dealt[w] == 0:
+                    continue
+                first.seen[h, s, w] = dealt[w]
+                split(stream, flows[h, s, w], dealt[w], first.flows[h, s, w])
+                if h + 1 < H:
+                    for k in range(K):
+                        first.states[h + 1, successors[hk, s, a, k]] += first.flows[h, s, w, k]
+
+
+@compiled
+def _empty_like(block: Block) -> Block:
+    return Block(np.empty_like(block.flows), np.zeros_like(block.seen), np.zeros_like(block.states))
+
+
+@compiled
+def _keep_first_part(stream: WordArray, successors: IndexArray, play: Play, part: int, block: Block) -> None:
+    """Cut a block of exchangeable episodes down to its first ``part``, in place."""
+    first = _empty_like(block)
+    _first_part(stream, successors, play, part, block, first)
+    _copy_counts(first, block)
+
+
+@compiled
+def _search(
+    stream: WordArray,
+    cuts: WordArray,
+    successors: IndexArray,
+    play: Play,
+    asking: Asking,
+    length: int,
+    cut: int,
+    block: Block,
+) -> int:
+    """Find the first episode at which the agent asks, known to lie in the block, and cut the block there.
+
+    The block is split where the ask is expected or in the middle, in turn, and the part that holds the ask is split
+    again. Where ``cut`` is positive (and smaller than the answer) the search is a replay that ends at the part in
+    which the cut falls, and the block is cut there instead. On return ``block`` has the counts of the episodes kept,
+    whose number is returned.
+    """
+    before, due, factor = asking
+    kept, first = _empty_like(block), _empty_like(block)
+    start, end = 0, length
+    guess = True
+    while end - start > 1:
+        size = end - start
+        part = size // 2
+        kept_at = _by_place(kept.seen, asking)
+        if guess:
+            expected, seen_at = float(size), _by_place(block.seen, asking)
+            for place in range(len(due)):
+                need = factor * due[place] - before[place] - kept_at[place]
+                if seen_at[place] >= need:
+                    expected = min(expected, size * need / (seen_at[place] + 1.0))
+            part = min(max(int(expected), 1), size - 1)
+        guess = not guess
+        _first_part(stream, successors, play, part, block, first)
+        if _asks(asking, kept_at, _by_place(first.seen, asking)):
+            end = start + part
+            _copy_counts(first, block)
+        elif start < cut <= start + part:
+            if cut < start + part:
+                _keep_first_part(cuts, successors, play, cut - start, first)
+            _copy_counts(first, block)
+            end = cut
+            break
+        else:
+            start += part
+            _move_counts(first, block, kept)
+    _add_counts(kept, block)
+    return end
+
+
+@compiled
+def _copy_counts(from_: Block, to: Block) -> None:
+    """Copy counts; flows matter only where the pair was seen."""
+    H, S, W, K = to.flows.shape
+    for h in range(H):
+        for s in range(S):
+            to.states[h, s] = from_.states[h, s]
+            for w in range(W):
+                to.seen[h, s, w] = from_.seen[h, s, w]
+                if from_.seen[h, s, w] > 0:
+                    for k in range(K):
+                        to.flows[h, s, w, k] = from_.flows[h, s, w, k]
+
+
+@compiled
+def _add_counts(part: Block, to: Block) -> None:
+    """Add ``part`` to the counts ``to``."""
+    H, S, W, K = to.flows.shape
+    for h in range(H):
+        for s in range(S):
+            if part.states[h, s] == 0:
+                continue
+            to.states[h, s] += part.states[h, s]
+            for w in range(W):
+                if part.seen[h, s, w] > 0:
+                    for k in range(K):
+                        there = to.flows[h, s, w, k] if to.seen[h, s, w] > 0 else 0
+                        to.flows[h, s, w, k] = there + part.flows[h, s, w, k]
+                    to.seen[h, s, w] += part.seen[h, s, w]
+
+
+@compiled
+def _move_counts(first: Block, block: Block, kept: Block) -> None:
+    """Take a first part out of the block and add it to what is kept."""
+    _add_counts(first, kept)
+    H, S, W, K = block.flows.shape
+    for h in range(H):
+        for s in range(S):
+            if first.states[h, s] == 0:
+                continue
+            block.states[h, s] -= first.states[h, s]
+            for w in range(W):
+                if first.seen[h, s, w] > 0:
+                    block.seen[h, s, w] -= first.seen[h, s, w]
+                    for k in range(K):
+                        block.flows[h, s, w, k] -= first.flows[h, s, w, k]

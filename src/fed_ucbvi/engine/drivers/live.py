@@ -1,0 +1,356 @@
+"""The live driver: agents that call ``env.step`` on environments whose kernels nobody knows.
+
+Counts are kept by slot of a support, as everywhere, but here supports are *discovered*: the first next state seen
+after (s,a), by any agent at any step, takes the first slot, and so on; when some pair needs more slots than there
+are, their number doubles. So memory grows with what the environment does, not with S^2.
+
+Rewards are observed, rescaled to [0, 1] and averaged for each agent and (h,s,a)
+(:mod:`fed_ucbvi.engine.drivers.rewards`). Where they are said to be random they are added up by next state besides, for
+algorithms whose bonus accounts for their spread. Otherwise rewards that depend on chance are replaced by means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Counting, FleetTables, RewardSums, Setting
+from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi.engine.drivers.base import RoundEnd, find_asker, play_round, stop_at
+from fed_ucbvi.engine.drivers.episodes import choose_tied, listed
+from fed_ucbvi.engine.drivers.rewards import ObservedRewards, add_reward, updated_mean
+from fed_ucbvi.problem.units import Units
+
+if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
+
+ROUNDING = 1e-9
+"""How far outside its range a reward may lie, as a share of the range, to be taken for a matter of rounding."""
+FIRST_WIDTH = 2
+"""Slots for next states to begin with."""
+
+
+class LiveTables:
+    """What the agents of a run, or of one node, have seen: supports, rewards, and the round's buffers.
+
+    ``grid`` is that of sums of random rewards, if they are kept.
+    """
+
+    def __init__(
+        self,
+        agents: int,
+        horizon: int,
+        states: int,
+        actions: int,
+        first_agent: int = 0,
+        counting: Counting = Counting.POLICY,
+        grid: Grid | None = None,
+    ) -> None:
+        shape = counting.shape(horizon, states, actions)
+        self.counting, self.first_agent = counting, first_agent
+        """The number of the first of them."""
+        self.known = np.zeros((states, actions), dtype=np.int32)
+        """How many next states of (s,a) have been seen."""
+        self.successors: IndexArray = np.zeros((1, states, actions, FIRST_WIDTH), dtype=np.int32)
+        self.rewards = ObservedRewards((agents, shape[0], states, actions), FIRST_WIDTH, grid)
+        self.visits: CountArray = np.zeros((agents, *shape), dtype=np.int64)
+        self.transitions: CountArray = np.zeros((agents, *shape, FIRST_WIDTH), dtype=np.int64)
+        self.starts: CountArray = np.zeros((agents, states), dtype=np.int64)
+        """How many of the round's episodes began where."""
+        self.paid = 0.0
+        """The rewards of the round, added up over agents."""
+
+    @property
+    def width(self) -> int:
+        """K, the number of slots."""
+        return int(self.successors.shape[3])
+
+    def remember_all(self) -> None:
+        """From now on average rewards over all visits."""
+        self.rewards.remember_all()
+
+    def for_agents(self) -> FleetTables:
+        """What the agents are told, to read and not to write; it changes in place, until supports widen."""
+        return self.rewards.for_agents(len(self.visits), self.successors, self.first_agent)
+
+    def arrays(self) -> dict[str, Array]:
+        """What has been seen since the beginning; the buffers of the round aside."""
+        return {"known": self.known, "successors": self.successors, **self.rewards.arrays()}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go back to what :meth:`arrays` said; the buffers of the round then have the width to go with it."""
+        width = arrays["successors"].shape[3]
+        if width != self.width:
+            self.successors = np.zeros((*self.successors.shape[:3], width), dtype=np.int32)
+            self.transitions = np.zeros((*self.visits.shape, width), dtype=np.int64)
+            self.rewards.set_width(width)
+        for name, array in self.arrays().items():
+            array[...] = arrays[name]
+
+    def discover(self, states: IndexArray, actions: IndexArray) -> None:
+        """Give a slot to every next state in ``states[m,H+1]`` that has none."""
+        while not _discover(states, actions, self.successors, self.known):
+            self.successors = np.concatenate([self.successors, np.zeros_like(self.successors)], axis=-1)
+            self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)], axis=-1)
+            self.rewards.set_width(self.width)
+
+
+def on_wider_supports(algorithm: Algorithm[Any, Any], setting: Setting, agents: Any, tables: LiveTables) -> Any:
+    """The same agents on the supports as they are now.
+
+    All that changes in agents is in ``arrays``, so that is all to move; what they were told for the round they must
+    be told again.
+    """
+    old, wider = agents.arrays(), algorithm.new_agents(setting, tables.for_agents())
+    for name, array in wider.arrays().items():
+        array[..., : old[name].shape[-1]] = old[name]
+    return wider
+
+
+class LiveDriver:
+    """Plays some of a run's agents, in step, episode by episode; see :class:`~fed_ucbvi.engine.drivers.base.Driver`."""
+
+    name = "live"
+
+    def __init__(
+        self,
+        tables: LiveTables,
+        agents: range,
+        make: Callable[[int], Any],
+        vectorisation: str,
+        units: Units,
+        seed: int,
+    ) -> None:
+        self.tables, self.units = tables, units
+        self._agents, self._make, self._vectorisation, self._seed = agents, make, vectorisation, seed
+        start = agents.start - tables.first_agent
+        self._first, self._part = agents.start, slice(start, start + len(agents))
+        self._vector: VectorEnv[Any, Any, Any] | None = None
+        self._states: IndexArray = np.zeros((0, 0), dtype=np.int32)
+        self._actions: IndexArray = np.zeros((0, 0), dtype=np.int32)
+        self._pays: FloatArray = np.zeros((0, 0))
+
+    @property
+    def transitions(self) -> CountArray:
+        """``(m, *place, K)``; K may have grown during the round."""
+        return self.tables.transitions[self._part]
+
+    @property
+    def visits(self) -> CountArray:
+        """``(m, *place)``."""
+        return self.tables.visits[self._part]
+
+    @property
+    def starts(self) -> CountArray:
+        """``(m, S)``."""
+        return self.tables.starts[self._part]
+
+    def clear(self) -> None:
+        """Empty the buffers."""
+        self.visits.fill(0)
+        self.transitions.fill(0)
+        self.starts.fill(0)
+
+    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
+        """Play until someone asks. The environments' randomness goes on from where it was."""
+        self.clear()
+        length, factor = play_round(self.extend, self._anyone, policy, budgets, first, most)
+        askers, agent, place = find_asker(self.visits, budgets.visits, factor)
+        return stop_at(length, askers, agent + self._first, place, policy, self.tables.counting)
+
+    def _anyone(self, due: CountArray) -> bool:
+        return find_asker(self.visits, due)[0] > 0
+
+    def extend(
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+    ) -> tuple[int, bool]:
+        """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
+        tables, rewards, part = self.tables, self.tables.rewards, self._part
+        m, H = len(self._agents), len(policy)
+        if self._pays.shape != (m, H):
+            self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
+            self._pays = np.zeros((m, H))
+        length, asked = 0, False
+        while length < most and not asked:
+            self._play(policy, first + length)
+            tables.discover(self._states, self._actions)
+            transitions, K = tables.transitions[part], tables.width
+            asked, paid = _count(
+                policy.ndim == 3,
+                self._states,
+                self._actions,
+                self._pays,
+                tables.successors,
+                tables.known,
+                due.reshape((len(due), -1)),
+                factor,
+                tables.visits[part].reshape((m, -1)),
+                transitions.reshape((m, -1, K)),
+                tables.starts[part],
+                rewards.means[part],
+                rewards.times[part],
+                rewards.sums.of(part),
+                rewards.bits,
+            )
+            tables.paid += paid
+            length += 1
+        return length, asked
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._vector is not None:
+            self._vector.close()
+            self._vector = None
+
+    def _play(self, policy: PolicyArray, episode: int) -> None:
+        """One episode of every agent: its states, its actions and its rewards in our units."""
+        states, actions, pays = self._states, self._actions, self._pays
+        H, end = pays.shape[1], policy.shape[1] - 1
+        if self._vector is None:
+            from fed_ucbvi.engine.drivers.live_environments import vector_of
+
+            self._vector = vector_of(self._make, self._agents, self._vectorisation)
+            seeds = [environment_seed(self._seed, i, episode) for i in self._agents]
+            now, _ = self._vector.reset(seed=seeds)  # type: ignore[arg-type]
+        else:
+            now, _ = self._vector.reset()
+        states[:, 0] = now
+        for h in range(H):
+            if (now == end).all():
+                states[:, h + 1 :], pays[:, h:] = end, 0.0
+                for later in range(h, H):
+                    actions[:, later] = self._choose(policy, now, episode, later)
+                break
+            actions[:, h] = self._choose(policy, now, episode, h)
+            now, pays[:, h], _, truncated, _ = self._vector.step(actions[:, h])
+            if h + 1 < H and truncated.any():
+                raise InputError(
+                    f"the environment of agent {self._first + int(np.argmax(truncated))} cut an episode off after "
+                    f"{h + 1} steps, before the horizon {H}: make it with max_episode_steps={H}, or take a horizon "
+                    f"of at most {h + 1}."
+                )
+            states[:, h + 1] = now
+        np.subtract(pays, self.units.offset, out=pays)
+        np.divide(pays, self.units.scale, out=pays)
+        if not (pays.min() >= 0.0 and pays.max() <= 1.0):
+            self._into_range(pays)
+
+    def _choose(self, policy: PolicyArray, states: IndexArray, episode: int, h: int) -> IndexArray:
+        """The action of every agent at step h; from a set of actions, the one that a simulation would draw."""
+        if policy.ndim == 2:
+            return np.asarray(policy[h, states])
+        return _choose(policy[h], states, np.uint64(self._seed), self._first, episode, h)
+
+    def _into_range(self, pays: FloatArray) -> None:
+        """Move rewards that rounding has put outside [0, 1] to its ends; others are an error."""
+        outside = ~((pays >= -ROUNDING) & (pays <= 1.0 + ROUNDING))
+        if outside.any():
+            i, h = (int(x) for x in np.argwhere(outside)[0])
+            low, high = self.units.offset, self.units.offset + self.units.scale
+            raise InputError(
+                f"agent {self._first + i} was paid {low + pays[i, h] * self.units.scale:.12g} at step {h}, outside "
+                f"reward_range ({low:.12g}, {high:.12g}). Give a range that holds all rewards, and 0 if episodes can "
+                "terminate, for nothing is paid after that."
+            )
+        np.clip(pays, 0.0, 1.0, out=pays)
+
+
+def environment_seed(seed: int, agent: int, episode: int = 0) -> int:
+    """The seed of an agent's environment: a function of the run's seed and the agent's number.
+
+    An environment that is made anew in the middle of a run has another one, by its first ``episode``: it must not
+    show again what has been seen.
+    """
+    key = (agent, episode) if episode else (agent,)
+    return int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
+
+
+@compiled
+def _slot(successors: IndexArray, known: int, state: int) -> int:
+    """Where ``state`` is among the first ``known`` successors; ``known`` if nowhere."""
+    for k in range(known):
+        if successors[k] == state:
+            return k
+    return known
+
+
+@compiled
+def _choose(
+    sets: MaskArray, states: IndexArray, seed: np.uint64, first_agent: int, episode: int, h: int
+) -> IndexArray:
+    """What agents in ``states`` play at step h, whose sets of actions are ``sets[S,A]``."""
+    lists, ties = listed(sets.reshape((1, *sets.shape)))
+    chosen = np.zeros(len(states), dtype=np.int32)
+    for i in range(len(states)):
+        s = states[i]
+        number = ties[0, s]
+        pick = 0
+        if number > 1:
+            pick = choose_tied(seed, np.uint64(first_agent + i), np.uint64(episode), h, number)
+        chosen[i] = lists[0, s, pick]
+    return chosen
+
+
+@compiled
+def _discover(states: IndexArray, actions: IndexArray, successors: IndexArray, known: IndexArray) -> bool:
+    """Add the next states of some trajectories to the supports; False if there are too few slots."""
+    m, H = states.shape[0], states.shape[1] - 1
+    for i in range(m):
+        for h in range(H):
+            s, a, y = states[i, h], actions[i, h], states[i, h + 1]
+            k = _slot(successors[0, s, a], known[s, a], y)
+            if k == known[s, a]:
+                if k == successors.shape[3]:
+                    return False
+                successors[0, s, a, k] = y
+                known[s, a] += 1
+    return True
+
+
+@compiled
+def _count(
+    by_action: bool,
+    states: IndexArray,
+    actions: IndexArray,
+    pays: FloatArray,
+    successors: IndexArray,
+    known: IndexArray,
+    due: CountArray,
+    factor: int,
+    visits: CountArray,
+    transitions: CountArray,
+    starts: CountArray,
+    means: FloatArray,
+    times: CountArray,
+    sums: RewardSums,
+    bits: int,
+) -> tuple[bool, float]:
+    """Add one episode of every agent to its counts, means and sums; ``(did anyone ask, rewards in all)``."""
+    m, H = pays.shape
+    _, steps, S, A = means.shape
+    remember, add_up = times.size > 0, len(sums.by_slot) > 0
+    asked, paid = False, 0.0
+    for i in range(m):
+        budgets = due[i if len(due) > 1 else 0]
+        starts[i, states[i, 0]] += 1
+        for h in range(H):
+            s, a, hc = states[i, h], actions[i, h], h if steps > 1 else 0
+            place = (hc * S + s) * A + a if by_action else hc * S + s
+            visits[i, place] += 1
+            n = visits[i, place]
+            asked |= n >= factor * budgets[place]
+            k = _slot(successors[0, s, a], known[s, a], states[i, h + 1])
+            transitions[i, place, k] += 1
+            if remember:
+                times[i, hc, s, a] += 1
+                n = times[i, hc, s, a]
+            paid += pays[i, h]
+            means[i, hc, s, a] = updated_mean(means[i, hc, s, a], n - 1, pays[i, h], 1)
+            if add_up:
+                add_reward(on_grid(pays[i, h], bits), 1, (i, hc, s, a), k, sums)
+    return asked, paid

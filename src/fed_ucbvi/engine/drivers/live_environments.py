@@ -1,0 +1,94 @@
+"""Gymnasium environments of a fleet, stepped together through Gymnasium's vector interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.environments.gymnasium_making import environment_failure, gymnasium_package, make_live
+
+gymnasium_package()
+
+import gymnasium  # noqa: E402
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv  # noqa: E402
+
+Environment = gymnasium.Env[Any, Any]
+VECTORISATIONS = ("sync", "async")
+
+
+class Endless(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that does not terminate: it goes to an absorbing state, the last, and is paid 0 there.
+
+    So every episode has as many steps as the caller wants, all agents of a vector environment keep in step, and
+    nothing is reset behind the caller's back. Whatever ends a call of the environment but Ctrl-C, ``SystemExit``
+    included, becomes an error that names the agent and the cause.
+    """
+
+    def __init__(self, env: Environment, agent: int) -> None:
+        super().__init__(env)
+        self._agent = agent
+        space = env.observation_space
+        assert isinstance(space, gymnasium.spaces.Discrete)
+        self._end = int(space.n)
+        self._over = False
+        self.observation_space = gymnasium.spaces.Discrete(self._end + 1)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; what the environment says beside the state is dropped."""
+        self._over = False
+        try:
+            return self._checked(self.env.reset(seed=seed, options=options)[0]), {}
+        except (KeyboardInterrupt, InputError):
+            raise
+        except BaseException as error:
+            raise environment_failure(self._agent, "reset", error) from error
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step, or one more in the absorbing state."""
+        if self._over:
+            return self._end, 0.0, False, False, {}
+        try:
+            state, reward, terminated, truncated, _ = self.env.step(action)
+            if terminated:
+                self._over = True
+                return self._end, float(reward), False, False, {}
+            return self._checked(state), float(reward), False, bool(truncated), {}
+        except (KeyboardInterrupt, InputError):
+            raise
+        except BaseException as error:
+            raise environment_failure(self._agent, "step", error) from error
+
+    def close(self) -> None:
+        """Close the environment."""
+        try:
+            super().close()
+        except (KeyboardInterrupt, InputError):
+            raise
+        except BaseException as error:
+            raise environment_failure(self._agent, "close", error) from error
+
+    def _checked(self, state: Any) -> int:
+        number = int(state)
+        if number != state or not 0 <= number < self._end:
+            raise InputError(
+                f"the environment of agent {self._agent} is in state {state}, but its observation space says "
+                f"0..{self._end - 1}, in whole numbers."
+            )
+        return number
+
+
+def vector_of(
+    make: Callable[[int], Environment], agents: Iterable[int], vectorisation: str
+) -> VectorEnv[Any, Any, Any]:
+    """One vector environment over endless agents, in this process (``sync``) or each in its own (``async``)."""
+    check_choice("vectorisation", vectorisation, VECTORISATIONS)
+
+    def endless(agent: int) -> Environment:
+        return Endless(make_live(make, agent), agent)
+
+    functions = [partial(endless, agent) for agent in agents]
+    if vectorisation == "async":
+        return AsyncVectorEnv(functions, autoreset_mode=AutoresetMode.DISABLED)
+    return SyncVectorEnv(functions, copy=False, autoreset_mode=AutoresetMode.DISABLED)

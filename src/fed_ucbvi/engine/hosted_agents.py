@@ -1,0 +1,146 @@
+"""A node's agents and what they play in, behind one protocol: simulated MDPs here, real environments in ``live``.
+
+A node knows nothing of either: it has them play, take in a round, and say all that has changed in them as arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, Setting
+from fed_ucbvi.core.types import CountArray, PolicyArray
+from fed_ucbvi.engine.drivers.base import Fleet
+from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
+from fed_ucbvi.engine.hosted_problem import HostedProblem
+from fed_ucbvi.network.snapshots import restore
+
+SEEN = "seen."
+"""Before the names of arrays that are not the agents' own."""
+
+
+def seen_of(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Those that are not the agents' own, by their names without the prefix."""
+    return {name.removeprefix(SEEN): array for name, array in arrays.items() if name.startswith(SEEN)}
+
+
+class HostedAgents(Protocol):
+    """The agents of a node together with what they play in."""
+
+    @property
+    def agents(self) -> Any:
+        """The algorithm's agents."""
+        ...
+
+    @property
+    def visits(self) -> CountArray:
+        """The round's visits, ``(m, *place)``."""
+        ...
+
+    @property
+    def transitions(self) -> CountArray:
+        """The round's transitions by slot of the support, ``(m, *place, K)``."""
+        ...
+
+    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
+        """Play on, from episode number ``first``, until someone asks, at most ``most``; the episodes played."""
+        ...
+
+    def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
+        """Play on or take back what it takes for ``length`` episodes of the round to count, instead of ``played``."""
+        ...
+
+    def absorb(self, broadcast: Message) -> None:
+        """The agents take in the round that was played after ``broadcast``."""
+        ...
+
+    def arrays(self) -> dict[str, Array]:
+        """All that has changed since the beginning, but for the buffers of the round."""
+        ...
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go back to what :meth:`arrays` said, with empty buffers."""
+        ...
+
+    def recall(self, arrays: Mapping[str, Array], visits: CountArray, transitions: CountArray) -> None:
+        """Have a round just played, of which these were the counts and, after it, :meth:`arrays`."""
+        ...
+
+    def close(self) -> None:
+        """Leave the environments."""
+        ...
+
+
+class SimulatedHostedAgents:
+    """Agents with MDPs: what they have played can be played again, and so be taken back.
+
+    ``pooled`` counts the transitions of all of them in one table, where algorithm and payments allow it. Agents
+    counted in one table cannot go back to an earlier state.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm[Any, Any], setting: Setting, hosted: HostedProblem, *, pooled: bool = False
+    ) -> None:
+        own, first = hosted.federation, hosted.first_agent
+        counting, random = algorithm.counting, setting.random_rewards
+        pooled = pooled and algorithm.pools and own.pay_alike
+        fleet = self.fleet = Fleet.of(
+            own, setting.seed, first, pooled=pooled, counting=counting, random_rewards=random
+        )
+        self._algorithm = algorithm
+        touched = fleet.touched if pooled else None
+        tables = FleetTables(own.agents, own.successors, own.rewards, first, touched)
+        self._rewards: SimulatedRewards | None = None
+        if random:
+            self._rewards = SimulatedRewards(own, counting, touched, algorithm.reward_grid(setting))
+            tables = self._rewards.for_agents(own.agents, own.successors, first, touched)
+        self.agents: Any = algorithm.new_agents(setting, tables)
+        if self._rewards is not None and algorithm.keeps_experience:
+            self._rewards.remember_all()
+        self._driver = EpisodesDriver(fleet)
+        self.visits, self.transitions = fleet.visits, fleet.transitions
+        self.asked = False
+        """Whether anyone asked when they last played."""
+
+    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
+        """Trajectory by trajectory."""
+        played, self.asked = self._driver.extend(policy, due, first, most, factor)
+        return played
+
+    def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
+        """Play on without heeding budgets, or replay with the sign changed."""
+        if length > played:
+            never: CountArray = np.full_like(budgets.visits, np.iinfo(np.int64).max)
+            self._driver.extend(policy, never, first + played, length - played)
+        else:
+            self._driver.rewind(policy, budgets.visits, first + length, played - length)
+
+    def absorb(self, broadcast: Message) -> None:
+        """The agents add the counts to theirs, and see what they were paid."""
+        transitions = self.transitions
+        if self._rewards is not None:
+            transitions = self._rewards.take(broadcast[0], transitions, self.visits)
+        self._algorithm.absorb(self.agents, broadcast[0], transitions, self.visits)
+
+    def arrays(self) -> dict[str, Array]:
+        """Those of the agents, and random rewards."""
+        seen = {} if self._rewards is None else self._rewards.arrays()
+        return {**self.agents.arrays(), **{SEEN + name: array for name, array in seen.items()}}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Write over the agents' arrays, and those of random rewards."""
+        restore(self.agents, arrays)
+        if self._rewards is not None:
+            self._rewards.restore(seen_of(arrays))
+        self._driver.clear()
+
+    def recall(self, arrays: Mapping[str, Array], visits: CountArray, transitions: CountArray) -> None:
+        """Put the counts back."""
+        self.visits[...], self.transitions[...] = visits, transitions
+        self._driver.fleet.recount()
+
+    def close(self) -> None:
+        """Nothing to leave."""

@@ -1,0 +1,167 @@
+"""What a round is worth: its common regret, the reward collected in it, and the value of its policy."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi.problem.agent_tables import AgentTables, agent_tables, no_policy, update_values
+from fed_ucbvi.problem.federation import Federation
+
+
+class Known(NamedTuple):
+    """MDPs whose values are wanted round after round, and those of the last policy, of which most may still hold.
+
+    ``V (H+1, S, m)`` are the values of ``last (H, S, A)``; see :func:`fed_ucbvi.problem.agent_tables.update_values`.
+    """
+
+    successors: IndexArray
+    probabilities: FloatArray
+    rewards: FloatArray
+    initial: FloatArray
+    reachable: MaskArray
+    last: npt.NDArray[np.int8]
+    V: FloatArray
+
+    @classmethod
+    def of(cls, tables: AgentTables, horizon: int) -> Known:
+        """Nothing is known yet."""
+        S, m = tables.initial.shape
+        return cls(*tables, no_policy(horizon, S, tables.successors.shape[2]), np.zeros((horizon + 1, S, m)))
+
+
+class Scorer:
+    """Scores rounds; agents with equal MDPs are evaluated once."""
+
+    def __init__(self, federation: Federation) -> None:
+        common, honest, H = federation.common, federation.honest, federation.horizon
+        self.optimum = common.solve()
+        chosen, self._kind = _distinct(federation)
+        tables = agent_tables(
+            federation.successors, federation.probabilities, federation.rewards, federation.initial, H, chosen
+        )
+        alone = AgentTables(
+            common.kernel.successors,
+            common.kernel.probabilities[..., None],
+            common.rewards[..., None],
+            common.initial[:, None],
+            np.ones((H, federation.states), dtype=np.bool_),
+        )
+        self._common, self._agents = Known.of(alone, H), Known.of(tables, H)
+        self._rewards, self._honest, self._everyone = federation.rewards, honest, np.zeros(1, dtype=np.int64)
+
+    def score(self, policy: PolicyArray, visits: CountArray, starts: CountArray) -> tuple[float, float, float]:
+        """``(regret, reward, value)`` of a round; see :func:`score_round`.
+
+        ``visits`` is ``(m, *place)`` and ``starts``, how many episodes began where, ``(m, S)``. Visits may have one
+        row for the sum over all agents, if nobody lies and rewards are shared.
+        """
+        rows = self._honest
+        if len(visits) == 1:
+            rows, starts = self._everyone, starts.sum(axis=0, keepdims=True)
+        best, by_action = self.optimum.V[0], visits if visits.ndim == 4 else visits[..., None]
+        return score_round(
+            policy, by_action, starts, rows, best, self._common, self._agents, self._kind, self._rewards
+        )
+
+
+def _distinct(federation: Federation) -> tuple[CountArray, CountArray]:
+    """The first honest agent of every kind of MDP, and the kind of each honest agent."""
+    kinds: dict[bytes, int] = {}
+    chosen, kind = [], []
+    own = federation.rewards.shape[0] > 1
+    for i in federation.honest.tolist():
+        parts = [federation.probabilities[i], federation.initial[i], *([federation.rewards[i]] if own else [])]
+        digest = b"".join(hashlib.sha256(np.ascontiguousarray(part).tobytes()).digest() for part in parts)
+        if digest not in kinds:
+            kinds[digest] = len(kinds)
+            chosen.append(i)
+        kind.append(kinds[digest])
+    return np.array(chosen, dtype=np.int64), np.array(kind, dtype=np.int64)
+
+
+@compiled
+def _paid(visits: CountArray, rewards: FloatArray, policy: PolicyArray) -> float:
+    """``sum_{h,s,a} visits_h(s,a) r_h(s,a)``; where visits have no action axis to speak of, it was the policy's."""
+    H, S, W = visits.shape
+    total = 0.0
+    for h in range(H):
+        hr = h if rewards.shape[0] > 1 else 0
+        for s in range(S):
+            if policy.ndim == 2:
+                total += visits[h, s, 0] * rewards[hr, s, policy[h, s]]
+            else:
+                for a in range(W):
+                    total += visits[h, s, a] * rewards[hr, s, a]
+    return total
+
+
+@compiled
+def _bring_up_to_date(known: Known, policy: PolicyArray) -> None:
+    """The values of ``policy``."""
+    successors, probabilities, rewards, _, reachable, last, V = known
+    update_values(successors, probabilities, rewards, reachable, policy, last, V)
+
+
+@compiled
+def score_round(
+    policy: PolicyArray,
+    visits: CountArray,
+    starts: CountArray,
+    rows: CountArray,
+    best: FloatArray,
+    common: Known,
+    agents: Known,
+    kind: CountArray,
+    rewards: FloatArray,
+) -> tuple[float, float, float]:
+    """``(regret, reward, value)`` of a round, averaged over the honest agents.
+
+    Regret is ``1/M sum_i sum_t V*_1(s^i_{t,1}) - V^pi_1(s^i_{t,1})`` in the common MDP (``def:common_regret``) with
+    the initial states that occurred; ``best`` is ``V*_1``. Reward is what the agents were paid in their own MDPs.
+    Both are sums over the round's episodes. Value is that of one episode in the agents' own MDPs,
+    ``1/M sum_i V^{i,pi}_1(mu^i)``; agent i's MDP is number ``kind[i]`` of ``agents``. Only the
+    given ``rows`` of visits count.
+    """
+    _, H, S, W = visits.shape
+    M = len(kind)
+    _bring_up_to_date(common, policy)
+    _bring_up_to_date(agents, policy)
+    regret = 0.0
+    for i in rows:
+        for s in range(S):
+            if starts[i, s] > 0:
+                regret += starts[i, s] * (best[s] - common.V[0, s, 0])
+    shared = rewards.shape[0] == 1
+    reward = 0.0
+    if len(rows) == 1:
+        reward = _paid(visits[rows[0]], rewards[0 if shared else rows[0]], policy)
+    else:
+        totals = np.zeros((H, S, W), dtype=np.int64)
+        for j in range(len(rows)):
+            i = rows[j]
+            for h in range(H):
+                for s in range(S):
+                    for w in range(W):
+                        totals[h, s, w] += visits[i, h, s, w]
+            if not shared or j == len(rows) - 1:
+                reward += _paid(totals, rewards[0 if shared else i], policy)
+                totals[:] = 0
+    return regret / M, reward / M, _mean_value(agents, kind)
+
+
+@compiled
+def _mean_value(agents: Known, kind: CountArray) -> float:
+    """``1/M sum_i sum_s mu^i(s) V^i_1(s)``."""
+    total = 0.0
+    for s in range(agents.initial.shape[0]):
+        if agents.initial[s].any():
+            for j in kind:
+                if agents.initial[s, j] > 0.0:
+                    total += agents.initial[s, j] * agents.V[0, s, j]
+    return float(total / len(kind))

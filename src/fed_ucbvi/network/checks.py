@@ -1,0 +1,221 @@
+"""What a node reports is checked before it is used; a violation names the agent, or the node's agents, and the field.
+
+A report must have the shapes and types of its algorithm, be finite, and be possible: visits add up to the episodes
+played, never fall, and grow only where the policy went; means lie between the least and the largest value sent down,
+and sums between as many times that.
+A liar that keeps to all this cannot be told from an honest agent (that is what Byzan-UCBVI is for).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, Message, Setting, as_sets
+from fed_ucbvi.algorithms.exact_sums import Grid
+from fed_ucbvi.algorithms.report_fields import Meaning
+from fed_ucbvi.core.types import PolicyArray
+from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.messages import Played
+from fed_ucbvi.network.report_schema import ReportField
+
+ROUNDING = 1e-9
+"""Relative; sums of floats are not exact."""
+SUMS_OVER_VISITS = (Meaning.SUM, Meaning.SUM_OF_SQUARES, Meaning.SUM_OF_REWARDS)
+
+
+class ViolationError(Exception):
+    """Something a node sent cannot be true."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the server knows about the report it waits for.
+
+    Attributes:
+        forms: the arrays' names, shapes and types.
+        setting: the sizes.
+        policy: of the round.
+        query: what was sent down.
+        exchange: its number.
+        askers: agents that asked for the synchronisation.
+        grid: of the algorithm's sums, if it takes sums.
+        visits_an_episode: of an agent, in one report: one for each step where steps are counted together.
+    """
+
+    forms: tuple[ReportField, ...]
+    setting: Setting
+    policy: PolicyArray
+    query: Message
+    exchange: int
+    askers: Container[int]
+    grid: Grid | None
+    visits_an_episode: int = 1
+
+
+def check_played(
+    played: Played, member: Member, policy: PolicyArray, algorithm: Algorithm[Any, Any], chunk: int, *, early: bool
+) -> None:
+    """Raise unless an answer to a start or a continue makes sense.
+
+    ``early`` says whether the node may have stopped before ``chunk`` without asking.
+    """
+    if played.played > chunk:
+        raise ViolationError(f"{_who(member)}: played {played.played} episodes, {chunk} at most were allowed")
+    if played.played < chunk and not played.requests and not early:
+        raise ViolationError(f"{_who(member)}: played {played.played} of {chunk} episodes, and nobody asked")
+    if played.requests and played.played < 1:
+        raise ViolationError(f"{_who(member)}: asked before the first episode")
+    H, S = policy.shape[:2]
+    no_step, rules = algorithm.counting is Counting.STATIONARY, len(algorithm.rules)
+    sets = as_sets(policy, int(policy.max()) + 1)
+    before = -1
+    for request in played.requests:
+        who = f"agent {request.agent}: request"
+        if request.agent not in member.span or request.agent <= before:
+            raise ViolationError(f"{who}: not one of this node's agents, or out of order")
+        before = request.agent
+        step_exists = request.step == H if no_step else request.step < H
+        if not step_exists or request.state >= S or request.rule >= rules:
+            raise ViolationError(f"{who}: no such step, state or rule")
+        there = np.atleast_1d(sets[:, request.state].any(axis=0) if no_step else sets[request.step, request.state])
+        if request.action >= len(there) or not there[request.action]:
+            raise ViolationError(f"{who}: action {request.action} is not the policy's")
+
+
+def check_report(report: Message, member: Member, length: int, expected: Expected) -> None:
+    """Raise unless a report after a round of ``length`` episodes can be true."""
+    if len(report) != len(expected.forms):
+        raise ViolationError(f"{_who(member)}: {len(report)} arrays, expected {len(expected.forms)}")
+    before = member.reports.get(expected.exchange)
+    for place, (form, array) in enumerate(zip(expected.forms, report, strict=True)):
+        shape = (member.agents if expected.grid is None else 1, *form.shape)
+        if array.shape != shape or array.dtype != form.dtype:
+            raise ViolationError(
+                f"{_who(member)}: {form.name} is {array.dtype} {array.shape}, expected {form.dtype} {shape}"
+            )
+        if array.dtype.kind == "f":
+            _refuse(~np.isfinite(array), member, form.name, "not finite", array)
+        _check_meaning(form, array, None if before is None else before[place], member, length, expected)
+    if expected.grid is not None:
+        _check_sums(report, member, expected, expected.grid)
+
+
+def _check_sums(report: Message, member: Member, expected: Expected, grid: Grid) -> None:
+    """Raise unless the sums of a node's agents lie between visits times the least and the largest value (or reward).
+
+    With uniform weights it is agents that count, not visits.
+    """
+    scale, sent = 2.0**grid.bits, expected.query[0]
+    paid = 1.0 if expected.setting.random_rewards else 0.0  # then sums are those of r + V
+    low, high = scale * float(sent.min()), scale * (float(sent.max()) + paid)
+    n = report[0]
+    for form, array in zip(expected.forms, report, strict=True):
+        match form.meaning:
+            case Meaning.SUM | Meaning.GRID_MEAN:
+                least, most = low, high
+            case Meaning.SUM_OF_SQUARES | Meaning.GRID_SQUARE:
+                least, most = low * low, high * high
+            case Meaning.SUM_OF_REWARDS | Meaning.GRID_REWARD:
+                least, most = 0.0, scale
+            case _:
+                continue
+        times = n if form.meaning in SUMS_OVER_VISITS else np.full_like(n, member.agents)
+        _refuse(array < 0, member, form.name, "negative", array)
+        value = array[..., 0].astype(np.float64)
+        if array.shape[-1] > 1:
+            _refuse(
+                array[..., 0] >= member.agents * 2**grid.base,
+                member,
+                form.name,
+                "a low word too large",
+                array[..., 0],
+            )
+            value += array[..., 1] * 2.0**grid.base
+        slack = ROUNDING * (1.0 + times * most)
+        outside = (value < times * least - slack) | (value > times * most + slack)
+        _refuse(outside, member, form.name, f"outside n times [{least / scale:g}, {most / scale:g}]", value)
+
+
+def _check_meaning(
+    form: ReportField, array: Array, before: Array | None, member: Member, length: int, expected: Expected
+) -> None:
+    H, S = expected.policy.shape[:2]
+    name = form.name
+    match form.meaning:
+        case Meaning.VISITS_SO_FAR:
+            played = (member.episodes + length) * (member.agents // len(array)) * expected.visits_an_episode
+            what = "episodes" if expected.visits_an_episode == 1 else "steps"
+            _check_total(array, (1, 2), played, f"{played} {what} played", member, name)
+            if before is not None:
+                _refuse(array < before, member, name, "smaller than before", array)
+                h = H - 1 - expected.exchange
+                sets = as_sets(expected.policy, expected.setting.actions)
+                elsewhere = ~(sets.any(axis=0) if expected.visits_an_episode > 1 else sets[h])
+                _refuse((array != before) & elsewhere, member, name, "changed where the policy did not go", array)
+        case Meaning.VISITS_OF_ROUND:
+            _check_total(array, -1, length, f"{length} episodes of the round", member, name)
+        case Meaning.STATE:
+            _within(array, 0, S - 1, member, name)
+        case Meaning.FLAG:
+            if array.size:
+                asked = np.array([[agent in expected.askers] for agent in member.span])
+                _refuse(array != asked, member, name, "not what the agent's request said", array)
+        case None | Meaning.SUM | Meaning.SUM_OF_SQUARES | Meaning.SUM_OF_REWARDS:
+            pass
+        case Meaning.GRID_MEAN | Meaning.GRID_SQUARE | Meaning.GRID_REWARD:
+            pass
+        case _:
+            _within(array, *_range(form.meaning, expected), member, name)
+
+
+def _check_total(array: Array, axes: int | tuple[int, ...], total: int, what: str, member: Member, name: str) -> None:
+    """Raise unless counts are not negative and add up; none may be above the sum, for sums of 64 bits wrap around."""
+    _refuse(array < 0, member, name, "negative", array)
+    _refuse(array > total, member, name, f"does not add up to the {what}", array)
+    sums = array.sum(axis=axes)
+    _refuse(sums != total, member, name, f"does not add up to the {what}", sums)
+
+
+def _range(meaning: Meaning, expected: Expected) -> tuple[float, float]:
+    """The least and the largest value that a mean can have."""
+    H = float(expected.setting.horizon)
+    sent = expected.query[0] if len(expected.query) == 1 else None
+    low, high = (0.0, H) if sent is None else (float(sent.min()), float(sent.max()))
+    match meaning:
+        case Meaning.MEAN:
+            return low, high
+        case Meaning.SQUARE:
+            return 0.0, max(low * low, high * high)
+        case Meaning.GAP:
+            return -H, H
+        case Meaning.RETURN:
+            return min(0.0, low), 1.0 + high
+        case _:
+            return 0.0, 1.0
+
+
+def _within(array: Array, low: float, high: float, member: Member, name: str) -> None:
+    slack = ROUNDING * (1.0 + max(abs(low), abs(high)))
+    outside = (array < low - slack) | (array > high + slack)
+    _refuse(outside, member, name, f"outside [{low:g}, {high:g}]", array)
+
+
+def _refuse(wrong: npt.NDArray[np.bool_], member: Member, name: str, why: str, array: Array) -> None:
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        who = f"agent {member.first_agent + place[0]}" if len(array) == member.agents else _who(member)
+        raise ViolationError(
+            f"{who}: {name} at {place[1:]} is {array[place]}: {why}"
+            if len(place) > 1
+            else f"{who}: {name} ({array[place]}) {why}"
+        )
+
+
+def _who(member: Member) -> str:
+    span = member.span
+    return f"agent {span[0]}" if len(span) == 1 else f"agents {span[0]} to {span[-1]}"

@@ -1,0 +1,163 @@
+"""A node's agents with real environments, known by ``reset`` and ``step`` alone.
+
+What they have seen is theirs to keep: a real environment cannot be taken back to an earlier episode, so such nodes
+take part in live collections only, and hold on disk, beside the agents' own arrays, the supports they have discovered
+and the means of the rewards they have observed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Message, Setting
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.plugins import load_attribute
+from fed_ucbvi.core.types import CountArray, PolicyArray
+from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_supports
+from fed_ucbvi.engine.hosted_agents import SEEN, seen_of
+from fed_ucbvi.environments.gymnasium_making import Kwargs, limited_maker, live_sizes, live_units
+from fed_ucbvi.network.snapshots import restore
+from fed_ucbvi.problem.units import Units
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+@dataclass(frozen=True)
+class LiveSource:
+    """Where a node's environments come from.
+
+    Args:
+        make: the environment of agent i is ``make(i)``, with agents numbered as in the federation.
+        reward_range: ``(low, high)``, between which every reward lies; the same on all nodes.
+        horizon: H; by default the environment's max_episode_steps.
+        name: what the environments are called; a node that comes back must bring the same.
+    """
+
+    make: Callable[[int], gymnasium.Env[Any, Any]]
+    reward_range: Sequence[float] | None
+    horizon: int | None = None
+    name: str = "custom"
+
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        kwargs: Kwargs | None = None,
+        *,
+        reward_range: Sequence[float] | None,
+        horizon: int | None = None,
+    ) -> LiveSource:
+        """A Gymnasium id, made with ``kwargs`` for every agent, or ``module:function``, which gives agent i's."""
+        if text.partition(":")[2].isidentifier():
+            if kwargs:
+                raise InputError(f"keyword arguments are for Gymnasium ids; {text} is a function and knows its own.")
+            return cls(load_attribute(text), reward_range, horizon, text)
+        make = limited_maker(text, lambda agent: kwargs or {}, horizon)
+        return cls(make, reward_range, horizon, f"{text} {json.dumps(kwargs or {}, sort_keys=True)}")
+
+    def host(self, first_agent: int, agents: int) -> HostedEnvironments:
+        """The environments of these agents; each is made once to see that it can be used, and closed again."""
+        units = live_units(self.reward_range)
+        sizes = live_sizes(self.make, range(first_agent, first_agent + agents), self.horizon)
+        return HostedEnvironments(self.make, self.name, units, sizes, first_agent, agents)
+
+
+@dataclass(frozen=True)
+class HostedEnvironments:
+    """A node's agents and how their environments are made."""
+
+    make: Callable[[int], gymnasium.Env[Any, Any]]
+    name: str
+    units: Units
+    sizes: tuple[int, int, int]
+    first_agent: int
+    agents: int
+    remark = " (one state more than its environments have, for what terminates)"
+    """On its sizes."""
+    random_rewards = False
+    """Nobody knows whether they are; the server says what to take them for."""
+
+    def digest(self) -> bytes:
+        """A fingerprint of what is known of the environments."""
+        known = (self.name, *self.sizes, self.units.offset, self.units.scale, self.first_agent, self.agents)
+        return hashlib.sha256(json.dumps(["live", *known]).encode()).digest()
+
+
+class LiveHostedAgents:
+    """Agents that call ``env.step``; supports grow with what they see."""
+
+    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, hosted: HostedEnvironments) -> None:
+        self._algorithm, self._setting = algorithm, setting
+        S, A, H = hosted.sizes
+        first, m = hosted.first_agent, hosted.agents
+        self._tables = LiveTables(m, H, S, A, first, algorithm.counting, algorithm.reward_grid(setting))
+        self.agents: Any = algorithm.new_agents(setting, self._tables.for_agents())
+        self._width = self._tables.width
+        if algorithm.keeps_experience:
+            self._tables.remember_all()
+        self._driver = LiveDriver(
+            self._tables, range(first, first + m), hosted.make, "sync", hosted.units, setting.seed
+        )
+
+    @property
+    def visits(self) -> CountArray:
+        """``(m, *place)``."""
+        return self._tables.visits
+
+    @property
+    def transitions(self) -> CountArray:
+        """``(m, *place, K)``; K may have grown during the round."""
+        return self._tables.transitions
+
+    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
+        """Step by step, in real environments."""
+        return self._driver.extend(policy, due, first, most, factor)[0]
+
+    def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
+        """Refuse."""
+        raise InputError(
+            f"the server has counted {length} episodes of this round, of which this node holds {played}; real "
+            "environments cannot play them again. Start the node with the state folder it had."
+        )
+
+    def absorb(self, broadcast: Message) -> None:
+        """The agents add the counts to theirs, on wider supports if new next states have been seen."""
+        if self._tables.width != self._width:
+            self.agents = on_wider_supports(self._algorithm, self._setting, self.agents, self._tables)
+            self._width = self._tables.width
+            self._algorithm.budgets(self.agents, broadcast)
+        self._algorithm.absorb(self.agents, broadcast[0], self.transitions, self.visits)
+
+    def arrays(self) -> dict[str, Array]:
+        """Those of the agents, the supports and the means of rewards."""
+        return {
+            **self.agents.arrays(),
+            **{SEEN + name: array for name, array in self._tables.arrays().items()},
+        }
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go back to the supports and means that there were, and the agents with them."""
+        self._see(arrays)
+        if self._tables.width != self._width:
+            self.agents = self._algorithm.new_agents(self._setting, self._tables.for_agents())
+            self._width = self._tables.width
+        restore(self.agents, arrays)
+        self.visits.fill(0)
+        self.transitions.fill(0)
+
+    def recall(self, arrays: Mapping[str, Array], visits: CountArray, transitions: CountArray) -> None:
+        """What was seen in the round, and its counts."""
+        self._see(arrays)
+        self.visits[...], self.transitions[...] = visits, transitions
+
+    def _see(self, arrays: Mapping[str, Array]) -> None:
+        self._tables.restore(seen_of(arrays))
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._driver.close()

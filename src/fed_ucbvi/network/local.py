@@ -1,0 +1,110 @@
+"""A whole federation on one machine: the server and every node a process of its own, with throw-away certificates."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.network.certificates import make_certificates
+
+PROGRAM = (sys.executable, "-c", "from fed_ucbvi.command_line import main; main()")
+SECONDS_TO_LISTEN = 120.0
+SECONDS_TO_END = 10.0
+
+
+def split_agents(agents: int, nodes: int) -> list[tuple[int, int]]:
+    """``(first agent, number of agents)`` of each node, as even as can be.
+
+    >>> split_agents(8, 3)
+    [(0, 2), (2, 3), (5, 3)]
+    """
+    if nodes > agents:
+        raise InputError(f"{nodes} nodes cannot share {agents} agents; every node hosts at least one.")
+    edges = [agents * i // nodes for i in range(nodes + 1)]
+    return [(first, after - first) for first, after in itertools.pairwise(edges)]
+
+
+@contextmanager
+def work_folder(keep: Path | None) -> Iterator[Path]:
+    """The folder for certificates and states: the given one, or one that vanishes."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as name:
+        yield Path(name)
+
+
+def start_command(*arguments: str, quiet: bool = False) -> subprocess.Popen[bytes]:
+    """This program in a process of its own."""
+    silence = subprocess.DEVNULL if quiet else None
+    return subprocess.Popen([*PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=silence)
+
+
+def run_locally(
+    folder: Path,
+    *,
+    agents: int,
+    nodes: int,
+    server_arguments: Sequence[str],
+    node_arguments: Sequence[str],
+) -> int:
+    """Start everything, wait for the server to end, and give its exit code."""
+    shares = split_agents(agents, nodes)
+    names = [f"node-{i}" for i in range(nodes)]
+    certificates = folder / "certs"
+    if not certificates.exists():
+        make_certificates(certificates, server="server", nodes=names, days=7)
+    port_file = folder / "port"
+    port_file.unlink(missing_ok=True)
+    tls_files = ("--certs", str(certificates))
+    server = start_command(
+        *("serve", "--listen", "127.0.0.1:0", "--port-file", str(port_file), *tls_files, "--nodes", ",".join(names)),
+        *("--agents", str(agents), "--checkpoint", str(folder / "checkpoint"), *server_arguments),
+    )
+    running = []
+    try:
+        address = f"127.0.0.1:{_wait_for_port(port_file, server)}"
+        for name, (first, count) in zip(names, shares, strict=True):
+            own = ("--name", name, "--first-agent", str(first), "--agents", str(count), "--state", str(folder / name))
+            running.append(start_command("join", address, *tls_files, *own, *node_arguments, quiet=True))
+        return server.wait()
+    except BaseException:
+        for process in (server, *running):
+            process.terminate()
+        raise
+    finally:
+        for process in (server, *running):
+            _end(process)
+
+
+def _wait_for_port(file: Path, server: subprocess.Popen[bytes]) -> int:
+    """The port the server has opened; its own message has told why if it has not."""
+    end = time.monotonic() + SECONDS_TO_LISTEN
+    while time.monotonic() < end:
+        if file.exists():
+            return int(file.read_text(encoding="utf-8"))
+        if server.poll() is not None:
+            raise InputError("the server could not start.")
+        time.sleep(0.02)
+    raise InputError(f"the server did not listen within {SECONDS_TO_LISTEN:g} s.")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Give a process a moment to end by itself, then ask it to, then make it."""
+    try:
+        process.wait(SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+    try:
+        process.wait(SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

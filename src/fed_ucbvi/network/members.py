@@ -1,0 +1,64 @@
+"""Who takes part: the server's list of nodes, their agents and how far each has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fed_ucbvi.algorithms.base import Message
+
+if TYPE_CHECKING:
+    from fed_ucbvi.network.node_stream import NodeStream
+
+HERE, AWAY, GONE = "taking part", "away", "excluded"
+
+
+@dataclass
+class Member:
+    """A node as the server knows it.
+
+    Attributes:
+        name: as in its certificate.
+        first_agent: the number of its first agent.
+        agents: how many it hosts.
+        digest: of its problem, pinned when it first came.
+        incarnation: of the process that speaks for it now.
+        base: the last round its reports went into.
+        episodes: how many episodes its agents have played in such rounds.
+        status: taking part, away (the others go on, it may come back), or excluded.
+        reports: the arrays of its last synchronisation, by exchange.
+        stream: its open stream, if it has one.
+    """
+
+    name: str
+    first_agent: int
+    agents: int
+    digest: bytes
+    incarnation: bytes = b""
+    base: int = 0
+    episodes: int = 0
+    status: str = HERE
+    reports: dict[int, Message] = field(default_factory=dict)
+    stream: NodeStream | None = None
+
+    @property
+    def span(self) -> range:
+        """The numbers of its agents."""
+        return range(self.first_agent, self.first_agent + self.agents)
+
+    def record(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides arrays."""
+        return {
+            "name": self.name,
+            "first_agent": self.first_agent,
+            "agents": self.agents,
+            "digest": self.digest.hex(),
+            "base": self.base,
+            "episodes": self.episodes,
+            "status": self.status,
+        }
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> Member:
+        """Read back what :meth:`record` gave."""
+        return cls(**{**record, "digest": bytes.fromhex(record["digest"])})

@@ -1,0 +1,392 @@
+"""A node: a fleet of agents that plays, keeps its counts to itself and answers the server.
+
+Nothing here knows of networks: :meth:`Node.answer` takes a message and gives the answer, if there is one. The same
+message twice gives the same answer twice, and a round can be started again from the state before it.
+
+In a live collection nobody is waited for: after a start the node is :attr:`Node.playing`, and whoever holds it calls
+:meth:`Node.play_on` until it has an answer or the server says to stop. How far it got is its own to say, and it takes
+the round in, and keeps it, before it says so: what it has told never has to be played again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
+from fed_ucbvi.algorithms.base import SUMS, Budgets, Message, Setting, added_up
+from fed_ucbvi.core.errors import InputError, printable
+from fed_ucbvi.core.plugins import is_attribute
+from fed_ucbvi.core.types import IndexArray, PolicyArray
+from fed_ucbvi.engine.drivers.base import find_asker, rule_at, stop_at
+from fed_ucbvi.engine.hosted_agents import HostedAgents, SimulatedHostedAgents
+from fed_ucbvi.engine.hosted_problem import HostedProblem, Source, host
+from fed_ucbvi.network.live_agents import HostedEnvironments, LiveHostedAgents, LiveSource
+from fed_ucbvi.network.messages import (
+    Continue,
+    Down,
+    End,
+    Played,
+    Query,
+    Ready,
+    Report,
+    Request,
+    Start,
+    Stop,
+    Up,
+    Welcome,
+    encode,
+)
+from fed_ucbvi.network.node_state_store import NodeStateStore
+from fed_ucbvi.network.run_plan import LIVE, RunPlan
+
+
+@dataclass
+class RoundInPlay:
+    """The round the server has started: what is played, when agents ask, and how far it is."""
+
+    start: Start
+    budgets: Budgets
+    played: int = 0
+    asked: bool = False
+    told: bool = False
+    absorbed: bool = False
+    length: int | None = None
+
+    @property
+    def policy(self) -> PolicyArray:
+        """What is played."""
+        return self.start.arrays[0]
+
+    @property
+    def factor(self) -> int:
+        """What budgets are multiplied by after the episodes played so far."""
+        return self.budgets.factor(self.start.first, self.played)
+
+
+class Node:
+    """One node of the federation.
+
+    Args:
+        name: as in its certificate.
+        source: the problem, or real environments.
+        first_agent: the number of its first agent in the federation.
+        agents: how many it hosts.
+        folder: where it keeps its agents' counters; without one a node that is killed cannot come back.
+        trajectories: agree to run algorithms whose published form sends trajectories to the server.
+        algorithm: take part in runs of this one only. Without it any registered one will do; code that is not
+            registered is not run because a server names it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Source | LiveSource,
+        first_agent: int,
+        agents: int,
+        folder: Path | None = None,
+        *,
+        trajectories: bool = False,
+        algorithm: str | None = None,
+    ) -> None:
+        self.name, self.first_agent, self.agents = name, first_agent, agents
+        self._only = algorithm
+        self._only_name = None if algorithm is None else algorithm_name(class_of(algorithm))
+        self._folder, self._trajectories = folder, trajectories
+        self._source = source.host(first_agent, agents) if isinstance(source, LiveSource) else source
+        self.welcome: Welcome | None = None
+        self.finished = False
+        self.recommended: IndexArray | None = None
+        """The policy to deploy, ``(H, S)``, once the server has sent it with the end of the run."""
+        self._round: RoundInPlay | None = None
+        self._live = False
+
+    @property
+    def run(self) -> str:
+        """The run this node is part of; empty before it has been told."""
+        return "" if self.welcome is None else self.welcome.run
+
+    @property
+    def state(self) -> Any:
+        """The algorithm's agents."""
+        return self._players.agents
+
+    @property
+    def playing(self) -> bool:
+        """Whether there is something to play without being told again."""
+        now = self._round
+        return self._live and now is not None and not now.told and now.length is None
+
+    @property
+    def rounds(self) -> int:
+        """Rounds its agents have taken in."""
+        return 0 if self.welcome is None else self._generations.current
+
+    def enter(self, welcome: Welcome) -> Ready:
+        """Build the problem and the agents, or, after a reconnection, say where they stand."""
+        if self.welcome is None:
+            self._build(welcome)
+            self.welcome = welcome
+        elif welcome != self.welcome:
+            raise InputError("the server has changed the run since this node joined; start the node anew.")
+        return Ready(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds)
+
+    def close(self) -> None:
+        """Leave the environments; they are made anew if there is more to play."""
+        if self.welcome is not None:
+            self._players.close()
+
+    def _build(self, welcome: Welcome) -> None:
+        self._live = welcome.collection == LIVE
+        self._check_algorithm(welcome.algorithm)
+        self._algorithm = make_algorithm(self._only or welcome.algorithm, _parameters(welcome.parameters))
+        hosted = self._hosted = self._host(welcome.agents)
+        sizes = hosted.sizes
+        if sizes != (welcome.states, welcome.actions, welcome.horizon):
+            raise InputError(
+                f"the server's problem has (S, A, H) = ({welcome.states}, {welcome.actions}, {welcome.horizon}), "
+                f"this node's {sizes}{hosted.remark}."
+            )
+        if hosted.random_rewards and not welcome.random_rewards:
+            raise InputError(
+                "this node's rewards are random, and the server's run is one in which they are not; serve it with "
+                "--random-rewards."
+            )
+        setting = Setting(
+            *sizes,
+            welcome.agents,
+            welcome.episodes,
+            welcome.eps_p,
+            welcome.seed,
+            random_rewards=welcome.random_rewards,
+        )
+        RunPlan(self._algorithm, setting, collection=welcome.collection)  # raises where such a run cannot be
+        self._players: HostedAgents = (
+            LiveHostedAgents(self._algorithm, setting, hosted)
+            if isinstance(hosted, HostedEnvironments)
+            else SimulatedHostedAgents(self._algorithm, setting, hosted)
+        )
+        self._learn_forms(setting)
+        identity = {
+            "run": welcome.run,
+            "node": self.name,
+            "agents": [self.first_agent, self.agents],
+            "problem": hosted.digest().hex(),
+        }
+        self._generations = NodeStateStore(self._players, identity, self._folder)
+
+    def _check_algorithm(self, name: str) -> None:
+        """Raise unless this node agrees to run the server's algorithm."""
+        if self._only_name is not None and name != self._only_name:
+            raise InputError(
+                f"the server runs {printable(name)}; this node takes part in {self._only_name} only (--algorithm)."
+            )
+        if self._only_name is None and is_attribute(name):
+            raise InputError(
+                f"the server runs {printable(name)}, which is not registered here. If you have this code and trust "
+                "it, name it when starting the node (--algorithm)."
+            )
+
+    def _host(self, everyone: int) -> HostedProblem | HostedEnvironments:
+        """What this node's agents play in."""
+        if not isinstance(self._source, HostedEnvironments):
+            return host(self._source(everyone), self.first_agent, self.agents)
+        if not self._live:
+            raise InputError(
+                "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
+                "lockstep needs it; serve the run with --collection live."
+            )
+        return self._source
+
+    def _learn_forms(self, setting: Setting) -> None:
+        """See what messages look like, from a server of our own; refuse to send trajectories unless agreed to."""
+        server = self._algorithm.new_server(setting)
+        self._actions, self._episodes = setting.actions, setting.episodes
+        self._broadcast = _forms(self._algorithm.broadcast(server))
+        queries = [self._algorithm.query(server, e) for e in range(self._algorithm.exchanges(setting))]
+        self._queries = [_forms(query) for query in queries]
+        if self._algorithm.sends_trajectories and not self._trajectories:
+            raise InputError(
+                f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, say so "
+                "(--send-trajectories)."
+            )
+
+    def answer(self, message: Down) -> Up | None:
+        """Do what the server says."""
+        match message:
+            case Start():
+                return self._start(message)
+            case Continue():
+                now = self._in_play(message.round)
+                return self._end(now) if self._live else self._play(now, message.chunk)
+            case Stop():
+                self._stop(self._in_play(message.round), message.length)
+            case Query():
+                return self._report(message)
+            case End():
+                self.recommended = self._recommended(message)
+                self.finished = True
+            case _:
+                raise InputError(f"the server sent a {type(message).__name__} where none belongs.")
+        return None
+
+    def play_on(self) -> Played | None:
+        """One more episode of a live round; the answer, once there is one."""
+        now = self._round
+        if now is None:
+            return None
+        self._extend(now, now.played + 1)
+        return self._end(now) if now.asked or now.played >= now.start.most else None
+
+    def _in_play(self, number: int) -> RoundInPlay:
+        if self._round is None or self._round.start.round != number:
+            raise InputError(f"the server speaks of round {number}, which it has not started.")
+        return self._round
+
+    def _start(self, start: Start) -> Played | None:
+        """Begin a round from the state after round ``base``; in a live collection, go on with it if it has begun."""
+        if _forms(start.arrays) != self._broadcast or start.first + start.most > self._episodes:
+            raise InputError(f"the server's start of round {start.round} does not fit the run.")
+        policy = start.arrays[0]
+        if policy.ndim == 2 and (policy.min() < 0 or policy.max() >= self._actions):
+            raise InputError("the server's policy takes actions that do not exist.")
+        if policy.ndim == 3 and not policy.any(axis=2).all():
+            raise InputError("the server's policy has no action for some state.")
+        now = self._round = (self._begun(start) if self._live else None) or self._begin(start)
+        now.told = False
+        return None if self.playing and start.chunk > 0 else self._play(now, start.chunk)
+
+    def _begin(self, start: Start) -> RoundInPlay:
+        self._generations.return_to(start.base)
+        return RoundInPlay(start, self._algorithm.budgets(self.state, start.arrays))
+
+    def _begun(self, start: Start) -> RoundInPlay | None:
+        """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
+        if self._round is not None and _key(self._round.start) == _key(start):
+            return self._round
+        kept = self._generations.find(start.round)
+        if kept is None or kept.note.get("start") != _key(start):
+            return None
+        now = self._begin(start)
+        self._players.recall(kept.state, kept.counts["visits"], kept.counts["transitions"])
+        self._players.absorb(start.arrays)
+        self._generations.current = start.round
+        now.absorbed, now.played = True, int(kept.note["played"])
+        now.asked, now.length = self._asked(now), now.played
+        return now
+
+    def _asked(self, now: RoundInPlay) -> bool:
+        return find_asker(self._players.visits, now.budgets.visits, now.factor)[0] > 0
+
+    def _play(self, now: RoundInPlay, chunk: int) -> Played:
+        """Play until ``chunk`` episodes of the round are played or one of these agents asks."""
+        self._extend(now, chunk)
+        return self._played(now)
+
+    def _extend(self, now: RoundInPlay, chunk: int) -> None:
+        start, calm = now.start, now.budgets.calm(now.start.first)
+        target = min(chunk, start.most)
+        while now.played < target and not now.asked and now.length is None:
+            until = min(target, calm) if now.played < calm else target
+            due, first = now.budgets.visits, start.first + now.played
+            now.played += self._players.play(now.policy, due, first, until - now.played, now.factor)
+            now.asked = self._asked(now)
+
+    def _end(self, now: RoundInPlay) -> Played:
+        """End a live round here, and say so."""
+        self._stop(now, now.played)
+        return self._played(now)
+
+    def _played(self, now: RoundInPlay) -> Played:
+        now.told = True
+        return Played(now.start.round, now.played, self._requests(now) if now.asked else ())
+
+    def _requests(self, now: RoundInPlay) -> tuple[Request, ...]:
+        """One for each agent that asks, at the earliest step where its budget is reached."""
+        visits, budgets = self._players.visits, now.budgets.visits
+        found = []
+        for i in range(self.agents):
+            askers, _, place = find_asker(visits[i : i + 1], budgets[i : i + 1], now.factor)
+            if askers:
+                stop = stop_at(now.played, 1, self.first_agent + i, place, now.policy, self._algorithm.counting)
+                step = stop.step if stop.step >= 0 else len(now.policy)
+                rule = rule_at(stop, now.budgets)
+                found.append(Request(self.first_agent + i, step, stop.state, stop.action, rule))
+        return tuple(found)
+
+    def _stop(self, now: RoundInPlay, length: int) -> None:
+        """End the round after ``length`` episodes: play or take back what it takes, and take in the counts."""
+        if now.length is not None:
+            if now.length != length:
+                raise InputError(f"round {now.start.round} was stopped after {now.length} episodes, not {length}.")
+            return
+        if length > now.start.most:
+            raise InputError(
+                f"the server stops round {now.start.round} after {length} episodes; {now.start.most} are left."
+            )
+        if length != now.played:
+            self._players.move_to(now.policy, now.budgets, now.start.first, now.played, length)
+            now.played = length
+        if not now.absorbed:
+            self._players.absorb(now.start.arrays)
+            now.absorbed = True
+        self._keep(now)
+        now.length = length
+
+    def _keep(self, now: RoundInPlay) -> None:
+        """Keep the state after the round and, of a live one, how it went."""
+        if not self._live:
+            self._generations.keep(now.start.round)
+            return
+        note = {"start": _key(now.start), "played": now.played}
+        counts = {"visits": self._players.visits, "transitions": self._players.transitions}
+        self._generations.keep(now.start.round, note, counts)
+
+    def _report(self, query: Query) -> Report:
+        """The agents' answer for one exchange: one row each, or one for all where the server takes sums."""
+        now = self._in_play(query.round)
+        if now.length is None:
+            raise InputError(f"the server asks about round {query.round}, which it has not stopped.")
+        E = len(self._queries)
+        known, exchange = E if not self._algorithm.asks_to_plan else 2 * E, query.exchange % E
+        if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
+            raise InputError(f"the server's query {query.exchange} does not fit the run.")
+        report = self._algorithm.report(self.state, query.arrays, exchange)
+        own = added_up(report) if self._algorithm.takes == SUMS else tuple(np.array(array) for array in report)
+        return Report(query.round, query.exchange, own)
+
+    def _recommended(self, end: End) -> IndexArray:
+        """The policy that the server sends with the end, if it is one of this run."""
+        H, S = self._broadcast[0][0][:2]
+        if _forms(end.arrays) != [((H, S), np.dtype(np.int32))]:
+            raise InputError("the server's recommended policy does not fit the run.")
+        (policy,) = end.arrays
+        if policy.min() < 0 or policy.max() >= self._actions:
+            raise InputError("the server's recommended policy takes actions that do not exist.")
+        return policy
+
+
+def _parameters(text: str) -> dict[str, Any]:
+    """The algorithm's parameters, from JSON."""
+    try:
+        parameters = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the server's parameters are no JSON: {error}.") from error
+    if not isinstance(parameters, dict):
+        raise InputError("the server's parameters are no JSON object.")
+    return parameters
+
+
+def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shapes and types."""
+    return [(array.shape, array.dtype) for array in arrays]
+
+
+def _key(start: Start) -> str:
+    """What makes two starts those of one round: all but how far to play."""
+    return hashlib.sha256(encode(replace(start, chunk=0))).hexdigest()

@@ -1,0 +1,109 @@
+"""Asking nodes, waiting for them, and what is done about those that do not answer or break the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.network.checks import ViolationError
+from fed_ucbvi.network.members import AWAY, HERE, Member
+from fed_ucbvi.network.node_registry import NodeRegistry
+from fed_ucbvi.network.node_stream import NodeStream, StreamLostError
+from fed_ucbvi.network.records import Records
+from fed_ucbvi.network.run_plan import Rules
+
+log = logging.getLogger("fed_ucbvi.federation")
+
+AnswerT = TypeVar("AnswerT")
+Ask = Callable[[Member, NodeStream], Awaitable[AnswerT]]
+
+
+class FederationStoppedError(InputError):
+    """The run cannot go on; what is finished is in the checkpoint."""
+
+
+class NodeCalls:
+    """Asks all nodes at once and knows which of them are away."""
+
+    def __init__(self, registry: NodeRegistry, records: Records, rules: Rules) -> None:
+        self._registry, self._records, self._rules = registry, records, rules
+        self._round = 0
+
+    def begin(self, round_number: int) -> None:
+        """A new round: nodes that were away and have come back take part again."""
+        self._round = round_number
+        for member in self._registry.everyone:
+            if member.status == AWAY and member.stream is not None:
+                member.status = HERE
+                self._note(member, "came back", "takes part again")
+
+    async def all(self, ask: Ask[AnswerT], *, deadline: bool = True) -> dict[str, AnswerT]:
+        """Ask every node that takes part, at once; answers by name, without those that turned out to be away.
+
+        With ``deadline=False`` the question may take as long as it likes, while the connection lives.
+        """
+        members = self._registry.present
+        tasks = [asyncio.ensure_future(self._ask(member, ask, deadline)) for member in members]
+        try:
+            answers = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if not self._registry.present:
+            raise FederationStoppedError(f"no node is left in round {self._round}.")
+        return {member.name: answer for member, answer in zip(members, answers, strict=True) if answer is not None}
+
+    async def _ask(self, member: Member, ask: Ask[AnswerT], deadline: bool) -> AnswerT | None:
+        """Ask one node, again after every reconnection, until it answers or patience ends."""
+        rules = self._rules
+        away_since = None
+        while member.status == HERE:
+            stream = member.stream
+            left = rules.patience if away_since is None else away_since + rules.patience - time.monotonic()
+            if left <= 0:
+                await self._stayed_away(member)
+                continue
+            if stream is None:
+                away_since = away_since or time.monotonic()
+                await self._registry.wait_until(lambda: member.stream is not None, left)
+                continue
+            try:
+                async with asyncio.timeout(rules.deadline if deadline else None):
+                    return await ask(member, stream)
+            except StreamLostError as lost:
+                await self._registry.give_up(member, stream, str(lost))
+            except TimeoutError:
+                await self._registry.give_up(member, stream, f"no answer within {rules.deadline:g} s")
+            except ViolationError as violation:
+                await self._violated(member, violation)
+            away_since = away_since or time.monotonic()
+        return None
+
+    async def _stayed_away(self, member: Member) -> None:
+        """Do what the policy says about a node that has not come back."""
+        rules = self._rules
+        if rules.away == "wait":
+            raise FederationStoppedError(
+                f"'{member.name}' has stayed away, or has not answered, for {rules.patience:g} s in round "
+                f"{self._round}; finished rounds are kept."
+            )
+        member.status = AWAY
+        self._note(member, f"away for {rules.patience:g} s", rules.away)
+        if rules.away == "exclude":
+            await self._registry.exclude(member, "away too long")
+
+    async def _violated(self, member: Member, violation: ViolationError) -> None:
+        """Do what the policy says about a node whose report cannot be true."""
+        log.error("%s: %s", member.name, violation)
+        if self._rules.violation == "stop":
+            raise FederationStoppedError(f"'{member.name}' broke the rules in round {self._round}: {violation}.")
+        self._note(member, str(violation), "drop")
+        await self._registry.exclude(member, str(violation))
+
+    def _note(self, member: Member, what: str, done: str) -> None:
+        log.warning("%s: %s: %s", member.name, what, done)
+        self._records.events.append({"round": self._round, "node": member.name, "what": what, "done": done})

@@ -1,0 +1,291 @@
+"""The door: streams come in, say who they are, and are given their seat or turned away with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.engine.hosted_problem import DIGEST_BYTES, host
+from fed_ucbvi.network.checks import ViolationError
+from fed_ucbvi.network.members import GONE, HERE, Member
+from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Ready, Refusal, encode
+from fed_ucbvi.network.names import certified_names, check_name
+from fed_ucbvi.network.node_stream import BROKEN, MIN_LIMIT, NodeStream, StreamLostError, WireCount
+from fed_ucbvi.network.run_plan import RunPlan
+
+log = logging.getLogger("fed_ucbvi.federation")
+
+HELLO_SECONDS, HANDSHAKE_SECONDS = 10.0, 120.0
+"""Until the hello, and until the ready; a node may have to build a large problem and compile in between."""
+FAREWELL_SECONDS = 5.0
+"""For telling a node why its stream ends."""
+FAREWELL_TRIES, FAREWELL_PAUSE = 5, 0.05
+LISTENING_SECONDS = 1.0
+"""The stream stays open so long after that: a node that was just writing would find it broken and read no more."""
+MAX_UNKNOWN, MAX_NAME_LENGTH = 64, 8
+"""Streams that may be in the handshake at one time: in all, and with certificates of one name."""
+
+
+class TurnedAwayError(Exception):
+    """A node is not let in; ``retry`` says whether coming back later makes sense."""
+
+    def __init__(self, reason: str, *, retry: bool = False) -> None:
+        super().__init__(reason)
+        self.retry = retry
+
+
+class NodeRegistry:
+    """All members and their streams.
+
+    Args:
+        plan: the run.
+        certified: whether streams bear certificates; otherwise a node is who it says it is.
+        revoked: names that are turned away though certified, asked anew for every stream.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        *,
+        certified: bool,
+        revoked: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self.plan = plan
+        self.wire = WireCount()
+        self.members: dict[str, Member] = {}
+        self.changed = asyncio.Condition()
+        self._certified, self._revoked = certified, revoked
+        self._welcome = plan.welcome()
+        self.most_bytes = MIN_LIMIT
+        self.begun = self.over = False
+        self._at_the_door: Counter[tuple[str, ...]] = Counter()
+        self._open: set[NodeStream] = set()
+
+    # ------------------------------------------------------------------------------------------------- who is here
+
+    @property
+    def everyone(self) -> list[Member]:
+        """All members, in the order of their agents."""
+        return sorted(self.members.values(), key=lambda member: member.first_agent)
+
+    @property
+    def seated(self) -> list[Member]:
+        """Members that have not been excluded, in the order of their agents."""
+        return [member for member in self.everyone if member.status != GONE]
+
+    @property
+    def present(self) -> list[Member]:
+        """Members that take part, in the order of their agents."""
+        return [member for member in self.everyone if member.status == HERE]
+
+    @property
+    def connected(self) -> int:
+        """Nodes with an open stream."""
+        return sum(member.stream is not None for member in self.members.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether all M agents have come, but for those of nodes that the others do without."""
+        come = sum(member.agents for member in self.members.values())
+        absent = any(member.stream is None for member in self.present)
+        return come == self.plan.setting.agents and self.connected > 0 and not absent
+
+    async def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait for nodes to come or go until ``condition`` holds; False if it does not in time."""
+        try:
+            async with asyncio.timeout(seconds), self.changed:
+                await self.changed.wait_for(condition)
+        except TimeoutError:
+            return False
+        return True
+
+    async def give_up(self, member: Member, stream: NodeStream, reason: str) -> None:
+        """Let go of a stream that is of no use any more."""
+        stream.close(reason)
+        if member.stream is stream:
+            member.stream = None
+            log.warning("%s: stream given up: %s", member.name, reason)
+            await self._tell()
+
+    async def exclude(self, member: Member, reason: str) -> None:
+        """Go on without a node for good."""
+        member.status = GONE
+        if member.stream is not None:
+            await self.give_up(member, member.stream, reason)
+
+    async def close(self) -> None:
+        """Let go of all streams."""
+        for stream in tuple(self._open):
+            stream.close()
+        await self._tell()
+
+    async def _tell(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    # ------------------------------------------------------------------------------------------------- the handshake
+
+    async def session(self, _: Any, context: Any) -> None:
+        """Handle one stream from its first message to its end."""
+        names = certified_names(context) if self._certified else ()
+        peer = f"{context.peer()}{''.join(f' ({name})' for name in names)}"
+        stream = NodeStream(context, self.wire, self.most_bytes)
+        self._open.add(stream)
+        member = None
+        try:
+            async with self._at_door(names):
+                member = await self._admit(stream, context)
+            log.info("%s: joined from %s with agents %s", member.name, peer, _agents(member))
+            await self._tell()
+            await stream.closed.wait()
+            if stream.farewell:
+                await _dismiss(context, stream.farewell, retry=member.status != GONE)
+                await asyncio.sleep(LISTENING_SECONDS)  # ends when the node leaves
+        except TurnedAwayError as refused:
+            log.warning("%s: turned away: %s", peer, refused)
+            await _dismiss(context, str(refused), retry=refused.retry)
+        except StreamLostError as lost:
+            log.warning("%s: %s in the handshake", peer, lost)
+        except asyncio.CancelledError:  # the node has gone, or the server is closing down
+            pass
+        finally:
+            stream.close()
+            self._open.discard(stream)
+            if member is not None and member.stream is stream:
+                member.stream = None
+                if not self.begun:
+                    del self.members[member.name]  # it may come back with other agents
+                log.log(logging.DEBUG if self.over else logging.WARNING, "%s: connection lost", member.name)
+                await self._tell()
+
+    @asynccontextmanager
+    async def _at_door(self, names: tuple[str, ...]) -> AsyncIterator[None]:
+        """The time and the room that a handshake has."""
+        door = self._at_the_door
+        if door.total() >= MAX_UNKNOWN or (names and door[names] >= MAX_NAME_LENGTH):
+            raise TurnedAwayError("too many streams at one time", retry=True)
+        door[names] += 1
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                yield
+        except TimeoutError:
+            raise TurnedAwayError("the handshake took too long", retry=True) from None
+        except ViolationError as violation:
+            raise TurnedAwayError(str(violation)) from violation
+        finally:
+            door[names] -= 1
+
+    async def _admit(self, stream: NodeStream, context: Any) -> Member:
+        async with asyncio.timeout(HELLO_SECONDS):
+            hello = await stream.receive()
+        if not isinstance(hello, Hello):
+            raise TurnedAwayError(f"the first message must be a hello, got {type(hello).__name__}")
+        self._check_hello(hello, certified_names(context) if self._certified else None)
+        await stream.send(self._welcome)
+        ready = await stream.receive()
+        if not isinstance(ready, Ready):
+            told = f": {ready.reason}" if isinstance(ready, Fault) else ""
+            raise TurnedAwayError(f"a ready was expected, got {type(ready).__name__}{told}")
+        member = self._seat(hello, ready)
+        old, member.stream, member.incarnation = member.stream, stream, hello.incarnation
+        if old is not None:
+            old.close("the node has opened another stream")
+        return member
+
+    def _check_hello(self, hello: Hello, certified: tuple[str, ...] | None) -> None:
+        """Raise unless this node may take part."""
+        plan = self.plan
+        if hello.protocol != PROTOCOL:
+            raise TurnedAwayError(
+                f"the node speaks protocol {hello.protocol} (fed-ucbvi {hello.version or 'unknown'}), this server "
+                f"{PROTOCOL}; install the same version on both"
+            )
+        try:
+            check_name(hello.node)
+        except InputError as error:
+            raise TurnedAwayError(str(error)) from error
+        if certified is not None and hello.node not in certified:
+            raise TurnedAwayError(
+                f"the certificate is for {', '.join(certified) or 'nobody'}, not for '{hello.node}'"
+            )
+        if plan.names is not None and hello.node not in plan.names:
+            raise TurnedAwayError(f"'{hello.node}' is not on the list of nodes")
+        if hello.node in set(self._revoked()):
+            raise TurnedAwayError(f"the certificate of '{hello.node}' has been revoked")
+        if hello.run not in ("", plan.run):
+            raise TurnedAwayError(f"'{hello.node}' holds the state of run {hello.run}; this is run {plan.run}")
+        if len(hello.incarnation) != 16:
+            raise TurnedAwayError("an incarnation has 16 bytes")
+        if hello.agents < 1 or hello.first_agent + hello.agents > plan.setting.agents:
+            last = hello.first_agent + hello.agents - 1
+            raise TurnedAwayError(
+                f"agents {hello.first_agent} to {last} are not all among this run's 0 to {plan.setting.agents - 1}"
+            )
+        member = self.members.get(hello.node)
+        if member is not None and member.status == GONE:
+            raise TurnedAwayError(f"'{hello.node}' has been excluded from this run")
+        if member is not None and member.stream is not None and member.incarnation != hello.incarnation:
+            raise TurnedAwayError(
+                f"another process is connected as '{hello.node}'; if it has died, the server will notice soon",
+                retry=True,
+            )
+        own = range(hello.first_agent, hello.first_agent + hello.agents)
+        if member is not None and member.span != own:
+            raise TurnedAwayError(f"'{hello.node}' came with agents {_agents(member)} before")
+        for other in self.members.values():
+            if other.name != hello.node and other.span[0] < own.stop and own.start < other.span.stop:
+                raise TurnedAwayError(f"agents {own.start} to {own.stop - 1} overlap with those of '{other.name}'")
+
+    def _seat(self, hello: Hello, ready: Ready) -> Member:
+        """The member of a node that has said where it stands; raise unless it can go on from there."""
+        plan, s = self.plan, self.plan.setting
+        self._check_hello(hello, None)  # others may have come in the meantime
+        if (ready.states, ready.actions, ready.horizon) != (s.states, s.actions, s.horizon):
+            raise TurnedAwayError(
+                f"the node's problem has (S, A, H) = ({ready.states}, {ready.actions}, {ready.horizon}), this run "
+                f"({s.states}, {s.actions}, {s.horizon})"
+            )
+        if plan.federation is not None:
+            expected = host(plan.federation, hello.first_agent, hello.agents).digest()
+            if ready.digest != expected:
+                raise TurnedAwayError(
+                    f"the problem of '{hello.node}' is not the one of this run; check its environment's options (and "
+                    "for real environments serve with --sizes S,A,H: nobody knows their kernels)"
+                )
+        member = self.members.get(hello.node)
+        if member is None:
+            if len(ready.digest) != DIGEST_BYTES:
+                raise TurnedAwayError(f"a digest has {DIGEST_BYTES} bytes")
+            member = Member(hello.node, hello.first_agent, hello.agents, ready.digest)
+        if member.digest != ready.digest:
+            raise TurnedAwayError(f"'{hello.node}' came with another problem before")
+        if member.base not in ready.rounds:
+            raise TurnedAwayError(
+                f"'{hello.node}' must go on after round {member.base} but holds rounds {list(ready.rounds)}; start "
+                "it with the state folder it had"
+            )
+        self.members[member.name] = member
+        return member
+
+
+async def _dismiss(context: Any, reason: str, *, retry: bool) -> None:
+    """Tell a node why its stream ends, if it still listens.
+
+    A message that was just being sent when its sender was cancelled is in the way for a moment; hence several tries.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FAREWELL_SECONDS):
+            for _ in range(FAREWELL_TRIES):
+                with suppress(*BROKEN):
+                    await context.write(encode(Refusal(reason, retry)))
+                    return
+                await asyncio.sleep(FAREWELL_PAUSE)
+
+
+def _agents(member: Member) -> str:
+    return f"{member.span[0]}" if member.agents == 1 else f"{member.span[0]}-{member.span[-1]}"

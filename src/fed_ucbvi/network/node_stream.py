@@ -1,0 +1,121 @@
+"""One open stream from the server's side: messages out, messages in, bytes counted."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, cast
+
+from fed_ucbvi.network.arrays import WireError
+from fed_ucbvi.network.checks import ViolationError
+from fed_ucbvi.network.copies import Copies
+from fed_ucbvi.network.messages import Down, Fault, Played, Report, Up, decode_up, encode, keep_taken
+from fed_ucbvi.network.packages import needed
+
+with needed("grpcio"):
+    import grpc  # type: ignore[import-untyped]
+
+BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+"""What gRPC raises on a stream that has ended."""
+FRAME = 5
+"""Bytes gRPC puts before every message: a flag and its length."""
+STALE = 16
+"""So many late copies of earlier answers are passed over in a row; one more is a violation."""
+EPISODES = -1
+"""Comes before the exchanges of a round."""
+MIN_LIMIT = 64 << 10
+"""Bytes that a message may always have."""
+
+
+@dataclass
+class WireCount:
+    """Messages and bytes that really crossed the line, gRPC's own headers included, TLS and TCP not."""
+
+    messages_up: int = 0
+    messages_down: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+class StreamLostError(Exception):
+    """The stream is of no use any more; the node may open another."""
+
+
+class NodeStream:
+    """A stream; ``prepared`` is the round whose start it has carried, ``stopped`` whether its stop too.
+
+    What cannot be an answer of an honest node (no message, too long a one, one that was not asked for) is a
+    violation; what breaks the stream is not.
+    """
+
+    def __init__(self, context: Any, count: WireCount, most_bytes: int = MIN_LIMIT) -> None:
+        self._context, self._count, self._most_bytes = context, count, most_bytes
+        self.closed = asyncio.Event()
+        self.farewell = ""
+        self.prepared, self.stopped = -1, False
+        self._sent, self._taken = Copies(), Copies()
+
+    def close(self, reason: str = "") -> None:
+        """Let go of the stream; what waits on it is woken."""
+        self.farewell = self.farewell or reason
+        self.closed.set()
+
+    async def send(self, message: Down) -> None:
+        """Put one message on the stream."""
+        if self.closed.is_set():
+            raise StreamLostError(self.farewell or "the stream is closed")
+        data = encode(message, self._sent)
+        self._count.messages_down += 1
+        self._count.bytes_down += len(data) + FRAME
+        try:
+            await self._context.write(data)
+        except BROKEN as error:
+            raise StreamLostError(f"cannot write: {error}") from error
+
+    async def receive(self) -> Up:
+        """The next message of the node."""
+        if self.closed.is_set():
+            raise StreamLostError(self.farewell or "the stream is closed")
+        try:
+            data = await self._context.read()
+        except BROKEN as error:
+            raise StreamLostError(f"cannot read: {error}") from error
+        if data is grpc.aio.EOF:
+            raise StreamLostError("the stream has ended; the node has gone or has sent far too long a message")
+        self._count.messages_up += 1
+        self._count.bytes_up += len(data) + FRAME
+        if len(data) > self._most_bytes:
+            raise ViolationError(f"it sent a message of {len(data)} bytes, above the limit of {self._most_bytes}")
+        try:
+            return decode_up(data, self._taken)
+        except WireError as error:
+            raise ViolationError(f"it sent {str(error).rstrip('.')}") from error
+
+    async def expect_played(self, round_number: int) -> Played:
+        """The answer to a start or a continue."""
+        return cast(Played, await self._answer(round_number, EPISODES))
+
+    async def expect_report(self, round_number: int, exchange: int) -> Report:
+        """The answer to a query."""
+        return cast(Report, await self._answer(round_number, exchange))
+
+    async def _answer(self, round_number: int, exchange: int) -> Played | Report:
+        """The answer with this key; a few copies of earlier ones do no harm, anything else does not belong here."""
+        key = round_number, exchange
+        for _ in range(1 + STALE):
+            message = await self.receive()
+            if isinstance(message, Fault):
+                raise StreamLostError(f"the node cannot go on: {message.reason}")
+            if not isinstance(message, Played | Report):
+                raise ViolationError(f"it sent a {type(message).__name__} in the middle of a round")
+            found = message.round, message.exchange if isinstance(message, Report) else EPISODES
+            if found == key:
+                keep_taken(message, self._taken)
+                return message
+            if found > key:
+                raise ViolationError(f"it answered {_place(*found)} when asked for {_place(*key)}")
+        raise ViolationError(f"it sent {1 + STALE} copies of earlier answers where one of {_place(*key)} was due")
+
+
+def _place(round_number: int, exchange: int) -> str:
+    return f"round {round_number}, {'episodes' if exchange == EPISODES else f'exchange {exchange}'}"

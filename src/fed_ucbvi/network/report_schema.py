@@ -1,0 +1,82 @@
+"""An agent that has seen nothing: what messages look like, and what stands in for agents that are not there."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import SUMS, FleetTables, Message, added_up
+from fed_ucbvi.algorithms.report_fields import Meaning, meanings_of
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.network.members import GONE, Member
+from fed_ucbvi.network.run_plan import LIVE, RunPlan
+
+
+class ReportField(NamedTuple):
+    """One array of a report: name, shape without the leading axis of agents, type, and what it means."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    meaning: Meaning | None
+
+
+class ReportSchema:
+    """One agent without experience on the server's side; it needs no problem, for it has been nowhere.
+
+    It stands in for agents whose node is away. What agents report about all they have seen (``VISITS_SO_FAR``) may
+    be taken from their last report; what they report about a round, they report once.
+    """
+
+    def __init__(self, plan: RunPlan, server: Any) -> None:
+        setting, self._algorithm = plan.setting, plan.algorithm
+        self.agents: Any = plan.algorithm.new_agents(setting, FleetTables.of_a_stranger(setting))
+        self.forms: list[tuple[ReportField, ...]] = []
+        for exchange in range(plan.algorithm.exchanges(setting)):
+            report = plan.algorithm.report(self.agents, plan.algorithm.query(server, exchange), exchange)
+            names = getattr(report, "_fields", tuple(f"array {i}" for i in range(len(report))))
+            meanings = meanings_of(type(report))
+            self.forms.append(
+                tuple(
+                    ReportField(name, array.shape[1:], array.dtype, meanings.get(name))
+                    for name, array in zip(names, report, strict=True)
+                )
+            )
+        used = {form.meaning for forms in self.forms for form in forms}
+        self._lasting = Meaning.VISITS_SO_FAR in used
+        if plan.collection == LIVE and setting.agents > 1 and plan.algorithm.sends_trajectories:
+            raise InputError(
+                f"{plan.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
+                "stop where they are. Take lockstep, or an algorithm that reports counts."
+            )
+        if (plan.rules.away != "wait" or plan.rules.violation != "stop") and not used & {
+            Meaning.VISITS_SO_FAR,
+            Meaning.VISITS_OF_ROUND,
+        }:
+            raise InputError(
+                f"{plan.algorithm.name} cannot go on without all its agents; wait for nodes that are away, and stop "
+                "at violations."
+            )
+
+    def largest(self) -> int:
+        """Bytes of the largest report of one agent."""
+        return max(sum(int(np.prod(form.shape)) * form.dtype.itemsize for form in forms) for forms in self.forms)
+
+    def report(self, member: Member, query: Message, exchange: int) -> Message:
+        """What the server takes for the report of a node that is away: its last one, or that of newcomers."""
+        last = member.reports.get(exchange)
+        if last is not None and self._lasting and member.status != GONE:
+            return last
+        return self.newcomers(member, query, exchange)
+
+    def newcomers(self, member: Member, query: Message, exchange: int) -> Message:
+        """What a node's agents would report that have seen nothing."""
+        blank = self._algorithm.report(self.agents, query, exchange)
+        rows = tuple(np.repeat(array, member.agents, axis=0) for array in blank)
+        return added_up(rows) if self._algorithm.takes == SUMS else rows
+
+    @staticmethod
+    def assemble(rows: list[Message]) -> Message:
+        """The nodes' reports, one below the other."""
+        return tuple(np.concatenate(arrays) for arrays in zip(*rows, strict=True))

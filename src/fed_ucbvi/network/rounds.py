@@ -1,0 +1,167 @@
+"""One round as the server drives it: start, collect, stop, exchange.
+
+Every step can be taken again on a new stream: a stream that has not carried the round's start gets it first, and,
+once the round is stopped, its stop, so that a node that was killed catches up by playing the same episodes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.engine.chunks import growing
+from fed_ucbvi.engine.drivers.base import RoundEnd
+from fed_ucbvi.network.checks import Expected, check_played, check_report
+from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.messages import Continue, Played, Query, Request, Start, Stop
+from fed_ucbvi.network.node_calls import NodeCalls
+from fed_ucbvi.network.node_stream import NodeStream
+from fed_ucbvi.network.run_plan import LIVE, RunPlan
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What the episodes of a round came to.
+
+    Attributes:
+        end: for the record; ``length`` is that of the node that played most.
+        request: the one on record, if anyone asked.
+        lengths: episodes by node.
+        askers: the agents that asked.
+    """
+
+    end: RoundEnd
+    request: Request | None
+    lengths: Mapping[str, int]
+    askers: frozenset[int]
+
+
+class Round:
+    """A round in progress.
+
+    Args:
+        plan: the run.
+        node_calls: who takes part.
+        number: of the round, from 1.
+        broadcast: policy, N and so on.
+        played: episodes before it, where all agents stop together.
+    """
+
+    def __init__(self, plan: RunPlan, node_calls: NodeCalls, number: int, broadcast: Message, played: int) -> None:
+        self._plan, self._node_calls, self.number, self._broadcast = plan, node_calls, number, broadcast
+        self._played = played
+        self._live = plan.collection == LIVE
+        self._lengths: Mapping[str, int] = {}
+
+    # ------------------------------------------------------------------------------------------------------ episodes
+
+    async def collect(self, chunk: int) -> Collected:
+        """Play until someone asks or all episodes are played; nodes first answer after ``chunk``, if in lockstep."""
+        answers = await (self._collect_live() if self._live else self._collect_in_step(chunk))
+        asked = [played for played in answers.values() if played.requests]
+        if not asked or self._live:
+            lengths = {name: played.played for name, played in answers.items()}
+        else:
+            lengths = dict.fromkeys(answers, min(played.played for played in asked))
+        self._lengths = lengths
+        requests = [
+            request
+            for name, played in answers.items()
+            if played.requests and played.played == lengths[name]
+            for request in played.requests
+        ]
+        longest = max(lengths.values())
+        if not requests:
+            return Collected(RoundEnd(longest, 0, -1, -1, -1, -1), None, lengths, frozenset())
+        first = min(requests, key=lambda request: request.agent)
+        step = first.step if first.step < self._plan.setting.horizon else -1
+        end = RoundEnd(longest, len(requests), first.agent, step, first.state, first.action)
+        return Collected(end, first, lengths, frozenset(request.agent for request in requests))
+
+    async def _collect_in_step(self, chunk: int) -> dict[str, Played]:
+        """Nodes play ahead in chunks that grow until one of them asks."""
+        setting, answers = self._plan.setting, dict[str, Played]()
+        for reach in growing(chunk, setting.episodes - self._played, setting.horizon):
+            answers = await self._node_calls.all(partial(self._play, reach))
+            if any(played.requests for played in answers.values()):
+                break
+        return answers
+
+    async def _play(self, chunk: int, member: Member, stream: NodeStream) -> Played:
+        """One node's episodes up to ``chunk``."""
+        if stream.prepared == self.number:
+            await stream.send(Continue(self.number, chunk))
+        else:
+            await self._prepare(member, stream, chunk)
+        played = await stream.expect_played(self.number)
+        check_played(played, member, self._broadcast[0], self._plan.algorithm, chunk, early=False)
+        return played
+
+    async def _collect_live(self) -> dict[str, Played]:
+        """Nodes play on until one of them asks; then the others are told to stop where they are."""
+        return await self._node_calls.all(partial(self._play_live, asyncio.Event()), deadline=False)
+
+    async def _play_live(self, halt: asyncio.Event, member: Member, stream: NodeStream) -> Played:
+        """One node's episodes until its own agents ask, or those of another have."""
+        most = self._span(member)[1]
+        if stream.prepared != self.number:
+            await self._prepare(member, stream, most)
+        answer = asyncio.ensure_future(stream.expect_played(self.number))
+        halted = asyncio.ensure_future(halt.wait())
+        try:
+            await asyncio.wait((answer, halted), return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                await stream.send(Continue(self.number, 0))
+            async with asyncio.timeout(self._plan.rules.deadline):
+                played = await answer
+        finally:
+            answer.cancel()
+            halted.cancel()
+        check_played(played, member, self._broadcast[0], self._plan.algorithm, most, early=True)
+        if played.requests:
+            halt.set()
+        return played
+
+    def _span(self, member: Member) -> tuple[int, int]:
+        """The number of a node's first episode in this round, and how many are left."""
+        first = member.episodes if self._live else self._played
+        return first, self._plan.setting.episodes - first
+
+    async def _prepare(self, member: Member, stream: NodeStream, chunk: int) -> None:
+        """Send the start of the round."""
+        await stream.send(Start(self.number, member.base, *self._span(member), chunk, self._broadcast))
+        stream.prepared, stream.stopped = self.number, False
+
+    # ----------------------------------------------------------------------------------------------- synchronisation
+
+    async def exchange(self, query: Query, expected: Expected) -> dict[str, Message]:
+        """One exchange: the reports by node, checked."""
+        return await self._node_calls.all(partial(self._exchange, query, expected))
+
+    async def _exchange(self, query: Query, expected: Expected, member: Member, stream: NodeStream) -> Message:
+        await self._stop(member, stream)
+        await stream.send(query)
+        report = (await stream.expect_report(self.number, query.exchange)).arrays
+        check_report(report, member, self._lengths[member.name], expected)
+        return report
+
+    async def settle(self) -> None:
+        """End a round that nobody asked to end: wait until all nodes have taken it in."""
+        await self._node_calls.all(self._settle)
+
+    async def _settle(self, member: Member, stream: NodeStream) -> Played:
+        await self._stop(member, stream)
+        await stream.send(Continue(self.number, self._lengths[member.name]))
+        return await stream.expect_played(self.number)
+
+    async def _stop(self, member: Member, stream: NodeStream) -> None:
+        """Bring a node to the end of the round, if this stream has not done so yet."""
+        if stream.prepared != self.number:
+            await self._prepare(member, stream, 0)
+            await stream.expect_played(self.number)
+        if not stream.stopped:
+            await stream.send(Stop(self.number, self._lengths[member.name]))
+            stream.stopped = True

@@ -1,0 +1,123 @@
+"""What the server has decided before the run: the task, who may take part, and what happens when things go wrong."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from fed_ucbvi.algorithms import algorithm_name, parameters_of
+from fed_ucbvi.algorithms.base import Algorithm, Setting
+from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
+from fed_ucbvi.core.sampling.distributions import MAX_COUNT
+from fed_ucbvi.core.sampling.philox import MAX_SEED
+from fed_ucbvi.core.version import __version__
+from fed_ucbvi.network.messages import PROTOCOL, Welcome
+from fed_ucbvi.problem.federation import Federation
+
+LOCKSTEP, LIVE = COLLECTIONS = ("lockstep", "live")
+"""All agents stop after the same episode, or each node where the stop reaches it."""
+AWAY = ("wait", "last", "exclude")
+VIOLATION = ("stop", "drop")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Deadlines and policies.
+
+    Args:
+        deadline: seconds a node has for one answer; after that its connection is given up.
+        patience: seconds to wait for a node that is away (and, before the run, for all to come: ``gathering``).
+        away: what to do when patience ends: ``wait``: stop the run, which can be gone on with from its checkpoint;
+            ``last``: go on with the node's last reports until it comes back; ``exclude``: go on without it for good.
+        violation: what to do with a node whose report cannot be true: ``stop`` the run or ``drop`` the node.
+        gathering: seconds to wait for all nodes before the first round.
+    """
+
+    deadline: float = 60.0
+    patience: float = 600.0
+    away: str = "wait"
+    violation: str = "stop"
+    gathering: float = 3600.0
+
+    def __post_init__(self) -> None:
+        for name in ("deadline", "patience", "gathering"):
+            check_number(name, getattr(self, name), above=0)
+        check_choice("policy for nodes that are away", self.away, AWAY)
+        check_choice("policy for violations", self.violation, VIOLATION)
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run over the network.
+
+    Args:
+        algorithm: parameters.
+        setting: S, A, H, M, T, eps_p and the seed, and whether rewards are random.
+        names: the nodes that may take part; all that hold a certificate if none are named.
+        collection: how agents stop.
+        rules: deadlines and policies.
+        federation: the problem, where the server knows it; then regret is on record.
+        run: identifies the run.
+    """
+
+    algorithm: Algorithm[Any, Any]
+    setting: Setting
+    names: tuple[str, ...] | None = None
+    collection: str = LOCKSTEP
+    rules: Rules = field(default_factory=Rules)
+    federation: Federation | None = None
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def __post_init__(self) -> None:
+        check_choice("collection", self.collection, COLLECTIONS)
+        M, T = self.setting.agents, self.setting.episodes
+        check_positive_integer("agents", M)
+        check_positive_integer("episodes", T, at_most=MAX_COUNT // M)
+        check_integer("seed", self.setting.seed, at_most=MAX_SEED)
+        check_number("eps_p", self.setting.eps_p, at_least=0, at_most=1)
+        if not self.algorithm.together:
+            raise InputError(
+                f"{self.algorithm.name} with these parameters lets every agent play on until it asks itself; over "
+                "the network all agents stop together. Take forced_synchronisation=true."
+            )
+        self.algorithm.check_agents(M)
+
+    def welcome(self) -> Welcome:
+        """What a node is told."""
+        s = self.setting
+        parameters = json.dumps(parameters_of(self.algorithm), sort_keys=True)
+        return Welcome(
+            PROTOCOL,
+            __version__,
+            self.run,
+            algorithm_name(self.algorithm),
+            parameters,
+            s.states,
+            s.actions,
+            s.horizon,
+            s.agents,
+            s.episodes,
+            s.eps_p,
+            s.seed,
+            self.collection,
+            s.random_rewards,
+        )
+
+
+def plan_for(
+    algorithm: Algorithm[Any, Any], federation: Federation, episodes: int, *, seed: int = 0, **rest: Any
+) -> RunPlan:
+    """The plan of a run whose problem the server knows."""
+    setting = Setting(
+        federation.states,
+        federation.actions,
+        federation.horizon,
+        federation.agents,
+        episodes,
+        federation.eps_p,
+        seed,
+        random_rewards=federation.reward_variances is not None,
+    )
+    return RunPlan(algorithm, setting, federation=federation, **rest)

@@ -1,0 +1,84 @@
+"""The server's side of the wire: listen, run, hand back the result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fed_ucbvi.network.coordinator import Coordinator
+from fed_ucbvi.network.node_registry import NodeRegistry
+from fed_ucbvi.network.node_stream import MIN_LIMIT, WireCount
+from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.transport import TLSFiles, open_server
+from fed_ucbvi.results.run import Run
+
+log = logging.getLogger("fed_ucbvi.federation")
+
+GRACE = 2.0
+"""Seconds nodes have to hear of the end before the server goes."""
+HARD_LIMIT = 8
+"""Times the limit on messages: what is longer is cut off unread, what is between is read and refused by name."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a run over the network.
+
+    Attributes:
+        run: as a simulation gives it; regret and values are NaN where the server does not know the problem.
+        wire: what really crossed the line.
+        events: nodes that stayed away or were dropped, when, and what was done.
+    """
+
+    run: Run
+    wire: WireCount
+    events: list[dict[str, Any]]
+
+
+class Service:
+    """A server that listens; to be made inside a running event loop.
+
+    Args:
+        plan: the run.
+        address: ``HOST:PORT`` to listen on; port 0 takes a free one.
+        tls_files: the server's certificate; none: insecure, on this machine only.
+        server_checkpoint: where finished rounds are kept, if anywhere.
+        revoked: names that are turned away though certified.
+        report: called after every round.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        address: str,
+        tls_files: TLSFiles | None,
+        *,
+        server_checkpoint: ServerCheckpoint | None = None,
+        revoked: Callable[[], Iterable[str]] = tuple,
+        report: Callable[[Coordinator], None] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.registry = NodeRegistry(plan, certified=tls_files is not None, revoked=revoked)
+        self.coordinator = Coordinator(plan, self.registry, server_checkpoint, report)
+        most = max(MIN_LIMIT, 2 * plan.setting.agents * self.coordinator.report_schema.largest())
+        self.registry.most_bytes = most
+        self._server, self.port = open_server(address, self.registry.session, tls_files, most_bytes=HARD_LIMIT * most)
+
+    async def run(self) -> Outcome:
+        """Listen, play to the end, stop listening."""
+        await self._server.start()
+        try:
+            await self.coordinator.run()
+        finally:
+            await self.registry.close()
+            await self._server.stop(GRACE)
+        return self.outcome()
+
+    def outcome(self) -> Outcome:
+        """The run as it stands."""
+        run = self.coordinator
+        result = run.records.result(run.server.policy, run.server.V, run.recommended, complete=run.done)
+        return Outcome(result, self.registry.wire, run.records.events)

@@ -1,0 +1,164 @@
+"""What can be said about any sweep: curves, dependence on M, regret against bytes, a table.
+
+The paper's claims are judged only from runs at the paper's settings: its environments and T, and the default
+parameters of its algorithms. Other runs say something about other settings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.core.colours import PALETTE
+from fed_ucbvi.paper.claims import judge
+from fed_ucbvi.paper.figures import AGENTS_LABEL, BYTES_LABEL, EPISODES_LABEL, REGRET_LABEL, ROUNDS_LABEL
+from fed_ucbvi.paper.scale import EPISODES
+from fed_ucbvi.paper.seed_groups import (
+    DASHES,
+    Key,
+    Lots,
+    band_text,
+    cells_table,
+    having,
+    lots_of,
+    over_bytes,
+    over_episodes,
+    over_keys,
+    regret,
+    rounds,
+    values,
+)
+from fed_ucbvi.paper.traces import Pair, Trace
+from fed_ucbvi.paper.wording import differences, eps_text
+from fed_ucbvi.report.content import Figure, Section
+from fed_ucbvi.results.style import colour_of, label_of
+from fed_ucbvi.sweeps.job import complete_options, complete_parameters
+
+JUDGED = (
+    "The claims are the paper's. They are judged only from those of these runs that are at its settings: GridWorld "
+    "with T = 30 000 or the synthetic MDP with T = 3 000, default parameters everywhere."
+)
+NOT_JUDGED = (
+    "The paper's claims are not judged here: no runs that could judge them are at its settings (GridWorld with "
+    "T = 30 000 or the synthetic MDP with T = 3 000, default parameters everywhere)."
+)
+
+
+def analyse(pairs: Sequence[Pair], name: str) -> Section:
+    """The section of a sweep called ``name``."""
+    lots = lots_of(pairs)
+    figures = []
+    for number, (title, group) in enumerate(_problems(lots).items(), 1):
+        figures += [
+            _curves(
+                group, f"regret_{number}", f"{title}: common regret against episodes", over_episodes, EPISODES_LABEL
+            ),
+            _curves(group, f"bytes_{number}", f"{title}: common regret against bytes", over_bytes, BYTES_LABEL),
+        ]
+        if len(values(group, "agents")) > 1:
+            figures.append(_over_agents(group, f"agents_{number}", f"{title}: regret and rounds against M"))
+    verdicts = judge(at_the_papers_settings(lots))
+    return Section(
+        id="sweep",
+        title=name,
+        text=(JUDGED if verdicts else NOT_JUDGED,),
+        verdicts=verdicts,
+        figures=[figure for figure in figures if figure.panels],
+        tables=[cells_table(lots, "sweep", "Every cell")],
+    )
+
+
+def at_the_papers_settings(lots: Lots) -> dict[Key, Sequence[Trace]]:
+    """The lots on the paper's environments with its T, of algorithms with their default parameters."""
+    return {
+        key: lot
+        for key, lot in lots.items()
+        if EPISODES.get(key.environment) == key.episodes
+        and key.algorithm in ALGORITHMS
+        and json.loads(key.options) == complete_options(key.environment, {})
+        and json.loads(key.parameters) == complete_parameters(key.algorithm, {})
+    }
+
+
+def _all_positive(series: Sequence[Series]) -> bool:
+    """Whether a logarithmic axis can hold these curves; the regret of a run that never errs is 0."""
+    return all(value > 0 for one in series for value in one.y)
+
+
+def _problems(lots: Lots) -> dict[str, Lots]:
+    """The lots by environment, its options and T, under a title that says what sets them apart."""
+    groups: dict[tuple[str, str, int], dict[Key, Any]] = {}
+    for key, lot in lots.items():
+        groups.setdefault((key.environment, key.options, key.episodes), {})[key] = lot
+    titles = []
+    for environment, options, episodes in groups:
+        several = {other: json.loads(other) for name, other, _ in groups if name == environment}
+        apart = dict(zip(several, differences(list(several.values())), strict=True))[options]
+        titles.append(", ".join(part for part in (label_of(environment), apart, f"T = {episodes:,}") if part))
+    return dict(zip(_numbered(titles), groups.values(), strict=True))
+
+
+def _numbered(texts: Sequence[str]) -> list[str]:
+    """The texts, with numbers if two are the same."""
+    if len(set(texts)) == len(texts):
+        return list(texts)
+    return [f"{text} ({number})" for number, text in enumerate(texts, 1)]
+
+
+def _styles(lots: Lots) -> dict[Key, dict[str, Any]]:
+    """Colour by algorithm, or by label where one algorithm has several; dash by eps_p."""
+    labels = list(dict.fromkeys((key.algorithm, key.label, key.parameters) for key in lots))
+    algorithms = [algorithm for algorithm, _, _ in labels]
+    alone = len({colour_of(algorithm) for algorithm in algorithms}) == len(algorithms)  # others are all black
+    texts = []
+    for algorithm, label, parameters in labels:
+        alike = {other[2]: json.loads(other[2]) for other in labels if other[:2] == (algorithm, label)}
+        apart = dict(zip(alike, differences(list(alike.values())), strict=True))[parameters]
+        texts.append(f"{label_of(label)} ({apart})" if apart else label_of(label))
+    texts = _numbered(texts)
+    colours = {
+        label: colour_of(label[0]) if alone else PALETTE[number % len(PALETTE)] for number, label in enumerate(labels)
+    }
+    levels = values(lots, "eps_p")
+    styles = {}
+    for key in lots:
+        which = (key.algorithm, key.label, key.parameters)
+        styles[key] = {
+            "name": texts[labels.index(which)],
+            "colour": colours[which],
+            "dash": DASHES[levels.index(key.eps_p) % len(DASHES)],
+            "variant": eps_text(key.eps_p) if len(levels) > 1 else "",
+            "label": texts[labels.index(which)],
+        }
+    return styles
+
+
+def _curves(lots: Lots, id_: str, title: str, curve: Any, x_label: str) -> Figure:
+    """A panel for each M."""
+    styles, panels = _styles(lots), []
+    for agents in values(lots, "agents"):
+        group = having(lots, agents=agents)
+        series: list[Series | None] = [curve(lot, **styles[key]) for key, lot in group.items()]
+        drawn = [one for one in series if one is not None]
+        if drawn:
+            panels.append(
+                Panel(f"M = {agents}", x_label, REGRET_LABEL, drawn, x_log=True, y_log=_all_positive(drawn))
+            )
+    return Figure(id_, title, band_text(lots.values()), panels)
+
+
+def _over_agents(lots: Lots, id_: str, title: str) -> Figure:
+    styles, panels = _styles(lots), []
+    for measure, y_label in ((regret, REGRET_LABEL), (rounds, ROUNDS_LABEL)):
+        series = []
+        for key in {(key.label, key.parameters, key.eps_p): key for key in lots}.values():
+            group = having(lots, label=key.label, parameters=key.parameters, eps_p=key.eps_p)
+            one = over_keys(group, "agents", measure, **styles[key])
+            if one is not None and len(one.x) > 1:
+                series.append(one)
+        if series:
+            panels.append(Panel("", AGENTS_LABEL, y_label, series, x_log=True, y_log=_all_positive(series)))
+    return Figure(id_, title, band_text(lots.values()), panels)

@@ -1,0 +1,87 @@
+"""How large a reproduction is: the paper's settings, and which of them are run at which size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fed_ucbvi.core.errors import check_choice, check_positive_integer
+
+EPISODES = {"gridworld": 30_000, "synthetic": 3_000}
+"""The paper's environments and their T."""
+EPS_P = (0.0, *(round(10.0**power, 6) for power in (-3, -2.5, -2, -1.5, -1, -0.5)))
+"""Heterogeneities: none, and a logarithmic grid to six decimals."""
+AGENTS = (2, 5, 10, 20, 50, 100)
+BASE_AGENTS = 20
+"""M where it does not vary."""
+SEEDS = 5
+"""The paper's runs for each cell."""
+QUICK_SEEDS = 2
+
+SIZES = ("quick", "default", "full")
+_QUICK_EPISODES = {"gridworld": 1_500, "synthetic": 300}
+_QUICK_EPS_P = (0.0, 0.1, EPS_P[-1])
+_QUICK_AGENTS = (2, 5, 10)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A size with the number of seeds.
+
+    Args:
+        size: ``quick``, every figure from little data; ``default``, the paper's settings, with FedQ at one or two
+            eps_p where M varies; ``full``, all of the grid.
+        seeds: runs for each cell.
+
+    >>> Scale("quick", 2).agents, Scale().seeds
+    ((2, 5, 10), 5)
+    """
+
+    size: str = "default"
+    seeds: int = SEEDS
+
+    def __post_init__(self) -> None:
+        check_choice("size", self.size, SIZES)
+        check_positive_integer("seeds", self.seeds)
+
+    @property
+    def quick(self) -> bool:
+        """Whether little data is enough."""
+        return self.size == "quick"
+
+    @property
+    def episodes(self) -> dict[str, int]:
+        """T by environment."""
+        return dict(_QUICK_EPISODES if self.quick else EPISODES)
+
+    @property
+    def eps_p(self) -> tuple[float, ...]:
+        """All heterogeneities."""
+        return _QUICK_EPS_P if self.quick else EPS_P
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        """All numbers of agents."""
+        return _QUICK_AGENTS if self.quick else AGENTS
+
+    @property
+    def base_agents(self) -> int:
+        """M where it does not vary."""
+        return _QUICK_AGENTS[-1] if self.quick else BASE_AGENTS
+
+    def grid(self, algorithms: Sequence[str | dict[str, Any]], **changes: Any) -> dict[str, Any]:
+        """A grid of a sweep: both environments, M as it is where it does not vary, one environment for each seed."""
+        grid = {
+            "algorithms": list(algorithms),
+            "environments": list(self.episodes),
+            "episodes": self.episodes,
+            "eps_p": [0.0],
+            "agents": [self.base_agents],
+            "seeds": list(range(self.seeds)),
+            "env_seed": "seed",
+        }
+        return {
+            **grid,
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in changes.items()},
+        }

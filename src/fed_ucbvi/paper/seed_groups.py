@@ -1,0 +1,232 @@
+"""Runs put together: those that differ by seed alone make a lot, and a lot gives means, bands and curves.
+
+In experiments the seed of the environment is the seed of the run, so run k of one lot and run k of another met the
+same MDP and the same agents; comparisons are paired.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.charts.panels import Dash, Series
+from fed_ucbvi.paper.traces import Pair, Trace
+from fed_ucbvi.paper.wording import differing, value_text
+from fed_ucbvi.report.content import Cell, Interval, Table
+from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
+from fed_ucbvi.results.style import colour_of, label_of, marker_of
+from fed_ucbvi.sweeps.job import Job
+
+DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
+CURVE_POINTS = 33
+
+
+class Key(NamedTuple):
+    """What the runs of a lot share; ``parameters`` and ``options`` (of the environment) are JSON texts."""
+
+    environment: str
+    algorithm: str
+    label: str
+    parameters: str
+    options: str
+    agents: int
+    eps_p: float
+    episodes: int
+
+
+Lots = Mapping[Key, Sequence[Trace]]
+Measure = Callable[[Trace], float]
+
+
+def key_of(job: Job) -> Key:
+    """The lot that a run belongs to."""
+    return Key(
+        job.environment,
+        job.algorithm,
+        job.label,
+        json.dumps(job.parameters, sort_keys=True),
+        json.dumps(job.environment_options, sort_keys=True),
+        job.agents,
+        job.eps_p,
+        job.episodes,
+    )
+
+
+def lots_of(pairs: Iterable[Pair]) -> dict[Key, list[Trace]]:
+    """Runs by lot, in the order in which lots appear; within a lot by seed."""
+    lots: dict[Key, list[Trace]] = {}
+    for job, run in pairs:
+        lots.setdefault(key_of(job), []).append(run)
+    for lot in lots.values():
+        lot.sort(key=lambda run: run.about.seed)
+    return lots
+
+
+def having(lots: Lots, **wanted: Any) -> dict[Key, Sequence[Trace]]:
+    """The lots whose keys have these values."""
+    return {
+        key: lot for key, lot in lots.items() if all(getattr(key, name) == value for name, value in wanted.items())
+    }
+
+
+def values(lots: Lots, name: str) -> list[Any]:
+    """The values that a part of the keys takes, in ascending order.
+
+    >>> values({Key("e", "a", "a", "", "", m, 0.0, 9): [] for m in (5, 2, 5)}, "agents")
+    [2, 5]
+    """
+    return sorted({getattr(key, name) for key in lots})
+
+
+def environments(lots: Lots) -> list[str]:
+    """The environments, in the order in which they appear."""
+    return list(dict.fromkeys(key.environment for key in lots))
+
+
+def regret(run: Trace) -> float:
+    """The common regret at T."""
+    return run.common_regret
+
+
+def rounds(run: Trace) -> float:
+    """Communication rounds."""
+    return float(run.rounds)
+
+
+def megabytes(run: Trace) -> float:
+    """Bytes both ways, in millions."""
+    return (run.bytes_up + run.bytes_down) / 1e6
+
+
+def mean(lot: Sequence[Trace], measure: Measure) -> float:
+    """The mean of a measure over a lot."""
+    return float(np.mean([measure(run) for run in lot]))
+
+
+def paired(x: Sequence[Trace], y: Sequence[Trace], measure: Measure) -> tuple[list[float], list[float]]:
+    """A measure of two lots over the seeds that both have, in the same order."""
+    others = {run.about.seed: run for run in y}
+    both = [(run, others[run.about.seed]) for run in x if run.about.seed in others]
+    return [measure(run) for run, _ in both], [measure(run) for _, run in both]
+
+
+def interval(lot: Sequence[Trace], measure: Measure) -> Interval:
+    """The mean of a measure over a lot, with its 95 % interval."""
+    middle, low, high = mean_interval([measure(run) for run in lot])
+    return Interval(float(middle), max(0.0, float(low)), float(high))
+
+
+def band_text(runs: Iterable[Sequence[Trace]]) -> str:
+    """What bands are, for captions."""
+    sizes = sorted({len(lot) for lot in runs})
+    if not sizes or sizes[-1] == 1:
+        return "One run each."
+    count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    return f"Mean of {count} runs, band: {INTERVAL_NAME}."
+
+
+def episodes_grid(lot: Sequence[Trace], points: int = CURVE_POINTS) -> npt.NDArray[np.int64]:
+    """Episodes at which to draw a curve on a logarithmic axis."""
+    last = min(run.episodes_played for run in lot)
+    return np.unique(np.geomspace(min(10, last), last, points).round().astype(np.int64))
+
+
+def banded(
+    algorithm: str,
+    x: Sequence[float] | Sequence[str],
+    samples: npt.ArrayLike,
+    *,
+    positive: bool = True,
+    **style: Any,
+) -> Series:
+    """A series in the colour and with the marker of an algorithm: means of ``samples[run, x]`` with their bands.
+
+    With ``positive`` the band's lower end stays above a hundredth of the mean, so that logarithmic axes can hold it.
+    """
+    middle, low, high = mean_interval(samples)
+    if positive:
+        low = np.maximum(low, middle / 100)
+    style = {"name": label_of(algorithm), "colour": colour_of(algorithm)} | style
+    style.setdefault("marker", marker_of(algorithm))
+    style.setdefault("band", INTERVAL_NAME if len(np.asarray(samples)) > 1 else "")
+    return Series(x=x, y=middle.tolist(), low=low.tolist(), high=high.tolist(), **style)
+
+
+def over_episodes(lot: Sequence[Trace], **style: Any) -> Series:
+    """The common regret of a lot against T."""
+    points = episodes_grid(lot)
+    return banded(lot[0].about.algorithm, points.tolist(), [run.regret_at(points) for run in lot], **style)
+
+
+def over_bytes(lot: Sequence[Trace], **style: Any) -> Series | None:
+    """The common regret of a lot against the megabytes sent so far, both at the same T; None if nothing was sent."""
+    points = episodes_grid(lot)
+    sent = np.mean([run.bytes_at(points) for run in lot], axis=0) / 1e6
+    kept = sent > 0
+    if not kept.any():
+        return None
+    samples = [run.regret_at(points[kept]) for run in lot]
+    return banded(lot[0].about.algorithm, sent[kept].tolist(), samples, **style)
+
+
+def over_keys(lots: Lots, axis: str, measure: Measure, **style: Any) -> Series | None:
+    """A measure against a part of the keys (``agents``), over the seeds that every lot has; None for no lots."""
+    if not lots:
+        return None
+    order = sorted(lots, key=lambda key: getattr(key, axis))
+    common = set.intersection(*({run.about.seed for run in lots[key]} for key in order))
+    if not common:
+        return None
+    samples = np.array([[measure(run) for run in lots[key] if run.about.seed in common] for key in order]).T
+    return banded(order[0].algorithm, [getattr(key, axis) for key in order], samples, **style)
+
+
+def cells_table(lots: Lots, name: str, title: str) -> Table:
+    """Regret, rounds and megabytes of every lot, with a column for each thing in which lots differ."""
+    options = _columns(lots, "environment", "options")
+    parameters = _columns(lots, "algorithm", "parameters")
+    labelled = any(key.label != key.algorithm for key in lots)
+    columns = (
+        "environment",
+        *(f"{option} (environment)" if option in parameters else option for option in options),
+        "algorithm",
+        *(["label"] if labelled else []),
+        *parameters,
+        *("M", "εₚ", "T", "runs", "regret", "rounds", "MB"),
+    )
+    rows = [
+        (
+            label_of(key.environment),
+            *(_cell(key.options, option) for option in options),
+            label_of(key.algorithm),
+            *([key.label] if labelled else []),
+            *(_cell(key.parameters, parameter) for parameter in parameters),
+            key.agents,
+            f"{key.eps_p:.2g}",
+            key.episodes,
+            len(lot),
+            interval(lot, regret),
+            interval(lot, rounds),
+            interval(lot, megabytes),
+        )
+        for key, lot in sorted(lots.items(), key=lambda item: item[0])
+    ]
+    return Table(name, title, f"MB: both ways, all agents together. {band_text(lots.values())}", columns, rows)
+
+
+def _columns(lots: Lots, owner: str, what: str) -> list[str]:
+    """The options that are not the same in all lots of one environment, or parameters of one algorithm."""
+    texts: dict[str, dict[str, Any]] = {}
+    for key in lots:
+        texts.setdefault(getattr(key, owner), {})[getattr(key, what)] = json.loads(getattr(key, what))
+    return list(dict.fromkeys(name for several in texts.values() for name in differing(list(several.values()))))
+
+
+def _cell(text: str, name: str) -> Cell:
+    """A value of an option as a cell; none if there is no such option."""
+    value = json.loads(text).get(name)
+    return value if value is None or type(value) in (int, float) else value_text(value)

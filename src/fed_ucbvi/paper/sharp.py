@@ -1,0 +1,475 @@
+"""Published against sharp Fed-UCBVI: regret and rounds against M, every change alone, rest, eps_p, worst seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.core.colours import BLUE, GREEN, VERMILLION, Marker
+from fed_ucbvi.paper.figures import REGRET_LABEL, ROUNDS_LABEL
+from fed_ucbvi.paper.judging import ERROR_TERM, Finding, Ruling, all_or_none, compare, decide, grade, verdict_of
+from fed_ucbvi.paper.scale import Scale
+from fed_ucbvi.paper.seed_groups import (
+    DASHES,
+    Lots,
+    Measure,
+    band_text,
+    environments,
+    having,
+    interval,
+    lots_of,
+    mean,
+    over_keys,
+    paired,
+    regret,
+    rounds,
+    values,
+)
+from fed_ucbvi.paper.traces import Pair
+from fed_ucbvi.paper.wording import answers_text, eps_text, range_text
+from fed_ucbvi.report.content import Figure, Outcome, Section, Table, Verdict
+from fed_ucbvi.results.statistics import INTERVAL_NAME
+from fed_ucbvi.results.style import label_of
+
+NAME = "sharp"
+TITLE = "Sharp Fed-UCBVI: a fraction of the regret, with nothing tuned"
+PUBLISHED, SHARP, STATIONARY = "published", "sharp", "sharp, stationary"
+VARIANTS: dict[str, dict[str, Any]] = {
+    PUBLISHED: {"name": "fed-ucbvi"},
+    SHARP: {"name": "fed-ucbvi-sharp"},
+    STATIONARY: {"name": "fed-ucbvi-sharp", "stationary": True},
+}
+COLOURS = {PUBLISHED: BLUE, SHARP: VERMILLION, STATIONARY: GREEN}
+MARKERS: dict[str, Marker] = {PUBLISHED: "cross", SHARP: "circle", STATIONARY: "diamond"}
+BY_STEP = ("synthetic", "hard_instance")
+"""Environments whose kernel or rewards depend on the step: not to be counted over all steps together."""
+OTHERS = ("riverswim", "garnet", "deep_sea", "six_arms", "chain")
+MORE = ("hard_instance",)
+"""Looked at for the worst seed alone."""
+OTHERS_EPISODES = 3_000
+MANY_AGENTS, QUICK_AGENTS = (1, 5, 20, 100, 500), (2, 10)
+EPS_P = (0.0, 0.1, 0.316228)
+REST = (0.01, 0.03, 0.1, 0.3)
+WORST = "50 seeds"
+WORST_SEEDS = 50
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "ties at every visit": ({"ties": "every-visit"}, {"ties": "first"}),
+    "what is left of the horizon": ({"clip": "remaining", "bonus_range": "remaining"}, {"clip": "horizon"}),
+    "span of the values": ({"bonus_range": "span"}, {"bonus_range": "remaining"}),
+    "global rule": ({"synchronisation": "global"}, {"synchronisation": "mixture"}),
+    "guard": ({"guard": 0.25}, {"guard": 0.0}),
+}
+"""What is different in sharp Fed-UCBVI: as a change to the published algorithm, and left out of the sharp one."""
+ALONE, LEFT_OUT = "alone: ", "left out: "
+A_THIRD, A_TENTH = 3.0, 10.0
+THREE_TIMES = 3.0
+
+
+def _others_episodes(scale: Scale) -> dict[str, int]:
+    return dict.fromkeys(OTHERS[:1] if scale.quick else OTHERS, 300 if scale.quick else OTHERS_EPISODES)
+
+
+def _for(environment: str) -> list[dict[str, Any]]:
+    """The variants that an environment allows."""
+    return [
+        {**variant, "label": label}
+        for label, variant in VARIANTS.items()
+        if not (variant.get("stationary") and environment in BY_STEP)
+    ]
+
+
+def grids(scale: Scale) -> list[dict[str, Any]]:
+    """All that is run."""
+    several = QUICK_AGENTS if scale.quick else MANY_AGENTS
+    found = []
+    for environment, episodes in scale.episodes.items():
+        here = {"environments": [environment], "episodes": {environment: episodes}}
+        found.append(scale.grid(_for(environment), agents=several, **here))
+        found.append(scale.grid(_for(environment), eps_p=EPS_P, **here))
+        found.append(scale.grid(_changes(), **here))
+    for environment, episodes in _others_episodes(scale).items():
+        here = {"environments": [environment], "episodes": {environment: episodes}}
+        found.append(scale.grid(_for(environment), agents=several, **here))
+    found.append(_rest_grid(scale, several))
+    found += _worst_grids(scale)
+    return found
+
+
+def _changes() -> list[dict[str, Any]]:
+    return [
+        variant
+        for name, (change, opposite) in CHANGES.items()
+        for variant in (
+            {"name": "fed-ucbvi", "label": ALONE + name, **change},
+            {"name": "fed-ucbvi-sharp", "label": LEFT_OUT + name, **opposite},
+        )
+    ]
+
+
+def _rest_grid(scale: Scale, several: Sequence[int]) -> dict[str, Any]:
+    episodes = {"gridworld": scale.episodes["gridworld"]}
+    shown = REST[-2:] if scale.quick else REST
+    resting = [{"name": "fed-ucbvi-sharp", "label": f"rest {rest:g}", "rest": rest} for rest in shown]
+    agents = [M for M in several if scale.base_agents <= M]
+    return scale.grid(resting, environments=["gridworld"], episodes=episodes, agents=agents)
+
+
+def _worst_grids(scale: Scale) -> list[dict[str, Any]]:
+    """One instance of every environment, many seeds."""
+    episodes = {**dict.fromkeys(scale.episodes, 300 if scale.quick else OTHERS_EPISODES), **_others_episodes(scale)}
+    episodes |= {} if scale.quick else dict.fromkeys(MORE, OTHERS_EPISODES)
+    seeds = list(range(1, 1 + (2 if scale.quick else WORST_SEEDS)))
+    return [
+        scale.grid(
+            [{**variant, "label": f"{variant['label']}, {WORST}"} for variant in _for(environment)[1:]],
+            environments=[environment],
+            episodes={environment: T},
+            seeds=seeds,
+            env_seed=0,
+        )
+        for environment, T in episodes.items()
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------- analysis
+
+
+def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
+    """The section of the report."""
+    lots = lots_of(pairs)
+    main = {key: lot for key, lot in lots.items() if key.label in VARIANTS}
+    alike = having(main, eps_p=0.0)
+    found = [
+        _fraction(alike, SHARP, A_THIRD, "a third"),
+        _fraction(alike, STATIONARY, A_TENTH, "a tenth"),
+        _speed_up(alike),
+        _no_more_rounds(alike),
+        _different_agents(main),
+        _worst(lots),
+    ]
+    return Section(
+        id=NAME,
+        title=TITLE,
+        text=(
+            "Sharp Fed-UCBVI keeps the protocol and changes what is played and what the bonus assumes. Agents draw "
+            "one of the equally good actions anew at every visit, and not all of them the first. The bonus takes the "
+            "span of the values for their range, instead of the whole horizon, and Q is at most what is left of the "
+            "horizon. The global rule ends rounds. A guard, a slowly growing factor on the bonus, keeps it from "
+            "settling too early. Stationary means that visits are counted over all steps together, where kernel and "
+            "rewards do not depend on the step.",
+            "Nothing is tuned. Nor is there a proof: this bonus is not always optimistic. The variant with proof is "
+            "fed-ucbvi-proved.",
+        ),
+        verdicts=[verdict for verdict in found if verdict is not None],
+        figures=[
+            _against_agents("sharp_regret", list(scale.episodes), alike, regret, REGRET_LABEL),
+            _against_agents("sharp_rounds", list(scale.episodes), alike, rounds, ROUNDS_LABEL),
+            _against_agents("sharp_others", list(_others_episodes(scale)), alike, regret, REGRET_LABEL),
+            _against_agents("sharp_others_rounds", list(_others_episodes(scale)), alike, rounds, ROUNDS_LABEL),
+            _changes_figure(lots),
+            _rest_figure(lots),
+            _eps_figure(main, scale),
+        ],
+        tables=[_cells(main), _worst_table(lots)],
+    )
+
+
+def _cells_of(lots: Lots, label: str, other: str) -> list[tuple[str, list[float], list[float], str]]:
+    """Environment, regrets of two variants over the same seeds, and which cell, wherever both were run."""
+    found = []
+    for key, lot in having(lots, label=label).items():
+        rivals = having(lots, environment=key.environment, label=other, agents=key.agents, eps_p=key.eps_p)
+        for rival_key, rival in rivals.items():
+            if rival_key.episodes == key.episodes:
+                x, y = paired(lot, rival, regret)
+                if x:
+                    found.append((key.environment, x, y, f"M = {key.agents}"))
+    return found
+
+
+def _fraction(lots: Lots, label: str, factor: float, words: str) -> Verdict | None:
+    findings: dict[str, Finding | None] = {}
+    cells = _cells_of(lots, label, PUBLISHED)
+    for environment in dict.fromkeys(cell[0] for cell in cells):
+        here = [(x, y, text) for name, x, y, text in cells if name == environment]
+        found = [compare([factor * value for value in x], y) for x, y, _ in here]
+        ratios = [float(np.mean(x) / np.mean(y)) for x, y, _ in here]
+        worst = here[int(np.argmax(ratios))][2]
+        text = f"{range_text(ratios)} of the published algorithm's, most at {worst}; {answers_text(found)}"
+        findings[label_of(environment)] = Finding(decide(grade, found), text, f"{range_text(ratios)} of published")
+    return verdict_of(
+        f"{label[0].upper()}{label[1:]} Fed-UCBVI has at most {words} of the published algorithm's regret.",
+        "beyond the paper",
+        f"It holds in an environment if {factor:g} times its mean regret is at most that of the published algorithm "
+        f"at every M; partly at half of them. {ERROR_TERM}",
+        findings,
+    )
+
+
+def _speed_up(lots: Lots) -> Verdict | None:
+    """Whether more agents go on helping at the largest M."""
+    findings: dict[str, Finding | None] = {}
+    for environment in environments(lots):
+        group = having(lots, environment=environment, label=SHARP)
+        order = sorted(group, key=lambda key: key.agents)
+        if len(order) < 2:
+            continue
+        fewer, more = order[-2:]
+        x, y = paired(group[more], group[fewer], regret)
+        if x:
+            text = f"{np.mean(y):,.1f} at M = {fewer.agents}, {np.mean(x):,.1f} at M = {more.agents}"
+            ruling = decide(all_or_none, [compare(x, y, strictly=True)])
+            findings[label_of(environment)] = Finding(ruling, text, text)
+    return verdict_of(
+        "More agents go on helping: regret per agent falls up to the largest M.",
+        "beyond the paper",
+        "It holds in an environment if sharp Fed-UCBVI's mean regret at the largest M is below that at the M before. "
+        f"{ERROR_TERM}",
+        findings,
+    )
+
+
+def _no_more_rounds(lots: Lots) -> Verdict | None:
+    findings: dict[str, Finding | None] = {}
+    for environment in environments(lots):
+        group = having(lots, environment=environment)
+        most = max(key.agents for key in group)
+        chosen = [M for M in values(group, "agents") if min(100, most) <= M]
+        found, lines = [], []
+        for M in chosen:
+            for own in having(group, label=SHARP, agents=M).values():
+                for other in having(group, label=PUBLISHED, agents=M).values():
+                    x, y = paired(own, other, rounds)
+                    if x:
+                        found.append(compare(x, y))
+                        lines.append(f"{np.mean(x):,.0f} rounds against {np.mean(y):,.0f} at M = {M}")
+        if found:
+            findings[label_of(environment)] = Finding(decide(grade, found), "; ".join(lines), lines[0])
+    return verdict_of(
+        "With many agents sharp Fed-UCBVI takes no more rounds than the published algorithm.",
+        "beyond the paper",
+        "It holds in an environment if it does at every M from 100 on (or at the largest); partly at half. "
+        f"{ERROR_TERM}",
+        findings,
+    )
+
+
+def _different_agents(lots: Lots) -> Verdict | None:
+    findings: dict[str, Finding | None] = {}
+    apart = {key: lot for key, lot in lots.items() if key.eps_p > 0}
+    for environment in environments(apart):
+        found, lines = [], []
+        for eps_p in values(having(apart, environment=environment), "eps_p"):
+            cell = having(apart, environment=environment, eps_p=eps_p)
+            for _, x, y, _ in _cells_of(cell, SHARP, PUBLISHED):
+                found.append(compare(x, y, strictly=True))
+                lines.append(f"{np.mean(x):,.0f} against {np.mean(y):,.0f} at {eps_text(eps_p)}")
+        if found:
+            findings[label_of(environment)] = Finding(decide(grade, found), "; ".join(lines), lines[-1])
+    return verdict_of(
+        "Sharp Fed-UCBVI's regret is below the published algorithm's also where agents differ.",
+        "beyond the paper",
+        f"It holds in an environment if it is at every εₚ > 0 that was run; partly at half of them. {ERROR_TERM}",
+        findings,
+    )
+
+
+def _worst_lots(lots: Lots) -> Lots:
+    return {key: lot for key, lot in lots.items() if key.label.endswith(WORST)}
+
+
+def _worst(lots: Lots) -> Verdict | None:
+    """Whether a single seed ever fails. A fact about these runs, so there is no error term."""
+    findings: dict[str, Finding | None] = {}
+    chosen = _worst_lots(lots)
+    for environment in environments(chosen):
+        ratios = []
+        for lot in having(chosen, environment=environment).values():
+            found = [regret(run) for run in lot]
+            ratios.append(max(found) / float(np.median(found)))
+            seeds = len(found)
+        line = f"the worst seed has {range_text(ratios)} times the median"
+        outcome: Outcome = "holds" if max(ratios) <= THREE_TIMES else "does not hold"
+        findings[label_of(environment)] = Finding(Ruling(outcome, (seeds, seeds)), line, line)
+    return verdict_of(
+        "No seed fails: none has more than three times the median regret.",
+        "beyond the paper",
+        f"It holds in an environment if it is so among {WORST_SEEDS} seeds of one instance, by step and, where that "
+        "is possible, stationary. It is a fact about these seeds; there is no error term.",
+        findings,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- figures
+
+
+def _style(label: str) -> dict[str, Any]:
+    return {"name": label, "colour": COLOURS[label], "marker": MARKERS[label], "label": label}
+
+
+def _against_agents(id_: str, names: Sequence[str], lots: Lots, measure: Measure, y_label: str) -> Figure:
+    panels = []
+    for environment in names:
+        group = having(lots, environment=environment)
+        series = [
+            one
+            for label in VARIANTS
+            if (one := over_keys(having(group, label=label), "agents", measure, **_style(label))) is not None
+        ]
+        if series:
+            panels.append(Panel(label_of(environment), "Agents M", y_label, series, x_log=True, y_log=True))
+    titles = {
+        "sharp_regret": "With nothing tuned, sharp Fed-UCBVI has a fraction of the published algorithm's regret",
+        "sharp_rounds": "Rounds against the number of agents",
+        "sharp_others": "The regret on environments that the paper does not have",
+        "sharp_others_rounds": "And the rounds there",
+    }
+    return Figure(id_, titles[id_], f"Agents alike (εₚ = 0). {band_text(lots.values())}", panels)
+
+
+def _points(lots: Lots, order: Sequence[str], names: Sequence[str], measure: Measure, **style: Any) -> Series | None:
+    spreads = {key.label: interval(lot, measure) for key, lot in lots.items() if key.label in order}
+    there = [(name, spreads[label]) for label, name in zip(order, names, strict=True) if label in spreads]
+    if not there:
+        return None
+    return Series(
+        x=[name for name, _ in there],
+        y=[spread.mean for _, spread in there],
+        low=[max(spread.low, spread.mean / 100) for _, spread in there],
+        high=[spread.high for _, spread in there],
+        line=False,
+        band=INTERVAL_NAME,
+        **style,
+    )
+
+
+def _changes_figure(lots: Lots) -> Figure:
+    names = ["nothing", *CHANGES]
+    panels = []
+    for measure, y_label in ((regret, REGRET_LABEL), (rounds, ROUNDS_LABEL)):
+        for environment in environments(lots):
+            group = having(lots, environment=environment, eps_p=0.0)
+            several = {key.agents for key in group if key.label.startswith(ALONE)}
+            here = {key: lot for key, lot in group.items() if key.agents in several}
+            series = [
+                _points(here, [label, *(prefix + name for name in CHANGES)], names, measure, **style)
+                for label, prefix, style in (
+                    (PUBLISHED, ALONE, {"name": "published and one change", "colour": BLUE, "marker": "cross"}),
+                    (SHARP, LEFT_OUT, {"name": "sharp without one", "colour": VERMILLION, "marker": "circle"}),
+                )
+            ]
+            drawn = [one for one in series if one is not None]
+            if several and drawn:
+                panels.append(Panel(label_of(environment), "", y_label, drawn, y_log=True))
+    return Figure(
+        "sharp_changes",
+        "What every change does by itself, and what leaving it out costs; the guard buys safety with regret",
+        f"Crosses: the published algorithm with one change. Circles: sharp Fed-UCBVI without it. "
+        f"{band_text(lots.values())}",
+        panels,
+    )
+
+
+def _rest_figure(lots: Lots) -> Figure:
+    series = []
+    labels = [SHARP, *(f"rest {rest:g}" for rest in REST)]
+    resting = {key.agents for key in lots if key.label in labels[1:]}
+    group = {
+        key: lot
+        for key, lot in having(lots, environment="gridworld", eps_p=0.0).items()
+        if key.label in labels and key.agents in resting
+    }
+    for dash, M in zip(DASHES, values(group, "agents"), strict=False):
+        here = {key.label: lot for key, lot in having(group, agents=M).items()}
+        order = [label for label in labels if label in here]
+        spreads = [interval(here[label], regret) for label in order]
+        series.append(
+            Series(
+                SHARP,
+                VERMILLION,
+                [mean(here[label], rounds) for label in order],
+                [spread.mean for spread in spreads],
+                [max(spread.low, spread.mean / 100) for spread in spreads],
+                [spread.high for spread in spreads],
+                dash=dash,
+                marker="circle",
+                variant=f"M = {M}",
+                band=INTERVAL_NAME,
+            )
+        )
+    panels = (
+        [Panel(label_of("gridworld"), ROUNDS_LABEL, REGRET_LABEL, series, x_log=True, y_log=True)] if series else []
+    )
+    return Figure(
+        "sharp_rest",
+        "Rest between rounds trades regret for rounds, and with many agents costs little",
+        f"From right to left: rest = 0, {', '.join(f'{rest:g}' for rest in REST)}. {band_text(group.values())}",
+        panels,
+    )
+
+
+def _eps_figure(lots: Lots, scale: Scale) -> Figure:
+    panels = []
+    for environment in scale.episodes:
+        group = having(lots, environment=environment, agents=scale.base_agents)
+        series = [
+            one for label in VARIANTS if (one := _points_over_eps(having(group, label=label), label)) is not None
+        ]
+        if series:
+            panels.append(Panel(label_of(environment), "", REGRET_LABEL, series, y_log=True))
+    caption = f"M = {scale.base_agents}. Regret in the common MDP. {band_text(lots.values())}"
+    return Figure(
+        "sharp_eps",
+        "Regret where agents differ: at the largest εₚ single runs of sharp Fed-UCBVI by step may fail",
+        caption,
+        panels,
+    )
+
+
+def _points_over_eps(lots: Lots, label: str) -> Series | None:
+    order = sorted(lots, key=lambda key: key.eps_p)
+    if not order:
+        return None
+    spreads = [interval(lots[key], regret) for key in order]
+    style = {key: value for key, value in _style(label).items() if key != "label"}
+    return Series(
+        x=[eps_text(key.eps_p) for key in order],
+        y=[spread.mean for spread in spreads],
+        low=[max(spread.low, spread.mean / 100) for spread in spreads],
+        high=[spread.high for spread in spreads],
+        line=False,
+        band=INTERVAL_NAME,
+        **style,
+    )
+
+
+def _cells(lots: Lots) -> Table:
+    rows = [
+        (
+            label_of(key.environment),
+            key.label,
+            key.agents,
+            f"{key.eps_p:.2g}",
+            key.episodes,
+            interval(lot, regret),
+            interval(lot, rounds),
+        )
+        for key, lot in lots.items()
+    ]
+    columns = ("environment", "variant", "M", "εₚ", "T", "regret", "rounds")
+    return Table("sharp", "Published, sharp, and sharp and stationary", band_text(lots.values()), columns, rows)
+
+
+def _worst_table(lots: Lots) -> Table:
+    rows = []
+    for key, lot in _worst_lots(lots).items():
+        found = [regret(run) for run in lot]
+        median = float(np.median(found))
+        name = key.label.removesuffix(f", {WORST}")
+        figures = (float(np.mean(found)), median, max(found), max(found) / median)
+        rows.append((label_of(key.environment), name, key.agents, key.episodes, len(found), *figures))
+    columns = ("environment", "variant", "M", "T", "seeds", "mean", "median", "worst", "worst / median")
+    return Table("sharp_worst", "The worst of many seeds", "Regret of one instance each.", columns, rows)

@@ -1,0 +1,285 @@
+"""Byzan-UCBVI against the pseudocode, and against liars."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import ByzanUCBVI, FedUCBVI, InputError, gridworld, run
+from fed_ucbvi.algorithms import make_algorithm
+from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
+from fed_ucbvi.algorithms.byzan_ucbvi import ByzanReport
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.liars import ATTACKS, NEVER
+from fed_ucbvi.results.run import Run
+from naive_byzan import NaiveByzan, Sizes, naive_cow
+from problems import random_federation
+
+TOLERANCE = 1e-10
+EPISODES = 3000
+LIARS = 0.1
+LOG_TERM = 0.01
+
+
+def feed(naive: NaiveByzan, simulation: Simulation, policy: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> None:
+    """Tell the naive agents the round that was just played."""
+    f = simulation.federation
+    for i, h, s, k in np.argwhere(simulation.driver.transitions > 0).tolist():
+        a = int(policy[h, s])
+        successor = int(f.successors[h if len(f.successors) > 1 else 0, s, a, k])
+        rewards = f.rewards[i if len(f.rewards) > 1 else 0]
+        reward = float(rewards[h if len(rewards) > 1 else 0, s, a])
+        for _ in range(int(simulation.driver.transitions[i, h, s, k])):
+            naive.observe(i, h, s, a, reward, successor)
+
+
+def compare(naive: NaiveByzan, simulation: Simulation) -> None:
+    estimates = simulation.server.estimates
+    for (h, s, a), value in naive.Q.items():
+        assert estimates.Q[h, s, a] == pytest.approx(value, rel=0, abs=TOLERANCE)
+    for (h, s), value in naive.V.items():
+        assert estimates.V[h, s] == pytest.approx(value, rel=0, abs=TOLERANCE)
+    assert estimates.served.tolist() == naive.sync_count
+    chosen = np.take_along_axis(estimates.Q, estimates.policy[..., None], axis=2)[..., 0]
+    np.testing.assert_array_equal(chosen, estimates.V[:-1])
+
+
+@pytest.mark.parametrize("log_term", [None, 0.5, 0.003])
+@pytest.mark.parametrize("alpha", [0.0, 0.2, 0.4])
+def test_values_counts_and_requests_equal_the_pseudocode_round_by_round(alpha: float, log_term: float | None) -> None:
+    rng = np.random.default_rng([1, int(10 * alpha), 0 if log_term is None else int(1000 * log_term)])
+    for seed in range(3):
+        S, A, H, M = (int(rng.integers(1, high)) for high in (4, 3, 4, 7))
+        f = random_federation(rng, M, S, A, H, stationary=bool(seed % 2), own_rewards=seed == 2)
+        T = 80
+        simulation = Simulation(ByzanUCBVI(alpha=alpha, delta=0.1, log_term=log_term), f, T, seed, "episodes")
+        naive = NaiveByzan(Sizes(S, A, H, M, T), alpha, 0.1, log_term)
+        compare(naive, simulation)
+        while not simulation.done:
+            policy = simulation.server.policy.copy()
+            rounds = simulation.rounds
+            simulation.advance()
+            feed(naive, simulation, policy)
+            assert naive.consider([naive.wants(i) for i in range(M)]) == (simulation.rounds > rounds)
+            compare(naive, simulation)
+
+
+def test_an_agent_asks_when_a_count_has_doubled_and_not_before() -> None:
+    f = random_federation(np.random.default_rng(2), agents=3)
+    simulation = Simulation(ByzanUCBVI(), f, 200, 0, "episodes")
+    while not simulation.done:
+        policy = simulation.server.policy.copy()
+        before = np.take_along_axis(simulation.agents.experience.visits, policy[None, ..., None], axis=3)[..., 0]
+        simulation.advance()
+        doubled = (simulation.driver.visits > 0) & (simulation.driver.visits >= before)
+        np.testing.assert_array_equal(simulation.agents.out.asked[:, 0], doubled.any(axis=(1, 2)))
+
+
+def test_one_process_equals_message_by_message_to_the_last_bit() -> None:
+    f = random_federation(np.random.default_rng(3), agents=6)
+    simulation = Simulation(ByzanUCBVI(log_term=0.01, ties="random"), f, 500, 0, "auto")
+    while not simulation.done:
+        simulation.advance()
+    one, other = copy.deepcopy(simulation.server), copy.deepcopy(simulation.server)
+    simulation.algorithm.synchronise(one, simulation.agents)
+    exchange_messages(simulation.algorithm, other, simulation.agents, simulation.setting)
+    for name, array in one.arrays().items():
+        np.testing.assert_array_equal(array, other.arrays()[name])
+
+
+def test_a_state_carried_over_by_its_arrays_goes_on_the_same() -> None:
+    f = random_federation(np.random.default_rng(4), agents=3)
+    first, second = (Simulation(ByzanUCBVI(log_term=0.1), f, 300, 1, "episodes") for _ in range(2))
+    for _ in range(15):
+        first.advance()
+    for one, other in ((first.server, second.server), (first.agents, second.agents)):
+        for name, array in one.arrays().items():
+            other.arrays()[name][...] = array
+    second.set_clock(first.clock.copy())
+    while not first.done:
+        first.advance()
+        second.advance()
+    np.testing.assert_array_equal(first.server.V, second.server.V)
+    np.testing.assert_array_equal(first.server.policy, second.server.policy)
+
+
+@pytest.mark.parametrize("driver", ["episodes", "counts", "auto"])
+def test_the_same_seed_gives_the_same_run_with_every_driver(driver: str) -> None:
+    f = random_federation(np.random.default_rng(5), agents=4)
+    first, second = (run(ByzanUCBVI(log_term=0.05), f, 400, seed=3, driver=driver, progress=False) for _ in range(2))
+    np.testing.assert_array_equal(first.V, second.V)
+    np.testing.assert_array_equal(first.records["regret"], second.records["regret"])
+
+
+def test_a_billion_episodes_take_no_longer_than_their_rounds() -> None:
+    f = random_federation(np.random.default_rng(6), agents=4)
+    result = run(ByzanUCBVI(log_term=1.0), f, 10**9, driver="counts", progress=False)
+    assert result.episodes_played == 10**9
+    S, A, H, M = f.states, f.actions, f.horizon, f.agents
+    assert result.rounds <= M * (S * A * H * math.log2(10**9) + 1)
+    assert result.value == pytest.approx(float(f.common.initial @ f.common.solve().V[0]), abs=0.2)
+
+
+def test_without_liars_the_bonus_is_the_closed_form() -> None:
+    """``alpha = 0``: ``G = min(sigma, 2 sigma sqrt(2 L / N) + 6 epsilon)``, where all intervals intersect."""
+    f = random_federation(np.random.default_rng(7), agents=3, states=2, eps_p=0.0)
+    T, L = 500, 2.0
+    simulation = Simulation(ByzanUCBVI(alpha=0.0, log_term=L), f, T, 0, "episodes")
+    while simulation.rounds < 30:
+        simulation.advance()
+    experience, estimates = simulation.agents.experience, simulation.server.estimates
+    S, A, H = f.states, f.actions, f.horizon
+    epsilon = 1 / (S * A * H * T * 3)
+    for h, s, a in np.ndindex(H, S, A):
+        n = experience.visits[:, h, s, a]
+        sigma = H - h
+        if n.sum() == 0:
+            assert estimates.Q[h, s, a] == sigma
+            continue
+        V = estimates.V[h + 1, f.successors[h, s, a]]
+        x = f.rewards[0, h, s, a] + (experience.transitions[:, h, s, a] @ V).sum() / n.sum()
+        bonus = min(sigma, 2 * sigma * math.sqrt(2 * L / n.sum()) + 6 * epsilon)
+        assert estimates.Q[h, s, a] == pytest.approx(min(x + bonus, sigma), abs=1e-10)
+
+
+def test_the_logarithms_are_those_of_the_theory_unless_given() -> None:
+    setting = Setting(2, 2, 3, 4, 50, 0.0, 0)
+    size = 2 * 2 * 3 * 50 * 4
+    facts = ByzanUCBVI(delta=0.1).facts(setting)
+    assert facts["log_each"] == pytest.approx(math.log(2 * 4 / (0.1 / size**6)))
+    assert facts["log_all"] == pytest.approx(math.log(2 / (0.1 / size**6)))
+    assert facts["epsilon"] == 1 / size
+    assert facts["served_at_most"] == math.floor(12 * math.log2(50)) + 1
+    given = ByzanUCBVI(log_term=0.25).facts(setting)
+    assert (given["log_each"], given["log_all"]) == (0.25, 0.25)
+
+
+@pytest.mark.parametrize("attack", [None, "flip", "mimic", "counts", "silent"])
+def test_values_stay_optimistic_and_within_bounds_even_with_liars(attack: str | None) -> None:
+    f = random_federation(np.random.default_rng(8), agents=10, eps_p=0.0)
+    best = f.common.solve().V
+    lied_to = f if attack is None else f.with_liars(0.2, attack)
+    simulation = Simulation(ByzanUCBVI(alpha=0.2, log_term=1.0), lied_to, 20_000, 1, "auto")
+    remaining = np.arange(f.horizon, -1, -1)[:, None]
+    while not simulation.done:
+        simulation.advance()
+        assert (best - 1e-12 <= simulation.server.V).all()
+        assert (remaining >= simulation.server.V).all()
+    assert simulation.server.V[0].max() < f.horizon - 0.1
+
+
+# -------------------------------------------------------------------------------------- requests and the cap
+
+
+def test_an_agent_that_asks_too_often_is_ignored() -> None:
+    f = random_federation(np.random.default_rng(9), agents=5, states=2, actions=2, horizon=2)
+    T = 400
+    algorithm = ByzanUCBVI(log_term=0.1)
+    served = math.floor(2 * 2 * 2 * math.log2(T)) + 1
+    simulation = Simulation(algorithm, f.with_liars(0.2, "spam"), T, 0, "episodes")
+    (liar,) = simulation.federation.liars.agents if simulation.federation.liars else ()
+    while simulation.rounds < served:
+        simulation.advance()
+        assert simulation.rows[-1][1] == 1
+    assert simulation.server.estimates.served[liar] == served
+    budgets = algorithm.budgets(simulation.agents, algorithm.broadcast(simulation.server)).visits
+    assert (budgets[liar] == NEVER).all()
+    honest = np.delete(budgets, liar, axis=0)
+    assert (honest < NEVER).all()
+    while not simulation.done:
+        simulation.advance()
+    assert simulation.server.estimates.served[liar] == served
+    assert simulation.rounds < T / 2
+
+
+def test_what_nobody_could_have_measured_counts_as_no_report() -> None:
+    setting = Setting(1, 1, 1, 5, 100, 0.0, 0)
+    algorithm = ByzanUCBVI(alpha=0.2, log_term=0.1)
+    x = np.array([0.5, np.nan, np.inf, -1e300, 0.5]).reshape(5, 1, 1)
+    n = np.array([9, 9, 9, 9, -4]).reshape(5, 1, 1)
+    server = algorithm.new_server(setting)
+    algorithm.aggregate(server, ByzanReport(x, n, np.zeros((5, 1), dtype=np.int8)), 0)
+    assert server.estimates.Q[0, 0, 0] == 1.0
+    x[1:4], n[4] = 0.5, 9
+    x[1] = np.nan
+    algorithm.aggregate(server, ByzanReport(x, n, np.zeros((5, 1), dtype=np.int8)), 0)
+    mean, error = naive_cow([0.5] * 5, [9, 0, 9, 9, 9], 1, 0.2, 0.1, 0.1, epsilon=1 / 500)
+    assert server.estimates.Q[0, 0, 0] == pytest.approx(min(1.0, mean + error + 1 / 500))
+
+
+def test_a_fleet_finds_its_own_agents_among_those_the_server_ignores() -> None:
+    f = random_federation(np.random.default_rng(10), agents=4)
+    setting = Setting(f.states, f.actions, f.horizon, 4, 10, 0.0, 0)
+    algorithm = ByzanUCBVI()
+    fleet = algorithm.new_agents(setting, FleetTables(2, f.successors, f.rewards, first_agent=2))
+    server = algorithm.new_server(setting)
+    server.estimates.served[3] = 10**9
+    budgets = algorithm.budgets(fleet, algorithm.broadcast(server)).visits
+    assert (budgets[0] == 1).all()
+    assert (budgets[1] > 10**9).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "complaint"),
+    [
+        ({"alpha": 0.5}, "alpha must be"),
+        ({"alpha": -0.1}, "alpha must be"),
+        ({"delta": 0}, "delta must be"),
+        ({"log_term": -1}, "log_term must be"),
+        ({"ties": "last"}, "ties"),
+        ({"initial_policy": "best"}, "initial policy"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(parameters: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        make_algorithm("byzan-ucbvi", parameters)
+
+
+def test_cautions_name_what_cannot_work() -> None:
+    setting = Setting(8, 4, 10, 20, 3000, 0.0, 0)
+    assert ByzanUCBVI(log_term=0.01).cautions(setting) == []
+    assert "nothing can be learnt" in ByzanUCBVI().cautions(Setting(8, 4, 10, 20, 300, 0.0, 0))[0]
+    assert "no theorem covers" in ByzanUCBVI(alpha=0.4, log_term=0.01).cautions(setting)[0]
+    pair = Setting(8, 4, 10, 2, 3000, 0.0, 0)
+    assert "never learn" in ByzanUCBVI(log_term=0.01).cautions(pair)[0]
+
+
+# ----------------------------------------------------------------------------------------- who withstands what
+
+
+@functools.cache
+def grid() -> Federation:
+    return gridworld(agents=20)
+
+
+@functools.cache
+def regret_under(algorithm: FedUCBVI | ByzanUCBVI, attack: str | None, seed: int) -> float:
+    """The honest agents' regret on the paper's GridWorld with two liars among twenty agents."""
+    federation = grid() if attack is None else grid().with_liars(LIARS, attack)
+    simulation = Simulation(algorithm, federation, EPISODES, seed, "auto")
+    while not simulation.done:
+        simulation.advance()
+    result: Run = simulation.result()
+    return float(result.records["regret"].sum())
+
+
+def ratio(algorithm: FedUCBVI | ByzanUCBVI, attack: str) -> float:
+    """Regret with liars over regret without, the sums over two seeds."""
+    seeds = (0, 1)
+    clean = sum(regret_under(algorithm, None, seed) for seed in seeds)
+    return sum(regret_under(algorithm, attack, seed) for seed in seeds) / clean
+
+
+@pytest.mark.parametrize(("attack", "times"), [("random", 4), ("collude", 15), ("counts", 15)])
+def test_liars_break_fed_ucbvi(attack: str, times: float) -> None:
+    assert ratio(FedUCBVI(), attack) > times
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_byzan_ucbvi_stays_near_its_clean_regret_under_every_attack(attack: str) -> None:
+    assert ratio(ByzanUCBVI(alpha=LIARS, log_term=LOG_TERM), attack) < 1.5

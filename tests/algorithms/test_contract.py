@@ -1,0 +1,249 @@
+"""One contract for every registered algorithm, environment and driver."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from by_agent import ByAgent
+from fed_ucbvi import Federation, Run, resume, run
+from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
+from fed_ucbvi.algorithms.base import Algorithm, Counting, FleetTables, exchange_messages
+from fed_ucbvi.algorithms.communication import HEADER, REQUEST, Traffic
+from fed_ucbvi.engine.drivers import DRIVERS
+from fed_ucbvi.engine.simulation import Caution, Interrupted, Progress, Simulation
+from fed_ucbvi.environments import make_environment
+from fed_ucbvi.results.recommendations import table_of
+from problems import SMALL_ENVIRONMENTS
+
+EPISODES = 150
+
+PAPER = ("gridworld", "synthetic")
+"""Every algorithm is tried on the paper's environments; the others are tried with Fed-UCBVI alone."""
+
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    **{name: (name, {}) for name in ALGORITHMS},
+    "fedq-advantage, each agent on its own": ("fedq-advantage", {"forced_synchronisation": False}),
+    "fed-ucbvi-sharp, stationary": ("fed-ucbvi-sharp", {"stationary": True, "rest": 0.1}),
+    "fed-ucbvi-proved, stationary": ("fed-ucbvi-proved", {"stationary": True, "bonus_range": "span", "rest": 0.1}),
+}
+
+
+STATIONARY = ("fed-ucbvi-sharp, stationary", "fed-ucbvi-proved, stationary")
+
+
+def written(array: Any) -> int:
+    """Bytes of an array on the wire, where truth values are bits."""
+    return len(np.packbits(array).tobytes() if array.dtype == np.bool_ else array.tobytes())
+
+
+def agents_of(algorithm: Algorithm[Any, Any], agents: int) -> int:
+    return 1 if algorithm.single_agent else agents
+
+
+@pytest.fixture(autouse=True)
+def _without_cautions() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        yield
+
+
+def problem(variant: str, environment: str, agents: int = 3) -> tuple[Algorithm[Any, Any], Federation]:
+    name, parameters = VARIANTS[variant]
+    algorithm = make_algorithm(name, parameters)
+    options = {"eps_r": 0.1} if environment == "synthetic" else {}
+    small = {**SMALL_ENVIRONMENTS[environment], **options}
+    return algorithm, make_environment(environment, agents=agents_of(algorithm, agents), eps_p=0.1, seed=3, **small)
+
+
+PAIRS = [
+    (variant, environment)
+    for variant in VARIANTS
+    for environment in SMALL_ENVIRONMENTS
+    if (environment in PAPER or variant == "fed-ucbvi") and (environment == "gridworld" or variant not in STATIONARY)
+]
+every = pytest.mark.parametrize(
+    ("variant", "environment", "driver"), [(*pair, driver) for pair in PAIRS for driver in DRIVERS]
+)
+each = pytest.mark.parametrize(("variant", "environment"), PAIRS)
+
+
+@every
+def test_every_agent_plays_exactly_t_episodes_and_every_step_sees_them(
+    variant: str, environment: str, driver: str
+) -> None:
+    algorithm, federation = problem(variant, environment)
+    simulation = Simulation(algorithm, federation, EPISODES, 7, driver)
+    M, H = federation.agents, federation.horizon
+    steps = 1 if algorithm.counting is Counting.STATIONARY else H
+    seen = np.zeros((M, steps), dtype=np.int64)
+    while not simulation.done:
+        simulation.advance()
+        seen += simulation.driver.visits.reshape((M, steps, -1)).sum(axis=2)
+        moves, visits = simulation.driver.transitions.sum(axis=-1), simulation.driver.visits
+        assert np.array_equal(moves, visits if len(moves) == len(visits) else visits.sum(axis=0, keepdims=True))
+        for array in simulation.server.arrays().values():
+            assert np.isfinite(array).all()
+    assert (seen == EPISODES * H // steps).all()
+    assert (simulation.clock == EPISODES).all()
+    result = simulation.result()
+    assert result.complete
+    assert result.episodes_played == EPISODES
+    assert int(result.records["agent_episodes"].sum()) == federation.agents * EPISODES
+    assert 0 <= result.policy.min() <= result.policy.max() < federation.actions
+    assert result.common_regret >= -1e-9
+
+
+@every
+def test_the_seed_decides_everything(variant: str, environment: str, driver: str) -> None:
+    algorithm, federation = problem(variant, environment)
+    first, again = (run(algorithm, federation, EPISODES, seed=5, driver=driver) for _ in range(2))
+    other = run(algorithm, federation, EPISODES, seed=6, driver=driver)
+    assert first.same_outcome(again)
+    assert not np.array_equal(first.records["reward"], other.records["reward"])
+
+
+@every
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    variant: str, environment: str, driver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm, federation = problem(variant, environment)
+    whole = run(algorithm, federation, EPISODES, seed=2, driver=driver)
+    monkeypatch.setattr("fed_ucbvi.engine.simulation.SECONDS_BETWEEN_REPORTS", 0.0)
+    stop_at = len(whole.records["start"]) // 2
+    calls = 0
+
+    def interrupt(_: Progress) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == stop_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run(
+            algorithm,
+            federation,
+            EPISODES,
+            seed=2,
+            driver=driver,
+            progress=interrupt,
+            checkpoint=tmp_path / "state",
+            checkpoint_every=3,
+        )
+    assert resume(tmp_path / "state").same_outcome(whole)
+
+
+@each
+def test_a_saved_run_loads_back_equal(variant: str, environment: str, tmp_path: Path) -> None:
+    algorithm, federation = problem(variant, environment)
+    result = run(algorithm, federation, EPISODES, seed=1)
+    result.save(tmp_path / "run")
+    assert Run.load(tmp_path / "run") == result
+
+
+@each
+def test_one_agent_is_enough(variant: str, environment: str) -> None:
+    algorithm, federation = problem(variant, environment, agents=1)
+    assert run(algorithm, federation, EPISODES).episodes_played == EPISODES
+
+
+@each
+def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_theirs(
+    variant: str, environment: str
+) -> None:
+    """Two simulations in step: one fused and, where the algorithm allows it, with one table for all agents; the other
+    message by message and agent by agent, with every array that crosses weighed.
+    """
+    algorithm, federation = problem(variant, environment)
+    fused = Simulation(algorithm, federation, EPISODES, 4, "episodes")
+    spelt_out = ByAgent(algorithm, federation, EPISODES, 4, "episodes")
+    weighed = {"up": 0, "down": 0, "messages_up": 0, "messages_down": 0}
+    M = federation.agents
+    by_rows = algorithm.by_rows()
+    rows = by_rows.new_agents(spelt_out.setting, FleetTables(M, federation.successors, federation.rewards))
+
+    class Recorder:
+        """The algorithm, with its messages weighed."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(algorithm, name)
+
+        def broadcast(self, server: Any) -> Any:
+            message = algorithm.broadcast(server)
+            weighed["down"] += M * (sum(written(array) for array in message) + HEADER.nbytes)
+            weighed["messages_down"] += M
+            return message
+
+        def query(self, server: Any, exchange: int) -> Any:
+            message = algorithm.query(server, exchange)
+            weighed["down"] += M * sum(array.nbytes for array in message)
+            weighed["messages_down"] += M if message else 0
+            return message
+
+        def report(self, agents: Any, query: Any, exchange: int) -> Any:
+            message = algorithm.report(agents, query, exchange)
+            assert all(len(array) == M for array in message)
+            counted = message if by_rows == algorithm else by_rows.report(rows, query, exchange)
+            weighed["up"] += sum(array.nbytes for array in counted)  # the paper's message, if this one is a sum
+            weighed["messages_up"] += M
+            return message
+
+        def synchronise(self, server: Any, agents: Any) -> None:
+            exchange_messages(self, server, agents, spelt_out.setting)  # type: ignore[arg-type]
+
+    spelt_out.algorithm = Recorder()  # type: ignore[assignment]
+    while not fused.done:
+        fused.advance()
+        spelt_out.advance()
+        for side in ("server",) if algorithm.pools else ("server", "agents"):
+            mine, theirs = getattr(fused, side).arrays(), getattr(spelt_out, side).arrays()
+            for name, array in mine.items():
+                assert np.array_equal(array, theirs[name]), name
+    records = fused.records()
+    more = table_of(fused.recommendations)
+    sent = {name: int(records[name].sum() + more[name].sum()) for name in Traffic._fields}
+    askers, rounds = int(records["askers"].sum()), int((records["askers"] > 0).sum())
+    assert sent["bytes_up"] == weighed["up"] + askers * REQUEST.nbytes
+    assert sent["messages_up"] == weighed["messages_up"] + askers
+    signals = M * (rounds + 1)
+    assert sent["bytes_down"] == weighed["down"] + signals * HEADER.nbytes
+    assert sent["messages_down"] == weighed["messages_down"] + signals
+
+
+LAW_SEEDS = 60
+LAW_ALARM = 1e-5
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_the_drivers_agree_in_law(variant: str) -> None:
+    """H0: regret and rounds have the same law under ``episodes`` and ``counts``.
+
+    Kolmogorov-Smirnov (asymptotic, conservative for ties) on 60 seeds each, false-alarm rate 1e-5 a test; different
+    seeds, so the samples are independent.
+    """
+    algorithm, federation = problem(variant, "gridworld" if variant in STATIONARY else "synthetic")
+    samples = []
+    for driver, first in (("episodes", 0), ("counts", 1000)):
+        runs = [run(algorithm, federation, 400, seed=first + k, driver=driver) for k in range(LAW_SEEDS)]
+        samples.append(([r.common_regret for r in runs], [float(r.rounds) for r in runs]))
+    for played, drawn in zip(*samples, strict=True):
+        assert stats.ks_2samp(played, drawn, method="asymp").pvalue > LAW_ALARM
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_a_billion_episodes_are_no_harder_for_counts(variant: str) -> None:
+    """Where rounds grow with T, ten million episodes must work too; those that sync every episode are left out."""
+    algorithm, federation = problem(variant, "gridworld" if variant in STATIONARY else "synthetic")
+    short = run(algorithm, federation, 2000, driver="counts")
+    if short.rounds >= 2000:
+        pytest.skip(f"{variant} synchronises after every episode, so T rounds are played whatever the driver")
+    long = run(algorithm, federation, 10**7, driver="counts")
+    assert long.episodes_played == 10**7
+    assert np.isfinite(long.common_regret)
+    assert long.rounds < 10**6

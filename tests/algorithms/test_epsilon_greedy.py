@@ -1,0 +1,170 @@
+"""The example of an algorithm in one small file: it plans rightly, learns, and is taken wherever algorithms are."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from repository import ROOT
+from test_command_line import call
+from test_own_problems import anew
+
+from fed_ucbvi import MDP, Federation, InputError, Run, Sweep, make_environment, run, synthetic
+from fed_ucbvi.algorithms import algorithm_name, make_algorithm
+from fed_ucbvi.algorithms.base import FleetTables
+from fed_ucbvi.algorithms.one_report import RoundCounts
+from fed_ucbvi.core.colours import BLUE, spare_colour
+from fed_ucbvi.engine.drivers import DRIVERS
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.paper import own_sweeps, table1
+from fed_ucbvi.paper.traces import Trace
+from problems import all_policies, brute_force_value, random_federation, random_mdp
+
+EXAMPLES = ROOT / "examples"
+NAME = "epsilon_greedy:EpsilonGreedy"
+
+
+@pytest.fixture(autouse=True)
+def _in_the_folder_of_examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("epsilon_greedy", None)
+
+
+def epsilon_greedy(epsilon: float = 0.2) -> Any:
+    return make_algorithm(NAME, {"epsilon": epsilon})
+
+
+def test_it_takes_fewer_than_sixty_lines() -> None:
+    lines = (EXAMPLES / "epsilon_greedy.py").read_text(encoding="utf-8").splitlines()
+    assert sum(bool(line.strip()) for line in lines) < 60
+
+
+def test_what_agents_saw_is_counted_by_next_state_and_reward() -> None:
+    """The two summaries that the frame offers, against a loop over the slots of the supports."""
+    rng = np.random.default_rng(0)
+    m, H, S, A, K = 2, 3, 4, 2, 3
+    policy = rng.integers(A, size=(H, S), dtype=np.int32)
+    transitions = rng.integers(0, 3, (m, H, S, K))
+    counts = RoundCounts(policy, transitions, transitions.sum(axis=3))
+    for steps, agents in ((1, 1), (H, m)):
+        tables = FleetTables(
+            m, rng.integers(S, size=(steps, S, A, K), dtype=np.int32), rng.random((agents, steps, S, A))
+        )
+        moves, rewards = np.zeros((m, H, S, S), dtype=np.int64), np.zeros((m, H, S))
+        for i, h, s in np.ndindex(m, H, S):
+            a = policy[h, s]
+            for k in range(K):
+                moves[i, h, s, tables.successors[h % steps, s, a, k]] += transitions[i, h, s, k]
+            if counts.visits[i, h, s]:
+                rewards[i, h, s] = tables.rewards[i % agents, h % steps, s, a]
+        np.testing.assert_array_equal(counts.next_states(tables), moves)
+        np.testing.assert_array_equal(counts.rewards(tables), rewards)
+
+
+def test_its_values_are_the_optimum_of_what_was_counted() -> None:
+    """The optimum over all policies, by brute force, of the MDP that all agents' counts make up."""
+    federation = random_federation(np.random.default_rng(3), agents=3, states=2, actions=2, horizon=2, zeros=0.0)
+    simulation = Simulation(epsilon_greedy(1.0), federation, 400, 1, "episodes")
+    N, rewards, moves = (np.zeros(shape) for shape in ((2, 2, 2), (2, 2, 2), (2, 2, 2, 2)))
+    while not simulation.done:
+        policy, asked = simulation.server.policy.copy(), simulation.rounds
+        simulation.advance()
+        counts = RoundCounts(policy, simulation.driver.transitions, simulation.driver.visits)
+        seen = counts.next_states(FleetTables(3, federation.successors, federation.rewards)).sum(axis=0)
+        if simulation.rounds > asked:  # the last round is reported only if somebody asks
+            for h, s in np.ndindex(2, 2):
+                a = policy[h, s]
+                N[h, s, a] += seen[h, s].sum()
+                moves[h, s, a] += seen[h, s]
+                rewards[h, s, a] += sum(
+                    counts.visits[i, h, s] * federation.agent(i).rewards[h, s, a] for i in range(3)
+                )
+    assert N.min() > 0
+    np.testing.assert_array_equal(simulation.server.arrays()["N"], N)
+    counted = MDP(moves / N[..., None], rewards / N, 0, 2)
+    for s in range(2):
+        best = max(brute_force_value(counted, policy, 0, s) for policy in all_policies(counted))
+        np.testing.assert_allclose(simulation.server.V[0, s], best, rtol=1e-12)
+
+
+def test_it_learns_the_optimum_of_small_mdps() -> None:
+    """Values and greedy policies against the optimum over all policies, by brute force, on 20 random MDPs.
+
+    If at most one MDP in 20 is not learnt to 0.01, fewer than 15 of 20 are with probability 3.3e-4; seeds are fixed.
+    """
+    learnt = 0
+    for seed in range(20):
+        mdp = random_mdp(np.random.default_rng(seed), states=2, actions=3, horizon=2, fixed_start=True, zeros=0.0)
+        start = int(mdp.initial.argmax())
+        made = Simulation(epsilon_greedy(), Federation.from_mdps([mdp] * 4), 100_000, seed, "counts")
+        while not made.done:
+            made.advance()
+        tables, V = made.server.arrays(), made.server.V
+        Q = (tables["rewards"] + np.einsum("hsay,hy->hsa", tables["moves"], V[1:])) / np.maximum(tables["N"], 1)
+        greedy = Q.argmax(axis=2).astype(np.int32)
+        best = max(brute_force_value(mdp, policy, 0, start) for policy in all_policies(mdp))
+        learnt += best - brute_force_value(mdp, greedy, 0, start) < 0.01 and abs(V[0, start] - best) < 0.01
+    assert learnt >= 15
+
+
+def test_without_exploring_it_stays_with_the_first_thing_that_pays() -> None:
+    """One state, one step, and two actions that pay 0.1 and 1: the optimum is 1."""
+    mdp = MDP(np.ones((1, 2, 1)), np.array([[0.1, 1.0]]), 0, 1)
+    federation = Federation.from_mdps([mdp] * 2)
+    seed = next(k for k in range(99) if run(epsilon_greedy(0.0), federation, 1, seed=k).policy[0, 0] == 0)
+    stuck, learnt = (run(epsilon_greedy(epsilon), federation, 2000, seed=seed) for epsilon in (0.0, 0.5))
+    assert (stuck.value, float(stuck.V[0, 0])) == (0.1, 0.1)
+    assert float(learnt.V[0, 0]) == 1.0
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_seed_decides_everything(driver: str) -> None:
+    world = synthetic(agents=3, eps_p=0.1)
+    one, again, other = (run(epsilon_greedy(), world, 200, seed=seed, driver=driver) for seed in (1, 1, 2))
+    assert one.same_outcome(again)
+    assert not np.array_equal(one.records["reward"], other.records["reward"])
+
+
+def test_a_run_over_the_network_is_the_simulated_one() -> None:
+    pytest.importorskip("grpc")
+    from fed_ucbvi.network.node import Node
+    from fed_ucbvi.network.run_plan import plan_for
+    from network import assert_same, federate
+
+    world = make_environment("gridworld", agents=3, eps_p=0.1)
+    nodes = [Node(f"node-{i}", lambda M: world, i, 1 + i, algorithm=NAME) for i in range(2)]
+    outcome = federate(plan_for(epsilon_greedy(), world, 120, seed=4), nodes)
+    assert_same(outcome.run, run(epsilon_greedy(), world, 120, seed=4, driver="episodes"))
+
+
+def test_it_is_run_and_read_in_a_new_process(tmp_path: Path) -> None:
+    assert algorithm_name(epsilon_greedy()) == NAME
+    few = ("--env", "synthetic", "--agents", "2", "--episodes", "50")
+    made = call("run", *few, "--algorithm", NAME, "--option", "epsilon=0.5", "--out", tmp_path / "run", "--json")
+    assert json.loads(made.stdout)["parameters"] == {"epsilon": 0.5}
+    shown = anew("show", str(tmp_path / "run"), "--json", cwd=tmp_path)
+    assert json.loads(shown.stdout)["algorithm"] == NAME, shown.stderr
+    assert Run.load(tmp_path / "run").about.parameters == {"epsilon": 0.5}
+    with pytest.raises(InputError, match=r"epsilon must be a number in \[0, 1\], got 2"):
+        epsilon_greedy(2)
+
+
+def test_it_is_swept_compared_and_reported_under_its_label() -> None:
+    """The runs of a sweep, and what ``compare`` and ``report`` make of them."""
+    grid = {"algorithms": [NAME, "fed-ucbvi"], "environments": ["synthetic"], "agents": [2], "episodes": [50]}
+    pairs = [(job, Trace.of(job.run())) for job in Sweep(name="both", grids=[{**grid, "seeds": 2}]).jobs()]
+    assert [job.algorithm for job, _ in pairs] == [NAME] * 2 + ["fed-ucbvi"] * 2
+    summary = table1.tabulate(pairs)
+    rows = {row["algorithm"]: row for row in summary["tables"]["synthetic"]}
+    assert (rows[NAME]["heterogeneity"], rows["fed-ucbvi"]["heterogeneity"]) == (None, True)
+    assert f"| {NAME} | \u2013 | \u2013 |" in table1.markdown(summary)
+    section = own_sweeps.analyse(pairs, "both")
+    drawn = {(one.name, one.colour) for figure in section.figures for panel in figure.panels for one in panel.series}
+    assert drawn == {("Fed-UCBVI", BLUE), ("ε-greedy", spare_colour("epsilon-greedy"))}

@@ -1,0 +1,698 @@
+"""Fed-UCBVI against an independent implementation of the paper's pseudocode."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fed_ucbvi import FedUCBVI, InputError
+from fed_ucbvi.algorithms import make_algorithm, parameters_of
+from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Message, Setting, exchange_messages
+from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
+from fed_ucbvi.algorithms.fed_ucbvi import Broadcast
+from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents, CountingAgents
+from fed_ucbvi.algorithms.fed_ucbvi_server import Server
+from fed_ucbvi.core.types import CountArray, PolicyArray
+from fed_ucbvi.problem.federation import Federation
+from naive_fed_ucbvi import NaiveAgent, NaiveRound, NaiveServer, Options, Sizes, threshold_nu, visits_until_ask
+from naive_fed_ucbvi import synchronise as naive_synchronise
+from problems import random_federation, random_sets
+
+BONUSES = ("practical", "theory", "corrected")
+AGGREGATIONS = ("weighted", "uniform")
+CLIPS = ("horizon", "remaining")
+TOLERANCE = 1e-12
+"""Of float arithmetic."""
+
+
+EPISODES = 2_000_000
+"""More than the problems below have visits."""
+
+
+class Round(NamedTuple):
+    """The counts of one round, as a driver hands them over."""
+
+    policy: PolicyArray
+    transitions: CountArray
+    visits: CountArray
+
+
+class Problem(NamedTuple):
+    """A federation and the rounds its agents have been through."""
+
+    federation: Federation
+    rounds: list[Round]
+
+    @property
+    def setting(self) -> Setting:
+        f = self.federation
+        return Setting(f.states, f.actions, f.horizon, f.agents, episodes=EPISODES, eps_p=f.eps_p, seed=11)
+
+    @property
+    def grid(self) -> Grid:
+        f = self.federation
+        return make_grid(f.agents, f.agents * EPISODES, f.horizon)
+
+    def sizes(self, delta: float) -> Sizes:
+        f = self.federation
+        return Sizes(f.states, f.actions, f.horizon, f.agents, delta, EPISODES, f.eps_p)
+
+    def fleet(
+        self, algorithm: FedUCBVI, first: int = 0, end: int | None = None, setting: Setting | None = None
+    ) -> Agents:
+        """The agents ``first`` to ``end - 1`` with all they have been through."""
+        f = self.federation
+        chosen = slice(first, f.agents if end is None else end)
+        rewards = f.rewards[chosen] if f.rewards.shape[0] > 1 else f.rewards
+        tables = FleetTables(len(range(f.agents)[chosen]), f.successors, rewards)
+        agents = algorithm.new_agents(setting or self.setting, tables)
+        for policy, transitions, visits in self.rounds:
+            algorithm.absorb(agents, policy, transitions[chosen].copy(), visits[chosen].copy())
+        return agents
+
+    def naive_agents(self) -> list[NaiveAgent]:
+        """The same, told step by step."""
+        f = self.federation
+        agents = [NaiveAgent() for _ in range(f.agents)]
+        for policy, transitions, _ in self.rounds:
+            for i, h, s, *of_set, k in zip(*(axis.tolist() for axis in np.nonzero(transitions)), strict=True):
+                a = of_set[0] if of_set else int(policy[h, s])
+                successor = int(f.successors[h if len(f.successors) > 1 else 0, s, a, k])
+                rewards = f.rewards[i if len(f.rewards) > 1 else 0]
+                reward = float(rewards[h if len(rewards) > 1 else 0, s, a])
+                agents[i].observe(h, s, a, reward, successor, int(transitions[(i, h, s, *of_set, k)]))
+        return agents
+
+
+def random_problem(
+    rng: np.random.Generator,
+    *,
+    agents: int | None = None,
+    counting: Counting = Counting.POLICY,
+    eps_p: float = 0.2,
+    large: int = 100_000,
+) -> Problem:
+    """Random sizes, supports, rewards and counts; many pairs unvisited, by all agents or by some."""
+    S, A, H = (int(rng.integers(1, high)) for high in (5, 4, 5))
+    M = int(rng.integers(1, 6)) if agents is None else agents
+    federation = random_federation(
+        rng,
+        M,
+        S,
+        A,
+        H,
+        stationary=bool(rng.integers(2)) or counting is Counting.STATIONARY,
+        own_rewards=bool(rng.integers(2)),
+        own_starts=bool(rng.integers(2)),
+        eps_p=eps_p,
+    )
+    rounds = []
+    sizes_of_counts, shape = [0, 0, 1, 1, 2, 3, 40, 1000, large], counting.shape(H, S, A)
+    for _ in range(int(rng.integers(1, 5))):
+        policy: PolicyArray = rng.integers(A, size=(H, S), dtype=np.int32)
+        visits = rng.choice(sizes_of_counts, size=(M, *shape)).astype(np.int64)
+        visits[:, rng.random(shape) < 0.3] = 0
+        if counting is not Counting.POLICY:
+            policy = random_sets(rng, H, S, A)
+            visits[:, ~(policy if counting is Counting.PAIRS else policy.any(axis=0, keepdims=True))] = 0
+        transitions = np.zeros((*visits.shape, federation.successors.shape[3]), dtype=np.int64)
+        for i, h, s, *of_set in np.ndindex(*visits.shape):
+            step, a = h if federation.probabilities.shape[1] > 1 else 0, of_set[0] if of_set else policy[h, s]
+            row = federation.probabilities[i, step, s, a]
+            transitions[(i, h, s, *of_set)] = rng.multinomial(visits[(i, h, s, *of_set)], row)
+        rounds.append(Round(policy, transitions, visits))
+    return Problem(federation, rounds)
+
+
+def random_options(rng: np.random.Generator, bonus: str) -> Options:
+    scale = float(rng.choice([1.0, 1.0, 0.25, 0.0, 2.5]))
+    return Options(bonus, scale, str(rng.choice(AGGREGATIONS)), str(rng.choice(CLIPS)))
+
+
+def algorithm_with(options: Options, **more: object) -> FedUCBVI:
+    algorithm = make_algorithm(
+        "fed-ucbvi",
+        {
+            "bonus": options.bonus,
+            "bonus_scale": options.scale,
+            "aggregation": options.aggregation,
+            "clip": options.clip,
+            "bonus_range": options.bonus_range,
+            "guard": options.guard,
+            "stationary": options.stationary,
+            **more,
+        },
+    )
+    assert isinstance(algorithm, FedUCBVI)
+    return algorithm
+
+
+def error_bound(problem: Problem, algorithm: FedUCBVI) -> list[float]:
+    """By step, how far Q on the grid may be from real arithmetic: ``(H-h+1) exp(rho (H-h)) 2u``, h from 1.
+
+    ``u = 2^-f``, ``rho = sqrt(k/2)/2`` with k the factor of Var/N under the root; uniform weights round each agent's
+    moments too, which makes it ``3u`` and, under the root, ``sqrt(k (2 H + 1) u/2)`` more.
+    """
+    H, k, u = problem.federation.horizon, algorithm.update_rule(problem.setting).per_variance, problem.grid.unit
+    each = 2 * u if algorithm.aggregation == "weighted" else 3 * u + math.sqrt(k * (2 * H + 1) * u / 2)
+    return [(H - h) * math.exp(math.sqrt(k / 2) / 2 * (H - 1 - h)) * each + TOLERANCE for h in range(H)]
+
+
+def assert_server_equals(server: Server, naive: NaiveServer, within: list[float]) -> None:
+    """``within`` is by step."""
+    N, Q, V, policy, *_ = server.estimates
+    for (h, s, a), total in naive.N.items():
+        assert N[h if len(N) > 1 else 0, s, a] == total
+        assert Q[h, s, a] == pytest.approx(naive.Q[h, s, a], rel=0, abs=within[h])
+    for (h, s), value in naive.V.items():
+        assert V[h, s] == pytest.approx(value, rel=0, abs=2 * within[h] if h < len(within) else 0)
+    for (h, s), best in naive.policy.items():
+        chosen = int(policy[h, s])
+        others = [naive.Q[h, s, a] for a in range(Q.shape[2]) if a != best]
+        if all(naive.Q[h, s, best] - other > 2 * within[h] for other in others):
+            assert chosen == best
+        assert naive.Q[h, s, chosen] >= naive.V[h, s] - 2 * within[h]
+
+
+def same_bits(one: Server, other: Server) -> bool:
+    return all(
+        a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        for a, b in zip(one.arrays().values(), other.arrays().values(), strict=True)
+    )
+
+
+# ------------------------------------------------------------------------------------------ synchronisation
+
+
+@pytest.mark.parametrize("bonus", BONUSES)
+def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
+    rng = np.random.default_rng([1, BONUSES.index(bonus)])
+    unclipped = fresh = visited_once = 0
+    for _ in range(120):
+        problem, options = random_problem(rng), random_options(rng, bonus)
+        delta = float(rng.choice([0.05, 0.5]))
+        algorithm = algorithm_with(options, delta=delta)
+        server = algorithm.new_server(problem.setting)
+        algorithm.synchronise(server, problem.fleet(algorithm))
+        naive = naive_synchronise(problem.naive_agents(), problem.sizes(delta), options)
+        assert_server_equals(server, naive, error_bound(problem, algorithm))
+        by_rows = algorithm.by_rows()
+        server = by_rows.new_server(problem.setting)
+        by_rows.synchronise(server, problem.fleet(by_rows))
+        assert_server_equals(server, naive, [TOLERANCE] * problem.federation.horizon)
+        H = problem.federation.horizon
+        for (h, s, a), total in naive.N.items():
+            cap = H - h if options.clip == "remaining" else H
+            unclipped += total > 1 and naive.Q[h, s, a] < cap and naive.variance[h, s, a] > 0 < options.scale
+            fresh += total == 0
+            visited_once += total == 1
+    assert min(unclipped, fresh, visited_once) > 30, "the problems must reach every branch"
+
+
+KINDS = {
+    "practical": ("horizon", "remaining", "max", "span"),
+    "corrected": ("remaining",),
+    "theory": ("remaining",),
+    "tight": ("remaining", "max", "span"),
+}
+"""Bonuses, and the ranges that each can take."""
+
+
+@pytest.mark.parametrize("counting", Counting)
+@pytest.mark.parametrize(("bonus", "ranges"), KINDS.items())
+def test_a_synchronisation_with_other_ranges_sets_and_steps_together(
+    bonus: str, ranges: tuple[str, ...], counting: Counting
+) -> None:
+    """Step by step by fractions, both ways of reporting; the sets of greedy actions too."""
+    rng = np.random.default_rng([21, list(KINDS).index(bonus), list(Counting).index(counting)])
+    unclipped = tied = 0
+    for trial in range(max(24, 12 * len(ranges))):
+        eps_p = float(rng.choice([0.0, 0.2])) if bonus == "tight" else 0.2
+        problem = random_problem(rng, counting=counting, eps_p=eps_p, large=1_000_000)
+        options = random_options(rng, bonus)._replace(
+            scale=float(rng.choice([1.0, 1.0, 0.25])),
+            bonus_range=ranges[trial % len(ranges)],
+            guard=float(rng.choice([0.0, 0.25])) if bonus == "practical" else 0.0,
+            stationary=counting is Counting.STATIONARY,
+        )
+        ties = "first" if counting is Counting.POLICY else "every-visit"
+        algorithm = algorithm_with(options, delta=0.3, ties=ties)
+        assert algorithm.counting is counting
+        H, rule = problem.federation.horizon, algorithm.update_rule(problem.setting)
+        caps = [H - h if options.clip == "remaining" else H for h in range(H)]
+        error = rule.grid.unit
+        if options.aggregation == "uniform":  # each agent's moments are rounded up as well, under the root too
+            error = 3 * error + options.scale * math.sqrt(8 * rule.beta_star * (2 * H + 1) * error)
+        for party, within in ((algorithm, error + TOLERANCE), (algorithm.by_rows(), TOLERANCE)):
+            server = party.new_server(problem.setting)
+            party.synchronise(server, problem.fleet(party))
+            naive = naive_synchronise(problem.naive_agents(), problem.sizes(0.3), options, server.V.tolist())
+            assert_server_equals(server, naive, [within] * H)
+            for (h, s), greedy in naive.greedy.items():
+                best = naive.V[h, s]
+                near = {a for a in range(problem.federation.actions) if naive.Q[h, s, a] > best - 2 * within}
+                assert server.estimates.policy[h, s] in near
+                if counting is not Counting.POLICY and near == greedy and (len(near) == 1 or best == caps[h]):
+                    assert set(np.flatnonzero(server.policy[h, s]).tolist()) == greedy
+                    tied += len(greedy) > 1
+        for (h, s, a), total in naive.N.items():
+            unclipped += total > 1 and naive.Q[h, s, a] < caps[h] and naive.variance[h, s, a] > 0
+    assert unclipped > 20
+    assert tied > 20 or counting is Counting.POLICY
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_an_agents_rows_are_the_messages_of_the_pseudocode(aggregation: str) -> None:
+    rng = np.random.default_rng(2)
+    options = Options("practical", 0.5, aggregation, "horizon")
+    algorithm = algorithm_with(options).by_rows()
+    for _ in range(60):
+        problem = random_problem(rng)
+        agents, server = problem.fleet(algorithm), algorithm.new_server(problem.setting)
+        naive = naive_synchronise(problem.naive_agents(), problem.sizes(algorithm.delta), options)
+        H = problem.federation.horizon
+        assert algorithm.exchanges(problem.setting) == H
+        for exchange in range(H):
+            h = H - 1 - exchange
+            query = algorithm.query(server, exchange)
+            for s in range(problem.federation.states):
+                assert query[0][s] == pytest.approx(naive.V[h + 1, s], rel=0, abs=TOLERANCE)
+            n, PV, PV2, Q = report = algorithm.report(agents, query, exchange)
+            for i, s, a in np.ndindex(*n.shape):
+                expected = naive.reports[i, h, s, a]
+                assert n[i, s, a] == expected.n
+                assert PV[i, s, a] == pytest.approx(float(expected.PV), rel=0, abs=TOLERANCE)
+                assert PV2[i, s, a] == pytest.approx(float(expected.PV2), rel=0, abs=TOLERANCE * H)
+                assert Q[i, s, a] == pytest.approx(float(expected.Q), rel=0, abs=TOLERANCE)
+            algorithm.aggregate(server, report, exchange)
+        assert_server_equals(server, naive, [TOLERANCE] * H)
+
+
+def integer(words: Array, grid: Grid) -> int:
+    """The number that words of a report stand for."""
+    return sum(int(word) << (grid.base * place) for place, word in enumerate(words))
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("episodes", [EPISODES, 2**50])
+def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episodes: int) -> None:
+    """By Python's integers and fractions, transition by transition; with 2^50 episodes X and Z take two words."""
+    rng = np.random.default_rng(12)
+    algorithm = algorithm_with(Options("practical", 0.5, aggregation, "horizon"))
+    for _ in range(30):
+        problem = random_problem(rng)
+        f = problem.federation
+        setting = Setting(f.states, f.actions, f.horizon, f.agents, episodes, f.eps_p, 11)
+        grid = algorithm.grid(setting)
+        assert grid is not None
+        assert grid.words == (1 if episodes == EPISODES else 2)
+        agents, server = problem.fleet(algorithm, setting=setting), algorithm.new_server(setting)
+        naive = problem.naive_agents()
+        for exchange in range(f.horizon):
+            h = f.horizon - 1 - exchange
+            query = algorithm.query(server, exchange)
+            v = [math.ceil(Fraction(float(value)) * 2**grid.bits) for value in query[0]]
+            assert all(Fraction(float(value)) * 2**grid.bits == x for value, x in zip(query[0], v, strict=True))
+            n, X, Y, Z = report = algorithm.report(agents, query, exchange)
+            for i, s, a in np.ndindex(*n.shape):
+                moves = [naive[i].transitions[h, s, a, t] for t in range(f.states)]
+                count = sum(moves)
+                x, y = (sum(c * w**p for c, w in zip(moves, v, strict=True)) for p in (1, 2))
+                z = count * math.ceil(Fraction(naive[i].rewards[h, s, a]) * 2**grid.bits)
+                if aggregation == "uniform" and count:
+                    x, y, z = (-(-total // count) for total in (x, y, z))
+                elif aggregation == "uniform":
+                    x, y, z = -(-sum(v) // f.states), -(-sum(w * w for w in v) // f.states), 0
+                words = (X[i, s, a], Y[i, s, a], Z[i, s, a])
+                assert n[i, s, a] == count
+                assert tuple(integer(word, grid) for word in words) == (x, y, z)
+            algorithm.aggregate(server, report, exchange)
+            V = server.V[h]
+            assert (np.ceil(V * 2.0**grid.bits) == V * 2.0**grid.bits).all()
+            assert (server.estimates.Q[h].max(axis=1) <= V).all()
+
+
+def test_successive_synchronisations_each_start_from_the_counts_alone() -> None:
+    rng = np.random.default_rng(3)
+    options = Options("practical", 1.0, "weighted", "horizon")
+    algorithm = algorithm_with(options)
+    for _ in range(20):
+        problem = random_problem(rng)
+        server = algorithm.new_server(problem.setting)
+        for count in range(1, len(problem.rounds) + 1):
+            so_far = Problem(problem.federation, problem.rounds[:count])
+            algorithm.synchronise(server, so_far.fleet(algorithm))
+            naive = naive_synchronise(so_far.naive_agents(), problem.sizes(algorithm.delta), options)
+            assert_server_equals(server, naive, error_bound(problem, algorithm))
+
+
+@pytest.mark.parametrize("bonus", BONUSES)
+def test_one_synchronisation_equals_its_messages_bit_for_bit(bonus: str) -> None:
+    rng = np.random.default_rng([4, BONUSES.index(bonus)])
+    for _ in range(60):
+        problem, options = random_problem(rng), random_options(rng, bonus)
+        algorithm = algorithm_with(options, ties=str(rng.choice(["first", "random"])))
+        if rng.integers(3) == 0:
+            algorithm = algorithm.by_rows()
+        at_once, by_messages = (algorithm.new_server(problem.setting) for _ in range(2))
+        agents = problem.fleet(algorithm)
+        for _ in range(2):
+            algorithm.synchronise(at_once, agents)
+            exchange_messages(algorithm, by_messages, agents, problem.setting)
+            assert same_bits(at_once, by_messages)
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_how_agents_are_grouped_and_in_which_order_their_sums_come_changes_no_bit(aggregation: str) -> None:
+    """Fleets, the reports of fleets in any order, and fleets that add up their own agents' rows first."""
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        problem = random_problem(rng, agents=int(rng.integers(2, 8)))
+        M = problem.federation.agents
+        algorithm = algorithm_with(Options("practical", 0.7, aggregation, "horizon"))
+        whole, grouped = (algorithm.new_server(problem.setting) for _ in range(2))
+        algorithm.synchronise(whole, problem.fleet(algorithm))
+        cuts = [0, *sorted(rng.choice(np.arange(1, M), size=rng.integers(1, M), replace=False).tolist()), M]
+        fleets = [problem.fleet(algorithm, begin, end) for begin, end in itertools.pairwise(cuts)]
+        for exchange in range(algorithm.exchanges(problem.setting)):
+            query = algorithm.query(grouped, exchange)
+            reports: list[Message] = [algorithm.report(fleet, query, exchange) for fleet in fleets]
+            if rng.integers(2):
+                reports = [tuple(array.sum(axis=0, keepdims=True) for array in report) for report in reports]
+            reports = [reports[k] for k in rng.permutation(len(reports))]
+            joined = tuple(np.concatenate(parts) for parts in zip(*reports, strict=True))
+            algorithm.aggregate(grouped, joined, exchange)
+        assert same_bits(whole, grouped)
+
+
+def test_a_pair_nobody_visited_gets_the_cap_and_one_visited_once_the_bonus_h() -> None:
+    """One state, two actions, H = 2, one visit to action 1 at each step; r = 1/4."""
+    federation = Federation.mixture(
+        [[[1.0], [1.0]]], [[[[1.0], [1.0]]]], 0.0, rewards=[[0.25, 0.25]], initial=0, horizon=2
+    )
+    ones = np.ones((1, 2, 1, 1), dtype=np.int64)
+    once = Round(np.ones((2, 1), dtype=np.int32), ones, ones[..., 0])
+    problem = Problem(federation, [once])
+    for clip, caps in (("horizon", [2.0, 2.0]), ("remaining", [2.0, 1.0])):
+        algorithm = FedUCBVI(clip=clip, bonus_scale=0.0)
+        server = algorithm.new_server(problem.setting)
+        algorithm.synchronise(server, problem.fleet(algorithm))
+        assert server.estimates.N.tolist() == [[[0, 1]], [[0, 1]]]
+        assert server.estimates.Q[:, 0, 0].tolist() == caps
+        assert server.estimates.Q[:, 0, 1].tolist() == caps  # r + P V + H is above both caps
+    twice = Problem(federation, [once, once])
+    algorithm = FedUCBVI(bonus_scale=0.0)
+    server = algorithm.new_server(twice.setting)
+    algorithm.synchronise(server, twice.fleet(algorithm))
+    assert server.estimates.Q[1, 0].tolist() == [2.0, 0.25], "the scale applies from two visits on"
+
+
+def test_uniform_aggregation_gives_an_agent_that_never_came_the_same_weight() -> None:
+    """Two agents, one state, H = 1: only agent 0 came, four times, and was paid 0.8; so Q = 0.8/2 + H/N."""
+    kernel = [[[1.0]]]
+    federation = Federation.mixture(kernel, [kernel, kernel], 0.0, rewards=[[0.8]], initial=0, horizon=1)
+    visits = np.array([[[4]], [[0]]], dtype=np.int64)
+    problem = Problem(federation, [Round(np.zeros((1, 1), dtype=np.int32), visits[..., None], visits)])
+    for aggregation, expected in (("uniform", 0.4 + 0.25), ("weighted", 1.0)):
+        algorithm = FedUCBVI(aggregation=aggregation)
+        server = algorithm.new_server(problem.setting)
+        algorithm.synchronise(server, problem.fleet(algorithm))
+        assert server.estimates.Q[0, 0, 0] == pytest.approx(expected, abs=4e-11)
+
+
+# ------------------------------------------------------------------------------------- the first round, ties
+
+
+def blank_tables(S: int, A: int) -> FleetTables:
+    """One agent whose every move leads to state 0 and pays nothing."""
+    successors, rewards = np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A))
+    for table in (successors, rewards):
+        table.setflags(write=False)
+    return FleetTables(1, successors, rewards)
+
+
+def test_before_the_first_round_everything_is_optimistic() -> None:
+    setting = Setting(states=3, actions=2, horizon=4, agents=2, episodes=10, eps_p=0.0, seed=0)
+    N, Q, V, policy, *_, updates = FedUCBVI(initial_policy="first").new_server(setting).estimates
+    assert not N.any()
+    assert not policy.any()
+    assert not updates.any()
+    assert (Q == 4).all()
+    assert (V[:4] == 4).all()
+    assert (V[4] == 0).all()
+
+
+def test_the_random_initial_policy_is_uniform_and_drawn_from_the_seed() -> None:
+    """Chi-square of 6000 independent uniform draws over 3 actions; false alarm in 1 of 10^4 seeds."""
+
+    def policy(seed: int) -> PolicyArray:
+        setting = Setting(states=200, actions=3, horizon=30, agents=2, episodes=10, eps_p=0.0, seed=seed)
+        return FedUCBVI().new_server(setting).policy
+
+    assert np.array_equal(policy(1), policy(1))
+    assert not np.array_equal(policy(1), policy(2))
+    assert stats.chisquare(np.bincount(policy(1).ravel(), minlength=3)).pvalue > 1e-4
+
+
+def test_random_ties_are_broken_uniformly_among_the_best_and_anew_at_each_synchronisation() -> None:
+    """Action 1 of 4 is known to be worth nothing, so 3 tie; chi-square of 2 x 1500 draws, false alarm 1 in 10^4."""
+    S, A = 1500, 4
+    setting = Setting(S, A, horizon=1, agents=1, episodes=10, eps_p=0.0, seed=3)
+    visits = np.full((1, 1, S), 10_000, dtype=np.int64)
+    drawn = {}
+    for ties in ("first", "random"):
+        algorithm = FedUCBVI(ties=ties)
+        agents, server = algorithm.new_agents(setting, blank_tables(S, A)), algorithm.new_server(setting)
+        algorithm.absorb(agents, np.ones((1, S), dtype=np.int32), visits[..., None], visits)
+        policies = []
+        for _ in range(2):
+            algorithm.synchronise(server, agents)
+            policies.append(server.policy.copy())
+        drawn[ties] = np.stack(policies)
+    assert not drawn["first"].any()
+    assert not np.array_equal(*drawn["random"])
+    counts = np.bincount(drawn["random"].ravel(), minlength=A)
+    assert counts[1] == 0
+    assert stats.chisquare(counts[[0, 2, 3]]).pvalue > 1e-4
+
+
+# ---------------------------------------------------------------------------------------------------- budgets
+
+
+def budgets_of(problem: Problem, algorithm: FedUCBVI, policy: PolicyArray) -> tuple[Budgets, CountArray, CountArray]:
+    agents = problem.fleet(algorithm)
+    assert isinstance(agents, CountingAgents)
+    n = agents.experience.visits
+    N = n.sum(axis=0)
+    return algorithm.budgets(agents, Broadcast(policy, N)), n, N
+
+
+def few_visits(rng: np.random.Generator) -> Problem:
+    """Like :func:`random_problem`, with counts small enough to step through visit by visit."""
+    problem = random_problem(rng)
+    rounds = []
+    for policy, transitions, _ in problem.rounds:
+        few = np.minimum(transitions, rng.integers(0, 9, size=transitions.shape))
+        rounds.append(Round(policy, few, few.sum(axis=-1)))
+    return Problem(problem.federation, rounds)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("synchronisation", ["mixture", "local", "global"])
+def test_a_budget_is_the_first_visit_at_which_the_papers_condition_holds(synchronisation: str, strict: bool) -> None:
+    rng = np.random.default_rng([7, strict])
+    rules = set()
+    at_threshold = 0
+    for _ in range(80):
+        problem = few_visits(rng)
+        M, A = problem.federation.agents, problem.federation.actions
+        H, S = problem.federation.horizon, problem.federation.states
+        policy = rng.integers(A, size=(H, S), dtype=np.int32)
+        nu = float(rng.choice([0, 1, 3, 6, 10, 20, 1e9]))
+        algorithm = FedUCBVI(synchronisation=synchronisation, strict=strict, nu=nu)
+        (visits, rule, _), n, N = budgets_of(problem, algorithm, policy)
+        for i, h, s in np.ndindex(*visits.shape):
+            a = policy[h, s]
+            literal = visits_until_ask(int(n[i, h, s, a]), int(N[h, s, a]), M, nu, synchronisation, strict)
+            assert (int(visits[i, h, s]), algorithm.rules[rule[h, s]]) == literal
+            rules.add(literal[1])
+            at_threshold += int(N[h, s, a]) == nu
+    assert rules == {"local", "global"} if synchronisation == "mixture" else {synchronisation}
+    assert at_threshold > 5, "the boundary N = nu must be among the cases"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("synchronisation", ["mixture", "local", "global"])
+def test_an_agent_asks_at_the_episode_at_which_the_pseudocode_asks(synchronisation: str, strict: bool) -> None:
+    """Random trajectories, episode by episode, the conditions checked only at the pairs just visited."""
+    rng = np.random.default_rng([8, strict])
+    asked = 0
+    for _ in range(60):
+        problem = few_visits(rng)
+        M, A = problem.federation.agents, problem.federation.actions
+        H, S = problem.federation.horizon, problem.federation.states
+        policy = rng.integers(A, size=(H, S), dtype=np.int32)
+        algorithm = FedUCBVI(synchronisation=synchronisation, strict=strict, nu=float(rng.integers(0, 25)))
+        (budgets, rule, _), n, N = budgets_of(problem, algorithm, policy)
+        assert algorithm.nu is not None
+        i = int(rng.integers(M))
+        literal = NaiveRound(
+            {at: int(n[(i, *at)]) for at in np.ndindex(H, S, A)},
+            {at: int(N[at]) for at in np.ndindex(H, S, A)},
+            M,
+            algorithm.nu,
+            synchronisation,
+            strict,
+        )
+        visits = np.zeros((H, S), dtype=np.int64)
+        for _ in range(60):
+            states = rng.integers(S, size=H).tolist()
+            asks = literal.play([(s, int(policy[h, s])) for h, s in enumerate(states)])
+            visits[np.arange(H), states] += 1
+            reached = {
+                ((h, s, int(policy[h, s])), algorithm.rules[rule[h, s]])
+                for h, s in enumerate(states)
+                if visits[h, s] >= budgets[i, h, s]
+            }
+            assert reached == asks
+            if asks:
+                asked += 1
+                break
+    assert asked > 40
+
+
+def test_a_fleet_of_some_agents_has_the_budgets_it_has_within_the_federation() -> None:
+    rng = np.random.default_rng(9)
+    for _ in range(30):
+        problem = random_problem(rng, agents=4)
+        H, S, A = problem.federation.horizon, problem.federation.states, problem.federation.actions
+        policy = rng.integers(A, size=(H, S), dtype=np.int32)
+        algorithm = FedUCBVI(nu=1000.0)
+        whole, _, N = budgets_of(problem, algorithm, policy)
+        for first in range(4):
+            part = algorithm.budgets(problem.fleet(algorithm, first, first + 1), Broadcast(policy, N))
+            assert np.array_equal(part.visits[0], whole.visits[first])
+            assert np.array_equal(part.rule, whole.rule)
+
+
+def test_budgets_of_huge_counts_are_exact() -> None:
+    """Where floats would round: N = 2^53 - 1 over 3 agents."""
+    setting = Setting(states=1, actions=1, horizon=1, agents=3, episodes=10, eps_p=0.0, seed=0)
+    N = np.array([[[2**53 - 1]]], dtype=np.int64)
+    policy = np.zeros((1, 1), dtype=np.int32)
+    for strict, expected in ((False, -((1 - 2**53) // 3)), (True, (2**53 - 1) // 3 + 1)):
+        algorithm = FedUCBVI(synchronisation="global", strict=strict)
+        budgets = algorithm.budgets(algorithm.new_agents(setting, blank_tables(1, 1)), Broadcast(policy, N))
+        assert budgets.visits.item() == expected
+
+
+# ------------------------------------------------------------------------------------------------- parameters
+
+
+@pytest.mark.parametrize("eps_p", [0.0, 0.1, 0.7])
+def test_nu_is_the_papers_and_can_be_given(eps_p: float) -> None:
+    setting = Setting(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=eps_p, seed=0)
+    expected = threshold_nu(Sizes(8, 4, 10, 20, 0.1), 30_000, eps_p)
+    assert FedUCBVI(delta=0.1).facts(setting) == {"nu": pytest.approx(expected, rel=1e-14)}
+    assert FedUCBVI(nu=5).facts(setting) == {"nu": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"bonus": "theroy"}, "did you mean 'theory'"),
+        ({"aggregation": "uniforn"}, "did you mean 'uniform'"),
+        ({"synchronisation": "globl"}, "did you mean 'global'"),
+        ({"clip": "horizn"}, "did you mean 'horizon'"),
+        ({"initial_policy": "randon"}, "did you mean 'random'"),
+        ({"ties": "frst"}, "did you mean 'first'"),
+        ({"ties": "every-vist"}, "did you mean 'every-visit'"),
+        ({"bonus_range": "spam"}, "did you mean 'span'"),
+        ({"bonus": "tight"}, "tight bonus does not go with the range horizon; it takes remaining or max or span"),
+        (
+            {"bonus": "theory", "bonus_range": "span"},
+            "theory bonus does not go with the range span; it takes horizon",
+        ),
+        ({"bonus": "corrected", "bonus_range": "max"}, "corrected bonus does not go with the range max"),
+        ({"bonus": "tight", "bonus_range": "max", "guard": 0.25}, "a guard is for the practical bonus; the tight"),
+        ({"bonus": "theory", "guard": 0.25}, "a guard is for the practical bonus; the theory"),
+        ({"guard": -0.1}, "guard"),
+        ({"guard": math.nan}, "guard"),
+        ({"guard": "a lot"}, "guard"),
+        ({"rest": -0.1}, "rest"),
+        ({"rest": math.nan}, "rest"),
+        ({"rest": math.inf}, "rest"),
+        ({"stationary": "perhaps"}, "stationary must be true or false"),
+        ({"stationary": 1}, "stationary must be true or false"),
+        ({"bonus_scale": -1.0}, "bonus_scale"),
+        ({"bonus_scale": math.nan}, "bonus_scale"),
+        ({"bonus_scale": math.inf}, "bonus_scale"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"delta": math.nan}, "delta"),
+        ({"nu": -1.0}, "nu"),
+        ({"nu": math.nan}, "nu"),
+        ({"bonus_scal": 1.0}, "did you mean 'bonus_scale'"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_refused_with_a_hint(parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_algorithm("fed-ucbvi", parameters)
+
+
+@pytest.mark.parametrize("own_rewards", [False, True])
+def test_steps_are_not_taken_together_where_tables_depend_on_the_step(own_rewards: bool) -> None:
+    rng = np.random.default_rng(22)
+    federation = random_federation(rng, 2, 3, 2, 4, own_rewards=own_rewards)
+    for algorithm in (FedUCBVI.sharp(stationary=True), FedUCBVI.proved(stationary=True)):
+        for party in (algorithm, algorithm.by_rows()):
+            setting = Setting(3, 2, 4, 2, episodes=5, eps_p=0.0, seed=0)
+            with pytest.raises(InputError, match=r"kernel and rewards depend on the step. Take stationary=False"):
+                party.new_agents(setting, FleetTables(2, federation.successors, federation.rewards))
+            with pytest.raises(InputError, match="but here rewards depend on"):
+                party.new_agents(setting, FleetTables(2, federation.successors[:1], federation.rewards))
+            with pytest.raises(InputError, match="but here kernel depend"):
+                party.new_agents(setting, FleetTables(2, federation.successors, federation.rewards[:, :1]))
+            party.new_agents(setting, FleetTables(2, federation.successors[:1], federation.rewards[:, :1]))
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        FedUCBVI(bonus="corrected", bonus_scale=0.5, nu=12.0, strict=True, ties="random"),
+        FedUCBVI.sharp(),
+        FedUCBVI.sharp(stationary=True),
+        FedUCBVI.proved(),
+        FedUCBVI.proved(stationary=True, bonus_range="span"),
+    ],
+    ids=repr,
+)
+def test_an_algorithm_is_remade_from_its_recorded_parameters(algorithm: FedUCBVI) -> None:
+    assert make_algorithm(algorithm.name, parameters_of(algorithm)) == algorithm
+    plain = make_algorithm("fed-ucbvi", parameters_of(algorithm))
+    assert parameters_of(plain) == parameters_of(algorithm)
+
+
+def test_sharp_and_proved_choose_options_of_the_published_algorithm() -> None:
+    kept = {"synchronisation": "global", "clip": "remaining", "ties": "every-visit"}
+    published = parameters_of(FedUCBVI())
+    sharp = {**published, **kept, "bonus_range": "span"}
+    assert parameters_of(FedUCBVI.sharp()) == {**sharp, "guard": 0.25}
+    assert parameters_of(FedUCBVI.sharp(stationary=True)) == {**sharp, "guard": 0.5, "stationary": True}
+    assert parameters_of(make_algorithm("fed-ucbvi-sharp", {"guard": 0.0})) == sharp
+    proved = {**published, **kept, "bonus": "tight", "bonus_range": "max"}
+    assert parameters_of(FedUCBVI.proved()) == proved
+    assert FedUCBVI().counting is Counting.POLICY
+    assert FedUCBVI.sharp().counting is FedUCBVI.proved().counting is Counting.PAIRS
+    assert FedUCBVI(stationary=True).counting is Counting.STATIONARY
+
+
+def test_an_unknown_algorithm_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InputError, match="did you mean 'fed-ucbvi'"):
+        make_algorithm("fed-ucbv", {})

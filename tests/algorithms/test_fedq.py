@@ -1,0 +1,369 @@
+"""FedQ-Hoeffding and FedQ-Bernstein against an independent implementation of the paper's pseudocode."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from fed_ucbvi import FedQBernstein, FedQHoeffding, InputError, gridworld, resume, run, synthetic
+from fed_ucbvi.algorithms import make_algorithm, parameters_of
+from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
+from fed_ucbvi.algorithms.fedq import Broadcast
+from fed_ucbvi.engine.checkpoint import Checkpoint
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.liars import ATTACKS
+from naive_fedq import NaiveFedQ, Options, Place, Seen, Sizes, iota, visits_until_ask
+from problems import random_federation
+
+TOLERANCE = 1e-10
+NEARLY_EQUAL = 1e-9
+"""Two actions whose Q are this close may change places."""
+
+VARIANTS = [
+    FedQHoeffding(),
+    FedQHoeffding(bonus="published", c=0.3),
+    FedQBernstein(),
+    FedQBernstein(c=1.0, c_bernstein=0.7, bernstein_after=5),
+    FedQBernstein(c=0.5, c_bernstein=0.5, bernstein_after=0),
+    FedQBernstein(bonus="published", c_bernstein=0.4, delta=0.2),
+]
+variants = pytest.mark.parametrize("algorithm", VARIANTS, ids=lambda a: f"{a.name}-{a.bonus}")
+
+
+def sizes_of(federation: Federation, episodes: int, delta: float) -> Sizes:
+    f = federation
+    return Sizes(f.states, f.actions, f.horizon, f.agents, episodes, delta)
+
+
+def options_of(algorithm: FedQHoeffding) -> Options:
+    published = algorithm.bonus == "published"
+    if isinstance(algorithm, FedQBernstein):
+        return Options(True, published, algorithm.c, algorithm.c_bernstein, algorithm.bernstein_after)
+    return Options(False, published, algorithm.c)
+
+
+def setting_of(federation: Federation, episodes: int = 1000) -> Setting:
+    f = federation
+    return Setting(f.states, f.actions, f.horizon, f.agents, episodes, f.eps_p, seed=3)
+
+
+def seen_in_round(
+    federation: Federation, policy: npt.NDArray[np.int32], transitions: npt.NDArray[np.int64]
+) -> tuple[dict[Place, int], dict[Place, list[Seen]]]:
+    """The actions of the policy, and what the agents saw, in agent order."""
+    f = federation
+    actions = {(h, s): int(policy[h, s]) for h in range(f.horizon) for s in range(f.states)}
+    seen: dict[Place, list[Seen]] = {}
+    for (h, s), a in actions.items():
+        for i in range(f.agents):
+            row = f.successors[h if len(f.successors) > 1 else 0, s, a]
+            counts: dict[int, int] = {}
+            for k, times in enumerate(transitions[i, h, s].tolist()):
+                if times:
+                    counts[int(row[k])] = counts.get(int(row[k]), 0) + times
+            if counts:
+                rewards = f.rewards[i if len(f.rewards) > 1 else 0]
+                seen.setdefault((h, s), []).append(Seen(float(rewards[h if len(rewards) > 1 else 0, s, a]), counts))
+    return actions, seen
+
+
+def asked(simulation: Simulation) -> bool:
+    """Whether the last round ended with a synchronisation."""
+    return bool(simulation.records()["askers"][-1])
+
+
+def random_small(rng: np.random.Generator, *, own_rewards: bool = False) -> Federation:
+    S, A, H, M = (int(rng.integers(1, high)) for high in (4, 4, 4, 5))
+    return random_federation(rng, M, S, A, H, stationary=bool(rng.integers(2)), own_rewards=own_rewards)
+
+
+# -------------------------------------------------------------------------------------------- whole runs
+
+
+@variants
+def test_every_round_of_a_run_is_the_one_of_the_pseudocode(algorithm: FedQHoeffding) -> None:
+    rng = np.random.default_rng(1)
+    second_case = long_rounds = by_variance = 0
+    for problem in range(8):
+        federation = random_small(rng, own_rewards=problem % 2 == 1)
+        episodes = 250
+        simulation = Simulation(algorithm, federation, episodes, problem, "episodes")
+        sizes, options = sizes_of(federation, episodes, algorithm.delta), options_of(algorithm)
+        naive = NaiveFedQ(sizes, options)
+        while not simulation.done:
+            server = simulation.server
+            policy = server.policy.copy()
+            budgets = algorithm.budgets(simulation.agents, algorithm.broadcast(server)).visits
+            for (h, s), a in np.ndenumerate(policy):
+                assert (budgets[:, h, s] == visits_until_ask(naive.N[h, s, int(a)], sizes)).all()
+            simulation.advance()
+            if not asked(simulation):
+                break
+            actions, seen = seen_in_round(federation, policy, simulation.driver.transitions)
+            second_case += any(
+                naive.N[h, s, actions[h, s]] >= 2 * sizes.agents * sizes.horizon * (sizes.horizon + 1)
+                for h, s in seen
+            )
+            long_rounds += int(simulation.driver.visits.max() > 1)
+            naive.update(actions, seen)
+            compare(simulation, naive)
+        by_variance += sum(naive.variance(key) > 0.01 for key in naive.Q)
+    assert second_case > 50
+    assert long_rounds > 20
+    assert by_variance > 5 or not options_of(algorithm).bernstein or options_of(algorithm).after > 5
+
+
+def compare(simulation: Simulation, naive: NaiveFedQ) -> None:
+    N, _, Q, V, policy = simulation.server.estimates[:5]
+    for key, value in naive.Q.items():
+        assert N[key] == naive.N[key]
+        assert Q[key] == pytest.approx(value, rel=0, abs=TOLERANCE)
+    A = Q.shape[2]
+    for h, s in np.ndindex(*policy.shape):
+        assert V[h, s] == pytest.approx(naive.V(h, s), rel=0, abs=TOLERANCE)
+        best = max(naive.Q[h, s, a] for a in range(A))
+        assert naive.Q[h, s, int(policy[h, s])] >= best - NEARLY_EQUAL
+        assert simulation.server.estimates.N_policy[h, s] == N[h, s, policy[h, s]]
+
+
+@variants
+def test_long_rounds_from_large_counts_are_those_of_the_pseudocode(algorithm: FedQHoeffding) -> None:
+    """Thousands of visits at once, where sums over visits are integrals."""
+    rng = np.random.default_rng(2)
+    federation = random_federation(rng, 3, 3, 1, 2, stationary=False)
+    setting = setting_of(federation)
+    server = algorithm.new_server(setting)
+    agents = algorithm.new_agents(setting, FleetTables(3, federation.successors, federation.rewards))
+    naive = NaiveFedQ(sizes_of(federation, setting.episodes, algorithm.delta), options_of(algorithm))
+    policy = np.zeros((2, 3), dtype=np.int32)
+    for visits in (*[1] * 12, 20, 400, 4000, 3000):
+        algorithm.budgets(agents, algorithm.broadcast(server))
+        n = np.full((3, 2, 3), visits, dtype=np.int64)
+        transitions = rng.multinomial(n, federation.probabilities[:, :, :, 0]).astype(np.int64)
+        algorithm.absorb(agents, policy, transitions, n)
+        algorithm.synchronise(server, agents)
+        naive.update(*seen_in_round(federation, policy, transitions))
+        for key, value in naive.Q.items():
+            assert server.estimates.N[key] == naive.N[key]
+            assert server.estimates.Q[key] == pytest.approx(value, rel=0, abs=1e-8)
+    assert server.V[1].max() > server.V[1].min() + 0.01
+
+
+# ---------------------------------------------------------------------------------------------- messages
+
+
+@variants
+def test_a_synchronisation_equals_its_messages_and_grouping_agents_changes_no_bit(algorithm: FedQHoeffding) -> None:
+    rng = np.random.default_rng(4)
+    federation = random_federation(rng, 4, 3, 2, 3, own_rewards=True)
+    simulation = Simulation(algorithm, federation, 300, 1, "episodes")
+    by_messages, grouped = (algorithm.new_server(simulation.setting) for _ in range(2))
+    parts = [
+        (
+            part,
+            algorithm.new_agents(
+                simulation.setting,
+                FleetTables(part.stop - part.start, federation.successors, federation.rewards[part]),
+            ),
+        )
+        for part in (slice(0, 1), slice(1, 4))
+    ]
+    while not simulation.done:
+        broadcast = algorithm.broadcast(grouped)
+        for part, fleet in parts:
+            mine = algorithm.budgets(fleet, broadcast)
+            whole = algorithm.budgets(simulation.agents, algorithm.broadcast(simulation.server))
+            assert np.array_equal(mine.visits, whole.visits[part])
+            assert np.array_equal(mine.rule, whole.rule)
+        policy = simulation.server.policy.copy()
+        simulation.advance()
+        if not asked(simulation):
+            break
+        exchange_messages(algorithm, by_messages, simulation.agents, simulation.setting)
+        driver = simulation.driver
+        for part, fleet in parts:
+            algorithm.absorb(fleet, policy, driver.transitions[part].copy(), driver.visits[part].copy())
+        reports = [algorithm.report(fleet, (), 0) for _, fleet in parts]
+        algorithm.aggregate(grouped, tuple(np.concatenate(rows) for rows in zip(*reports, strict=True)), 0)
+        for other in (by_messages, grouped):
+            for name, array in simulation.server.arrays().items():
+                assert array.tobytes() == other.arrays()[name].tobytes(), name
+
+
+def test_messages_are_tables_over_steps_and_states_only() -> None:
+    federation = synthetic(agents=3)
+    setting, tables = setting_of(federation), FleetTables(3, federation.successors, federation.rewards)
+    for algorithm, width in ((FedQHoeffding(), 3), (FedQBernstein(), 4)):
+        agents, server = algorithm.new_agents(setting, tables), algorithm.new_server(setting)
+        assert algorithm.exchanges(setting) == 1
+        assert algorithm.query(server, 0) == ()
+        report = algorithm.report(agents, (), 0)
+        assert [array.shape for array in report] == [(3, 5, 5)] * width
+        assert [array.shape for array in algorithm.broadcast(server)] == [(5, 5), (5, 5), (6, 5)]
+        assert algorithm.broadcast(server)[0] is server.policy
+
+
+def test_a_report_of_several_visits_in_the_first_case_takes_as_many_places_in_the_order() -> None:
+    """Only a liar sends one; it counts like visits in a row with the same value."""
+    algorithm = FedQBernstein(bernstein_after=0)
+    setting = Setting(states=1, actions=1, horizon=1, agents=3, episodes=10, eps_p=0.0, seed=0)
+    at_once, one_by_one = algorithm.new_server(setting), algorithm.new_server(setting)
+    table = np.zeros((3, 1, 1))
+    r, v, n = table + 0.25, table.copy(), np.zeros((3, 1, 1), dtype=np.int64)
+    v[:, 0, 0] = [0.1, 0.9, 0.4]
+    n[:, 0, 0] = [2, 5, 1]
+    algorithm.aggregate(at_once, (n, r, v, v * v), 0)
+    for i in (0, 0, 1, 1, 1, 1, 1, 2):
+        single = np.zeros_like(n)
+        single[i] = 1
+        algorithm.aggregate(one_by_one, (single, r, v, v * v), 0)
+    assert at_once.estimates.N[0, 0, 0] == one_by_one.estimates.N[0, 0, 0] == 8
+    assert at_once.estimates.Q[0, 0, 0] == pytest.approx(one_by_one.estimates.Q[0, 0, 0], rel=1e-12)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_liars_make_no_number_infinite(attack: str) -> None:
+    federation = synthetic(agents=4, states=3, actions=2, horizon=3).with_liars(0.5, attack)
+    for algorithm in VARIANTS:
+        simulation = Simulation(algorithm, federation, 200, 0, "episodes")
+        while not simulation.done:
+            simulation.advance()
+        for array in simulation.server.arrays().values():
+            assert np.isfinite(array).all()
+
+
+# ------------------------------------------------------------------------------------------------ budgets
+
+
+def test_budgets_of_huge_counts_are_exact_and_name_the_regime() -> None:
+    setting = Setting(states=3, actions=1, horizon=1, agents=3, episodes=10, eps_p=0.0, seed=0)
+    algorithm = FedQHoeffding()
+    tables = FleetTables(1, np.zeros((1, 3, 1, 1), dtype=np.int32), np.zeros((1, 1, 3, 1)))
+    N = np.array([[11, 12, 2**53 - 1]], dtype=np.int64)
+    policy, V = np.zeros((1, 3), dtype=np.int32), np.zeros((2, 3))
+    budgets = algorithm.budgets(algorithm.new_agents(setting, tables), Broadcast(policy, N, V))
+    assert budgets.visits.tolist() == [[[1, 2, (2**53 - 1) // 6]]]
+    assert [algorithm.rules[rule] for rule in budgets.rule[0]] == ["first-visit", "growth", "growth"]
+
+
+# --------------------------------------------------------------------------------------------- properties
+
+
+@pytest.mark.parametrize(
+    "algorithm", [FedQHoeffding(bonus="published", c=1.0), FedQBernstein(bonus="published")], ids=lambda a: a.name
+)
+def test_with_the_published_bonus_values_stay_above_the_optimal_ones(algorithm: FedQHoeffding) -> None:
+    below_the_start = False
+    for seed in range(3):
+        federation = synthetic(agents=3, seed=seed, states=2, actions=2, horizon=2)
+        simulation = Simulation(algorithm, federation, 100_000, seed, "counts")
+        best = federation.common.solve()
+        while not simulation.done:
+            simulation.advance()
+            assert (simulation.server.V >= best.V - 1e-9).all()
+            assert (simulation.server.V <= 2.0).all()
+        below_the_start |= bool((simulation.server.V[0] < 1.9).any())
+    assert below_the_start, "the bonus must have shrunk for the claim to mean anything"
+
+
+@variants
+@pytest.mark.parametrize("driver", ["counts", "auto"])
+def test_a_thousand_million_episodes_leave_finite_values_near_the_optimal_ones(
+    algorithm: FedQHoeffding, driver: str
+) -> None:
+    federation = synthetic(agents=2, states=2, actions=2, horizon=2)
+    simulation = Simulation(algorithm, federation, 10**9, 0, driver)
+    while not simulation.done:
+        simulation.advance()
+    for array in simulation.server.arrays().values():
+        assert np.isfinite(array).all()
+    best = federation.common.solve()
+    gap = float(federation.common.initial @ (best.V[0] - federation.common.evaluate(simulation.server.policy)[0]))
+    assert gap < 0.01
+    assert np.abs(simulation.server.V - best.V).max() < 0.02
+    assert simulation.server.estimates.N.sum() <= 2 * 2 * 10**9
+
+
+def test_smaller_constants_and_the_variance_help_where_they_should() -> None:
+    """On the paper's GridWorld the retuned variant has less than half the regret of the one the authors ran."""
+    federation = gridworld(agents=5)
+    as_run = run(FedQBernstein(), federation, 3000, progress=False)
+    retuned = run(FedQBernstein(c=1, c_bernstein=1, bernstein_after=10), federation, 3000, progress=False)
+    assert retuned.common_regret < 0.5 * as_run.common_regret
+
+
+@variants
+@pytest.mark.parametrize("ties", ["first", "random"])
+def test_the_seed_decides_everything_and_a_checkpoint_goes_on_as_if_never_stopped(
+    algorithm: FedQHoeffding, ties: str, tmp_path: Path
+) -> None:
+    parameters = {**parameters_of(algorithm), "ties": ties}
+    algorithm = make_algorithm(algorithm.name, parameters)  # type: ignore[assignment]
+    federation = synthetic(agents=3, states=3, actions=3, horizon=3)
+
+    def state_after(simulation: Simulation) -> list[bytes]:
+        return [array.tobytes() for array in simulation.server.arrays().values()]
+
+    first, again, other = (Simulation(algorithm, federation, 200, seed, "auto") for seed in (7, 7, 8))
+    for simulation in (first, again, other):
+        while not simulation.done:
+            simulation.advance()
+    assert state_after(first) == state_after(again) != state_after(other)
+    half = Simulation(algorithm, federation, 200, 7, "auto")
+    store = Checkpoint.create(tmp_path / "half", half, 1)
+    for _ in range(40):
+        half.advance()
+    store.write(half)
+    assert resume(tmp_path / "half").same_outcome(first.result())
+
+
+# --------------------------------------------------------------------------------------------- parameters
+
+
+def test_the_logarithm_is_the_papers() -> None:
+    setting = Setting(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.0, seed=0)
+    facts = FedQHoeffding(bonus="published", delta=0.1).facts(setting)
+    assert facts == {"i_0": 4400.0, "iota": pytest.approx(iota(Sizes(8, 4, 10, 20, 30_000, 0.1)), rel=1e-14)}
+    assert FedQBernstein().facts(setting) == {"i_0": 4400.0}
+
+
+def test_a_caution_is_given_exactly_where_every_episode_ends_a_round() -> None:
+    federation = gridworld(agents=2, horizon=3)
+    for episodes, warned in ((23, True), (24, False)):
+        setting = setting_of(federation, episodes)
+        assert len(FedQHoeffding().cautions(setting)) == warned
+    simulation = Simulation(FedQBernstein(), federation, 23, 0, "episodes")
+    while not simulation.done:
+        simulation.advance()
+    assert simulation.rounds == 23
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("fedq-hoeffding", {"bonus": "publishd"}, "did you mean 'published'"),
+        ("fedq-hoeffding", {"c": -1.0}, "c must be"),
+        ("fedq-hoeffding", {"c": math.nan}, "c must be"),
+        ("fedq-hoeffding", {"delta": 0.0}, "delta"),
+        ("fedq-hoeffding", {"initial_policy": "randon"}, "did you mean 'random'"),
+        ("fedq-hoeffding", {"ties": "frst"}, "did you mean 'first'"),
+        ("fedq-hoeffding", {"c_bernstein": 1.0}, "unknown parameter"),
+        ("fedq-bernstein", {"c_bernstein": -0.1}, "c_bernstein"),
+        ("fedq-bernstein", {"c_bernstein": math.inf}, "c_bernstein"),
+        ("fedq-bernstein", {"bernstein_after": -1}, "bernstein_after"),
+        ("fedq-bernstein", {"bernstein_after": 2.5}, "bernstein_after"),
+        ("fedq-bernstein", {"delta": 1.0}, "delta"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_refused_with_a_hint(
+    name: str, parameters: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        make_algorithm(name, parameters)
+    algorithm = make_algorithm(name, {})
+    assert make_algorithm(algorithm.name, parameters_of(algorithm)) == algorithm

@@ -1,0 +1,168 @@
+"""The early-settled algorithm against an independent implementation, visit by visit."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from test_fedq import asked, seen_in_round, setting_of
+
+from fed_ucbvi import FedQEarlySettled, InputError, synthetic
+from fed_ucbvi.algorithms import make_algorithm, parameters_of
+from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.problem.liars import ATTACKS
+from naive_fedq import NaiveEarlySettled, Sizes
+from problems import random_federation
+
+TOLERANCE = 1e-10
+NEARLY_EQUAL = 1e-9
+
+
+def compare(simulation: Simulation, naive: NaiveEarlySettled, tolerance: float) -> None:
+    known = simulation.server.estimates
+    for key, memory in naive.memory.items():
+        if key[0] == naive.sizes.horizon:
+            continue
+        assert known.N[key] == memory.N
+        assert known.Q[key] == pytest.approx(memory.Q, rel=0, abs=tolerance)
+        assert known.Q_lower[key] == pytest.approx(memory.lower, rel=0, abs=tolerance)
+    for place, value in naive.V.items():
+        assert known.V[place] == pytest.approx(value, rel=0, abs=tolerance)
+        assert known.V_lower[place] == pytest.approx(naive.V_lower[place], rel=0, abs=tolerance)
+        assert known.V_reference[place] == pytest.approx(naive.V_reference[place], rel=0, abs=tolerance)
+    for h, s in np.ndindex(*known.policy.shape):
+        assert naive.V[h, s] - NEARLY_EQUAL <= naive.memory[h, s, int(known.policy[h, s])].Q
+
+
+@pytest.mark.parametrize(("c_b", "iota"), [(1.0, None), (0.05, 1.0), (0.3, 0.2)])
+def test_every_round_of_a_run_is_the_one_of_the_pseudocode(c_b: float, iota: float | None) -> None:
+    rng = np.random.default_rng(1)
+    algorithm = FedQEarlySettled(c_b=c_b, iota=iota)
+    settled = by_reference = second_case = 0
+    for problem in range(8):
+        S, A, H, M = (int(rng.integers(1, high)) for high in (4, 4, 4, 4))
+        federation = random_federation(rng, M, S, A, H, own_rewards=problem % 2 == 1)
+        simulation = Simulation(algorithm, federation, 250, problem, "episodes")
+        log = math.log(S * A * H * M * 250 / 0.05) if iota is None else iota
+        naive = NaiveEarlySettled(Sizes(S, A, H, M, 250, 0.05), c_b, log)
+        while not simulation.done:
+            policy = simulation.server.policy.copy()
+            simulation.advance()
+            if not asked(simulation):
+                break
+            naive.update(*seen_in_round(federation, policy, simulation.driver.transitions))
+            compare(simulation, naive, TOLERANCE)
+        settled += sum(not unsettled for unsettled in naive.unsettled.values())
+        by_reference += sum(memory.referenced < memory.upper for memory in naive.memory.values())
+        second_case += sum(memory.N > 4 * M * H * (H + 1) for memory in naive.memory.values())
+        assert int((simulation.server.estimates.settling == 0).sum()) == sum(
+            not unsettled for unsettled in naive.unsettled.values()
+        )
+    assert second_case > 5
+    assert c_b == 1.0 or (settled > 5 and by_reference > 5)
+
+
+def test_bounds_enclose_the_optimal_values_and_only_ever_tighten() -> None:
+    algorithm = FedQEarlySettled()
+    settled = 0
+    for seed in range(3):
+        federation = synthetic(agents=2, seed=seed, states=2, actions=2, horizon=2)
+        simulation = Simulation(algorithm, federation, 10**6, seed, "counts")
+        best = federation.common.solve()
+        known = simulation.server.estimates
+        Q, lower = known.Q.copy(), known.V_lower.copy()
+        while not simulation.done:
+            simulation.advance()
+            assert (known.V >= best.V - 1e-9).all()
+            assert (known.V_lower <= best.V + 1e-9).all()
+            assert (known.V_reference >= known.V).all()
+            assert (known.Q <= Q).all()
+            assert (known.V_lower >= lower).all()
+            Q, lower = known.Q.copy(), known.V_lower.copy()
+        settled += int((known.settling == 0).sum())
+    assert settled > 5, "the bounds must have come close for the claim to mean anything"
+
+
+def test_a_thousand_million_episodes_leave_finite_values_near_the_optimal_ones() -> None:
+    federation = synthetic(agents=2, states=2, actions=2, horizon=2)
+    simulation = Simulation(FedQEarlySettled(), federation, 10**9, 0, "auto")
+    while not simulation.done:
+        simulation.advance()
+    for array in simulation.server.arrays().values():
+        assert np.isfinite(array).all()
+    best = federation.common.solve()
+    gap = float(federation.common.initial @ (best.V[0] - federation.common.evaluate(simulation.server.policy)[0]))
+    assert gap < 0.01
+    assert np.abs(simulation.server.V - best.V).max() < 0.02
+
+
+def test_all_that_is_real_is_kept_as_floats() -> None:
+    federation = synthetic(agents=2)
+    server = FedQEarlySettled().new_server(setting_of(federation))
+    counts = {"N", "N_policy", "updates", "settling", "policy"}
+    for name, array in server.arrays().items():
+        assert (array.dtype == np.float64) == (name not in counts), name
+
+
+def test_a_synchronisation_equals_its_messages_bit_for_bit() -> None:
+    federation = random_federation(np.random.default_rng(3), 3, 3, 2, 3, own_rewards=True)
+    algorithm = FedQEarlySettled(c_b=0.1, ties="random")
+    simulation = Simulation(algorithm, federation, 200, 1, "episodes")
+    by_messages = algorithm.new_server(simulation.setting)
+    while not simulation.done:
+        simulation.advance()
+        if asked(simulation):
+            exchange_messages(algorithm, by_messages, simulation.agents, simulation.setting)
+        for name, array in simulation.server.arrays().items():
+            assert array.tobytes() == by_messages.arrays()[name].tobytes(), name
+
+
+def test_messages_are_tables_over_steps_and_states_only() -> None:
+    federation = synthetic(agents=3)
+    algorithm, setting = FedQEarlySettled(), setting_of(federation)
+    agents = algorithm.new_agents(setting, FleetTables(3, federation.successors, federation.rewards))
+    server = algorithm.new_server(setting)
+    assert algorithm.query(server, 0) == ()
+    assert [array.shape for array in algorithm.report(agents, (), 0)] == [(3, 5, 5)] * 7
+    assert [array.shape for array in algorithm.broadcast(server)] == [(5, 5)] * 2 + [(6, 5)] * 3
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_liars_make_no_number_infinite(attack: str) -> None:
+    federation = synthetic(agents=4, states=3, actions=2, horizon=3).with_liars(0.5, attack)
+    simulation = Simulation(FedQEarlySettled(c_b=0.1), federation, 200, 0, "episodes")
+    while not simulation.done:
+        simulation.advance()
+    for array in simulation.server.arrays().values():
+        assert np.isfinite(array).all()
+
+
+def test_it_says_that_it_is_experimental_and_what_its_logarithm_is() -> None:
+    setting = Setting(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.0, seed=0)
+    (caution,) = FedQEarlySettled().cautions(setting)
+    assert "experimental" in caution
+    expected = math.log(8 * 4 * 10 * 20 * 30_000 / 0.05)
+    assert FedQEarlySettled().facts(setting) == {"i_0": 4400.0, "iota": pytest.approx(expected)}
+    assert FedQEarlySettled(iota=1).facts(setting)["iota"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"c_b": -1.0}, "c_b"),
+        ({"c_b": math.nan}, "c_b"),
+        ({"iota": -0.5}, "iota"),
+        ({"iota": math.inf}, "iota"),
+        ({"delta": 1.0}, "delta"),
+        ({"ties": "frst"}, "did you mean 'first'"),
+        ({"initial_policy": "randon"}, "did you mean 'random'"),
+        ({"c": 1.0}, "unknown parameter"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_refused_with_a_hint(parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_algorithm("fedq-early-settled-lowcost", parameters)
+    algorithm = make_algorithm("fedq-early-settled-lowcost", {})
+    assert make_algorithm(algorithm.name, parameters_of(algorithm)) == algorithm

@@ -1,0 +1,222 @@
+"""Learnt policies as files, and at work."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from fed_ucbvi import FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, gridworld, load_policy, run, run_live
+from fed_ucbvi.analysis.play import play
+from fed_ucbvi.command_line import app
+from fed_ucbvi.engine.simulation import Caution
+from fed_ucbvi.results.policy import LearntPolicy
+
+
+@pytest.fixture(autouse=True)
+def _without_cautions() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        yield
+
+
+@pytest.fixture(scope="module")
+def cliff() -> Run:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        walk = from_gymnasium("CliffWalking-v1", agents=20, horizon=20)
+        return run(FedUCBVI(bonus_scale=0.01, clip="remaining"), walk, 800, progress=False)
+
+
+@pytest.fixture(scope="module")
+def grid() -> Run:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        world = gridworld(agents=4, eps_p=0.3, seed=1).with_liars(0.25, "flip")
+        return run(FedUCBVI(), world, 300, progress=False)
+
+
+def invoke(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize("suffix", [".json", ".npz"])
+def test_an_exported_policy_loads_back_the_same(cliff: Run, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "folder" / f"policy{suffix}"
+    cliff.export_policy(path)
+    policy = load_policy(path)
+    assert np.array_equal(policy.table, cliff.policy)
+    assert policy.table.dtype == cliff.policy.dtype
+    assert (policy.horizon, policy.states, policy.actions, policy.value) == (20, 49, 4, cliff.value)
+    assert policy.environment == cliff.about.environment
+    assert (policy.units.offset, policy.units.scale) == (-100.0, 100.0)
+    assert [path.name for path in path.parent.iterdir()] == [path.name]
+
+
+def test_an_exported_policy_is_plain_json(cliff: Run, tmp_path: Path) -> None:
+    cliff.export_policy(tmp_path / "policy.json")
+    content = json.loads((tmp_path / "policy.json").read_text())
+    assert content["format"] == "fed-ucbvi/policy"
+    assert content["units"] == {"offset": -100.0, "scale": 100.0}
+    assert content["policy"] == cliff.policy.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("policy.txt", "", "neither"),
+        ("none.json", None, "there is no file"),
+        ("bad.json", "{", "damaged"),
+        ("other.json", "[1]", "not a policy that fed-ucbvi saved"),
+        ("other.json", '{"format": "fed-ucbvi/run"}', "not a policy"),
+        ("new.json", '{"format": "fed-ucbvi/policy", "format_version": 2}', "format version 2"),
+        (
+            "sizes.json",
+            '{"format": "fed-ucbvi/policy", "format_version": 1, "actions": 2, "value": null, "horizon": 1, '
+            '"states": 2, "environment": {}, "policy": [[0, 2]]}',
+            "not one of the sizes it names",
+        ),
+        ("bad.npz", "text", "damaged"),
+    ],
+)
+def test_a_file_that_holds_no_policy_is_refused(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        load_policy(tmp_path / name)
+
+
+def test_the_best_walk_along_the_cliff_is_paid_minus_13_in_13_steps(cliff: Run) -> None:
+    played = play(LearntPolicy.of(cliff), episodes=3)
+    assert played.original_returns == (-13.0, -13.0, -13.0)
+    assert played.lengths == (13, 13, 13)
+    assert played.returns == pytest.approx([19.87] * 3, abs=1e-12)
+    assert played.own_value == pytest.approx(19.87, abs=1e-12)
+
+
+def test_a_policy_is_paid_its_value_in_the_agents_own_environment(grid: Run) -> None:
+    """Hypothesis: the mean return is the policy's value for that agent; two-sided, false alarm 1 in 1000 each."""
+    policy = LearntPolicy.of(grid)
+    mdp = gridworld(agents=4, eps_p=0.3, seed=1).agent(2)
+    figures = play(policy, agent=2, episodes=2000, seed=4).summary()["original"]
+    own = float(mdp.initial @ mdp.evaluate(grid.policy)[0])
+    assert figures["value_for_the_agent"] == own
+    assert abs(own - grid.value) > 0.05
+    assert abs(figures["mean_return"] - own) < 3.3 * figures["standard_error"]
+
+
+def test_each_agent_plays_in_its_own_lake() -> None:
+    """Hypothesis as above, on a lake whose slip is the agent's own; false alarm 1 in 1000."""
+    lakes = from_gymnasium(agents=3, horizon=20, vary={"success_rate": [0.5, 0.95]}, seed=3)
+    policy = LearntPolicy.of(run(FedUCBVI(bonus_scale=0.1), lakes, 300, progress=False))
+    values = [float(lakes.agent(i).initial @ lakes.agent(i).evaluate(policy.table)[0]) for i in range(3)]
+    i = int(np.argmax(np.abs(np.array(values) - policy.value)))
+    played = play(policy, agent=i, episodes=1500, seed=2).summary()["original"]
+    assert played["value_for_the_agent"] == pytest.approx(values[i], abs=1e-12)
+    assert abs(played["mean_return"] - values[i]) < 3.3 * played["standard_error"]
+
+
+def test_what_a_live_run_learnt_plays_though_its_value_is_unknown(tmp_path: Path) -> None:
+    live = LiveFederation.from_gymnasium("FrozenLake-v1", 2, horizon=10, reward_range=(0, 1))
+    result = run_live(FedUCBVI(), live, 20, progress=False)
+    result.export_policy(tmp_path / "policy.json")
+    policy = load_policy(tmp_path / "policy.json")
+    assert math.isnan(policy.value)
+    assert play(policy, episodes=2).summary()["original"]["value_of_the_run"] is None
+
+
+def test_a_nameless_environment_cannot_be_played() -> None:
+    policy = LearntPolicy(np.zeros((2, 2), dtype=np.int32), 2, {"name": "custom", "agents": 1}, 1.0)
+    with pytest.raises(InputError, match="'custom' cannot be made again"):
+        play(policy)
+
+
+def flat(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All keys of an object and of the objects in it."""
+    for key, value in content.items():
+        yield from flat(value) if isinstance(value, dict) else [(key, value)]
+
+
+def test_the_command_prints_both_units_and_json(cliff: Run, tmp_path: Path) -> None:
+    cliff.save(tmp_path / "run")
+    code, text = invoke("play", tmp_path / "run", "--episodes", 2)
+    assert code == 0
+    assert "-13 \u00b1 0 (s.e.); value -13, for this agent -13" in text
+    assert "19.87 \u00b1 0 (s.e.); value 19.87" in text
+    code, text = invoke("play", tmp_path / "run", "--episodes", 2, "--json")
+    content = json.loads(text)
+    assert code == 0
+    assert content["returns"] == [-13.0, -13.0]
+    assert [key for key, value in flat(content) if isinstance(value, list)] == ["returns"]
+    assert content["original"]["value_of_the_run"] == pytest.approx(-13.0, abs=1e-9)
+    assert content["rescaled"]["mean_return"] == pytest.approx(19.87, abs=1e-12)
+    assert content["picture"] is None
+
+
+def test_the_command_shows_every_step_as_text(cliff: Run, grid: Run, tmp_path: Path) -> None:
+    grid.save(tmp_path / "grid")
+    code, text = invoke("play", tmp_path / "grid", "--episodes", 1, "--render", "text", "--agent", 3)
+    assert code == 0
+    assert [line for line in text.splitlines() if line.startswith("step ")][-1].startswith("step 10 of 10")
+    assert text.count("[") == 11
+    cliff.export_policy(tmp_path / "cliff.json")
+    code, text = invoke("play", tmp_path / "cliff.json", "--episodes", 1, "--render", "text")
+    assert code == 0
+    assert text.count("x") >= 14
+
+
+def test_the_command_saves_a_moving_picture(grid: Run, tmp_path: Path) -> None:
+    grid.save(tmp_path / "grid")
+    code, _ = invoke("play", tmp_path / "grid", "--episodes", 2, "--out", tmp_path / "play.gif", "--seed", 1)
+    assert code == 0
+    with Image.open(tmp_path / "play.gif") as picture:
+        frames: Any = picture
+        assert frames.n_frames > 5
+        assert picture.size == (480, 480)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--agent", 4], "agent must be at most 3"),
+        (["--episodes", 0], "episodes must be at least 1"),
+        (["--render", "texts"], "unknown way to render 'texts'; did you mean 'text'"),
+        (["--render", "text", "--json"], "does not go with"),
+        (["--out", "play.mp4"], "must end in .gif"),
+        (["--render", "human"], "unknown render mode 'human'"),
+    ],
+)
+def test_bad_words_are_refused_and_leave_nothing_behind(
+    grid: Run, tmp_path: Path, words: list[object], message: str
+) -> None:
+    grid.save(tmp_path / "grid")
+    code, text = invoke("play", tmp_path / "grid", *words)
+    assert code == 2
+    assert message in text
+    assert [path.name for path in tmp_path.iterdir()] == ["grid"]
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    code, text = invoke("play", tmp_path)
+    assert (code, "holds no manifest.json" in text) == (2, True)
+
+
+def test_a_run_on_a_gymnasium_table_from_the_command_line(tmp_path: Path) -> None:
+    options = ("id=FrozenLake-v1", 'kwargs={"map_name":"8x8"}', "horizon=12", 'vary={"success_rate":[0.6,0.9]}')
+    words = ["--env", "from_gymnasium", *(word for option in options for word in ("--env-option", option))]
+    more = ["--agents", 3]
+    code, text = invoke("run", *words, *more, "--episodes", 40, "--json", "--out", tmp_path / "run")
+    content = json.loads(text[text.index("{") :])
+    assert code == 0
+    assert (content["states"], content["horizon"], content["environment"]["id"]) == (65, 12, "FrozenLake-v1")
+    assert content["eps_p"] > 0
+    assert invoke("play", tmp_path / "run", "--agent", 2, "--episodes", 3)[0] == 0

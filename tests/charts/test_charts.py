@@ -1,0 +1,209 @@
+"""Panels as Vega-Lite: sound by its schema, with the data that were given, on axes that hold them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import altair
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sample_report
+from fed_ucbvi import InputError
+from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.charts.curves import DASHES, SHAPES, panel_chart, rows_of
+from fed_ucbvi.charts.legend import legend_of
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.charts.scales import positions, x_scale, y_scale
+from fed_ucbvi.core.colours import BLUE, DARK_GREY, PALETTE
+from fed_ucbvi.report.checks import check_figure
+from fed_ucbvi.report.content import Figure
+from fed_ucbvi.report.page import plots_of
+
+SAMPLES = {
+    "many curves": sample_report.many_curves(),
+    "few points": sample_report.speed_up(),
+    "categories": sample_report.by_environment(),
+    "many panels": sample_report.small_panels(),
+}
+
+
+def one_panel(series: Sequence[Series], **axes: Any) -> Figure:
+    return Figure("one", "One panel", "", [Panel("A panel", "along", "up", series, **axes)])
+
+
+def layers(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The layers of a panel by their marks."""
+    return {layer["mark"]["type"]: layer for layer in spec["layer"]}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_specification_keeps_to_the_schema_of_vega_lite(name: str) -> None:
+    altair.VConcatChart.from_dict(Picture(SAMPLES[name].panels).specification(interactive=True))
+    for plot in plots_of(SAMPLES[name]):
+        altair.LayerChart.from_dict(plot)
+        json.dumps(plot, allow_nan=False)
+
+
+def test_the_schema_would_refuse_a_word_that_it_does_not_know() -> None:
+    plot = plots_of(sample_report.speed_up())[0]
+    plot["layer"][0]["mark"]["colour"] = "red"
+    with pytest.raises(Exception, match="Failed validating"):
+        altair.LayerChart.from_dict(plot)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_data_of_a_panel_are_those_of_its_series_with_their_looks(name: str) -> None:
+    for panel in SAMPLES[name].panels:
+        rows = rows_of(panel)
+        assert [row["series"] for row in rows] == [series.full_name for series in panel.series]
+        for row, series, xs in zip(rows, panel.series, positions(panel), strict=True):
+            np.testing.assert_allclose(row["x"], xs, rtol=1e-8)
+            np.testing.assert_allclose(row["y"], series.y, rtol=1e-8)
+            np.testing.assert_allclose(row["low"], series.low or [], rtol=1e-8)
+            np.testing.assert_allclose(row["high"], series.high or [], rtol=1e-8)
+            assert row["colour"] == series.colour
+            assert row["dash"] == DASHES[series.dash]
+            assert row["shape"] == SHAPES.get(series.marker, "")
+            assert row.get("text", list(series.x)) == list(series.x)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_only_colours_that_everyone_can_tell_apart_are_drawn(name: str) -> None:
+    known = {colour.upper() for colour in (*PALETTE, *(kind.colour for kind in ALGORITHMS.values()), DARK_GREY)}
+    assert {row["colour"].upper() for panel in SAMPLES[name].panels for row in rows_of(panel)} <= known
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_axes_have_their_kind_and_title_and_hold_every_point(name: str) -> None:
+    for panel in SAMPLES[name].panels:
+        spec = panel_chart(panel, "series", lines=(400, 400))
+        up = next(layer["encoding"]["y"] for layer in spec["layer"] if layer["encoding"]["y"]["field"] == "y")
+        for axis, title, log, values in (
+            (spec["encoding"]["x"], panel.x_label, panel.x_log, [x for xs in positions(panel) for x in xs]),
+            (up, panel.y_label, panel.y_log, [y for series in panel.series for y in series.y]),
+        ):
+            assert axis["axis"]["title"] == [title]
+            assert axis["scale"]["type"] == ("log" if log else "linear")
+            low, high = axis["scale"]["domain"]
+            assert low <= min(values) <= max(values) <= high
+
+
+def test_long_titles_of_axes_are_broken_into_lines() -> None:
+    panel = Panel("", "Megabytes sent so far, both ways", "up", [Series("A", BLUE, [1, 2], [1, 2])])
+    title = panel_chart(panel, "series", lines=(20, 20))["encoding"]["x"]["axis"]["title"]
+    assert title == ["Megabytes sent so", "far, both ways"]
+
+
+def test_bands_are_drawn_as_far_as_the_axis_reaches_and_points_get_bars() -> None:
+    series = Series("A", BLUE, [1, 2, 3], [1.0, 2.0, 4.0], [-1.0, 0.5, 3.0], [1.5, 3.0, 9.0])
+    panel = one_panel([series], y_log=True).panels[0]
+    spec = panel_chart(panel, "series")
+    assert layers(spec)["area"]["encoding"]["y"]["field"] == "floor"
+    assert layers(spec)["area"]["encoding"]["y2"]["field"] == "high"
+    (floor,) = [step["calculate"] for step in spec["transform"] if step.get("as") == "floor"]
+    assert floor == f"max(datum.low, {y_scale(panel).low!r})"
+    assert 0 < y_scale(panel).low <= 0.5
+    assert "rule" not in layers(spec)
+    points = layers(panel_chart(sample_report.by_environment().panels[0], "series"))
+    assert "rule" in points
+    assert "area" not in points
+
+
+def test_of_many_points_a_few_are_marked_and_of_few_all() -> None:
+    x = [float(k) for k in range(1, 101)]
+    series = [Series(f"{k}", BLUE, x, x, marker="circle") for k in range(3)]
+    marked = [row["marked"] for row in rows_of(one_panel(series).panels[0])]
+    assert all(5 <= sum(places) <= 8 for places in marked)
+    assert not any(one and other for one, other in zip(marked[0], marked[1], strict=True))
+    few = rows_of(one_panel([Series("A", BLUE, [1, 2], [1, 2], marker="circle")]).panels[0])
+    assert few[0]["marked"] == [1, 1]
+
+
+def test_points_in_one_category_stand_side_by_side_in_order() -> None:
+    panel = sample_report.by_environment().panels[0]
+    first = [xs[0] for xs in positions(panel)]
+    assert first == sorted(first)
+    assert len(set(first)) == 4
+    assert np.mean(first) == pytest.approx(0)
+    assert all(-0.5 < x < 0.5 for x in first)
+
+
+def test_the_x_of_few_points_are_written_under_the_axis() -> None:
+    scale = x_scale(sample_report.speed_up().panels[0])
+    assert [text for _, text in scale.ticks or ()] == ["1", "2", "5", "10", "20", "50"]
+
+
+@given(st.floats(1e-12, 1e12), st.floats(1.01, 1e20))
+def test_a_logarithmic_axis_has_at_least_two_ticks_within_its_ends_and_no_crowd(low: float, factor: float) -> None:
+    scale = y_scale(one_panel([Series("A", BLUE, [1, 2], [low, low * factor])], y_log=True).panels[0])
+    places = [place for place, _ in scale.ticks or ()]
+    assert 2 <= len(places) <= 12
+    assert all(scale.low <= place <= scale.high for place in places)
+    assert len({text for _, text in scale.ticks or ()}) == len(places)
+
+
+def test_amounts_begin_at_zero_unless_that_would_hide_their_differences() -> None:
+    assert y_scale(one_panel([Series("A", BLUE, [1, 2], [1.0, 10.0])]).panels[0]).low == 0
+    assert y_scale(one_panel([Series("A", BLUE, [1, 2], [9.0, 10.0])]).panels[0]).low > 8
+    assert y_scale(one_panel([Series("A", BLUE, [1, 2], [-9.0, 10.0])]).panels[0]).low < -9
+    assert x_scale(one_panel([Series("A", BLUE, [5], [-9.0])]).panels[0]).low < 5
+
+
+def test_markers_go_with_names_or_with_variants_in_the_legend() -> None:
+    def pair(marker: str, other: str) -> list[str]:
+        series = [
+            Series("A", PALETTE[0], [1, 2], [1, 2], marker=marker, variant="one"),  # type: ignore[arg-type]
+            Series("A", PALETTE[0], [1, 2], [2, 3], marker=other, variant="two", dash="dashed"),  # type: ignore[arg-type]
+        ]
+        legend = legend_of(one_panel(series).panels)
+        return [entry.marker for entry in (*legend.names, *legend.variants)]
+
+    assert pair("circle", "circle") == ["circle", "none", "none"]
+    assert pair("circle", "square") == ["none", "circle", "square"]
+
+
+def test_the_legend_says_what_bands_are() -> None:
+    series = [
+        Series(f"{k}", BLUE, [1, 2], [1, 2], [0, 1], [2, 3], band="95 % interval of the mean") for k in range(2)
+    ]
+    assert [entry.text for entry in legend_of(one_panel(series).panels).bands] == ["95 % interval of the mean"]
+
+
+@pytest.mark.parametrize(
+    ("figure", "message"),
+    [
+        (Figure("f", "", "", []), "figure 'f' has no panel"),
+        (one_panel([]), "figure 'one', panel 'A panel' has no series"),
+        (one_panel([Series("A", BLUE, [], [])]), "panel 'A panel', series 'A' is empty"),
+        (one_panel([Series("A", BLUE, [1, 2], [1, float("nan")])]), r"series 'A': y\[1\] is nan"),
+        (one_panel([Series("A", BLUE, [1, 2], [1, float("inf")])]), r"series 'A': y\[1\] is inf"),
+        (one_panel([Series("A", BLUE, [1, 2], [1, None])]), r"y\[1\] is None"),  # type: ignore[list-item]
+        (one_panel([Series("A", BLUE, [1, 2], [0, 1])], y_log=True), r"y\[0\] is 0, .*logarithmic.*y_log"),
+        (one_panel([Series("A", BLUE, [0, 2], [1, 1])], x_log=True), r"x\[0\] is 0, .*logarithmic.*x_log"),
+        (one_panel([Series("A", BLUE, [1, 2], [1])]), "y has 1 entries, x has 2"),
+        (one_panel([Series("A", BLUE, [1], [1], low=[0])]), "give both or neither"),
+        (one_panel([Series("A", BLUE, [1], [1], low=[2], high=[1])]), "above high"),
+        (one_panel([Series("A", BLUE, [1], [1], low=[float("nan")], high=[1])]), r"low\[0\] is nan"),
+        (one_panel([Series("A", "blue", [1], [1])]), "#RRGGBB"),
+        (one_panel([Series("A", BLUE, [1], [1], line=False)]), "neither line nor marker"),
+        (one_panel([Series("A", BLUE, ["a"], [1]), Series("B", BLUE, [1], [1])]), "both numbers and texts"),
+        (one_panel([Series("A", BLUE, ["a"], [1])], x_log=True), "x_log"),
+        (one_panel([Series("A", BLUE, [1], [1])] * 2), "two series 'A'"),
+        (one_panel([Series("A", c, [1], [1], variant=c) for c in PALETTE[:2]]), "name 'A' has more than one colour"),
+        (
+            one_panel(
+                [Series("A", BLUE, [1], [1], variant="v"), Series("B", BLUE, [1], [1], variant="v", dash="dotted")]
+            ),
+            "variant 'v' has more than one dash",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_by_name(figure: Figure, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_figure(figure)

@@ -1,0 +1,582 @@
+"""The command line: what it prints, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from command_results import Result
+from fed_ucbvi import (
+    UCBVI,
+    FedUCBVI,
+    Run,
+    __version__,
+    compare_runs,
+    gridworld,
+    inspect_federation,
+    load_runs,
+    plan,
+    resume,
+    run,
+    synthetic,
+)
+from fed_ucbvi.algorithms import ALGORITHMS
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
+    from typer.testing import CliRunner
+
+    from fed_ucbvi.command_line import app
+    from fed_ucbvi.command_line.interruption import PATIENCE, Interruption
+    from fed_ucbvi.command_line.parameters import by_type
+    from fed_ucbvi.engine.progress import progress_bar
+
+SMALL = ("run", "--env", "synthetic", "--agents", "3", "--episodes", "60", "--nu", "50")
+PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from fed_ucbvi.command_line import main; main()"
+)
+
+
+def call(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="fed-ucbvi")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def refusal(*arguments: str | Path) -> str:
+    """The one message of a command that is refused."""
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    assert "Traceback" not in result.output
+    return lines[0]
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM, *(str(argument) for argument in arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+# ------------------------------------------------------------------------------------------- what it prints
+
+
+def test_one_json_object_states_the_figures_of_the_run() -> None:
+    result = call(*SMALL, "--eps-p", "0.1", "--seed", "3", "--driver", "counts", "--json")
+    assert result.exit_code == 0
+    summary = json.loads(result.stdout)
+    expected = run(FedUCBVI(nu=50), synthetic(agents=3, eps_p=0.1), 60, seed=3, driver="counts").summary()
+    for key in expected:
+        if key != "wall_seconds":
+            assert summary[key] == expected[key]
+    wanted = {
+        "algorithm", "env", "agents", "episodes", "eps_p", "seed", "driver", "common_regret", "rounds",
+        "federated_regret", "bytes_up", "bytes_down", "wall_seconds", "nu", "rules_fired",
+    }  # fmt: skip
+    assert wanted <= set(summary)
+
+
+def test_defaults_are_the_papers_gridworld() -> None:
+    summary = json.loads(call("run", "--json").stdout)
+    expected = run(FedUCBVI(), gridworld(agents=20, eps_p=0.0, seed=0), 30_000, seed=0, driver="auto")
+    assert summary["common_regret"] == expected.common_regret
+    assert summary["environment"] == expected.about.environment
+    assert (summary["algorithm"], summary["driver"], summary["seed"]) == ("fed-ucbvi", "auto", 0)
+
+
+def test_people_get_an_aligned_summary() -> None:
+    result = call(*SMALL)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    for part in (
+        "fed-ucbvi on synthetic",
+        "common regret",
+        "federated regret",
+        "(exact)",
+        "rounds",
+        "local",
+        "communication",
+        "optimum",
+        "wall",
+    ):
+        assert part in result.stdout
+
+
+def test_quiet_says_nothing_but_json_and_warnings() -> None:
+    assert call(*SMALL, "--quiet").output == ""
+    assert json.loads(call(*SMALL, "--quiet", "--json").stdout)["rounds"] > 0
+
+
+def test_json_is_on_standard_output_and_warnings_on_standard_error() -> None:
+    process = start("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--nu", "50", "--json")
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads(stdout)["warnings"]
+    assert stderr.startswith("warning: the global rule cannot fire: it needs N >= nu = 50")
+    assert len(stderr.splitlines()) == 1
+
+
+def test_episodes_may_be_written_in_powers_of_ten() -> None:
+    summary = json.loads(call("run", "--agents", "5", "--episodes", "1e9", "--json").stdout)
+    assert summary["episodes"] == summary["episodes_played"] == 10**9
+
+
+def test_options_of_environment_and_algorithm_are_passed_on() -> None:
+    result = call(
+        *("run", "--agents", "2", "--episodes", "1e2", "--env-seed", "4", "--env-option", "rows=4"),
+        *("--env-option", "walls=[[1,1],[2,2]]", "--env-option", "horizon=6", "--option", "nu=1e1"),
+        *("--option", "bonus-scale=2", "--strict", "--ties", "random", "--json"),
+    )
+    summary = json.loads(result.stdout)
+    environment, parameters = summary["environment"], summary["parameters"]
+    assert (environment["rows"], environment["walls"], environment["seed"]) == (4, [[1, 1], [2, 2]], 4)
+    assert summary["horizon"] == 6
+    assert (parameters["nu"], parameters["bonus_scale"], parameters["strict"]) == (10, 2, True)
+    assert parameters["ties"] == "random"
+    assert parameters["bonus"] == FedUCBVI().bonus
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "value"),
+    [
+        ("true", bool, True),
+        ("No", bool, False),
+        ("3", int, 3),
+        ("1e3", int, 1000),
+        ("2.5", float, 2.5),
+        ("none", float | None, None),
+        ("none", str, "none"),
+        ("first", str | None, "first"),
+        ("[1, 2]", list[int], [1, 2]),
+        ("7", int | float, 7),
+    ],
+)
+def test_values_are_read_by_the_type_of_the_parameter(text: str, hint: Any, value: object) -> None:
+    read = by_type("x", text, hint)
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_flags_of_one_algorithm_are_refused_by_name_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Other(UCBVI):
+        name: ClassVar[str] = "other"
+        rate: int = 1
+
+    monkeypatch.setitem(ALGORITHMS, "other", Other)
+    assert "parameter of other 'nu'" in refusal("run", "--algorithm", "other", "--nu", "3")
+    assert "rate of other must be a whole number" in refusal("run", "--algorithm", "other", "--option", "rate=x")
+
+
+def test_help_and_version() -> None:
+    assert call("--version").stdout.strip() == f"fed-ucbvi {__version__}"
+    for command in (
+        (),
+        ("run",),
+        ("resume",),
+        ("show",),
+        ("reproduce",),
+        ("report",),
+        ("environments",),
+        ("algorithms",),
+    ):
+        result = call(*command, "--help")
+        assert result.exit_code == 0
+        assert "Usage: fed-ucbvi" in result.stdout
+    assert "Usage: fed-ucbvi" in call().stdout
+
+
+def test_environments_and_algorithms_are_listed_with_parameters_and_defaults() -> None:
+    environments = json.loads(call("environments", "--json").stdout)
+    assert {"gridworld", "synthetic"} <= set(environments)
+    grid = {item["name"]: item for item in environments["gridworld"]["parameters"]}
+    assert (grid["rows"]["default"], grid["rows"]["type"]) == (3, "int")
+    assert grid["success"]["description"] == "probability of moving as intended."
+    algorithms = json.loads(call("algorithms", "--json").stdout)
+    fields = {item["name"]: item["default"] for item in algorithms["fed-ucbvi"]["parameters"]}
+    assert fields == {name: getattr(FedUCBVI(), name) for name in fields}
+    assert "horizon" in call("environments").stdout
+    assert "synchronisation" in call("algorithms").stdout
+
+
+# ------------------------------------------------------------------------------------------- what it refuses
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--eps-p", "1"], "eps_p must be a number in [0, 1)"),
+        (["--eps-p", "-0.1"], "eps_p must be a number in [0, 1)"),
+        (["--eps-p", "nan"], "eps_p must be a number"),
+        (["--eps-p", "x"], "'--eps-p'"),
+        (["--agents", "0"], "agents must be at least 1"),
+        (["--agents", "-2"], "agents must be at least 1"),
+        (["--agents", "1.5"], "whole number"),
+        (["--episodes", "0"], "episodes must be at least 1"),
+        (["--episodes", "-5"], "episodes must be at least 1"),
+        (["--episodes", "nan"], "whole number"),
+        (["--episodes", "inf"], "whole number"),
+        (["--episodes", "many"], "whole number"),
+        (["--episodes", "1e16"], "episodes must be at most 9007199254740992"),
+        (["--episodes", "1e15"], "agents x episodes"),
+        (["--env-option", "horizon=0"], "horizon must be at least 1"),
+        (["--env-option", "horizon=-3"], "horizon must be at least 1"),
+        (["--env-option", "horizon=long"], "long"),
+        (["--env-option", "rows=0"], "rows must be at least 1"),
+        (["--env-option", "success=NaN"], "success must be finite"),
+        (["--env-option", "success=high"], "success must be a number"),
+        (["--env-option", "walls=7"], "gridworld"),
+        (["--env-option", "rws=4"], "did you mean 'rows'?"),
+        (["--env-option", "rows"], "--env-option takes KEY=VALUE"),
+        (["--env-option", "rows=4", "--env-option", "rows=5"], "twice"),
+        (["--env-option", "agents=4"], "give it as --agents"),
+        (["--env", "gridwrld"], "did you mean 'gridworld'?"),
+        (["--algorithm", "fed-ucb"], "did you mean 'fed-ucbvi'?"),
+        (["--driver", "count"], "did you mean 'counts'?"),
+        (["--bonus", "theroy"], "did you mean 'theory'?"),
+        (["--synchronisation", "globl"], "did you mean 'global'?"),
+        (["--option", "bonsu=theory"], "parameter of fed-ucbvi 'bonsu'; did you mean 'bonus'?"),
+        (["--option", "=3"], "--option takes KEY=VALUE"),
+        (["--bonus", "theory", "--option", "bonus=theory"], "bonus is given twice"),
+        (["--nu", "nan"], "nu of fed-ucbvi must be a finite number or none"),
+        (["--nu", "inf"], "nu of fed-ucbvi must be a finite number or none"),
+        (["--nu", "-1"], "nu must be a number in [0, inf)"),
+        (["--bonus-scale", "nan"], "bonus_scale of fed-ucbvi must be a finite number"),
+        (["--delta", "0"], "delta must be a number in (0, 1)"),
+        (["--option", "strict=maybe"], "strict of fed-ucbvi must be true or false"),
+        (["--seed", "-1"], "seed must be at least 0"),
+        (["--seed", "1e30"], "seed must be at most"),
+        (["--env-seed", "-1"], "seed must be at least 0"),
+        (["--checkpoint-every", "0"], "checkpoint_every must be at least 1"),
+        (["--agnts", "3"], "--agents"),
+        (["surplus"], "surplus"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_and_nothing_is_written(
+    arguments: Sequence[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in refusal("run", "--out", "saved", *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_command_is_refused_with_the_nearest() -> None:
+    assert "did you mean 'reproduce'?" in refusal("reprodce")
+
+
+def test_too_large_a_problem_is_refused() -> None:
+    message = refusal("run", "--env", "synthetic", "--env-option", "states=200000", "--env-option", "horizon=100")
+    assert "not enough memory" in message
+
+
+def test_out_folders_are_checked_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the run has begun")
+
+    saved, foreign, file = tmp_path / "saved", tmp_path / "foreign", tmp_path / "file"
+    assert call(*SMALL, "--out", saved).exit_code == 0
+    foreign.mkdir()
+    (foreign / "thesis.tex").write_text("precious")
+    file.write_text("precious")
+    kept = tmp_path / "kept"
+    assert call(*SMALL, "--checkpoint", kept).exit_code == 0
+    monkeypatch.setattr("fed_ucbvi.engine.simulation.run", never)
+    assert "exists" in refusal(*SMALL, "--out", saved)
+    assert "not something fed-ucbvi saved" in refusal(*SMALL, "--out", foreign, "--overwrite")
+    assert "not a folder" in refusal(*SMALL, "--out", file, "--overwrite")
+    assert "is not a folder" in refusal(*SMALL, "--out", file / "inside")
+    assert "fed-ucbvi/run is needed" in refusal(*SMALL, "--out", kept, "--overwrite")
+    assert "fed-ucbvi resume" in refusal(*SMALL, "--checkpoint", kept)
+    assert "neither inside the other" in refusal(*SMALL, "--out", tmp_path / "a", "--checkpoint", tmp_path / "a")
+    assert "neither inside the other" in refusal(*SMALL, "--out", tmp_path / "a", "--checkpoint", tmp_path / "a/b")
+    assert (foreign / "thesis.tex").read_text() == file.read_text() == "precious"
+    assert Run.load(saved).complete
+
+
+def test_an_earlier_run_is_replaced_if_allowed(tmp_path: Path) -> None:
+    out = tmp_path / "saved"
+    call(*SMALL, "--out", out)
+    result = call(*SMALL, "--seed", "8", "--out", out, "--overwrite")
+    assert result.exit_code == 0
+    assert "saved to" in result.stdout
+    assert Run.load(out).about.seed == 8
+    assert list(tmp_path.iterdir()) == [out]
+
+
+# ----------------------------------------------------------------------------------------------- show, resume
+
+
+def test_show_draws_a_saved_run_and_prints_its_summary(tmp_path: Path) -> None:
+    out = tmp_path / "saved"
+    call(*SMALL, "--out", out)
+    result = call("show", out)
+    assert result.exit_code == 0
+    assert "common regret" in result.stdout
+    assert f"federated regret {Run.load(out).federated_regret}" in " ".join(result.stdout.split())
+    assert (out / "run.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    summary = json.loads(call("show", out, "--out", tmp_path / "new" / "x.pdf", "--json").stdout)
+    assert summary["common_regret"] == Run.load(out).common_regret
+    assert Path(summary["picture"]).read_bytes().startswith(b"%PDF-")
+
+
+def test_show_refuses_what_is_no_saved_run(tmp_path: Path) -> None:
+    out = tmp_path / "saved"
+    call(*SMALL, "--out", out)
+    assert ".pdf or .html" in refusal("show", out, "--out", tmp_path / "x.jpg")
+    assert "step must be at most 5" in refusal("show", out, "--step", "6")
+    assert "is not a folder" in refusal("show", tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    assert "no manifest.json" in refusal("show", tmp_path / "empty")
+    table, manifest = out / "rounds.parquet", out / "manifest.json"
+    content = table.read_bytes()
+    table.write_bytes(content[:-1])
+    assert "damaged" in refusal("show", out)
+    table.unlink()
+    assert "rounds.parquet is missing" in refusal("show", out)
+    table.write_bytes(content)
+    manifest.write_text(manifest.read_text()[:100])
+    assert "damaged" in refusal("show", out)
+    assert not (out / "run.png").exists()
+
+
+def test_show_compares_several_runs_in_every_format(tmp_path: Path) -> None:
+    runs: list[Run] = []
+    names: list[Path] = []
+    for scale in (0.1, 0.3):
+        for seed in (1, 2, 3):
+            folder = tmp_path / f"{scale}-{seed}"
+            world = synthetic(agents=3, seed=seed)
+            runs.append(run(FedUCBVI(nu=50, bonus_scale=scale), world, 60, seed=seed))
+            runs[-1].save(folder)
+            names.append(folder)
+    expected = compare_runs(runs, metric="rounds", baseline="0.3")
+    arguments: list[str | Path] = ["show", *names, "--metric", "rounds", "--baseline", "0.3"]
+    assert call(*arguments).stdout == expected.to_markdown()
+    assert call(*arguments, "--format", "latex").stdout == expected.to_latex()
+    assert call(*arguments, "--format", "csv").stdout == expected.frame.write_csv()
+    found = json.loads(call(*arguments, "--json", "--out", tmp_path / "x.png").stdout)
+    assert found["groups"] == expected.frame.rows(named=True)
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert "did you mean 'latex'" in refusal(*arguments, "--format", "latx")
+    assert "--step belongs to" in refusal(*arguments, "--step", "1")
+    assert "same seeds" in refusal("show", names[0], names[0])
+    assert "unknown setting to compare by" in refusal(*arguments, "--by", "colour")
+
+
+def test_show_compares_the_runs_of_a_sweep(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(
+        'name = "two"\n[[grids]]\nalgorithms = ["fed-ucbvi", "fedq-hoeffding"]\nenvironments = ["synthetic"]\n'
+        "agents = [2]\neps_p = [0.0]\nepisodes = [60]\nseeds = 2\n"
+    )
+    assert call("sweep", tmp_path / "sweep.toml", "--out", tmp_path / "sweep", "--jobs", "1").exit_code == 0
+    runs = [one for _, one in load_runs(tmp_path / "sweep")]
+    assert call("show", tmp_path / "sweep").stdout == compare_runs(runs).to_markdown()
+
+
+def test_resume_gives_what_the_run_would_have_given(tmp_path: Path) -> None:
+    kept, out = tmp_path / "kept", tmp_path / "saved"
+    expected = json.loads(call(*SMALL, "--checkpoint", kept, "--checkpoint-every", "7", "--json").stdout)
+    summary = json.loads(call("resume", kept, "--out", out, "--json").stdout)
+    assert summary["common_regret"] == expected["common_regret"]
+    assert Run.load(out).rounds == expected["rounds"]
+    assert "exists" in refusal("resume", kept, "--out", out)
+    assert "fed-ucbvi/checkpoint is needed" in refusal("resume", out)
+    assert "neither inside the other" in refusal("resume", kept, "--out", kept / "x")
+
+
+def test_a_bar_appears_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("fed_ucbvi.engine.progress.PATIENCE", -1.0)
+    monkeypatch.setenv("TERM", "xterm")
+    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress_bar("runs") as report:
+            report(1, 4)
+            report(2, 4, 1)
+        assert ("2/4 runs, 1 failed" in stream.getvalue()) is shown
+
+
+# ------------------------------------------------------------------------------------------- being interrupted
+
+
+def wait_until_running(process: subprocess.Popen[str], checkpoint: Path) -> None:
+    """Until a checkpoint has been replaced, which a run does after its first round."""
+    state = checkpoint / "state.npz"
+    first, deadline = None, time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if state.exists():
+            now = state.stat().st_mtime_ns
+            first = first or now
+            if now != first:
+                return
+        time.sleep(0.01)
+    process.kill()
+    pytest.fail(f"the run has not begun: {process.communicate()}")
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGINT]],
+    ids=["ctrl-c", "sigterm", "impatient"],
+)
+def test_an_interrupted_run_saves_what_it_has(tmp_path: Path, signals: Sequence[signal.Signals]) -> None:
+    out, kept = tmp_path / "saved", tmp_path / "kept"
+    process = start(
+        *("run", "--env", "synthetic", "--agents", "2", "--episodes", "1e9", "--driver", "episodes", "--json"),
+        *("--out", out, "--checkpoint", kept, "--checkpoint-every", "1"),
+    )
+    wait_until_running(process, kept)
+    for number in signals:
+        process.send_signal(number)
+        time.sleep(0.005)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    partial = Run.load(out)
+    assert not partial.complete
+    assert 0 < partial.episodes_played < 10**9
+    assert json.loads(stdout)["episodes_played"] == partial.episodes_played
+    assert f"the result so far is saved in {out}" in stderr
+    assert f"fed-ucbvi resume {kept}" in stderr
+    assert "Traceback" not in stderr
+    assert sorted(tmp_path.iterdir()) == [kept, out]
+
+
+def test_an_interruption_without_out_says_that_nothing_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fed_ucbvi.engine.simulation import Simulation
+
+    advance = Simulation.advance
+
+    def advance_and_stop(simulation: Simulation) -> None:
+        if simulation.rounds == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        advance(simulation)
+
+    monkeypatch.setattr(Simulation, "advance", advance_and_stop)
+    kept = tmp_path / "kept"
+    result = call(*SMALL, "--checkpoint", kept, "--checkpoint-every", "2")
+    assert result.exit_code == 130
+    assert "interrupted" in result.stdout
+    assert "no result is saved" in result.stderr
+    monkeypatch.undo()
+    resumed, expected = resume(kept, progress=False), run(FedUCBVI(nu=50), synthetic(agents=3), 60)
+    assert np.array_equal(resumed.policy, expected.policy)
+    assert np.array_equal(resumed.records["length"], expected.records["length"])
+
+
+def test_signals_after_the_first_are_ignored_for_a_while_and_while_saving() -> None:
+    interruption = Interruption()
+    with pytest.raises(KeyboardInterrupt):
+        interruption.handle(signal.SIGINT, None)
+    interruption.handle(signal.SIGINT, None)
+    interruption._stopped_at = time.monotonic() - 2 * PATIENCE
+    with pytest.raises(KeyboardInterrupt):
+        interruption.handle(signal.SIGINT, None)
+    fresh = Interruption()
+    fresh.saving()
+    fresh.handle(signal.SIGTERM, None)
+
+
+# ---------------------------------------------------------------------------------------- plan and inspect
+
+
+def test_plan_answers_in_plain_words_and_in_json() -> None:
+    sizes = ("plan", "--states", "8", "--actions", "4", "--horizon", "10", "--episodes", "1e12", "--eps-p", "1e-4")
+    text = " ".join(call(*sizes).stdout.split())
+    assert "can fire: it needs N >= nu = 2.8e+11" in text
+    assert "no, the bound of one agent alone is lower" in text
+    assert "at this T federation wins below eps_p = 7.39e-05" in text
+    summary = json.loads(call(*sizes, "--json").stdout)
+    assert summary == json.loads(json.dumps(plan(8, 4, 10, 20, 10**12, 1e-4).summary()))
+
+
+def test_plan_takes_an_environment_for_its_sizes() -> None:
+    text = call("plan", "--env", "gridworld", "--eps-p", "0.1", "--env-option", "rows=4", "--json").stdout
+    assert json.loads(text) == json.loads(json.dumps(plan(12, 4, 10, 20, 30_000, 0.1).summary()))
+    by_hand = " ".join(call("plan", "--env", "gridworld", "--eps-p", "0.1").stdout.split())
+    assert "can never fire, whatever T" in by_hand
+    assert "the bounds cannot tell at this T" in by_hand
+    assert "there is one agent only" in call("plan", "--env", "synthetic", "--agents", "1").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("plan", "--states", "5"), "plan needs the sizes"),
+        (("plan", "--env", "gridworld", "--states", "5"), "--env brings --states"),
+        (("plan", "--states", "1", "--actions", "1", "--horizon", "1", "--env-option", "x=1"), "needs --env"),
+        (("plan", "--states", "0", "--actions", "1", "--horizon", "1"), "states must be at least 1"),
+        (("plan", "--env", "gridwrld"), "did you mean 'gridworld'?"),
+        (("inspect", "gridwrld"), "did you mean 'gridworld'?"),
+        (("inspect", "gridworld", "--plot", "x.txt"), "its name must end in .png, .svg, .pdf or .html"),
+        (("inspect", "gridworld", "--eps-p", "1"), "eps_p must be a number in [0, 1)"),
+    ],
+)
+def test_plan_and_inspect_refuse_bad_input(arguments: tuple[str, ...], words: str) -> None:
+    assert words in refusal(*arguments)
+
+
+def test_inspect_prints_and_draws_the_heterogeneity_of_an_environment(tmp_path: Path) -> None:
+    picture = tmp_path / "agents.png"
+    arguments = ("inspect", "gridworld", "--agents", "5", "--env-seed", "2", "--plot", picture)
+    found = inspect_federation(gridworld(agents=5, eps_p=0.1, seed=2))
+    text = " ".join(call(*arguments).stdout.split())
+    assert f"0.1 by construction; {found.eps_p_least:.4g} is the least that would do" in text
+    assert f"price of sharing {found.price.lower:.4g} (exact)" in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert json.loads(call(*arguments, "--json").stdout) == {**found.summary(), "picture": str(picture)}
+
+
+# --------------------------------------------------------------------------------------------- being quick
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print('\\n'.join(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(result.stdout.split())
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    assert {"numba", "vl_convert", "polars", "typer", "numpy", "rich"}.isdisjoint(loaded_after("import fed_ucbvi"))
+
+
+def test_the_command_line_imports_nothing_heavy_before_a_command_runs() -> None:
+    loaded = loaded_after("import fed_ucbvi.command_line")
+    assert "typer" in loaded
+    assert {"numba", "vl_convert", "polars", "numpy"}.isdisjoint(loaded)
+
+
+def test_what_renders_pictures_is_imported_when_one_is_saved(tmp_path: Path) -> None:
+    out = tmp_path / "saved"
+    call(*SMALL, "--out", out)
+    draw = f"from fed_ucbvi import Run; picture = Run.load({str(out)!r}).plot()"
+    assert "vl_convert" not in loaded_after(draw)
+    assert "vl_convert" in loaded_after(f"{draw}; picture.save({str(tmp_path / 'x.png')!r})")
+
+
+def test_the_installed_program_ends_with_2_on_bad_input() -> None:
+    process = start("run", "--eps-p", "2")
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (2, "")
+    assert stderr == "error: eps_p must be a number in [0, 1) (Assumption 1), got 2.0.\n"

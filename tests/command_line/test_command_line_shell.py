@@ -1,0 +1,195 @@
+"""The command line among other programs: its help, the shell, pipes, terminals and full disks."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import logging
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_command_line import PROGRAM, SMALL, call
+
+from fed_ucbvi import FedUCBVI, InputError, Run, run, synthetic
+from fed_ucbvi.command_line import COMMANDS
+from fed_ucbvi.command_line.examples import EXAMPLES
+from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
+from fed_ucbvi.command_line.run import run as run_command
+from fed_ucbvi.network.node_stream import WireCount
+from fed_ucbvi.network.server import Outcome
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is written on it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_every_command_has_examples_that_it_would_take() -> None:
+    assert set(EXAMPLES) == {command.__name__ for command in COMMANDS}
+    for command, examples in EXAMPLES.items():
+        text = " ".join(call(command, "--help").stdout.split())
+        for example in examples:
+            assert example.split()[0] == command
+            assert f"fed-ucbvi {example}" in text
+            result = call(*shlex.split(example), "--help")  # what is no option of the command is refused before help
+            assert result.exit_code == 0, result.output
+
+
+def test_quick_examples_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in ("run", "resume", "show", "plan", "inspect", "environments", "algorithms"):
+        for example in EXAMPLES[command]:
+            again = ["--overwrite"] if command == "resume" else []
+            assert call(*shlex.split(example), *again).exit_code == 0, example
+    assert {path.name for path in tmp_path.iterdir()} == {"my-run", "kept", "my-run.pdf", "agents.png"}
+
+
+def test_the_defaults_that_help_shows_are_fed_ucbvis() -> None:
+    hints = typing.get_type_hints(run_command, include_extras=True)
+    for field in dataclasses.fields(FedUCBVI):
+        shown = hints[field.name].__metadata__[0].show_default
+        words: dict[Any, str] = {None: "from the theory", 1.0: "1", 0.0: "0"}
+        flag = f"no-{field.name}" if field.default is False else None
+        assert shown == (flag or words.get(field.default, str(field.default)))
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    def completed(line: str) -> list[str]:
+        words = line.split()
+        setting = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_FED_UCBVI_COMPLETE": "complete_bash"}
+        found = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env={**os.environ, **setting}, capture_output=True, text=True, timeout=60
+        )
+        assert found.stderr == ""
+        return found.stdout.split()
+
+    assert completed("fed-ucbvi re") == ["resume", "reproduce", "report"]
+    assert completed("fed-ucbvi run --epis") == ["--episodes"]
+    shown = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "--show-completion", "bash"], capture_output=True, text=True, timeout=60
+    )
+    assert shown.returncode == 0
+    assert "_FED_UCBVI_COMPLETE=complete_bash" in shown.stdout
+
+
+@pytest.mark.parametrize("words", ["environments", "environments --json", "--help", "run --help", "--version"])
+def test_a_reader_that_has_gone_ends_the_program_quietly(words: str) -> None:
+    """The reading end is closed before the program writes anything, as by ``| head -0``."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-c", PROGRAM, *words.split()]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("words", ["environments", "run --help"])
+def test_a_terminal_of_no_columns_is_one_of_unknown_width(words: str) -> None:
+    def printed(**settings: str) -> str:
+        env = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | settings
+        command = [sys.executable, "-c", PROGRAM, *words.split()]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    assert printed(COLUMNS="0") == printed() != ""
+
+
+def test_what_a_server_says_stands_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with show_federation(quiet=False) as display:
+        display.say("listening on port 1")
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
+    assert any("waiting for nodes" in line for line in lines)
+    assert "listening on port 1" in [line.strip() for line in lines]
+
+
+# -------------------------------------------------------------------------------------------------- full disks
+
+FULL_DISK = """
+import resource, subprocess, sys, tempfile
+folder, *command = sys.argv[1:]
+if folder == "everywhere":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+else:
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", folder], capture_output=True, text=True)
+    if made.returncode:
+        sys.exit("no mount: " + made.stderr)
+sys.argv = ["fed-ucbvi", *command]
+from fed_ucbvi.command_line import main
+main()
+"""
+
+
+def test_a_run_for_which_the_disk_is_full_is_saved_elsewhere(tmp_path: Path) -> None:
+    """The disk is a real one of four kilobytes, mounted in a namespace of the test's own."""
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare")
+    small, elsewhere = tmp_path / "small", tmp_path / "elsewhere"
+    small.mkdir()
+    elsewhere.mkdir()
+    ended = subprocess.run(
+        ["unshare", "-m", sys.executable, "-c", FULL_DISK, small, *SMALL, "--out", small / "saved", "--json"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(elsewhere)},
+    )
+    if "no mount" in ended.stderr or ended.stderr.startswith("unshare:"):
+        pytest.skip("file systems cannot be mounted here")
+    assert ended.returncode == 2
+    (kept,) = elsewhere.iterdir()
+    wanted = f"cannot write {small / 'saved'}: No space left on device. The run is saved in {kept} instead."
+    assert ended.stderr == f"error: {wanted}\n"
+    assert json.loads(ended.stdout)["common_regret"] == Run.load(kept).common_regret
+
+
+@pytest.mark.parametrize("flags", [["--json"], ["--quiet"], []])
+def test_a_run_that_can_be_saved_nowhere_is_printed(tmp_path: Path, flags: list[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, "everywhere", *SMALL, "--out", tmp_path / "saved", *flags],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 2
+    assert "common_regret" in ended.stdout if "--json" in flags else "common regret" in ended.stdout
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"error: cannot write {tmp_path / 'saved'}, nor anywhere else: ")
+    assert "File too large" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_federations_run_for_which_the_disk_is_full_is_saved_elsewhere_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run(FedUCBVI(nu=5), synthetic(agents=2), 20, progress=False)
+    saved, save = tmp_path / "saved", Run.save
+
+    def fail(one: Run, path: Path, *, overwrite: bool = False) -> None:
+        if path == saved:
+            raise OSError(28, "No space left on device")
+        save(one, path, overwrite=overwrite)
+
+    monkeypatch.setattr(Run, "save", fail)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    outcome = Outcome(run=result, wire=WireCount(), events=[])
+    with pytest.raises(InputError, match=r"is saved in .* instead"):
+        finish_federation(
+            outcome, out=saved, overwrite=False, as_json=True, quiet=False, checkpoint=None, failure=None
+        )
+    (kept,) = tmp_path.iterdir()
+    assert Run.load(kept) == result
+    assert json.loads(capsys.readouterr().out)["common_regret"] == result.common_regret

@@ -1,0 +1,256 @@
+"""Nothing half-written is left under a final name, and nobody else's folder is touched."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import MANIFEST, check_free, new_file, new_folder, read_manifest, write_manifest
+
+RUN = "fed-ucbvi/run/1"
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file under ``folder``, hidden ones among them."""
+    return {
+        str(path.relative_to(folder)): path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def save(folder: Path, text: str, *, overwrite: bool = False) -> None:
+    with new_folder(folder, RUN, overwrite=overwrite) as draft:
+        write_manifest(draft, {"format": RUN})
+        (draft / "data").write_text(text, encoding="utf-8")
+
+
+def saved(text: str) -> dict[str, str]:
+    return {f"run/{MANIFEST}": '{\n "format": "fed-ucbvi/run/1"\n}\n', "run/data": text}
+
+
+# Folders ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_folder_appears_whole_at_the_end(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "run", RUN) as draft:
+        (draft / "data").write_text("new", encoding="utf-8")
+        assert not (tmp_path / "run").exists()
+    assert contents(tmp_path) == {"run/data": "new"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_new_folder_may_be_deep_or_empty_before(tmp_path: Path) -> None:
+    save(tmp_path / "a" / "b" / "run", "deep")
+    (tmp_path / "run").mkdir()
+    save(tmp_path / "run", "new")
+    assert contents(tmp_path / "a" / "b") == saved("deep")
+    assert (tmp_path / "run" / "data").read_text(encoding="utf-8") == "new"
+
+
+def test_a_relative_name_stays_meant_also_when_the_working_folder_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    with new_folder(Path("run"), RUN) as draft:
+        monkeypatch.chdir(elsewhere)
+        (draft / "data").write_text("new", encoding="utf-8")
+    assert contents(tmp_path) == {"run/data": "new"}
+
+
+def test_overwriting_leaves_the_new_content_alone(tmp_path: Path) -> None:
+    save(tmp_path / "run", "old")
+    (tmp_path / "run" / "left over").touch()
+    save(tmp_path / "run", "new", overwrite=True)
+    assert contents(tmp_path) == saved("new")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_an_exception_in_the_middle_leaves_nothing_behind(tmp_path: Path, error: type[BaseException]) -> None:
+    def write() -> None:
+        with new_folder(tmp_path / "run", RUN) as draft:
+            (draft / "data").write_text("half", encoding="utf-8")
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_exception_in_the_middle_keeps_the_old_folder(tmp_path: Path, error: type[BaseException]) -> None:
+    save(tmp_path / "run", "old")
+
+    def write() -> None:
+        with new_folder(tmp_path / "run", RUN, overwrite=True) as draft:
+            (draft / "data").write_text("half", encoding="utf-8")
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert contents(tmp_path) == saved("old")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_old_folder_comes_back_when_the_last_step_fails(tmp_path: Path) -> None:
+    save(tmp_path / "run", "old")
+
+    def write() -> None:
+        with new_folder(tmp_path / "run", RUN, overwrite=True) as draft:
+            shutil.rmtree(draft)  # so there is nothing to give the final name to
+
+    with pytest.raises(FileNotFoundError):
+        write()
+    assert contents(tmp_path) == saved("old")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_our_folder_is_kept_unless_overwriting_was_said(tmp_path: Path) -> None:
+    save(tmp_path / "run", "old")
+    with pytest.raises(InputError, match=r"run exists; choose another name, or allow overwriting it \(--overwrite\)"):
+        save(tmp_path / "run", "new")
+    assert contents(tmp_path) == saved("old")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("thesis.tex", "years of work"),
+        (MANIFEST, '{"format": "another-program/1"}'),
+        (MANIFEST, '{"name": "no format"}'),
+        (MANIFEST, "{damaged"),
+        (MANIFEST, "[]"),
+        (MANIFEST, '{"format": "fed-ucbvi/checkpoint/1"}'),
+    ],
+)
+def test_a_folder_of_another_kind_or_program_is_never_overwritten(tmp_path: Path, name: str, text: str) -> None:
+    foreign = tmp_path / "run"
+    foreign.mkdir()
+    (foreign / name).write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"run is not overwritten: .* remove it yourself"):
+        save(foreign, "new", overwrite=True)
+    with pytest.raises(InputError, match="exists"):
+        save(foreign, "new")
+    assert contents(tmp_path) == {f"run/{name}": text}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_file_in_the_place_of_the_folder_is_never_overwritten(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "run").write_text("a file", encoding="utf-8")
+    with pytest.raises(InputError, match="exists and is not a folder"):
+        save(tmp_path / "run", "new", overwrite=overwrite)
+    assert contents(tmp_path) == {"run": "a file"}
+
+
+def test_a_folder_that_appeared_during_the_block_is_not_overwritten(tmp_path: Path) -> None:
+    def write() -> None:
+        with new_folder(tmp_path / "run", RUN) as draft:
+            (draft / "data").write_text("ours", encoding="utf-8")
+            (tmp_path / "run").mkdir()
+            (tmp_path / "run" / "thesis.tex").write_text("years of work", encoding="utf-8")
+
+    with pytest.raises(InputError):
+        write()
+    assert contents(tmp_path) == {"run/thesis.tex": "years of work"}
+
+
+def test_overwriting_through_a_link_leaves_no_hidden_entry(tmp_path: Path) -> None:
+    save(tmp_path / "run", "old")
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    save(tmp_path / "link", "new", overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run"]
+
+
+def test_absent_and_empty_folders_are_free(tmp_path: Path) -> None:
+    check_free(tmp_path / "absent", RUN, overwrite=False)
+    (tmp_path / "empty").mkdir()
+    check_free(tmp_path / "empty", RUN, overwrite=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+# Files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+def test_a_new_file_replaces_the_old_one_at_the_end(tmp_path: Path, before: str | None) -> None:
+    path = tmp_path / "state"
+    if before is not None:
+        path.write_text(before, encoding="utf-8")
+    with new_file(path) as draft:
+        draft.write_text("new", encoding="utf-8")
+        assert contents(tmp_path).get("state") == before
+    assert contents(tmp_path) == {"state": "new"}
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_exception_in_the_middle_keeps_the_old_file(
+    tmp_path: Path, before: str | None, error: type[BaseException]
+) -> None:
+    path = tmp_path / "state"
+    if before is not None:
+        path.write_text(before, encoding="utf-8")
+
+    def write() -> None:
+        with new_file(path) as draft:
+            draft.write_text("half", encoding="utf-8")
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert contents(tmp_path) == ({} if before is None else {"state": before})
+
+
+# Manifests -------------------------------------------------------------------------------------------------------
+
+
+def test_a_manifest_comes_back_equal(tmp_path: Path) -> None:
+    content = {"format": RUN, "seed": 2**64 - 1, "eps_p": 0.1, "name": "Grünland", "list": [1, None, True, "x"]}
+    write_manifest(tmp_path, content)
+    assert read_manifest(tmp_path) == content
+    assert read_manifest(tmp_path, RUN) == content
+    assert json.loads((tmp_path / MANIFEST).read_text(encoding="utf-8")) == content
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_manifest_that_json_cannot_hold_is_not_written(tmp_path: Path, value: float) -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_manifest(tmp_path, {"format": RUN, "regret": value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_manifest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"holds no {MANIFEST}: it is not something fed-ucbvi saved"):
+        read_manifest(tmp_path)
+    with pytest.raises(InputError, match=f"holds no {MANIFEST}"):
+        read_manifest(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b'{"format": "fed-ucbvi/run/1"', b"\xff\xfe\x00", b'{"format": "fed-\xc3']
+)
+def test_a_damaged_manifest_is_refused_as_damaged(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / MANIFEST).write_bytes(raw)
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path / MANIFEST} is damaged: ")):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "3", '"fed-ucbvi/run/1"', "{}", '{"format": 3}', '{"format": "x/1"}'])
+def test_a_manifest_of_another_program_is_refused_as_such(tmp_path: Path, text: str) -> None:
+    (tmp_path / MANIFEST).write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="is another program's file"):
+        read_manifest(tmp_path)
+
+
+def test_a_manifest_of_another_kind_is_refused_with_both_kinds(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"format": "fed-ucbvi/checkpoint/1"})
+    with pytest.raises(InputError, match="holds a fed-ucbvi/checkpoint/1, but a fed-ucbvi/run/1 is needed"):
+        read_manifest(tmp_path, RUN)

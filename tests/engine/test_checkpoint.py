@@ -1,0 +1,308 @@
+"""Checkpoints: a run that was interrupted and resumed is the run that never stopped."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import FedUCBVI, InputError, Interrupted, Run, gridworld, resume, run, synthetic
+from fed_ucbvi.engine import simulation as simulation_module
+from fed_ucbvi.engine.simulation import Progress
+from fed_ucbvi.problem.federation import Federation
+from problems import random_federation, random_mdp
+
+DRIVERS = ("episodes", "counts", "auto")
+EPISODES = 3000
+FEDERATIONS = ("grid", "rewards of their own", "mean kernel", "stationary")
+
+
+@pytest.fixture(autouse=True)
+def report_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation_module, "SECONDS_BETWEEN_REPORTS", 0.0)
+
+
+def interrupt_at(rounds: int) -> Callable[[Progress], None]:
+    """A progress function that presses Ctrl-C at that round."""
+
+    def report(progress: Progress) -> None:
+        if progress.rounds >= rounds:
+            raise KeyboardInterrupt
+
+    return report
+
+
+def federation_called(name: str) -> Federation:
+    rng = np.random.default_rng(1)
+    if name == "grid":
+        return gridworld(agents=3, eps_p=0.1)
+    if name == "rewards of their own":
+        return synthetic(agents=2, eps_p=0.2, eps_r=0.3)
+    if name == "mean kernel":
+        mdps = [random_mdp(rng, zeros=0.5) for _ in range(3)]
+        return Federation.from_mdps(mdps, reference="mean", description={"name": "three of a kind"})
+    return random_federation(rng, stationary=True, own_starts=True)
+
+
+def algorithm_for(driver: str) -> FedUCBVI:
+    """Both rules at work, and random ties, which depend on the number of updates."""
+    return FedUCBVI(nu=200.0, ties="random", bonus_scale=0.5 if driver == "auto" else 1.0)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_a_resumed_run_equals_one_that_never_stopped(driver: str, name: str, tmp_path: Path) -> None:
+    federation, algorithm = federation_called(name), algorithm_for(driver)
+    whole = run(algorithm, federation, EPISODES, seed=4, driver=driver)
+    rng = np.random.default_rng([2, DRIVERS.index(driver)])
+    for attempt, stop in enumerate(rng.integers(1, whole.rounds, size=3).tolist()):
+        folder = tmp_path / str(attempt)
+        every = int(rng.integers(1, 30))
+        with pytest.raises(Interrupted) as caught:
+            run(
+                algorithm,
+                federation,
+                EPISODES,
+                seed=4,
+                driver=driver,
+                progress=interrupt_at(stop),
+                checkpoint=folder,
+                checkpoint_every=every,
+            )
+        assert not caught.value.partial.same_outcome(whole)
+        with pytest.raises(Interrupted):
+            resume(folder, progress=interrupt_at(stop + (whole.rounds - stop) // 2))
+        resumed = resume(folder)
+        assert resumed.same_outcome(whole)
+        assert resume(folder).same_outcome(whole), "a finished run is resumed to itself"
+
+
+def test_checkpoints_do_not_change_the_run(tmp_path: Path) -> None:
+    federation = gridworld(agents=2)
+    algorithm = FedUCBVI(synchronisation="local")
+    plain = run(algorithm, federation, 1000, seed=6)
+    for every in (1, 7, 10**6):
+        assert run(
+            algorithm, federation, 1000, seed=6, checkpoint=tmp_path / str(every), checkpoint_every=every
+        ).same_outcome(plain)
+
+
+def test_a_checkpoint_whose_writing_was_interrupted_is_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation, algorithm = gridworld(agents=2), FedUCBVI(synchronisation="local")
+    whole = run(algorithm, federation, 1000, seed=6)
+    plain_savez = np.savez
+    written = 0
+
+    def savez(file: object, **arrays: object) -> None:
+        nonlocal written
+        written += 1
+        if written == 5:  # once
+            file.write(b"PK half a file")  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+        plain_savez(file, **arrays)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(np, "savez", savez)
+    with pytest.raises(Interrupted):
+        run(algorithm, federation, 1000, seed=6, checkpoint=tmp_path / "c", checkpoint_every=10)
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
+        "federation.npz",
+        "manifest.json",
+        "state.npz",
+    ]
+    assert resume(tmp_path / "c").same_outcome(whole)
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_a_federation_is_kept_to_the_last_bit(name: str, tmp_path: Path) -> None:
+    federation = federation_called(name)
+    federation.save(tmp_path / "f.npz")
+    back = Federation.load(tmp_path / "f.npz")
+    pairs = [(getattr(federation, part), getattr(back, part)) for part in ("successors", "probabilities", "rewards")]
+    pairs += [
+        (federation.initial, back.initial),
+        (federation.common.kernel.successors, back.common.kernel.successors),
+        (federation.common.rewards, back.common.rewards),
+        (federation.common.initial, back.common.initial),
+        (federation.common.kernel.probabilities, back.common.kernel.probabilities),
+    ]
+    for mine, theirs in pairs:
+        assert mine.dtype == theirs.dtype
+        assert mine.shape == theirs.shape
+        assert mine.tobytes() == theirs.tobytes()
+    assert (federation.eps_p, federation.eps_r, federation.horizon) == (back.eps_p, back.eps_r, back.horizon)
+    assert federation.description == back.description
+    assert federation.layout == back.layout
+
+
+# --------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """A checkpoint of a run that was interrupted."""
+    folder = tmp_path / "checkpoint"
+    with pytest.raises(Interrupted):
+        run(
+            FedUCBVI(synchronisation="local"),
+            synthetic(agents=2, states=3, actions=2, horizon=2),
+            500,
+            progress=interrupt_at(15),
+            checkpoint=folder,
+            checkpoint_every=5,
+        )
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_a_folder_that_exists_is_refused_and_left_alone(stopped: Path, tmp_path: Path) -> None:
+    kept = contents(stopped)
+    with pytest.raises(InputError, match="exists"):
+        run(FedUCBVI(synchronisation="local"), synthetic(agents=2), 100, checkpoint=stopped)
+    assert contents(stopped) == kept
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="not a folder"):
+        run(FedUCBVI(synchronisation="local"), synthetic(agents=2), 100, checkpoint=tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("every", [0, -3, 1.5])
+def test_checkpoints_are_a_positive_number_of_rounds_apart(every: object, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="checkpoint_every"):
+        run(FedUCBVI(), synthetic(), 10, checkpoint=tmp_path / "c", checkpoint_every=every)  # type: ignore[arg-type]
+    assert not (tmp_path / "c").exists()
+
+
+def refuses(folder: Path) -> None:
+    with pytest.raises(InputError):
+        resume(folder)
+    gc.collect()  # a file left open is reported here, not in the next test
+
+
+def test_nothing_and_foreign_folders_are_refused(tmp_path: Path) -> None:
+    refuses(tmp_path / "absent")
+    refuses(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format": "somebody else"}')
+    refuses(tmp_path)
+    result = run(FedUCBVI(synchronisation="local"), synthetic(agents=1), 10)
+    result.save(tmp_path / "run")
+    refuses(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["federation.npz", "state.npz", "manifest.json"])
+def test_missing_and_truncated_files_are_refused(name: str, stopped: Path) -> None:
+    file = stopped / name
+    whole = file.read_bytes()
+    for kept in (1, 10, len(whole) // 2, len(whole) - 30):
+        file.write_bytes(whole[:kept])
+        refuses(stopped)
+    file.unlink()
+    refuses(stopped)
+
+
+@pytest.mark.parametrize("name", ["federation.npz", "state.npz"])
+def test_a_file_that_is_refused_is_closed(name: str, stopped: Path) -> None:
+    file = stopped / name
+    file.write_bytes(file.read_bytes()[:100])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        refuses(stopped)
+    assert [str(warning.message) for warning in caught] == []
+
+
+@pytest.mark.parametrize("name", ["federation.npz", "state.npz"])
+def test_empty_files_are_refused(name: str, stopped: Path) -> None:
+    (stopped / name).write_bytes(b"")
+    refuses(stopped)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("format_version", 99),
+        ("algorithm", "no such thing"),
+        ("parameters", {"bonus": "none"}),
+        pytest.param("parameters", None),
+        ("episodes", -1),
+        ("episodes", "many"),
+        ("seed", None),
+        ("driver", "train"),
+        pytest.param("every", None),
+    ],
+)
+def test_a_manifest_that_makes_no_sense_is_refused(key: str, value: object, stopped: Path) -> None:
+    path = stopped / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, key: value}))
+    refuses(stopped)
+    del manifest[key]
+    path.write_text(json.dumps(manifest))
+    refuses(stopped)
+
+
+def damaged_versions(plain: bytes) -> Iterator[bytes]:
+    """The archive with one field of its directory changed, and with one bit flipped anywhere."""
+    entry = plain.index(b"PK\x01\x02")
+    for offset, value in ((8, 1), (10, 99), (16, 0), (24, 255), (42, 255)):  # encrypted, method, CRC, size, place
+        yield plain[: entry + offset] + bytes([value]) + plain[entry + offset + 1 :]
+    rng = np.random.default_rng(3)
+    for position in rng.integers(len(plain), size=60).tolist():
+        flipped = plain[position] ^ 1 << int(rng.integers(8))
+        yield plain[:position] + bytes([flipped]) + plain[position + 1 :]
+
+
+@pytest.mark.parametrize("name", ["federation.npz", "state.npz"])
+def test_damage_is_refused_or_makes_no_difference(name: str, stopped: Path, tmp_path: Path) -> None:
+    """Some bits of an archive mean nothing (time stamps, say); no other error, no other result."""
+    copy = tmp_path / "copy"
+    shutil.copytree(stopped, copy)
+    whole = resume(copy)
+    refused = 0
+    for damaged in damaged_versions((stopped / name).read_bytes()):
+        shutil.rmtree(copy)
+        shutil.copytree(stopped, copy)
+        (copy / name).write_bytes(damaged)
+        try:
+            outcome: Run | None = resume(copy)
+        except InputError:
+            outcome = None
+            refused += 1
+        assert outcome is None or outcome.same_outcome(whole)
+    gc.collect()
+    assert refused > 20
+
+
+def test_a_state_of_another_shape_is_refused(stopped: Path, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        run(
+            FedUCBVI(synchronisation="local"),
+            synthetic(agents=3, states=4, actions=2, horizon=2),
+            500,
+            progress=interrupt_at(15),
+            checkpoint=tmp_path / "other",
+        )
+    shutil.copy(tmp_path / "other" / "state.npz", stopped / "state.npz")
+    refuses(stopped)
+
+
+def test_a_failure_while_the_checkpoint_is_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **named: object) -> NoReturn:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("fed_ucbvi.engine.checkpoint.write_manifest", fail)
+    with pytest.raises(OSError, match="disk full"):
+        run(FedUCBVI(synchronisation="local"), synthetic(agents=2), 100, checkpoint=tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []

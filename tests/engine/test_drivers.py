@@ -1,0 +1,914 @@
+"""Drivers against the exact law of a round, listed path by path, and against each other.
+
+False alarms: a chi-square comparison with the exact law alarms below p = 4 x 10^-6; there are fewer than 250 of them,
+so that all together alarm falsely for about one choice of seeds in a thousand. The seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+from fed_ucbvi import MDP, Federation, InputError, gridworld, synthetic
+from fed_ucbvi.algorithms.base import HARD_FACTOR, Budgets, Counting, as_sets
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.engine.drivers import auto, episodes, make_driver
+from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd
+from fed_ucbvi.engine.drivers.counts import CountsDriver
+from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from problems import budgets_of, random_dense_kernel, random_federation, random_rows, random_sets
+
+ALARM = 4e-6
+ROUNDS = 5_000
+NEVER = 10**15
+DRIVERS = ("episodes", "counts", "auto")
+
+Outcome = tuple[Hashable, ...]
+Counts = tuple[int, ...]
+"""One agent's counts of the round in C order; see :meth:`Situation.counts_on`."""
+
+
+# -------------------------------------------------------------------------------------- the exact law of a round
+
+
+class Situation(NamedTuple):
+    """A round about to be played.
+
+    Dense kernels ``[M,steps,S,A,S]``, starts ``[M,S]``, a policy, budgets ``[M or 1,*place]``, the most episodes, how
+    many of them are calm, and by what visits are counted.
+    """
+
+    kernels: FloatArray
+    initial: FloatArray
+    policy: PolicyArray
+    budgets: CountArray
+    most: int
+    calm: int = 0
+    counting: Counting = Counting.POLICY
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """H, S and A."""
+        return len(self.policy), self.kernels.shape[2], self.kernels.shape[3]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        return self.counting.shape(*self.sizes)
+
+    @property
+    def federation(self) -> Federation:
+        H, S, A = self.sizes
+        rewards = np.zeros((S, A))
+        mdps = [MDP(kernel, rewards, mu, horizon=H) for kernel, mu in zip(self.kernels, self.initial, strict=True)]
+        return Federation.from_mdps(mdps, reference="mean")
+
+    def fleet(self, seed: int) -> Fleet:
+        return Fleet.of(self.federation, seed, counting=self.counting)
+
+    def budgets_at(self, first: int) -> Budgets:
+        """The budgets of a round that begins after ``first`` episodes, of which ``calm`` are calm."""
+        return budgets_of(self.budgets, max(0.0, self.calm - 0.5) / max(1, first))
+
+    def factor(self, length: int) -> int:
+        """On budgets, after ``length`` episodes of the round."""
+        return HARD_FACTOR if length < self.calm else 1
+
+    @property
+    def small(self) -> bool:
+        """Whether transitions are compared; otherwise visits are."""
+        H, S, _ = self.sizes
+        return math.prod(self.places) * S <= 8 and (H == 1 or self.counting is not Counting.STATIONARY)
+
+    def paths(self, i: int) -> dict[Counts, float]:
+        """The law of the counts of one episode of agent i: all its trajectories, one by one."""
+        H, S, A = self.sizes
+        sets = as_sets(self.policy, A)
+        law: dict[Counts, float] = {}
+        for states in itertools.product(range(S), repeat=H + 1):
+            for actions in itertools.product(*(np.flatnonzero(sets[h, states[h]]).tolist() for h in range(H))):
+                steps = [
+                    self.row(i, h, states[h], actions[h])[states[h + 1]] / float(sets[h, states[h]].sum())
+                    for h in range(H)
+                ]
+                probability = float(self.initial[i, states[0]]) * math.prod(steps)
+                if probability > 0:
+                    counts = self.counts_on(states, actions)
+                    law[counts] = law.get(counts, 0.0) + probability
+        return law
+
+    def row(self, i: int, h: int, s: int, a: int) -> list[float]:
+        return [float(p) for p in self.kernels[i, h if self.kernels.shape[1] > 1 else 0, s, a]]
+
+    def counts_on(self, states: tuple[int, ...], actions: tuple[int, ...]) -> Counts:
+        """Transitions by place and next state (in large problems visits by place), and by state the starts."""
+        H, S, A = self.sizes
+        transitions = np.zeros((H, S, A, S), dtype=np.int64)
+        for h, a in enumerate(actions):
+            transitions[h, states[h], a, states[h + 1]] += 1
+        starts = np.bincount([states[0]], minlength=S)
+        return self.flat(self.by_place(transitions)[None], starts[None])[0]
+
+    def by_place(self, transitions: CountArray) -> CountArray:
+        """Counts ``[H,S,A,S]`` as counts ``[*place,S]``."""
+        if self.counting is Counting.POLICY:
+            return np.asarray(transitions.sum(axis=2))
+        return transitions if self.counting is Counting.PAIRS else np.asarray(transitions.sum(axis=0, keepdims=True))
+
+    def flat(self, transitions: CountArray, starts: CountArray) -> list[Counts]:
+        """Counts ``[n,*place,S]`` and starts ``[n,S]`` as ``n`` keys; starts only where no visits tell them."""
+        table = (transitions if self.small else transitions.sum(axis=-1)).reshape((len(transitions), -1))
+        if self.counting is Counting.STATIONARY:
+            table = np.concatenate([table, starts], axis=1)
+        return [tuple(row) for row in table.tolist()]
+
+    def visits_in(self, counts: Counts) -> Counts:
+        P, S = math.prod(self.places), self.sizes[1]
+        return tuple(sum(counts[j * S : (j + 1) * S]) for j in range(P)) if self.small else counts[:P]
+
+    def reaches(self, i: int, counts: Counts, length: int) -> bool:
+        """Whether agent i asks, with these counts after so many episodes."""
+        due = self.budgets[i if len(self.budgets) > 1 else 0].reshape(-1).tolist()
+        factor = self.factor(length)
+        return any(n >= factor * budget for n, budget in zip(self.visits_in(counts), due, strict=True))
+
+
+def plus(one: Counts, other: Counts) -> Counts:
+    return tuple(a + b for a, b in zip(one, other, strict=True))
+
+
+def brute_force_law(situation: Situation) -> dict[Outcome, float]:
+    """P(length, who asks, all counts), by playing all joint trajectories of all agents."""
+    M = len(situation.kernels)
+    steps = [list(situation.paths(i).items()) for i in range(M)]
+    quiet: dict[tuple[Counts, ...], float] = {tuple((0,) * len(steps[0][0][0]) for _ in range(M)): 1.0}
+    law: dict[Outcome, float] = {}
+    for length in range(1, situation.most + 1):
+        played: dict[tuple[Counts, ...], float] = {}
+        for counts, mass in quiet.items():
+            for joint in itertools.product(*steps):
+                after = tuple(plus(count, path) for count, (path, _) in zip(counts, joint, strict=True))
+                played[after] = played.get(after, 0.0) + mass * math.prod(p for _, p in joint)
+        quiet = {}
+        for counts, mass in played.items():
+            asks = tuple(situation.reaches(i, count, length) for i, count in enumerate(counts))
+            if any(asks) or length == situation.most:
+                law[length, asks, counts] = mass
+            else:
+                quiet[counts] = mass
+    return law
+
+
+View = Callable[[int, Counts], Hashable]
+"""What to look at of one agent's counts."""
+
+
+def counts_of(agent: int | None) -> View:
+    """Look at one agent's counts only, or at nobody's."""
+    return lambda i, counts: counts if i == agent else None
+
+
+@cache
+def agents_alone(name: str) -> list[list[dict[Counts, tuple[bool, float]]]]:
+    """Of a situation by name, worked out once for all drivers and views."""
+    return play_agents_alone(ALL_SITUATIONS[name])
+
+
+@cache
+def exact_law_of(name: str, agent: int | None) -> dict[Outcome, float]:
+    return exact_law(ALL_SITUATIONS[name], counts_of(agent), agents_alone(name))
+
+
+def play_agents_alone(situation: Situation) -> list[list[dict[Counts, tuple[bool, float]]]]:
+    """By length and agent: counts after an episode before which the agent was quiet, does it ask, and how likely."""
+    M = len(situation.kernels)
+    steps = [list(situation.paths(i).items()) for i in range(M)]
+    quiet: list[dict[Counts, float]] = [{(0,) * len(steps[0][0][0]): 1.0} for _ in range(M)]
+    found = []
+    for length in range(1, situation.most + 1):
+        of_agents = []
+        for i in range(M):
+            played: dict[Counts, float] = {}
+            for count, mass in quiet[i].items():
+                for path, p in steps[i]:
+                    after = plus(count, path)
+                    played[after] = played.get(after, 0.0) + mass * p
+            of_agents.append({count: (situation.reaches(i, count, length), mass) for count, mass in played.items()})
+            quiet[i] = {count: mass for count, (asks, mass) in of_agents[i].items() if not asks}
+        found.append(of_agents)
+        if not all(quiet):
+            break
+    return found
+
+
+def exact_law(
+    situation: Situation, view: View, alone: list[list[dict[Counts, tuple[bool, float]]]] | None = None
+) -> dict[Outcome, float]:
+    """P(length, who asks, view of every agent's counts).
+
+    Agents are independent until the round stops, so each is played alone, path by path, and the round stops at L if
+    all have been quiet before L and not all are quiet at L.
+    """
+    law: dict[Outcome, float] = {}
+    for length, of_agents in enumerate(play_agents_alone(situation) if alone is None else alone, 1):
+        seen: list[dict[tuple[bool, Hashable], float]] = []
+        for i, played in enumerate(of_agents):
+            views: dict[tuple[bool, Hashable], float] = {}
+            for count, (asks, mass) in played.items():
+                key = (asks, view(i, count))
+                views[key] = views.get(key, 0.0) + mass
+            seen.append(views)
+        for joint in itertools.product(*(views.items() for views in seen)):
+            asks_of_all = tuple(key[0] for key, _ in joint)
+            if any(asks_of_all) or length == situation.most:
+                law[length, asks_of_all, tuple(key[1] for key, _ in joint)] = math.prod(mass for _, mass in joint)
+    return law
+
+
+# ---------------------------------------------------------------------------------------------- playing rounds
+
+
+class Sample(NamedTuple):
+    """Many rounds: lengths ``[n]``, who asked ``[n,M]``, and all agents' counts, ``M`` keys each."""
+
+    lengths: CountArray
+    asked: npt.NDArray[np.bool_]
+    counts: list[tuple[Counts, ...]]
+
+
+def by_next_state(transitions: CountArray, successors: IndexArray, situation: Situation) -> CountArray:
+    """Counts ``[...,*place,K]`` by slot as counts ``[...,*place,S]`` by next state."""
+    dense = np.zeros((*transitions.shape[:-1], situation.sizes[1]), dtype=np.int64)
+    for place in np.ndindex(*situation.places):
+        h, s = place[:2]
+        a = int(situation.policy[h, s]) if situation.counting is Counting.POLICY else place[2]
+        for k, successor in enumerate(successors[h if len(successors) > 1 else 0, s, a].tolist()):
+            dense[(..., *place, successor)] += transitions[(..., *place, k)]
+    return dense
+
+
+def play(driver: Driver, situation: Situation, rounds: int) -> Sample:
+    """Independent rounds: each starts at an episode number of its own."""
+    stops = np.zeros((rounds, len(RoundEnd._fields)), dtype=np.int64)
+    transitions = np.zeros((rounds, *driver.transitions.shape), dtype=np.int64)
+    visits = np.zeros((rounds, *driver.visits.shape), dtype=np.int64)
+    starts = np.zeros((rounds, *driver.starts.shape), dtype=np.int64)
+    for k in range(rounds):
+        first = (k + 1) * situation.most
+        stops[k] = driver.collect(situation.policy, situation.budgets_at(first), first, situation.most)
+        transitions[k], visits[k], starts[k] = driver.transitions, driver.visits, driver.starts
+    lengths = stops[:, 0]
+    factors = np.where(lengths < situation.calm, HARD_FACTOR, 1).reshape((-1, *[1] * (visits.ndim - 1)))
+    reached = visits >= factors * situation.budgets
+    assert np.array_equal(stops, expected_stops(lengths, reached, situation))
+    assert np.array_equal(transitions.sum(axis=-1), visits)
+    assert (starts.sum(axis=-1) == lengths[:, None]).all()
+    dense = by_next_state(transitions, situation.federation.successors, situation)
+    keys = [situation.flat(dense[:, i], starts[:, i]) for i in range(visits.shape[1])]
+    asked = np.asarray(reached.reshape((*reached.shape[:2], -1)).any(axis=2))
+    return Sample(lengths, asked, list(zip(*keys, strict=True)))
+
+
+def expected_stops(lengths: CountArray, reached: npt.NDArray[np.bool_], situation: Situation) -> CountArray:
+    """Who is on record: the lowest-numbered asker, at its earliest step, there at the lowest state and action."""
+    askers = reached.reshape((*reached.shape[:2], -1)).any(axis=2).sum(axis=1)
+    first = reached.reshape(len(reached), -1).argmax(axis=1)
+    agent, step, state, *action = np.unravel_index(first, reached.shape[1:])
+    played = action[0] if action else situation.policy[step, state]
+    if situation.counting is Counting.STATIONARY:
+        step = np.full_like(step, -1)
+    record = (np.where(askers > 0, index, -1) for index in (agent, step, state, played))
+    return np.stack([lengths, askers, *record], axis=1)
+
+
+def outcomes(sample: Sample, view: View) -> Counter[Outcome]:
+    """How often each outcome was seen."""
+    return Counter(
+        (length, tuple(asks), tuple(view(i, count) for i, count in enumerate(counts)))
+        for length, asks, counts in zip(sample.lengths.tolist(), sample.asked.tolist(), sample.counts, strict=True)
+    )
+
+
+def chi_square(found: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> float:
+    """The p-value of Pearson's test; outcomes expected fewer than 10 times are taken together."""
+    assert math.fsum(law.values()) == pytest.approx(1.0, abs=1e-9)
+    impossible = {outcome for outcome in found if law.get(outcome, 0.0) <= 0.0}
+    assert not impossible, f"outcomes of probability zero were seen: {sorted(map(str, impossible))[:3]}"
+    rounds = sum(found.values())
+    cells = sorted((rounds * p, found.get(outcome, 0)) for outcome, p in law.items())
+    kept = [cell for cell in cells if cell[0] >= 10]
+    rare = (sum(cell[0] for cell in cells if cell[0] < 10), sum(cell[1] for cell in cells if cell[0] < 10))
+    if rare[0] >= 10:
+        kept.append(rare)
+    else:
+        kept[0] = (kept[0][0] + rare[0], kept[0][1] + rare[1])
+    if len(kept) == 1:
+        return 1.0
+    statistic = sum((seen - expected) ** 2 / expected for expected, seen in kept)
+    return float(stats.chi2.sf(statistic, len(kept) - 1))
+
+
+# --------------------------------------------------------------------------------------------------- situations
+
+
+def situation_of(
+    seed: int,
+    budgets: npt.ArrayLike,
+    most: int,
+    *,
+    states: int = 2,
+    actions: int = 2,
+    steps: int = 1,
+    zeros: float = 0.0,
+    chance: float | None = None,
+    calm: int = 0,
+) -> Situation:
+    """Random kernels and starts, each agent's own, and a random policy; ``budgets[M,H,S]`` as given.
+
+    With ``chance`` there are two states, and the next one is state 1 with that probability, always.
+    """
+    rng = np.random.default_rng([100, seed])
+    table = np.array(budgets, dtype=np.int64)
+    M, H, S = table.shape
+    assert states == S
+    kernels = np.stack([random_dense_kernel(rng, S, actions, steps=steps, zeros=zeros) for _ in range(M)])
+    initial = random_rows(rng, (M, S))
+    if chance is not None:
+        kernels[:], initial[:] = (1 - chance, chance), (1 - chance, chance)
+    policy = rng.integers(actions, size=(H, S), dtype=np.int32)
+    return Situation(kernels, initial, policy, table, most, calm)
+
+
+def with_sets(
+    seed: int,
+    counting: Counting,
+    sizes: tuple[int, int, int, int],
+    budgets: tuple[int, ...],
+    most: int,
+    *,
+    rows: int | None = None,
+    calm: int = 0,
+    ties: float = 0.8,
+    zeros: float = 0.0,
+    steps: int = 1,
+) -> Situation:
+    """Sets of actions for ``(M, H, S, A)``; each action is in a set with probability ``ties``, budgets are drawn."""
+    rng = np.random.default_rng([101, seed])
+    M, H, S, A = sizes
+    kernels = np.stack([random_dense_kernel(rng, S, A, steps=steps, zeros=zeros) for _ in range(M)])
+    shape = (M if rows is None else rows, *counting.shape(H, S, A))
+    table = rng.choice(np.array(budgets, dtype=np.int64), size=shape)
+    return Situation(kernels, random_rows(rng, (M, S)), random_sets(rng, H, S, A, ties), table, most, calm, counting)
+
+
+def flat(agents: int, budget: int, *, horizon: int = 2, states: int = 2) -> CountArray:
+    return np.full((agents, horizon, states), budget, dtype=np.int64)
+
+
+SITUATIONS: dict[str, Situation] = {
+    "one agent": situation_of(0, flat(1, 3), 20),
+    "two agents alike": situation_of(1, flat(2, 2), 20),
+    "step-dependent kernels with gaps": situation_of(
+        2, [[[3, 2, 4], [2, 5, 3]], [[4, 3, 2], [3, 3, 3]]], 20, states=3, steps=2, zeros=0.4
+    ),
+    "first visits to rare pairs": situation_of(3, [[[9, 9], [9, 1]], [[9, 9], [7, 1]]], 20, steps=2),
+    "a round that turns out longer than it looked": situation_of(
+        11, [[[9, 9], [5, 1]], [[9, 9], [4, 1]]], 20, chance=0.26
+    ),
+    "a round that looked short and is cut": situation_of(
+        12, [[[NEVER, NEVER], [NEVER, 1]], [[NEVER, NEVER], [NEVER, 1]]], 4, chance=0.26
+    ),
+    "budgets never reached": situation_of(4, flat(2, NEVER), 3),
+    "asks at the last episode or is cut short": situation_of(5, flat(2, 3), 3),
+    "an agent asks early in another's search": situation_of(6, [[[5, 6], [6, 5]], [[NEVER, 3], [NEVER, 3]]], 30),
+    "three steps": situation_of(7, flat(2, 3, horizon=3), 20),
+}
+
+COMPETING: dict[str, Situation] = {
+    "three agents alike": situation_of(8, flat(3, 2, horizon=1), 20, chance=0.5),
+    "three agents, the last one hasty": situation_of(
+        9, [[[3, 3], [3, 3]], [[NEVER, NEVER], [2, 2]], [[NEVER, NEVER], [NEVER, 1]]], 30, chance=0.5
+    ),
+    "two agents, the first at the limit": situation_of(
+        10, [[[2, 2], [NEVER, NEVER]], [[NEVER, NEVER], [NEVER, 1]]], 3, chance=0.5
+    ),
+}
+"""An agent asks at the last episode of the block it was given, and another then asks earlier."""
+
+PAIRS, STATIONARY = Counting.PAIRS, Counting.STATIONARY
+TIED: dict[str, Situation] = {
+    "sets of actions": with_sets(0, PAIRS, (2, 2, 2, 2), (2, 3), 6, steps=2),
+    "sets of three actions": with_sets(1, PAIRS, (1, 1, 2, 3), (2, 3, 4), 10, ties=0.9),
+    "sets of actions, the same budgets for all": with_sets(2, PAIRS, (3, 1, 2, 2), (2, 3), 8, rows=1),
+    "sets of actions, an agent asks early in another's search": with_sets(3, PAIRS, (2, 1, 2, 2), (3, 5, NEVER), 12),
+    "sets of actions, never asked for": with_sets(4, PAIRS, (2, 2, 2, 2), (NEVER,), 2),
+    "all steps together": with_sets(5, STATIONARY, (2, 2, 2, 2), (3, 5), 6),
+    "all steps together, the same budgets for all": with_sets(6, STATIONARY, (2, 3, 2, 2), (4, 6), 4, rows=1),
+    "all steps together, one action each": with_sets(7, STATIONARY, (2, 3, 2, 2), (5, 7), 6, ties=0.0),
+    "all steps together, one step": with_sets(8, STATIONARY, (2, 1, 2, 2), (3,), 8),
+    "all steps together, never asked for": with_sets(9, STATIONARY, (2, 2, 2, 2), (NEVER,), 2),
+}
+"""Sets of actions, by step and over all steps together."""
+
+RESTING: dict[str, Situation] = {
+    "rest, one action each": situation_of(20, flat(2, 2), 8, calm=4),
+    "rest, and someone asks all the same": situation_of(21, flat(2, 1, horizon=1), 14, calm=12),
+    "rest, cut short": situation_of(22, flat(2, 1), 3, calm=5),
+    "rest, sets of actions": with_sets(23, PAIRS, (2, 1, 2, 2), (1, 2), 12, calm=4, rows=1),
+    "rest, sets of actions, someone asks": with_sets(24, PAIRS, (2, 1, 2, 2), (1, NEVER), 14, calm=12, ties=0.6),
+    "rest, all steps together": with_sets(25, STATIONARY, (2, 2, 2, 2), (1, 2), 7, calm=6, rows=1),
+    "rest, all steps together, nobody past the budget": with_sets(26, STATIONARY, (1, 2, 2, 2), (5, 6), 6, calm=2),
+}
+"""Rounds that go on for some episodes unless someone reaches eight times its budget."""
+
+ALL_SITUATIONS = {**SITUATIONS, **COMPETING, **TIED, **RESTING}
+
+CASES = [pytest.param(driver, name, id=f"{driver}: {name}") for driver in DRIVERS for name in ALL_SITUATIONS]
+
+
+@pytest.fixture
+def eager_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the auto driver think counts pay after one episode per state, so that it takes all its ways here."""
+    monkeypatch.setattr(auto, "EPISODES_PER_STATE", 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two agents alike",
+        "asks at the last episode or is cut short",
+        "sets of actions, never asked for",
+        "all steps together, one step",
+        "rest, one action each",
+    ],
+)
+def test_playing_agents_apart_gives_the_law_of_playing_them_together(name: str) -> None:
+    whole = ALL_SITUATIONS[name]
+    situation = whole._replace(most=min(whole.most, 5)) if not whole.calm else whole._replace(calm=2, most=3)
+    together, apart = brute_force_law(situation), exact_law(situation, lambda i, counts: counts)
+    assert together.keys() == {outcome for outcome, mass in apart.items() if mass > 0}
+    assert all(apart[outcome] == pytest.approx(mass, rel=1e-9) for outcome, mass in together.items())
+
+
+@pytest.mark.usefixtures("eager_auto")
+@pytest.mark.parametrize(("driver", "name"), CASES)
+def test_a_round_has_the_law_of_the_enumerated_trajectories(driver: str, name: str) -> None:
+    """H0: (length, who asks) has the exact law, alone and with the counts of each agent; 5 000 rounds."""
+    situation = ALL_SITUATIONS[name]
+    sample = play(make_driver(driver, situation.fleet(seed=1)), situation, ROUNDS)
+    for agent in (None, *range(len(situation.kernels))):
+        p = chi_square(outcomes(sample, counts_of(agent)), exact_law_of(name, agent))
+        assert p > ALARM, f"agent {agent}: p = {p:.2g}"
+
+
+def test_all_ends_of_a_rest_are_seen() -> None:
+    """By its exact law every kind of end has a share: in the rest, at its end, after it, and none at all."""
+    ends: Counter[str] = Counter()
+    for name, situation in RESTING.items():
+        for (length, asks, _), mass in exact_law_of(name, None).items():
+            assert isinstance(length, int)
+            assert isinstance(asks, tuple)
+            when = "in" if length < situation.calm else ("at" if length == situation.calm else "after")
+            ends[when if any(asks) else "none"] += mass > 0.05
+    assert min(ends[when] for when in ("in", "at", "after", "none")) >= 1
+
+
+def test_the_auto_driver_takes_all_its_ways_in_these_situations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes only, counts only, episodes first and counts for the rest."""
+    monkeypatch.setattr(auto, "EPISODES_PER_STATE", 1)
+    ways: Counter[tuple[str, ...]] = Counter()
+    calls: list[str] = []
+
+    def noting(kind: type[EpisodesDriver] | type[CountsDriver]) -> None:
+        plain = kind.extend
+
+        def extend(self: Any, *arguments: Any) -> Any:
+            calls.append(kind.name)
+            return plain(self, *arguments)
+
+        monkeypatch.setattr(kind, "extend", extend)
+
+    noting(EpisodesDriver)
+    noting(CountsDriver)
+    for situation in (*SITUATIONS.values(), *COMPETING.values(), *TIED.values()):
+        driver = make_driver("auto", situation.fleet(seed=1))
+        for k in range(100):
+            calls.clear()
+            driver.collect(situation.policy, situation.budgets_at(0), k * situation.most, situation.most)
+            ways[tuple(calls)] += 1
+    assert set(ways) == {("episodes",), ("counts",), ("episodes", "counts")}
+    assert min(ways.values()) >= 25
+
+
+# ------------------------------------------------------------------------------- two drivers on the same problem
+
+
+def grid_budgets(federation: Federation, budget: int, *, start: bool) -> CountArray:
+    """Flat budgets; at the start state, where all agents come in every episode, only if said."""
+    budgets = np.full((federation.agents, federation.horizon, federation.states), budget, dtype=np.int64)
+    if not start:
+        budgets[:, 0] = NEVER
+    return budgets
+
+
+TWO_SAMPLES: dict[str, tuple[Federation, int, bool]] = {
+    "grid, budget 3": (gridworld(agents=3, eps_p=0.3), 3, True),
+    "grid, budget 10": (gridworld(agents=3, eps_p=0.3), 10, True),
+    "grid, budget 3 after the start": (gridworld(agents=3, eps_p=0.3), 3, False),
+    "grid, budget 10 after the start": (gridworld(agents=3, eps_p=0.3), 10, False),
+    "large support, budget 2": (synthetic(agents=3, eps_p=0.3, states=12, actions=2, horizon=3), 2, True),
+    "large support, budget 7": (synthetic(agents=3, eps_p=0.3, states=12, actions=2, horizon=3), 7, True),
+}
+
+
+@pytest.mark.usefixtures("eager_auto")
+@pytest.mark.parametrize("driver", ["counts", "auto"])
+@pytest.mark.parametrize("name", TWO_SAMPLES)
+def test_competing_agents_stop_and_count_alike_under_two_drivers(driver: str, name: str) -> None:
+    """H0: over 4000 rounds each, (length, who asks) and all mean counts agree with those of the episodes driver.
+
+    Chi-square on the former alarms at 10^-5. The means: the largest of some 100 to 250 normal deviates exceeds 5.5
+    with probability below 10^-5. Twelve cases: 3 x 10^-4 in all.
+    """
+    federation, budget, start = TWO_SAMPLES[name]
+    rng = np.random.default_rng(200)
+    policy = rng.integers(federation.actions, size=(federation.horizon, federation.states), dtype=np.int32)
+    budgets = grid_budgets(federation, budget, start=start)
+    samples = []
+    for kind, seed in ((driver, 1), ("episodes", 2)):
+        party = make_driver(kind, Fleet.of(federation, seed))
+        visits, lengths = np.zeros((4000, *party.visits.shape)), np.zeros(4000)
+        for k in range(4000):
+            lengths[k] = party.collect(policy, budgets_of(budgets), 1000 * k, 1000).length
+            visits[k] = party.visits
+        samples.append((lengths, visits))
+    kinds = [
+        Counter(
+            (length, (counts >= budgets).any(axis=(1, 2)).tobytes()) for length, counts in zip(*sample, strict=True)
+        )
+        for sample in samples
+    ]
+    table = np.array([[kind[outcome] for kind in kinds] for outcome in sorted(kinds[0] | kinds[1])])
+    common = table[table.sum(axis=1) >= 20]
+    table = np.vstack([common, table.sum(axis=0) - common.sum(axis=0)])
+    table = table[table.sum(axis=1) > 0]
+    if len(table) > 1:
+        assert stats.chi2_contingency(table).pvalue > ALARM
+    (_, one), (_, other) = samples
+    error = np.sqrt((one.var(axis=0) + other.var(axis=0)) / 4000)
+    seen = (one.sum(axis=0) + other.sum(axis=0)) >= 100
+    assert seen.sum() > 50
+    exact = seen & (error == 0)
+    assert np.array_equal(one.mean(axis=0)[exact], other.mean(axis=0)[exact])
+    random = seen & (error > 0)
+    deviates = (one.mean(axis=0) - other.mean(axis=0))[random] / error[random]
+    assert np.abs(deviates).max() < 5.5
+
+
+def transition_rows(
+    federation: Federation, driver: Driver, policy: PolicyArray, counting: Counting
+) -> list[tuple[FloatArray, CountArray]]:
+    """Laws and counts, row by row: every transition's, the starts', and by step how visits fall on a set of actions.
+
+    The latter only where visits are counted by step.
+    """
+    rows = [(federation.initial[i], driver.starts[i]) for i in range(federation.agents)]
+    for i, *place in np.ndindex(*driver.visits.shape):
+        h, s = place[:2]
+        a = int(policy[h, s]) if counting is Counting.POLICY else place[2]
+        step = h if federation.probabilities.shape[1] > 1 else 0
+        rows.append((federation.probabilities[i, step, s, a], driver.transitions[(i, *place)]))
+    if counting is Counting.PAIRS:
+        for i, h, s in np.ndindex(*driver.visits.shape[:3]):
+            rows.append((policy[h, s] / policy[h, s].sum(), driver.visits[i, h, s]))
+    return rows
+
+
+def pearson(rows: list[tuple[FloatArray, CountArray]]) -> tuple[float, int]:
+    """The p-value of one chi-square over all rows, given their sums, and its degrees of freedom."""
+    statistic, freedom = 0.0, 0
+    for law, found in rows:
+        possible = law > 0
+        assert not found[~possible].any()
+        if found.sum() > 0:
+            expected = law[possible] * found.sum()
+            statistic += float(((found[possible] - expected) ** 2 / expected).sum())
+            freedom += int(possible.sum()) - 1
+    return float(stats.chi2.sf(statistic, freedom)), freedom
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("counting", Counting)
+@pytest.mark.parametrize("states", [6, 20])
+def test_long_rounds_have_the_kernels_frequencies(driver: str, counting: Counting, states: int) -> None:
+    """H0: given the visits, transitions are multinomial; starts, and actions drawn from a set, too.
+
+    With 6 states a draw is by comparing with all of the distribution function, with 20 by bisection.
+    """
+    rng = np.random.default_rng([300, states])
+    stationary = counting is Counting.STATIONARY
+    federation = random_federation(rng, 2, states, 3, 3, zeros=0.2, own_starts=True, stationary=stationary)
+    assert (federation.successors.shape[3] > 8) == (states > 8)
+    sets = random_sets(rng, 3, states, 3)
+    policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+    budgets = np.full((2, *counting.shape(3, states, 3)), NEVER, dtype=np.int64)
+    party = make_driver(driver, Fleet.of(federation, seed=3, counting=counting))
+    assert party.collect(policy, budgets_of(budgets), 0, 60_000) == RoundEnd(60_000, 0, -1, -1, -1, -1)
+    p, freedom = pearson(transition_rows(federation, party, policy, counting))
+    assert freedom > 60
+    assert p > ALARM
+
+
+@pytest.mark.parametrize("counting", Counting)
+def test_a_block_of_ten_thousand_million_episodes_has_the_exact_moments(counting: Counting) -> None:
+    """H0: starts and every outflow are multinomial; at this size errors of 10^-5 in a probability would show."""
+    rng = np.random.default_rng(301)
+    federation = random_federation(
+        rng, 2, 4, 3, 4, zeros=0.2, own_starts=True, stationary=counting is Counting.STATIONARY
+    )
+    sets = random_sets(rng, 4, 4, 3)
+    policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+    budgets = np.full((2, *counting.shape(4, 4, 3)), NEVER, dtype=np.int64)
+    party = make_driver("counts", Fleet.of(federation, seed=4, counting=counting))
+    episodes_played = 10**10
+    assert party.collect(policy, budgets_of(budgets), 0, episodes_played).length == episodes_played
+    p, freedom = pearson(transition_rows(federation, party, policy, counting))
+    assert freedom > 30
+    assert ALARM < p < 1 - ALARM
+
+
+# ------------------------------------------------------------------------------------------------- conservation
+
+
+@pytest.mark.usefixtures("eager_auto")
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_counts_are_conserved(driver: str) -> None:
+    """Every step sees as many visits as episodes, what leaves a state came there, and nothing impossible happens."""
+    rng = np.random.default_rng(400)
+    ends: Counter[tuple[Counting, bool]] = Counter()
+    for k, counting in itertools.product(range(40), Counting):
+        M, S, A, H = (int(rng.integers(1, high)) for high in (5, 5, 4, 5))
+        stationary = bool(rng.integers(2)) or counting is Counting.STATIONARY
+        federation = random_federation(rng, M, S, A, H, stationary=stationary, own_starts=bool(rng.integers(2)))
+        party = make_driver(driver, Fleet.of(federation, seed=k, counting=counting))
+        shape = counting.shape(H, S, A)
+        for first in (0, 1000):
+            sets = random_sets(rng, H, S, A)
+            policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+            rows = M if rng.integers(2) else 1
+            due = rng.choice([2, 5, 30, 1000, NEVER], size=(rows, *shape)).astype(np.int64)
+            budgets, most = budgets_of(due, float(rng.choice([0.0, 0.01]))), int(rng.choice([1, 2, 7, 300]))
+            stop = party.collect(policy, budgets, first, most)
+            visits, transitions, starts = party.visits, party.transitions, party.starts
+            assert 1 <= stop.length <= most
+            assert stop.askers > 0 or stop.length == most
+            factor = budgets.factor(first, stop.length)
+            assert stop.askers == (visits >= factor * due).reshape((M, -1)).any(axis=1).sum()
+            assert np.array_equal(transitions.sum(axis=-1), visits)
+            assert (starts.sum(axis=1) == stop.length).all()
+            assert not starts[federation.initial == 0].any()
+            step_by_step = visits.reshape((M, shape[0], -1)).sum(axis=2)
+            assert (step_by_step == stop.length * (H if counting is Counting.STATIONARY else 1)).all()
+            for place in np.ndindex(*shape):
+                h, s = place[:2]
+                a = int(policy[h, s]) if counting is Counting.POLICY else place[2]
+                step = h if federation.probabilities.shape[1] > 1 else 0
+                assert not transitions[(slice(None), *place)][federation.probabilities[:, step, s, a] == 0].any()
+            if counting is not Counting.POLICY:
+                never = ~(sets if counting is Counting.PAIRS else sets.any(axis=0, keepdims=True))
+                assert not visits[:, never].any()
+            arrived = np.zeros((M, shape[0], S), dtype=np.int64)
+            for place in np.ndindex(*shape):
+                h, s = place[:2]
+                a = int(policy[h, s]) if counting is Counting.POLICY else place[2]
+                for slot, there in enumerate(federation.successors[h if not stationary else 0, s, a].tolist()):
+                    arrived[:, h, there] += transitions[(slice(None), *place, slot)]
+            by_state = visits if counting is Counting.POLICY else visits.sum(axis=3)
+            if counting is Counting.STATIONARY:  # whoever is somewhere began there or arrived, but for the ends
+                ended = (starts + arrived[:, 0]) - by_state[:, 0]
+                assert (ended >= 0).all()
+                assert (ended.sum(axis=1) == stop.length).all()
+            else:
+                assert np.array_equal(starts, by_state[:, 0])
+                assert np.array_equal(arrived[:, :-1], by_state[:, 1:])
+            ends[counting, stop.askers > 0] += 1
+    assert len(ends) == 6
+    assert min(ends.values()) > 10
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("name", ["step-dependent kernels with gaps", "sets of actions", "all steps together"])
+def test_a_round_is_drawn_from_seed_and_first_episode_alone(driver: str, name: str) -> None:
+    situation = ALL_SITUATIONS[name]
+
+    def counts(seed: int, first: int, before: int = 0) -> bytes:
+        party = make_driver(driver, situation.fleet(seed))
+        for k in range(before):
+            party.collect(situation.policy, situation.budgets_at(0), 100 * k, 20)
+        party.collect(situation.policy, situation.budgets_at(0), first, 20)
+        return party.transitions.tobytes()
+
+    assert counts(1, 500) == counts(1, 500) == counts(1, 500, before=3)
+    assert len({counts(1, first) for first in range(0, 2000, 20)}) > 30
+    assert len({counts(seed, 0) for seed in range(100)}) > 30
+
+
+def test_an_unknown_driver_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InputError, match="did you mean 'episodes'"):
+        make_driver("episode", Fleet.of(gridworld(agents=1), seed=0))
+
+
+# --------------------------------------------------------------------------------- episodes, exactly as promised
+
+
+class Setup(NamedTuple):
+    """A round of seven agents for the episodes driver, that begins at episode 5000."""
+
+    federation: Federation
+    policy: PolicyArray
+    due: CountArray
+    counting: Counting
+    rest: float
+    most: int = 400
+
+    @property
+    def budgets(self) -> Budgets:
+        return budgets_of(self.due, self.rest)
+
+    def fleet(self, begin: int = 0, end: int | None = None, *, pooled: bool = False) -> Fleet:
+        f = self.federation
+        own = f.probabilities[begin:end], f.initial[begin:end]
+        return Fleet(f.successors, *own, f.horizon, 77, begin, pooled, self.counting)
+
+    def collect(self, driver: EpisodesDriver, begin: int = 0, end: int | None = None) -> RoundEnd:
+        due = self.due[begin:end] if len(self.due) > 1 else self.due
+        return driver.collect(self.policy, budgets_of(due.copy(), self.rest), 5000, self.most)
+
+
+def setups() -> list[Setup]:
+    rng = np.random.default_rng(500)
+    found = []
+    for counting, stationary in itertools.product(Counting, (True, False)):
+        for budget, rest in ((1, 0.0), (4, 0.0), (40, 0.0), (NEVER, 0.0), (1, 0.01), (4, 0.002), (2, 0.06)):
+            if counting is Counting.STATIONARY and not stationary:
+                continue
+            federation = random_federation(rng, 7, 4, 3, 6, stationary=stationary, own_starts=True)
+            sets = random_sets(rng, 6, 4, 3)
+            policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+            rows = 7 if rng.integers(2) else 1
+            spread = rng.integers(1, 4, size=(rows, *counting.shape(6, 4, 3)))
+            due = np.minimum(spread * budget, NEVER).astype(np.int64)
+            found.append(Setup(federation, policy, due, counting, rest))
+    return found
+
+
+def same_round(one: EpisodesDriver, other: EpisodesDriver) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("visits", "transitions", "starts")
+    )
+
+
+def test_setups_end_in_a_rest_at_its_end_after_it_and_not_at_all() -> None:
+    ends: Counter[tuple[Counting, str]] = Counter()
+    for setup in setups():
+        stop, calm = setup.collect(EpisodesDriver(setup.fleet())), setup.budgets.calm(5000)
+        when = "in" if stop.length < calm else ("at" if stop.length == calm else "after")
+        ends[setup.counting, when if stop.askers else "none"] += 1
+    assert set(ends) >= {(counting, when) for counting in Counting for when in ("in", "at", "after", "none")}
+
+
+@pytest.mark.parametrize("cores", [2, 3, 16])
+def test_threads_do_not_change_the_episodes(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episodes, "STEPS_BEFORE_THREADS", 0)
+    for setup in setups():
+        for pooled in (False, True):
+            alone, threaded = (EpisodesDriver(setup.fleet(pooled=pooled), cores=n) for n in (1, cores))
+            assert setup.collect(alone) == setup.collect(threaded)
+            assert same_round(alone, threaded)
+
+
+@pytest.mark.parametrize("steps", [1, 42, 100, 1000])
+def test_how_the_collection_is_cut_up_does_not_change_the_episodes(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for setup in setups():
+        whole, pieces = EpisodesDriver(setup.fleet()), EpisodesDriver(setup.fleet())
+        stop = setup.collect(whole)
+        with monkeypatch.context() as patch:
+            patch.setattr(episodes, "STEPS_PER_CALL", steps)
+            assert setup.collect(pieces) == stop
+        assert same_round(whole, pieces)
+
+
+@pytest.mark.parametrize("cuts", [(0, 1, 7), (0, 3, 5, 7), (0, 1, 2, 3, 4, 5, 6, 7)])
+def test_splitting_a_federation_into_fleets_does_not_change_the_episodes(cuts: tuple[int, ...]) -> None:
+    for setup in setups():
+        whole = EpisodesDriver(setup.fleet())
+        stop = setup.collect(whole)
+        alone, together = [], []
+        for begin, end in itertools.pairwise(cuts):
+            part = EpisodesDriver(setup.fleet(begin, end))
+            alone.append(setup.collect(part, begin, end).length)
+            cut = setup._replace(most=stop.length).collect(part, begin, end)
+            assert cut.length == stop.length
+            assert np.array_equal(part.starts, whole.starts[begin:end])
+            assert np.array_equal(part.visits, whole.visits[begin:end])
+            assert np.array_equal(part.transitions, whole.transitions[begin:end])
+            together.append(cut)
+        assert min(alone) == stop.length
+        assert sum(cut.askers for cut in together) == stop.askers
+        first = next((cut for cut in together if cut.askers), None)
+        assert stop[2:] == ((-1, -1, -1, -1) if first is None else first[2:])
+
+
+def test_counting_together_is_the_sum_of_counting_apart() -> None:
+    for setup in setups():
+        apart, together = (EpisodesDriver(setup.fleet(pooled=pooled)) for pooled in (False, True))
+        assert setup.collect(apart) == setup.collect(together)
+        assert np.array_equal(apart.visits, together.visits)
+        assert np.array_equal(apart.transitions.sum(axis=0), together.transitions[0])
+        assert np.array_equal(apart.starts, together.starts)
+
+
+def test_what_is_taken_back_was_never_played() -> None:
+    for setup in setups():
+        if setup.rest == 0.0:
+            for pooled in (False, True):
+                ahead, straight = (EpisodesDriver(setup.fleet(pooled=pooled)) for _ in range(2))
+                never = np.full_like(setup.due, NEVER)
+                ahead.collect(setup.policy, budgets_of(never), 5000, 50)
+                ahead.rewind(setup.policy, never, 5020, 30)
+                straight.collect(setup.policy, budgets_of(never), 5000, 20)
+                assert same_round(ahead, straight)
+                for i in range(7):
+                    listed = [f.touched.places[i, : f.touched.numbers[i]] for f in (ahead.fleet, straight.fleet)]
+                    assert sorted(listed[0].tolist()) == sorted(listed[1].tolist())
+
+
+def test_no_episode_before_the_last_one_asks() -> None:
+    for setup in setups():
+        driver = EpisodesDriver(setup.fleet())
+        stop = setup.collect(driver)
+        if stop.length > 1:
+            shorter = setup._replace(most=stop.length - 1).collect(driver)
+            assert shorter == RoundEnd(stop.length - 1, 0, -1, -1, -1, -1)
+
+
+@pytest.mark.parametrize("states", [4, 12])
+@pytest.mark.parametrize("counting", Counting)
+def test_every_trajectory_can_be_replayed_from_seed_agent_episode_and_step(counting: Counting, states: int) -> None:
+    """By NumPy's own Philox: word (h+1) mod 4 of block (h+1) // 4; key (seed, agent), counter (episode, block).
+
+    Which action of a set is played: word h mod 4 of block h // 4, for the purpose 5.
+    """
+    rng = np.random.default_rng([600, states])
+    H, M, A, seed, first, most = 9, 3, 3, 2**63 + 5, 2**40, 50
+    stationary = counting is Counting.STATIONARY
+    federation = random_federation(rng, M, states, A, H, own_starts=True, zeros=0.1, stationary=stationary)
+    sets = random_sets(rng, H, states, A)
+    policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+    shape = counting.shape(H, states, A)
+    expected = np.zeros((M, *shape, federation.successors.shape[3]), dtype=np.int64)
+    starts = np.zeros((M, states), dtype=np.int64)
+    for i, t in itertools.product(range(M), range(first, first + most)):
+        uniforms, ties = (
+            [u for block in range((H + 4) // 4) for u in unit_numbers(seed, i, t, block, purpose)]
+            for purpose in (1, 5)
+        )
+        state = int(np.searchsorted(np.cumsum(federation.initial[i]), uniforms[0], side="right"))
+        starts[i, state] += 1
+        for h in range(H):
+            step = 0 if stationary else h
+            place: tuple[int, ...]
+            if counting is Counting.POLICY:
+                action, place = int(policy[h, state]), (h, state)
+            else:
+                greedy = np.flatnonzero(policy[h, state]).tolist()
+                action = greedy[int(ties[h] * len(greedy))]
+                place = (step, state, action)
+            row = federation.probabilities[i, step, state, action]
+            slot = int(np.searchsorted(np.cumsum(row), uniforms[h + 1], side="right"))
+            expected[(i, *place, slot)] += 1
+            state = int(federation.successors[step, state, action, slot])
+    driver = EpisodesDriver(Fleet.of(federation, seed, counting=counting))
+    driver.collect(policy, budgets_of(np.full((M, *shape), NEVER, dtype=np.int64)), first, most)
+    assert np.array_equal(driver.transitions, expected)
+    assert np.array_equal(driver.starts, starts)
+
+
+def unit_numbers(seed: int, agent: int, episode: int, block: int, purpose: int = 1) -> list[float]:
+    """Four numbers in [0, 1); NumPy steps its counter before the first block, so it starts one below."""
+    counter = (episode | block << 64 | purpose << 128) - 1
+    words = [counter >> 64 * j & (2**64 - 1) for j in range(4)]
+    generator = np.random.Philox(
+        key=np.array([seed, agent], dtype=np.uint64), counter=np.array(words, dtype=np.uint64)
+    )
+    return [int(word >> np.uint64(11)) / 2**53 for word in generator.random_raw(4)]

@@ -1,0 +1,307 @@
+"""A run whose agents are in fleets elsewhere is the run of one process, bit for bit, also if fleets are lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fed_ucbvi import Federation, FedUCBVI, InputError, Run, gridworld, run, synthetic
+from fed_ucbvi.algorithms import make_algorithm
+from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.engine import chunks
+from fed_ucbvi.engine.fleets.actors import ATTEMPTS, Actors
+from fed_ucbvi.engine.fleets.history import History
+from fed_ucbvi.engine.fleets.simulation import FleetSimulation, split
+from fed_ucbvi.engine.simulation import Caution
+from fed_ucbvi.results.recommendations import PLANNED
+from ray_cluster import needs_ray, two_nodes
+
+SAME = synthetic(agents=5, eps_p=0.2, seed=3, states=3, actions=2, horizon=3)
+OWN_REWARDS = synthetic(agents=5, eps_p=0.2, eps_r=0.3, seed=3, states=3, actions=2, horizon=3)
+GRID = gridworld(agents=5, eps_p=0.2, seed=3, rows=2, columns=2, horizon=4)
+BERNOULLI = OWN_REWARDS.with_bernoulli_rewards()
+"""What is paid, if it is paid, is 1: agents are counted in one table."""
+OWN_AMOUNTS = replace(OWN_REWARDS, reward_variances=0.5 * OWN_REWARDS.rewards * (1 - OWN_REWARDS.rewards))
+"""What is paid differs from agent to agent: only those who are alone in a fleet are."""
+
+
+class LostError(Exception):
+    """An actor has gone with its node."""
+
+
+class Cluster:
+    """Ray's part in a run, in this process: actors, calls in order, and losses at calls that ``loses`` names.
+
+    As on Ray, arguments and answers are copies, and arrays that come to an actor cannot be written to.
+    """
+
+    def __init__(self, loses: Callable[[int], bool] = lambda call: False) -> None:
+        self.exceptions = SimpleNamespace(
+            RayActorError=LostError, ObjectLostError=LostError, WorkerCrashedError=LostError, RayError=LostError
+        )
+        self.loses, self.calls, self.made = loses, 0, 0
+        self.placed: list[str] = []
+        """The nodes that actors were given, in order."""
+        strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: (node, soft))
+        self.util = SimpleNamespace(scheduling_strategies=strategies)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Two that live, with two cores and with none to lend, and one that does not."""
+        cores = [("a", {"CPU": 2.0}, True), ("b", {"CPU": 8.0}, False), ("c", {}, True)]
+        return [{"NodeID": name, "Resources": resources, "Alive": alive} for name, resources, alive in cores]
+
+    def remote(self, **options: Any) -> Callable[[type[Any]], Any]:
+        assert options["num_cpus"] == 0, "an actor that is made again must find room"
+
+        def placed(kind: type[Any], strategy: tuple[str, bool]) -> Any:
+            node, soft = strategy
+            assert soft, "a node may have died unnoticed"
+            self.placed.append(node)
+            return SimpleNamespace(remote=lambda *arguments: self._actor(kind, arguments))
+
+        return lambda kind: SimpleNamespace(options=lambda scheduling_strategy: placed(kind, scheduling_strategy))
+
+    def put(self, value: Any) -> Any:
+        return _sent(value)
+
+    def get(self, answer: Any) -> Any:
+        if isinstance(answer, LostError):
+            raise answer
+        return answer
+
+    def kill(self, actor: Any) -> None:
+        actor.host = None
+
+    def _actor(self, kind: type[Any], arguments: Any) -> Any:
+        self.made += 1
+        return _Actor(self, kind.__mro__[1](*arguments))  # without the setting of threads
+
+
+class _Actor:
+    def __init__(self, cluster: Cluster, host: Any) -> None:
+        self.cluster, self.host = cluster, host
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=lambda *arguments: self._call(name, arguments))
+
+    def _call(self, name: str, arguments: Any) -> Any:
+        self.cluster.calls += 1
+        if self.cluster.loses(self.cluster.calls):
+            self.host = None
+        if self.host is None:
+            return LostError()
+        return _sent(getattr(self.host, name)(*arguments))
+
+
+def _sent(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        copy = value.copy()
+        copy.flags.writeable = False
+        return copy
+    if isinstance(value, tuple):
+        copies = [_sent(part) for part in value]
+        return type(value)(*copies) if hasattr(value, "_fields") else tuple(copies)
+    return value
+
+
+def run_in_fleets(
+    algorithm: Any, federation: Federation, episodes: int, parts: list[tuple[int, int]], cluster: Cluster
+) -> Run:
+    def make(simulation: FleetSimulation) -> Actors:
+        about = simulation.algorithm, simulation.setting, federation, parts
+        return Actors(cluster, *about, sum_visits=simulation.sum_visits)
+
+    simulation = FleetSimulation(algorithm, federation, episodes, 1, parts, make)
+    while not simulation.done:
+        simulation.advance()
+    return simulation.result()
+
+
+def at_home(algorithm: Any, federation: Federation, episodes: int, seed: int = 1) -> Run:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        return run(algorithm, federation, episodes, seed=seed, driver="episodes")
+
+
+CASES: dict[str, tuple[str, dict[str, Any], Federation, int]] = {
+    "sums": ("fed-ucbvi", {"nu": 40}, SAME, 150),
+    "random ties": ("fed-ucbvi", {"ties": "random"}, SAME, 60),
+    "rewards of their own": ("fed-ucbvi", {"nu": 40}, OWN_REWARDS, 150),
+    "uniform weights": ("fed-ucbvi", {"aggregation": "uniform"}, OWN_REWARDS, 60),
+    "robust means": ("byzan-ucbvi", {}, SAME, 150),
+    "trajectories": ("concurrent-ucbvi", {}, SAME, 30),
+    "counts of the round": ("fedq-bernstein", {}, SAME, 80),
+    "stages": ("fedq-advantage", {}, OWN_REWARDS, 80),
+    "early settled": ("fedq-early-settled-lowcost", {}, SAME, 40),
+    "advantage": ("concurrent-ucb-advantage", {}, SAME, 30),
+    "sets of actions": ("fed-ucbvi-sharp", {}, SAME, 150),
+    "sets of actions, local rule": ("fed-ucbvi-sharp", {"synchronisation": "mixture", "nu": 40}, OWN_REWARDS, 100),
+    "steps together, with rest": ("fed-ucbvi-sharp", {"stationary": True, "rest": 0.3}, GRID, 200),
+    "steps together, local rule": ("fed-ucbvi", {"stationary": True, "nu": 300, "rest": 0.1}, GRID, 100),
+    "one action each, with rest": ("fed-ucbvi", {"rest": 0.3}, SAME, 150),
+    "proved": ("fed-ucbvi-proved", {}, SAME, 150),
+    "random rewards": ("fed-ucbvi-sharp", {"rest": 0.1}, BERNOULLI, 150),
+    "random rewards of their own": ("fed-ucbvi", {"nu": 40}, OWN_AMOUNTS, 100),
+    "random rewards, robust means": ("byzan-ucbvi", {}, OWN_AMOUNTS, 60),
+    "random rewards, counts of the round": ("fedq-bernstein", {}, BERNOULLI, 60),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_algorithm_gives_the_run_of_one_process_in_fleets_of_any_size_of_which_any_may_be_lost(
+    case: str,
+) -> None:
+    name, parameters, federation, episodes = CASES[case]
+    algorithm = make_algorithm(name, parameters)
+    expected = at_home(algorithm, federation, episodes)
+    if algorithm.asks_to_plan:
+        assert expected.policy_kind == PLANNED
+        assert len(expected.recommendations["round"]) > 3
+    for seed, parts in enumerate(([(0, 5)], [(0, 1), (1, 4)], [(0, 2), (2, 2), (4, 1)])):
+        quiet = Cluster()
+        assert run_in_fleets(algorithm, federation, episodes, parts, quiet).same_outcome(expected)
+        assert quiet.made == len(parts)
+        assert quiet.placed == ["a", "c", "a"][: len(parts)], "dealt out over the nodes that live, core by core"
+        chance = random.Random(seed)
+        shaky = Cluster(lambda call, chance=chance: chance.random() < 0.03)  # type: ignore[misc]
+        assert run_in_fleets(algorithm, federation, episodes, parts, shaky).same_outcome(expected)
+        assert shaky.made > len(parts)
+
+
+def test_long_rounds_are_played_in_growing_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "FIRST_STEPS", 1)
+    monkeypatch.setattr(chunks, "MAX_STEPS", 60)
+    algorithm = FedUCBVI(synchronisation="global")
+    expected = at_home(algorithm, SAME, 2_000)
+    assert expected.records["length"].max() > 100
+    chance = random.Random(2)
+    parts = [(0, 3), (3, 2)]
+    for cluster in (Cluster(), Cluster(lambda _: chance.random() < 0.01)):
+        assert run_in_fleets(algorithm, SAME, 2_000, parts, cluster).same_outcome(expected)
+
+
+def test_a_fleet_that_is_lost_again_and_again_ends_the_run_by_its_agents() -> None:
+    cluster = Cluster(lambda call: call > 40)
+    with pytest.raises(InputError, match=rf"agents 0 to 1 was lost {ATTEMPTS} times in a row"):
+        run_in_fleets(FedUCBVI(), SAME, 60, split(5, 2), cluster)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9), st.integers(0, 2**32)), min_size=1, max_size=6))
+def test_a_history_gives_back_its_rounds(rounds: list[tuple[int, int, int]]) -> None:
+    def broadcast(changed: int, seed: int) -> Message:
+        rng = np.random.default_rng(seed)
+        values = np.array([0.0, -0.0, np.nan, 1.5])
+        return np.arange(6, dtype=np.int32).reshape(2, 3) % (1 + changed), rng.choice(values, size=(2, 2))
+
+    history, expected = History(), []
+    for changed, length, seed in rounds:
+        expected.append((broadcast(changed, seed), seed, length))
+        history.add(*expected[-1])
+    for (found, first, length), (arrays, *numbers) in zip(history.rounds(), expected, strict=True):
+        assert [first, length] == numbers
+        assert [array.tobytes() for array in found] == [array.tobytes() for array in arrays]
+
+
+# ------------------------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"fleets": "mars"}, "unknown place of the fleets 'mars'.*local, ray"),
+        ({"address": "127.0.0.1:9"}, "say fleets='ray'"),
+        ({"fleet_count": 2}, "say fleets='ray'"),
+        ({"fleets": "ray", "driver": "counts"}, "cannot play with the driver counts"),
+        ({"fleets": "ray", "driver": "dice"}, "unknown driver 'dice'"),
+        ({"fleets": "ray", "fleet_count": 6}, "5 agents make at most 5 fleets, not 6"),
+        ({"fleets": "ray", "fleet_count": 0}, "fleet_count"),
+        ({"fleets": "ray", "checkpoint": "x"}, "has no checkpoint"),
+        pytest.param(
+            {"fleets": "ray", "address": "127.0.0.1:9"}, "no Ray cluster answers at 127.0.0.1:9", marks=needs_ray
+        ),
+    ],
+)
+def test_what_fleets_cannot_do_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        run(FedUCBVI(), SAME, 10, **options)
+
+
+def test_liars_and_agents_that_stop_apart_are_refused() -> None:
+    with pytest.raises(InputError, match="agents that lie"):
+        run(FedUCBVI(), SAME.with_liars(0.2, "flip", 0), 10, fleets="ray")
+    with pytest.raises(InputError, match="fleets stop together"):
+        run(make_algorithm("fedq-advantage", {"forced_synchronisation": False}), SAME, 10, fleets="ray")
+
+
+def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install '\.\[ray\]'"):
+        run(FedUCBVI(), SAME, 10, fleets="ray")
+
+
+# ------------------------------------------------------------------------------------------------------ on Ray itself
+
+
+KILLER = """
+import os
+import signal
+import sys
+
+from fed_ucbvi.engine.fleets.simulation import FleetSimulation
+
+raylet, plain = int(sys.argv.pop(1)), FleetSimulation.advance
+
+
+def advance(simulation):
+    if simulation.rounds == 20:
+        os.kill(raylet, signal.SIGKILL)
+    plain(simulation)
+
+
+FleetSimulation.advance = advance
+from fed_ucbvi.command_line import main
+
+main()
+"""
+"""The program, which kills a node after twenty rounds."""
+
+
+@needs_ray
+def test_a_run_on_a_cluster_goes_on_when_a_node_is_killed_and_gives_the_same_bits(tmp_path: Path) -> None:
+    """Two nodes on this machine, a fleet on each; the second node is killed in the middle of the run."""
+    arguments = ("--agents", "4", "--eps-p", "0.1", "--episodes", "60", "--seed", "3", "--json")
+    with two_nodes() as cluster:
+        done = subprocess.run(
+            (
+                *(sys.executable, "-c", KILLER, str(cluster.raylet), "run", *arguments),
+                *("--fleets", "ray", "--address", cluster.address, "--fleet-count", "2"),
+                *("--out", str(tmp_path / "run")),
+            ),
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    lost = r"the fleet of agents (0 to 1|2 to 3) was lost \(Actor(Died|Unavailable)Error\) and is made again"
+    assert re.search(lost, done.stderr), "whichever was there, and whatever Ray knew of it by then"
+    expected = at_home(FedUCBVI(), gridworld(agents=4, eps_p=0.1), 60, seed=3)
+    assert expected.rounds > 30
+    assert Run.load(tmp_path / "run").same_outcome(expected)
+    assert json.loads(done.stdout)["common_regret"] == expected.common_regret, "what Ray says is not in the JSON"

@@ -1,0 +1,375 @@
+"""The live driver: agents that know their environments by reset and step alone."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from scipy import stats
+
+from fed_ucbvi import (
+    FedUCBVI,
+    InputError,
+    Interrupted,
+    LiveFederation,
+    Run,
+    from_gymnasium,
+    riverswim,
+    run,
+    run_live,
+)
+from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
+from fed_ucbvi.command_line.outputs import summary_rows
+from fed_ucbvi.engine.drivers import live as live_driver
+from fed_ucbvi.engine.live import LiveSimulation
+from fed_ucbvi.engine.simulation import Caution
+from fed_ucbvi.gymnasium_environments import TabularEnv
+from gymnasium_problems import ExpectedReward, Failing, TableEnv, corridor
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in ALGORITHMS},
+    "fedq-advantage, each agent on its own": ("fedq-advantage", {"forced_synchronisation": False}),
+    "fed-ucbvi-sharp, stationary": ("fed-ucbvi-sharp", {"stationary": True}),
+    "fed-ucbvi-sharp, rest": ("fed-ucbvi-sharp", {"rest": 0.3}),
+    "fed-ucbvi-sharp, stationary, rest": ("fed-ucbvi-sharp", {"stationary": True, "rest": 0.3}),
+}
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+@pytest.fixture(autouse=True)
+def _without_cautions() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        yield
+
+
+def setting(variant: str, agents: int = 3) -> tuple[Any, int]:
+    name, parameters = VARIANTS[variant]
+    algorithm = make_algorithm(name, parameters)
+    return algorithm, 1 if algorithm.single_agent else agents
+
+
+def same_learning(one: Run, other: Run) -> bool:
+    """Everything the same but the rewards, which one may add up in another order, and what the runs are called."""
+    names = [name for name in one.records if name != "reward"]
+    return (
+        all(np.array_equal(one.records[name], other.records[name]) for name in names)
+        and np.array_equal(one.policy, other.policy)
+        and np.array_equal(one.V, other.V)
+        and bool(np.allclose(one.records["reward"], other.records["reward"], rtol=1e-12))
+    )
+
+
+@every_variant
+def test_where_nothing_depends_on_chance_live_and_simulated_runs_are_the_same_to_the_bit(variant: str) -> None:
+    algorithm, agents = setting(variant)
+    table = from_gymnasium("CliffWalking-v1", agents=agents, horizon=8)
+    live = LiveFederation.from_gymnasium("CliffWalking-v1", agents, horizon=8, reward_range=(-100, 0))
+    simulated = run(algorithm, table, 60, seed=3, driver="episodes", progress=False)
+    played = run_live(algorithm, live, 60, seed=3, score_with=table, progress=False)
+    assert same_learning(played, simulated)
+    assert (played.value, played.about.optimal_value) == (simulated.value, simulated.about.optimal_value)
+
+
+@every_variant
+def test_agents_whose_supports_widen_lose_nothing(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm, agents = setting(variant)
+    live = LiveFederation.from_gymnasium("FrozenLake-v1", agents, horizon=8, reward_range=(0, 1))
+    outcomes = []
+    for width in (1, 8):
+        monkeypatch.setattr(live_driver, "FIRST_WIDTH", width)
+        simulation = LiveSimulation(algorithm, live, 60, 5, None)
+        while not simulation.done:
+            simulation.advance()
+        simulation.close()
+        outcomes.append((simulation.result(), simulation.tables.width))
+    (narrow, narrow_width), (wide, wide_width) = outcomes
+    assert (narrow_width, wide_width) == (4, 8)
+    assert narrow.same_outcome(wide)
+
+
+def exit_when_made() -> NoReturn:
+    raise SystemExit(0)
+
+
+class Fleet:
+    """Corridors with noisy rewards that remember what happened in them."""
+
+    def __init__(self, agents: int = 3, noise: float = 0.5, **options: Any) -> None:
+        self.made: dict[int, TableEnv] = {}
+        self.agents, self.noise, self.options = agents, noise, options
+
+    def make(self, i: int) -> TableEnv:
+        self.made[i] = TableEnv(noise=self.noise, initial=(0.5, 0.5, 0.0), **self.options)
+        return self.made[i]
+
+    def live(self, **options: Any) -> LiveFederation:
+        return LiveFederation(self.make, self.agents, **{"horizon": 4, "reward_range": (-2.0, 4.0), **options})
+
+    def observed(self, horizon: int) -> dict[tuple[int, int, int, int], list[tuple[float, int]]]:
+        """Rewards (rescaled) and next states by agent, step, state and action, with the absorbing state 3."""
+        found: dict[tuple[int, int, int, int], list[tuple[float, int]]] = {}
+        for i, env in self.made.items():
+            for episode in env.log:
+                for h, (s, a, reward, y, over) in enumerate(episode[:horizon]):
+                    found.setdefault((i, h, s, a), []).append(((reward + 2.0) / 6.0, 3 if over else y))
+        return found
+
+
+def finished(algorithm: Any, fleet: Fleet, episodes: int) -> LiveSimulation:
+    simulation = LiveSimulation(algorithm, fleet.live(), episodes, 1, None)
+    while not simulation.done:
+        simulation.advance()
+    return simulation
+
+
+def test_agents_count_exactly_what_their_environments_did_and_average_all_rewards() -> None:
+    fleet = Fleet()
+    simulation = finished(FedUCBVI(), fleet, 40)
+    experience, known = simulation.agents.experience, simulation.tables.known
+    observed = fleet.observed(4)
+    assert all(len(env.log) == 40 for env in fleet.made.values())
+    for i, h, s, a in np.ndindex(3, 4, 3, 2):
+        seen = observed.get((i, h, s, a), [])
+        assert experience.visits[i, h, s, a] == len(seen)
+        slots = zip(experience.successors[0, s, a], experience.transitions[i, h, s, a], strict=True)
+        counts = {int(y): int(n) for y, n in list(slots)[: known[s, a]]}
+        for y in range(4):
+            assert counts.get(y, 0) == sum(following == y for _, following in seen)
+        if seen:
+            assert experience.rewards[i, h, s, a] == pytest.approx(np.mean([reward for reward, _ in seen]))
+    assert (experience.visits[:, :, 3].sum() > 0).all()
+    ended = experience.visits[:, :, 3] > 0
+    assert np.allclose(experience.rewards[:, :, 3][ended], 2.0 / 6.0, rtol=1e-15)
+
+
+def test_agents_that_forget_report_the_rewards_of_the_round_and_no_others() -> None:
+    fleet = Fleet()
+    simulation = finished(make_algorithm("concurrent-ucbvi", {}), fleet, 40)
+    observed = fleet.observed(4)
+    for h, s, a in np.ndindex(4, 3, 2):
+        rewards = [reward for i in range(3) for reward, _ in observed.get((i, h, s, a), [])]
+        assert simulation.server.estimates.reward_sums[h, s, a] == pytest.approx(sum(rewards), abs=1e-12)
+
+
+def test_the_reward_on_record_is_the_one_that_was_paid() -> None:
+    fleet = Fleet()
+    result = finished(FedUCBVI(), fleet, 40).result()
+    paid = sum(reward for env in fleet.made.values() for episode in env.log for _, _, reward, _, _ in episode)
+    assert result.original_units["average_reward"] == pytest.approx(paid / (3 * 40), abs=1e-12)
+
+
+def test_the_same_seed_gives_the_same_run_and_processes_change_nothing() -> None:
+    runs = [
+        run_live(
+            FedUCBVI(),
+            LiveFederation.from_gymnasium(
+                "FrozenLake-v1", 3, horizon=10, reward_range=(0, 1), vectorisation=vectorisation
+            ),
+            30,
+            seed=seed,
+            progress=False,
+        )
+        for seed, vectorisation in ((1, "sync"), (1, "sync"), (1, "async"), (2, "sync"))
+    ]
+    assert runs[0].same_outcome(runs[1])
+    assert runs[0].same_outcome(runs[2])
+    assert not np.array_equal(runs[0].exploring_policy, runs[3].exploring_policy)
+
+
+def slippery(success: float) -> Callable[[int], Any]:
+    return lambda i: ExpectedReward(gymnasium.make("FrozenLake-v1", success_rate=success, max_episode_steps=12))
+
+
+def test_live_and_simulated_runs_on_frozen_lake_agree_in_law() -> None:
+    """Hypothesis: regret and rounds of a run have the same law, live and simulated (counts and episodes mixed).
+
+    FrozenLake pays its expected reward here, as the table does; then nothing tells the two apart. Four
+    Kolmogorov-Smirnov tests (regret, rounds, reward, value) of 40 against 40 runs at level 1/4000: a false alarm in
+    at most 1 of 1000 (fixed seeds). The same tests tell a lake with another slip from it.
+    """
+    algorithm = FedUCBVI(bonus_scale=0.1, clip="remaining")
+    kwargs = {"success_rate": 0.5}
+    table = from_gymnasium("FrozenLake-v1", agents=4, horizon=12, kwargs=kwargs)
+
+    def figures(result: Run) -> list[float]:
+        return [result.common_regret, result.rounds, result.average_reward, result.value]
+
+    def live_figures(success: float, seed: int) -> list[float]:
+        live = LiveFederation(slippery(success), 4, horizon=12, reward_range=(0, 1))
+        return figures(run_live(algorithm, live, 60, seed=seed, score_with=table, progress=False))
+
+    simulated = np.array([figures(run(algorithm, table, 60, seed=seed, progress=False)) for seed in range(40)])
+    played = np.array([live_figures(0.5, seed) for seed in range(40)])
+    other = np.array([live_figures(0.75, seed) for seed in range(40)])
+    assert min(stats.ks_2samp(simulated[:, k], played[:, k]).pvalue for k in range(4)) > 1 / 4000
+    assert min(stats.ks_2samp(simulated[:, k], other[:, k]).pvalue for k in range(4)) < 1 / 4000
+
+
+def test_what_nobody_knows_is_nan_in_python_and_null_in_files(tmp_path: Path) -> None:
+    live = LiveFederation.from_gymnasium("Taxi-v4", 2, horizon=10, reward_range=(-10, 20))
+    result = run_live(FedUCBVI(), live, 5, progress=False)
+    assert (result.about.states, result.about.actions) == (501, 6)
+    assert np.isnan([result.common_regret, result.value, result.about.optimal_value, result.about.eps_r]).all()
+    assert np.isnan(result.regret_at([1, 5])).all()
+    summary = json.loads(json.dumps(result.summary(), allow_nan=False))
+    assert summary["common_regret"] is summary["value"] is summary["optimal_value"] is summary["eps_r"] is None
+    assert summary["original_units"]["value"] is None
+    assert -100 < summary["original_units"]["average_reward"] < 20
+    result.save(tmp_path / "run")
+    assert Run.load(tmp_path / "run") == result
+    result.plot(tmp_path / "run.png")
+    texts = dict(summary_rows(result)[1])
+    guess = f"value unknown, estimated {result.estimated_value:.4f}"
+    paid = f"{guess}; the last tenth of the episodes paid {result.recent_reward:.4f}"
+    assert (texts["common regret"], texts["recommended policy"]) == ("unknown", paid)
+
+
+def test_the_description_of_a_live_run_names_the_environment() -> None:
+    live = LiveFederation.from_gymnasium("FrozenLake-v1", 2, reward_range=(0, 1), vary={"success_rate": (0.6, 0.9)})
+    about = live.description
+    assert (about["name"], about["id"], live.horizon) == ("from_gymnasium", "FrozenLake-v1", 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reward_range": None}, "reward_range is missing.*pass reward_range"),
+        ({"reward_range": (1, 0)}, "reward_range: high must be"),
+        ({"reward_range": (2, 2)}, r"reward_range \(2, 2\) has no width.*pass \(c, c \+ 1\)"),
+        ({"reward_range": (-1e308, 1e308)}, "is too large to be counted with"),
+        ({"reward_range": (0.0, 1.1e300)}, "is too large to be counted with"),
+        ({"make": lambda i: exit_when_made()}, "environment of agent 0 failed in make: SystemExit: 0"),
+        ({"horizon": None}, "horizon is missing"),
+        ({"horizon": 2.5}, "horizon must be a whole number"),
+        ({"agents": 0}, "agents must be at least 1"),
+        ({"eps_p": 1.0}, r"eps_p must be a number in \[0, 1\)"),
+        ({"make": lambda i: TableEnv(observations=spaces.Box(0, 1))}, "environment of agent 0 are Box"),
+        ({"make": lambda i: TableEnv(actions=spaces.MultiDiscrete([2, 2]))}, "are MultiDiscrete"),
+        ({"make": lambda i: TableEnv(observations=spaces.Discrete(3 + i))}, "spaces differ"),
+        ({"make": lambda i: TableEnv(actions=spaces.Discrete(2, start=1))}, "numbered from 1"),
+        ({"make": lambda i: gymnasium.make_vec("FrozenLake-v1", num_envs=2)}, "vector environment"),
+    ],
+)
+def test_unusable_environments_are_refused_before_the_first_step(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        LiveFederation(
+            **{"make": lambda i: TableEnv(), "agents": 2, "horizon": 4, "reward_range": (-1, 3), **options}
+        )
+
+
+@pytest.mark.parametrize(
+    ("fleet", "options", "message"),
+    [
+        (Fleet(), {"reward_range": (-1.0, 3.0)}, r"was paid .* outside reward_range \(-1, 3\)"),
+        (Fleet(noise=0.0), {"reward_range": (-1.0, -0.5)}, "and 0 if episodes can terminate"),
+        (
+            Fleet(cut_after=3),
+            {},
+            "cut an episode off after 3 steps, before the horizon 4: make it with max_episode_steps=4",
+        ),
+        (Fleet(stray=3), {}, r"is in state 3, but its observation space says 0\.\.2"),
+        (Fleet(stray=-1), {}, "is in state -1"),
+        (Fleet(stray=0.7), {}, "is in state 0.7, but its observation space says .*whole numbers"),
+        (Fleet(stray=float("nan")), {}, "of agent 0 failed in step: ValueError: cannot convert float NaN"),
+        (Fleet(P={**corridor(), 1: {a: [(1.0, 2, float("nan"), True)] for a in (0, 1)}}), {}, "was paid nan"),
+        (Fleet(), {"vectorisation": "threads"}, "unknown vectorisation 'threads'"),
+    ],
+)
+def test_an_environment_that_breaks_its_word_is_found_out(
+    fleet: Fleet, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        run_live(FedUCBVI(), fleet.live(**options), 50, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore:.*(Worker|Traceback|last exception):UserWarning")
+@pytest.mark.parametrize("vectorisation", ["sync", "async"])
+@pytest.mark.parametrize("where", ["reset", "step"])
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (SystemExit(0), "SystemExit: 0"),
+        (SystemExit(), "SystemExit"),
+        (OSError("no power."), "OSError: no power"),
+        (GeneratorExit("gone"), "GeneratorExit: gone"),
+    ],
+)
+def test_whatever_ends_a_call_of_an_environment_is_an_error_that_names_agent_and_cause(
+    error: BaseException, cause: str, where: str, vectorisation: str
+) -> None:
+    def make(i: int) -> TableEnv:
+        return Failing(where, error) if i == 1 else TableEnv()
+
+    live = LiveFederation(make, 3, 4, (-1, 3), vectorisation=vectorisation)
+    with pytest.raises(InputError, match=rf"^the environment of agent 1 failed in {where}: {cause}\.$"):
+        run_live(FedUCBVI(), live, 50, progress=False)
+
+
+def test_an_environment_that_cannot_be_closed_is_named() -> None:
+    live = LiveFederation(lambda i: Failing("close", SystemExit(0)), 1, 4, (-1, 3))
+    with pytest.raises(InputError, match="of agent 0 failed in close: SystemExit: 0"):
+        run_live(FedUCBVI(), live, 50, progress=False)
+
+
+def test_ctrl_c_inside_a_step_is_an_interruption_and_no_error() -> None:
+    live = LiveFederation(lambda i: Failing("step", KeyboardInterrupt()), 1, 4, (-1, 3))
+    with pytest.raises(Interrupted):
+        run_live(FedUCBVI(), live, 50, progress=False)
+
+
+def paying(reward: float) -> Callable[[int], TableEnv]:
+    """Environments of one state that pay ``reward`` at every step."""
+    rows = {s: {a: [(1.0, 0, reward, False)] for a in (0, 1)} for s in range(3)}
+    return lambda i: TableEnv(rows)
+
+
+@pytest.mark.parametrize(("reward", "bounds"), [(1 + 1e-12, (0, 1)), (-1e-10, (0, 1)), (1e6 + 1e-10, (0, 1e6))])
+def test_a_reward_outside_its_range_by_rounding_counts_as_the_end_of_the_range(
+    reward: float, bounds: tuple[float, float]
+) -> None:
+    result = run_live(FedUCBVI(), LiveFederation(paying(reward), 1, 4, bounds), 5, progress=False)
+    assert result.average_reward == (4.0 if reward > 1 else 0.0)
+
+
+def test_a_reward_outside_its_range_is_printed_with_the_digits_that_show_it() -> None:
+    with pytest.raises(InputError, match=r"was paid 1\.00000001 at step 0, outside reward_range \(0, 1\)"):
+        run_live(FedUCBVI(), LiveFederation(paying(1 + 1e-8), 1, 4, (0, 1)), 5, progress=False)
+
+
+def test_a_cut_at_the_horizon_is_no_cut() -> None:
+    assert run_live(FedUCBVI(), Fleet(cut_after=4).live(), 5, progress=False).complete
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"horizon": 9}, "not the same problem"), ({"reward_range": (0, 2)}, "pass the same reward_range")],
+)
+def test_a_table_of_another_problem_scores_nothing(options: dict[str, Any], message: str) -> None:
+    table = from_gymnasium("FrozenLake-v1", **{"agents": 2, "horizon": 8, **options})
+    live = LiveFederation.from_gymnasium("FrozenLake-v1", 2, horizon=8, reward_range=(0, 1))
+    with pytest.raises(InputError, match=message):
+        run_live(FedUCBVI(), live, 5, score_with=table, progress=False)
+
+
+def test_a_table_of_ones_own_needs_no_added_state_to_score_with() -> None:
+    """RiverSwim never terminates: its own table, without the state added for that, gives the same figures."""
+    problem = riverswim(agents=2, eps_p=0.2, horizon=6)
+    live = LiveFederation(
+        lambda i: TabularEnv("riverswim", agent=i, agents=2, eps_p=0.2, horizon=6), 2, horizon=6, reward_range=(0, 1)
+    )
+    played = run_live(FedUCBVI(), live, 40, score_with=problem, progress=False)
+    policy, common = played.policy[:, : problem.states], problem.common
+    assert played.policy.shape == (6, problem.states + 1)
+    assert played.value == pytest.approx(float(common.initial @ common.evaluate(policy)[0]), rel=1e-12)
+    assert played.about.optimal_value == pytest.approx(float(common.initial @ common.solve().V[0]), rel=1e-12)
+    assert np.isfinite(played.common_regret)
+    with pytest.raises(InputError, match="not the same problem"):
+        run_live(FedUCBVI(), live, 5, score_with=riverswim(agents=2, horizon=6, states=5), progress=False)

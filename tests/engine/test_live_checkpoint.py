@@ -1,0 +1,170 @@
+"""Live runs that stop in the middle and go on from their checkpoint."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_command_line import refusal
+
+from fed_ucbvi import (
+    FedUCBVI,
+    InputError,
+    Interrupted,
+    Run,
+    from_gymnasium,
+    gridworld,
+    resume,
+    resume_live,
+    run,
+    run_live,
+)
+from fed_ucbvi.algorithms import make_algorithm
+from fed_ucbvi.engine.drivers import live as live_driver
+from fed_ucbvi.engine.live import LiveFederation
+from live_world import AGENTS, EPISODES, World
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "keeps its experience": ("fed-ucbvi", {}),
+    "sets of actions": ("fed-ucbvi-sharp", {"rest": 0.2}),
+    "sets of actions, all steps together": ("fed-ucbvi-sharp", {"stationary": True}),
+    "forgets it after the round": ("fedq-bernstein", {"bernstein_after": 10}),
+    "each agent on its own": ("fedq-advantage", {"forced_synchronisation": False, "reference_after": 20}),
+}
+
+
+def stop_in(episode: int) -> Callable[[int, int], None]:
+    """Ctrl-C in the middle of an episode of the last agent."""
+
+    def before_step(agent: int, now: int) -> None:
+        if (agent, now) == (AGENTS - 1, episode):
+            raise KeyboardInterrupt
+
+    return before_step
+
+
+def clock(folder: Path) -> Any:
+    """How many episodes of each agent the checkpoint has."""
+    with np.load(folder / "state.npz", allow_pickle=False) as state:
+        return state["clock"]
+
+
+@pytest.fixture
+def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_driver, "FIRST_WIDTH", 1)
+
+
+@pytest.mark.usefixtures("_narrow")
+@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize("episode", [0, 9, 41])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_interrupted_and_resumed_live_run_equals_the_uninterrupted_one_to_the_bit(
+    variant: str, episode: int, every: int, tmp_path: Path
+) -> None:
+    """Supports begin with one slot, so that they have widened at some of the interruptions."""
+    name, parameters = VARIANTS[variant]
+    algorithm = make_algorithm(name, parameters)
+    whole = run_live(algorithm, World().live(), EPISODES, seed=4, progress=False)
+    folder = tmp_path / "checkpoint"
+    with pytest.raises(Interrupted) as stop:
+        run_live(
+            algorithm,
+            World(before_step=stop_in(episode)).live(),
+            EPISODES,
+            seed=4,
+            progress=False,
+            checkpoint=folder,
+            checkpoint_every=every,
+        )
+    kept = clock(folder)
+    assert kept[-1] <= episode
+    if every == 1:
+        assert stop.value.partial.episodes_played == int(kept.mean())
+    resumed = resume_live(folder, World(kept).live(), progress=False)
+    assert resumed.same_outcome(whole)
+    assert resumed.complete
+
+
+def test_a_killed_live_run_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    program = Path(__file__).with_name("live_world.py")
+    done = subprocess.run([sys.executable, str(program), str(folder), "30"], check=False, timeout=120)
+    assert done.returncode == -9
+    kept = clock(folder)
+    assert 0 < kept.max() <= 30
+    whole = run_live(FedUCBVI(), World().live(), EPISODES, seed=4, progress=False)
+    assert resume_live(folder, World(kept).live(), progress=False).same_outcome(whole)
+
+
+def finished(folder: Path, world: World | None = None, **options: Any) -> Run:
+    live = (world or World()).live(**options)
+    return run_live(FedUCBVI(), live, 20, seed=4, progress=False, checkpoint=folder)
+
+
+def test_a_finished_live_run_is_given_again_without_a_step(tmp_path: Path) -> None:
+    result = finished(tmp_path / "checkpoint")
+    again = resume_live(tmp_path / "checkpoint", World(before_step=stop_in(0)).live(), progress=False)
+    assert again.same_outcome(result)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"horizon": 5}, "other environments: horizon was 4, and is 5 now"),
+        ({"reward_range": (-2.0, 5.0)}, "other environments: reward_scale was 6.0, and is 7.0 now"),
+        ({"eps_p": 0.1}, "other environments: eps_p was None, and is 0.1 now"),
+        ({"description": {"name": "elsewhere"}}, "other environments: name was custom, and is elsewhere now"),
+    ],
+)
+def test_other_environments_than_those_of_the_checkpoint_are_refused(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    finished(tmp_path / "checkpoint")
+    with pytest.raises(InputError, match=message):
+        resume_live(tmp_path / "checkpoint", World().live(**options), progress=False)
+
+
+def test_other_agents_states_and_scores_are_refused(tmp_path: Path) -> None:
+    finished(tmp_path / "checkpoint")
+    live = World().live()
+    with pytest.raises(InputError, match="agents was 3, and is 2 now"):
+        resume_live(tmp_path / "checkpoint", replace(live, agents=2), progress=False)
+    lake = LiveFederation.from_gymnasium("FrozenLake-v1", 3, horizon=4, reward_range=(-2, 4))
+    with pytest.raises(InputError, match="states was 4, and is 17 now"):
+        resume_live(tmp_path / "checkpoint", lake, progress=False)
+    scored, table = tmp_path / "scored", from_gymnasium("FrozenLake-v1", 3, horizon=4, reward_range=(-2, 4))
+    run_live(FedUCBVI(), lake, 5, progress=False, checkpoint=scored, score_with=table)
+    with pytest.raises(InputError, match="scored was True, and is False now"):
+        resume_live(scored, lake, progress=False)
+    assert resume_live(scored, lake, progress=False, score_with=table).value > 0
+
+
+def test_live_and_simulated_checkpoints_are_told_apart(tmp_path: Path) -> None:
+    finished(tmp_path / "live")
+    with pytest.raises(InputError, match=r"live run, which needs its environments.*resume_live\("):
+        resume(tmp_path / "live")
+    assert "checkpoint of a live run" in refusal("resume", str(tmp_path / "live"))
+    run(FedUCBVI(), gridworld(agents=3), 20, checkpoint=tmp_path / "simulated")
+    with pytest.raises(InputError, match=r"checkpoint of a simulation; go on with it by resume\("):
+        resume_live(tmp_path / "simulated", World().live(), progress=False)
+
+
+def test_a_damaged_live_checkpoint_is_refused(tmp_path: Path) -> None:
+    finished(tmp_path / "checkpoint")
+    state = tmp_path / "checkpoint" / "state.npz"
+    state.write_bytes(state.read_bytes()[:-100])
+    with pytest.raises(InputError, match="is damaged"):
+        resume_live(tmp_path / "checkpoint", World().live(), progress=False)
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5])
+def test_checkpoint_every_must_be_a_positive_whole_number(every: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="checkpoint_every"):
+        run_live(FedUCBVI(), World().live(), 5, checkpoint=tmp_path / "checkpoint", checkpoint_every=every)
+    assert not (tmp_path / "checkpoint").exists()

@@ -1,0 +1,208 @@
+"""One table for all agents, agent by agent, message by message, in fleets of any split: the same bits."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from by_agent import ByAgent
+from fed_ucbvi import Federation, FedUCBVI, gridworld
+from fed_ucbvi.algorithms.base import Counting, FleetTables, Message
+from fed_ucbvi.algorithms.fed_ucbvi import RANGES_OF
+from fed_ucbvi.core.types import CountArray, PolicyArray
+from fed_ucbvi.engine.drivers.base import Fleet
+from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from fed_ucbvi.engine.simulation import Caution, Simulation
+from problems import budgets_of, random_federation, random_sets
+
+SAME = ("start", "length", "askers", "agent", "step", "state", "action", "rule", "bytes_up", "bytes_down")
+
+
+@pytest.fixture(autouse=True)
+def _without_cautions() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        yield
+
+
+def same_server(one: Any, other: Any) -> bool:
+    return all(
+        a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        for a, b in zip(one.arrays().values(), other.arrays().values(), strict=True)
+    )
+
+
+def random_world(seed: int) -> tuple[Federation, np.random.Generator]:
+    rng = np.random.default_rng([77, seed])
+    M, S, A, H = (int(rng.integers(1, high)) for high in (8, 6, 4, 6))
+    return (
+        random_federation(
+            rng,
+            M,
+            S,
+            A,
+            H,
+            stationary=bool(rng.integers(2)),
+            own_rewards=bool(rng.integers(2)),
+            own_starts=bool(rng.integers(2)),
+        ),
+        rng,
+    )
+
+
+def random_algorithm(rng: np.random.Generator, federation: Federation) -> FedUCBVI:
+    bonus = str(rng.choice(["practical", "practical", "theory", "tight"]))
+    by_step = max(federation.successors.shape[0], federation.rewards.shape[1]) > 1
+    return FedUCBVI(
+        bonus=bonus,
+        bonus_scale=float(rng.choice([1.0, 0.1] if bonus != "tight" else [0.1, 0.003])),
+        bonus_range=str(rng.choice(RANGES_OF[bonus])),
+        synchronisation=str(rng.choice(["mixture", "local", "global"])),
+        nu=float(rng.choice([1, 10, 1e9])),
+        strict=bool(rng.integers(2)),
+        clip=str(rng.choice(["horizon", "remaining"])),
+        ties=str(rng.choice(["first", "random", "every-visit", "every-visit"])),
+        stationary=bool(rng.integers(2)) and not by_step,
+        rest=float(rng.choice([0.0, 0.0, 0.2, 1.0])),
+        guard=float(rng.choice([0.0, 0.25])) if bonus == "practical" else 0.0,
+    )
+
+
+def test_random_algorithms_are_of_all_kinds() -> None:
+    kinds, rests = set(), set()
+    for seed in range(60):
+        federation, rng = random_world(seed)
+        algorithm = random_algorithm(rng, federation)
+        kinds.add((algorithm.counting, algorithm.bonus))
+        rests.add((algorithm.counting, algorithm.rest > 0))
+    assert len(rests) == 6
+    assert len(kinds) == 9
+
+
+class Split:
+    """A run whose agents are dealt out to fleets; each fleet reports one row, in an order that changes."""
+
+    def __init__(self, algorithm: FedUCBVI, federation: Federation, whole: Simulation, cuts: list[int], order: Any):
+        self.algorithm, self.whole, self.order = algorithm, whole, order
+        self.server = algorithm.new_server(whole.setting)
+        self.spans = [slice(begin, end) for begin, end in itertools.pairwise(cuts)]
+        self.drivers, self.fleets = [], []
+        for span in self.spans:
+            f = federation
+            rewards = f.rewards[span] if len(f.rewards) > 1 else f.rewards
+            tables = (f.successors, f.probabilities[span], f.initial[span])
+            fleet = Fleet(*tables, f.horizon, whole.setting.seed, span.start, counting=algorithm.counting)
+            self.drivers.append(EpisodesDriver(fleet))
+            count = span.stop - span.start
+            self.fleets.append(
+                algorithm.new_agents(whole.setting, FleetTables(count, f.successors, rewards, span.start))
+            )
+        self.played = 0
+
+    def advance(self) -> None:
+        """Find the earliest ask among the fleets, bring all to it, and synchronise."""
+        broadcast = self.algorithm.broadcast(self.server)
+        budgets = [self.algorithm.budgets(fleet, broadcast) for fleet in self.fleets]
+        most = self.whole.setting.episodes - self.played
+        stops = [
+            driver.collect(broadcast[0], budget, self.played, most)
+            for driver, budget in zip(self.drivers, budgets, strict=True)
+        ]
+        length = min(stop.length for stop in stops)
+        for driver, fleet, budget, stop in zip(self.drivers, self.fleets, budgets, stops, strict=True):
+            driver.rewind(broadcast[0], budget.visits, self.played + length, stop.length - length)
+            self.algorithm.absorb(fleet, broadcast[0], driver.transitions, driver.visits)
+        self.played += length
+        if any(stop.askers and stop.length == length for stop in stops):
+            for exchange in range(self.algorithm.exchanges(self.whole.setting)):
+                query = self.algorithm.query(self.server, exchange)
+                rows: list[Message] = [
+                    tuple(array.sum(axis=0, keepdims=True) for array in self.algorithm.report(fleet, query, exchange))
+                    for fleet in self.fleets
+                ]
+                rows = [rows[k] for k in self.order.permutation(len(rows))]
+                report = tuple(np.concatenate(parts) for parts in zip(*rows, strict=True))
+                self.algorithm.aggregate(self.server, report, exchange)
+
+
+@given(st.integers(0, 10**6))
+def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int) -> None:
+    federation, rng = random_world(seed)
+    M, T = federation.agents, int(rng.integers(1, 80))
+    algorithm = random_algorithm(rng, federation)
+    pooled = Simulation(algorithm, federation, T, seed, "episodes")
+    by_agent = ByAgent(algorithm, federation, T, seed, "episodes")
+    inner = rng.choice(np.arange(1, M), size=rng.integers(0, M), replace=False).tolist() if M > 1 else []
+    split = Split(algorithm, federation, pooled, [0, *sorted(inner), M], rng)
+    while not pooled.done:
+        for one in (pooled, by_agent, split):
+            one.advance()
+        assert same_server(pooled.server, by_agent.server)
+        assert same_server(pooled.server, split.server)
+    mine, theirs = pooled.records(), by_agent.records()
+    assert all(np.array_equal(mine[name], theirs[name]) for name in SAME)
+    assert np.allclose(mine["regret"], theirs["regret"], rtol=1e-12, atol=1e-12)
+    assert np.allclose(mine["reward"], theirs["reward"], rtol=1e-12, atol=1e-12)
+    assert np.array_equal(mine["value"], theirs["value"])
+
+
+@pytest.mark.parametrize("driver", ["counts", "auto"])
+def test_pooled_and_by_agent_agree_whatever_the_driver(driver: str) -> None:
+    for seed in range(24):
+        federation, rng = random_world(1000 + seed)
+        algorithm = random_algorithm(rng, federation)
+        pooled, by_agent = (kind(algorithm, federation, 3000, seed, driver) for kind in (Simulation, ByAgent))
+        while not pooled.done:
+            pooled.advance()
+            by_agent.advance()
+        assert same_server(pooled.server, by_agent.server)
+        assert all(np.array_equal(pooled.records()[name], by_agent.records()[name]) for name in SAME)
+
+
+def test_what_a_round_touched_is_listed_once_and_completely() -> None:
+    """Also after threads have taken episodes back; the sums over agents are those of the agents."""
+    rng = np.random.default_rng(5)
+    for trial, counting in itertools.product(range(20), Counting):
+        federation, _ = random_world(trial)
+        M, H, S, A = federation.agents, federation.horizon, federation.states, federation.actions
+        if counting is Counting.STATIONARY and federation.successors.shape[0] > 1:
+            continue
+        fleet = Fleet.of(federation, trial, pooled=True, counting=counting)
+        driver = EpisodesDriver(fleet, cores=int(rng.integers(1, 4)))
+        driver._alone = 1
+        sets = random_sets(rng, H, S, A)
+        policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+        budgets: CountArray = rng.integers(2, 60, size=(M, *counting.shape(H, S, A)))
+        for first in (0, 1000):
+            driver.collect(policy, budgets_of(budgets, float(rng.choice([0.0, 0.01]))), first, 100)
+            touched = fleet.touched
+            for i in range(M):
+                listed = touched.places[i, : touched.numbers[i]]
+                assert sorted(listed.tolist()) == np.flatnonzero(fleet.visits[i]).tolist()
+            assert np.array_equal(touched.all_visits[0], fleet.visits.sum(axis=0))
+            assert np.array_equal(fleet.transitions[0].sum(axis=-1), touched.all_visits[0])
+            everywhere = touched.all_places[: touched.number[0]]
+            assert sorted(everywhere.tolist()) == np.flatnonzero(touched.all_visits).tolist()
+        fleet.clear()
+        assert not fleet.visits.any()
+        assert not fleet.transitions.any()
+        assert not touched.all_visits.any()
+
+
+def test_agents_alike_are_evaluated_once_and_the_value_is_the_same_to_the_last_bit() -> None:
+    alike = gridworld(agents=6, eps_p=0.0)
+    simulation = Simulation(FedUCBVI(), alike, 50, 1, "episodes")
+    assert simulation._scorer._agents.V.shape[2] == 1
+    while not simulation.done:
+        policy = simulation.server.policy.copy()
+        simulation.advance()
+        value = sum(float(alike.initial[i] @ alike.agent(i).evaluate(policy)[0]) for i in range(6)) / 6
+        assert simulation.records()["value"][-1] == pytest.approx(value, rel=1e-14)
+    assert Simulation(FedUCBVI(), gridworld(agents=3, eps_p=0.2), 5, 1, "auto")._scorer._agents.V.shape[2] == 3

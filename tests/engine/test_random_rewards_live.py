@@ -1,0 +1,179 @@
+"""Random rewards of live environments, over the network, as Gymnasium environments, and at the command line."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+import fed_ucbvi.gymnasium_environments  # noqa: F401 (registers)
+from command_results import Result
+from fed_ucbvi import FedUCBVI, Interrupted, LiveFederation, resume_live, run, run_live
+from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI
+from fed_ucbvi.engine import simulation as simulation_module
+from fed_ucbvi.engine.live import LiveSimulation
+from fed_ucbvi.engine.simulation import Caution, Progress
+from fed_ucbvi.network.live_agents import LiveSource
+from fed_ucbvi.network.run_plan import RunPlan
+from gymnasium_problems import TableEnv
+from naive_random_rewards import Visit, Visits, no_visits, plan, practical
+from network import federate, make_nodes
+from shops import HIGH, LOW, shops, variance_of_money
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
+    from typer.testing import CliRunner
+
+    from fed_ucbvi.command_line import app
+
+
+@pytest.fixture(autouse=True)
+def _without_cautions() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        yield
+
+
+class Corridors:
+    """Corridors with noisy rewards that remember what happened in them."""
+
+    def __init__(self, agents: int = 3) -> None:
+        self.made: dict[int, TableEnv] = {}
+        self.agents = agents
+
+    def make(self, i: int) -> TableEnv:
+        self.made[i] = TableEnv(noise=0.5, initial=(0.5, 0.5, 0.0))
+        return self.made[i]
+
+    def live(self, *, random_rewards: bool = True) -> LiveFederation:
+        return LiveFederation(
+            self.make, self.agents, horizon=4, reward_range=(-2.0, 4.0), random_rewards=random_rewards
+        )
+
+    def visits(self) -> Visits:
+        """What every visit brought, state 3 being where nothing happens any more."""
+        found = no_visits()
+        for i, env in self.made.items():
+            for episode in env.log:
+                steps = list(episode[:4])
+                for h in range(4):
+                    if h < len(steps):
+                        s, a, reward, following, over = steps[h]
+                        found[i, h, s, a].append(Visit(Fraction((reward + 2.0) / 6.0), 3 if over else following))
+        return found
+
+
+def played(algorithm: Any, live: LiveFederation, episodes: int) -> LiveSimulation:
+    simulation = LiveSimulation(algorithm, live, episodes, 1, None)
+    while not simulation.done:
+        simulation.advance()
+    simulation.close()
+    return simulation
+
+
+def test_a_live_server_knows_what_a_naive_one_does_that_sees_every_visit() -> None:
+    """Where an episode is over the log has nothing, so only states of the environment are compared."""
+    corridors = Corridors()
+    simulation = played(FedUCBVI(clip="remaining"), corridors.live(), 60)
+    simulation.algorithm.synchronise(simulation.server, simulation.agents)
+    visits = corridors.visits()
+    ended = simulation.agents.experience.visits[:, :, 3]
+    for i, h, a in np.argwhere(ended):
+        visits[i, h, 3, a] += [Visit(Fraction(2.0 / 6.0), 3)] * int(ended[i, h, a])
+    expected = plan(visits, (3, 4, 2, 4), practical(4), lambda h, V: 4.0)
+    assert np.array_equal(simulation.server.estimates.N, expected.N)
+    assert np.allclose(simulation.server.estimates.Q, expected.Q, rtol=0, atol=1e-8)
+    assert simulation.result().about.random_rewards
+    assert (simulation.agents.experience.sums.by_slot > 0).any()
+
+
+def test_without_the_option_rewards_are_replaced_by_means_as_before() -> None:
+    simulation = played(FedUCBVI(), Corridors().live(random_rewards=False), 30)
+    assert simulation.agents.experience.sums.by_slot.size == 0
+    assert not simulation.result().about.random_rewards
+
+
+def test_a_live_run_is_resumed_with_its_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environments here begin anew; supports, sums and means are those of the checkpoint."""
+    monkeypatch.setattr(simulation_module, "SECONDS_BETWEEN_REPORTS", 0.0)
+    corridors = Corridors()
+
+    def interrupt(progress: Progress) -> None:
+        if progress.rounds >= 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run_live(
+            FedUCBVI(), corridors.live(), 60, progress=interrupt, checkpoint=tmp_path / "kept", checkpoint_every=1
+        )
+    with np.load(tmp_path / "kept" / "state.npz") as kept:
+        assert kept["more.reward_sums"].sum() > 0
+    assert resume_live(tmp_path / "kept", Corridors().live(), progress=False).complete
+    with pytest.raises(Exception, match="random_rewards"):
+        resume_live(tmp_path / "kept", Corridors().live(random_rewards=False), progress=False)
+
+
+def test_a_node_with_a_live_environment_learns_what_a_live_run_does() -> None:
+    setting = Setting(4, 2, 4, 1, 40, 0.0, 1, random_rewards=True)
+    source = LiveSource(Corridors(1).make, (-2.0, 4.0), 4, "corridors")
+    outcome = federate(RunPlan(ProvedFedUCBVI(), setting, collection="live"), make_nodes(source, [1]))
+    alone = run_live(ProvedFedUCBVI(), Corridors(1).live(), 40, seed=1, progress=False)
+    assert np.array_equal(outcome.run.policy, alone.policy)
+    assert np.array_equal(outcome.run.V, alone.V)
+    assert outcome.run.about.random_rewards
+
+
+def test_gymnasium_environments_pay_by_the_law() -> None:
+    """Hypothesis: a Bernoulli reward is 1 with its mean for probability; false alarms: 1e-4."""
+    env: Any = gymnasium.make("fed_ucbvi/synthetic-v0", agents=1, bernoulli_rewards=True).unwrapped
+    mean = float(env.mdp.rewards[0, 0, 0])
+    paid = []
+    for seed in range(1_000):
+        env.reset(seed=seed)
+        env._state = 0
+        paid.append(env.step(0)[1])
+    assert set(paid) == {0.0, 1.0}
+    assert binomtest(int(sum(paid)), 1_000, mean).pvalue > 1e-4
+    rows = env.table(0)[0][0]
+    assert sum(row[0] for row in rows) == pytest.approx(1)
+    assert sum(row[0] * row[2] for row in rows) == pytest.approx(mean)
+
+
+def invoke(*arguments: str) -> Result:
+    result: Result = CliRunner().invoke(app, list(arguments), prog_name="fed-ucbvi")
+    return result
+
+
+def test_the_command_line_takes_random_rewards_and_says_so() -> None:
+    told = ["run", "--env", "synthetic", "--env-option", "bernoulli_rewards=true", "--episodes", "30"]
+    assert json.loads(invoke(*told, "--json").stdout)["environment"]["bernoulli_rewards"] is True
+    assert "random rewards" in invoke(*told).stdout
+    refused = invoke("serve", "--insecure", "--env", "synthetic", "--random-rewards")
+    assert refused.exit_code == 2
+    assert "--sizes" in refused.stderr
+
+
+def test_five_shops_whose_money_depends_on_chance() -> None:
+    """Given by mean and variance. Values and the best policy are those of the means."""
+    world, certain = shops(random=True), shops()
+    assert world.payments is not None
+    y, q = world.payments
+    assert np.allclose(y * q, certain.rewards)
+    spread = (HIGH - LOW) * np.sqrt(y * y * q * (1 - q))
+    assert np.allclose(spread[2, 0], np.sqrt(variance_of_money(2.5)))
+    assert 6.5 < spread[2, 0, 5, 3] < 6.6  # euro a day
+    result, plain = (
+        run(FedUCBVI.sharp(stationary=True), one, 100, seed=1, progress=False) for one in (world, certain)
+    )
+    assert result.about.best_common_value == plain.about.best_common_value
+    assert result.about.random_rewards
+    assert not plain.about.random_rewards

@@ -1,0 +1,408 @@
+"""The recommended policy: planned without bonus from all counts, and the gap to what the server still hopes for."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_agents_value import worth
+from test_command_line import call
+
+import shops
+from by_agent import ByAgent
+from fed_ucbvi import (
+    MDP,
+    ByzanUCBVI,
+    ConcurrentUCBVI,
+    Federation,
+    FedQBernstein,
+    FedUCBVI,
+    InputError,
+    Run,
+    gridworld,
+    load_policy,
+    resume,
+    run,
+    synthetic,
+)
+from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
+from fed_ucbvi.command_line.outputs import summary_rows
+from fed_ucbvi.engine.simulation import Caution, Interrupted, Progress, Simulation
+from fed_ucbvi.network.messages import End, Query, Start, Stop
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.results.recommendations import EXPLORING, GREEDY, PLANNED
+from naive_planner import Model, agents_models, average, best_by_enumeration, evaluate, solve
+from network import assert_same, federate, make_nodes
+
+GRID = 1e-9
+"""More than H roundings to the grid, on which Fed-UCBVI's values lie, can add up to here."""
+
+
+@pytest.fixture(autouse=True)
+def _without_cautions() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        yield
+
+
+def small(agents: int = 3, horizon: int = 4) -> Federation:
+    return synthetic(agents=agents, eps_p=0.3, eps_r=0.2, seed=2, states=3, actions=2, horizon=horizon)
+
+
+def played(algorithm: Any, federation: Federation, episodes: int, kind: type[Simulation] = ByAgent) -> Any:
+    simulation = kind(algorithm, federation, episodes, 4, "episodes")
+    while not simulation.done:
+        simulation.advance()
+    return simulation
+
+
+# ---------------------------------------------------------------------------------------------------------- the plan
+
+
+@pytest.mark.parametrize("episodes", [1, 5, 60])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        FedUCBVI(),
+        FedUCBVI(bonus="theory", clip="remaining", ties="random"),
+        FedUCBVI(aggregation="uniform"),
+        FedUCBVI().by_rows(),
+        FedUCBVI(aggregation="uniform").by_rows(),
+    ],
+    ids=["weighted", "theory", "uniform", "rows", "uniform rows"],
+)
+def test_the_plan_is_value_iteration_on_the_counts(algorithm: FedUCBVI, episodes: int) -> None:
+    federation = small()
+    simulation = played(algorithm, federation, episodes)
+    uniform = algorithm.aggregation == "uniform"
+    counted = agents_models(simulation.agents, federation.states, strangers=uniform)
+    model = average(*counted, weighted=not uniform)
+    Q, V = solve(model)
+    recommended = simulation.recommend()
+    assert recommended.kind == PLANNED
+    np.testing.assert_allclose(recommended.V, V, atol=GRID, rtol=0)
+    chosen = np.take_along_axis(Q, recommended.policy[..., None].astype(np.int64), axis=2)[..., 0]
+    assert (chosen >= Q.max(axis=2) - GRID).all()
+    nowhere = counted[0].sum(axis=(0, 3)) == 0
+    assert (recommended.policy[nowhere] == 0).all(), "the first among equals"
+    assert (recommended.V[:-1][nowhere] == 0).all(), "where nobody has been nothing is to be had"
+    pooled = played(algorithm, federation, episodes, Simulation).recommend()
+    assert np.array_equal(pooled.policy, recommended.policy)
+    assert np.array_equal(pooled.V, recommended.V)
+
+
+@pytest.mark.parametrize("clip", ["horizon", "values"])
+def test_concurrent_ucbvi_plans_from_its_own_counts(clip: str) -> None:
+    federation = small()
+    simulation = played(ConcurrentUCBVI(clip=clip), federation, 20)
+    known = simulation.server.estimates
+    N = np.maximum(known.N, 1)
+    Q, V = solve(Model(known.transitions / N[..., None], known.reward_sums / N))
+    recommended = simulation.recommend()
+    np.testing.assert_allclose(recommended.V, V, atol=1e-12)
+    assert np.array_equal(recommended.policy, Q.argmax(axis=2))
+    result = simulation.result()
+    assert (result.recommendations["messages_up"] == 0).all(), "the server has all trajectories"
+
+
+def test_byzan_ucbvi_without_liars_plans_with_means_by_visits() -> None:
+    """With alpha = 0 nothing is trimmed, and a large logarithm makes all intervals overlap: everybody is believed."""
+    federation = small()
+    simulation = played(ByzanUCBVI(alpha=0.0, log_term=1e6), federation, 40)
+    Q, V = solve(average(*agents_models(simulation.agents, federation.states, strangers=False), weighted=True))
+    recommended = simulation.recommend()
+    np.testing.assert_allclose(recommended.V, V, atol=1e-12)
+    assert np.array_equal(recommended.policy, Q.argmax(axis=2))
+
+
+def test_no_policy_is_better_on_the_estimated_mdp() -> None:
+    """All 2^9 = 512 deterministic policies of three states, two actions and three steps."""
+    federation = small(horizon=3)
+    simulation = played(FedUCBVI(), federation, 30)
+    model = average(*agents_models(simulation.agents, federation.states, strangers=False), weighted=True)
+    recommended, best = simulation.recommend(), best_by_enumeration(model)
+    np.testing.assert_allclose(recommended.V[0], best, atol=GRID, rtol=0)
+    np.testing.assert_allclose(evaluate(model, recommended.policy)[0], best, atol=GRID, rtol=0)
+
+
+def test_it_is_optimal_where_every_pair_was_seen_and_nothing_is_random() -> None:
+    """Two states, action a leads to state a; staying in 1 pays. Everything is known after a few episodes."""
+    kernel = np.zeros((2, 2, 2))
+    kernel[:, 0, 0] = kernel[:, 1, 1] = 1.0
+    mdp = MDP(kernel, [[0.2, 0.0], [0.0, 1.0]], initial=0, horizon=4)
+    result = run(FedUCBVI(), Federation.from_mdps([mdp, mdp]), 200)
+    assert result.value == result.about.optimal_value == pytest.approx(3.0)
+    assert result.simple_regret == 0.0
+    assert result.federated_simple_regret.upper == pytest.approx(0.0, abs=1e-12)
+    assert result.estimated_value == pytest.approx(3.0, abs=GRID)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_recommending_changes_nothing(name: str) -> None:
+    algorithm = make_algorithm(name, {})
+    federation = small(agents=1 if algorithm.single_agent else 3)
+    simulation = played(algorithm, federation, 15, Simulation)
+    before = [{k: v.copy() for k, v in side.arrays().items()} for side in (simulation.server, simulation.agents)]
+    first = simulation.result()
+    for side, arrays in zip((simulation.server, simulation.agents), before, strict=True):
+        for key, array in side.arrays().items():
+            assert np.array_equal(array, arrays[key]), key
+    assert simulation.result().same_outcome(first)
+    assert first.policy.shape == (federation.horizon, federation.states)
+    assert first.policy.dtype == np.int32
+
+
+def test_model_free_algorithms_recommend_their_greedy_policy() -> None:
+    result = run(FedQBernstein(), small(), 40)
+    assert result.policy_kind == GREEDY
+    assert np.array_equal(result.policy, result.exploring_policy)
+    assert np.isnan([result.gap, result.estimated_value]).all()
+    assert np.isnan(result.recommendations["estimated"]).all()
+    traffic = result.recommendation_traffic
+    assert traffic == (0, 0, 0, 3 * result.policy.nbytes), "the policy that goes with the end signal"
+    summary = json.loads(json.dumps(result.summary(), allow_nan=False))
+    assert (summary["policy_kind"], summary["gap"]) == (GREEDY, None)
+    assert "gap" not in dict(summary_rows(result)[1])
+
+
+def test_liars_lie_about_the_recommended_policy_too_and_robust_means_withstand_them() -> None:
+    """Two of ten agents report H for every value: means believe them, robust means do not and stay near V*."""
+    lying = gridworld(agents=10).with_liars(0.2, "inflate", seed=0)
+    robust = run(ByzanUCBVI(alpha=0.2, log_term=0.02), lying, 2000)
+    believing = run(FedUCBVI(), lying, 2000)
+    best = robust.about.optimal_value
+    assert believing.policy_kind == robust.policy_kind == PLANNED
+    assert robust.agents_value.mean > 0.95 * best
+    assert robust.estimated_value == pytest.approx(best, rel=0.1)
+    assert believing.estimated_value > 1.5 * best
+
+
+# --------------------------------------------------------------------------------------------------- what it is worth
+
+
+def test_five_shops_are_recommended_far_more_than_exploring_earns() -> None:
+    """Euro a month and shop. The best shared policy earns 120.2; with defaults the optimistic one earns about 2."""
+    result = run(FedUCBVI(), shops.shops(), 1000)
+    best = result.original_units["best_common_lower"]
+    recommended, exploring = (
+        float(np.mean([worth(*shops.shop(mean), policy, shops.FIRST) for mean in shops.DEMANDS]))
+        for policy in (result.policy, result.exploring_policy)
+    )
+    assert result.original_units["agents_mean"] == pytest.approx(recommended, abs=1e-9)
+    assert recommended > 0.5 * best
+    assert exploring < 0.2 * best
+    assert result.original_units["estimated_value"] == pytest.approx(recommended, rel=0.5)
+
+
+def test_exporting_and_playing_speak_of_it(tmp_path: Path) -> None:
+    result = run(FedUCBVI(), gridworld(agents=3, eps_p=0.2), 100)
+    assert not np.array_equal(result.policy, result.exploring_policy)
+    result.save(tmp_path / "run")
+    result.export_policy(tmp_path / "policy.json")
+    policy = load_policy(tmp_path / "policy.json")
+    assert np.array_equal(policy.table, result.policy)
+    assert policy.value == result.value
+    figures = json.loads(call("play", str(tmp_path / "run"), "--json").stdout)
+    assert figures["rescaled"]["value_of_the_run"] == pytest.approx(result.value)
+    summary = json.loads(call("show", str(tmp_path / "run"), "--json").stdout)
+    assert summary["policy_kind"] == PLANNED
+    assert summary["value"] == result.value
+    assert summary["gap"] == result.optimistic_value - result.estimated_value
+    assert summary["simple_regret"] == result.about.optimal_value - result.value
+    assert [row["episodes"] for row in summary["recommendations"]] == result.recommendations["episodes"].tolist()
+    printed = call("show", str(tmp_path / "run")).stdout
+    assert f"gap                {result.gap:.4f}" in printed
+    assert "recommendations" in printed
+
+
+# ------------------------------------------------------------------------------------------------------------ the gap
+
+
+def test_one_is_planned_whenever_the_episodes_have_doubled_and_at_the_end() -> None:
+    result = run(FedUCBVI(), gridworld(agents=4), 1000, driver="episodes")
+    ends = np.cumsum(result.records["length"])
+    expected, last = [], 0
+    for number, end in enumerate(ends[:-1].tolist(), 1):
+        if end >= 2 * last:
+            expected.append((number, end))
+            last = end
+    expected.append((len(ends), 1000))
+    table = result.recommendations
+    assert list(zip(table["round"].tolist(), table["episodes"].tolist(), strict=True)) == expected
+    assert len(expected) <= 12
+    assert table["value"][-1] == result.agents_value.mean
+    assert table["optimistic"][-1] == result.optimistic_value
+    assert table["estimated"][-1] == result.estimated_value
+    gaps = table["optimistic"] - table["estimated"]
+    assert gaps[-1] == result.gap
+    assert (gaps >= -1e-6).all(), "a bonus of at least nothing"
+    assert gaps[-1] < gaps[0]
+
+
+def test_the_gap_bounds_the_loss_where_the_bonus_is_optimistic() -> None:
+    """V* - V^pi <= gap + (estimate - V^pi): with a bonus that has a proof, at every recommendation of these runs.
+
+    The bonus fails with probability at most delta = 0.05, and these seeds are fixed.
+    """
+    for seed in range(3):
+        federation = gridworld(agents=4, seed=seed)
+        result = run(FedUCBVI(bonus="corrected"), federation, 2000, seed=seed, driver="counts")
+        table, best = result.recommendations, result.about.optimal_value
+        assert (table["optimistic"] >= best - 1e-12).all()
+        error = table["estimated"] - table["value"]
+        assert (best - table["value"] <= table["optimistic"] - table["estimated"] + error + 1e-9).all()
+
+
+def test_its_messages_are_one_synchronisations_and_counted_apart() -> None:
+    federation, algorithm = small(), FedUCBVI()
+    result = run(algorithm, federation, 200)
+    simulation = played(algorithm, federation, 1)
+    up = down = 0
+    pairs = 3 * federation.states * federation.actions
+    planner = algorithm.new_planner(simulation.setting, simulation.server)
+    for exchange in range(algorithm.exchanges(simulation.setting)):
+        query = algorithm.query(planner, exchange)
+        report = algorithm.report(simulation.agents, query, exchange)
+        down, up = down + 3 * sum(array.nbytes for array in query), up + pairs * 4 * 8  # the paper's n, PV, PV2 and Q
+        algorithm.aggregate(planner, report, exchange)
+    table, H = result.recommendations, federation.horizon
+    assert (table["bytes_up"] == up).all()
+    assert (table["messages_up"] == 3 * H).all()
+    assert (table["messages_down"] == 3 * H).all()
+    assert table["bytes_down"].tolist() == [down] * (len(table["round"]) - 1) + [down + 3 * result.policy.nbytes]
+    assert result.summary()["recommendation_traffic"]["bytes_up"] == result.recommendation_traffic.bytes_up
+    asked = int((result.records["askers"] > 0).sum())
+    assert result.bytes_up == asked * up + 48 * int(result.records["askers"].sum()), "rounds cost what they did"
+
+
+def test_an_interrupted_run_recommends_what_is_known_and_goes_on_as_if_nothing_had_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fed_ucbvi.engine.simulation.SECONDS_BETWEEN_REPORTS", 0.0)
+    algorithm, federation = FedUCBVI(), small()
+    seen: list[Progress] = []
+
+    def interrupt(progress: Progress) -> None:
+        seen.append(progress)
+        if progress.episodes >= 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as stop:
+        run(algorithm, federation, 300, progress=interrupt, checkpoint=tmp_path / "kept", checkpoint_every=1)
+    partial = stop.value.partial
+    assert partial.recommendations["episodes"][-1] == partial.episodes_played
+    assert (np.diff(partial.recommendations["round"]) > 0).all()
+    assert not np.isnan(seen[-1].gap)
+    partial.save(tmp_path / "partial")
+    assert Run.load(tmp_path / "partial") == partial
+    assert resume(tmp_path / "kept").same_outcome(run(algorithm, federation, 300))
+
+
+def test_runs_that_recommend_otherwise_are_not_the_same() -> None:
+    result = run(FedUCBVI(), small(), 50)
+    table = {name: column.copy() for name, column in result.recommendations.items()}
+    table["estimated"][0] += 1e-9
+    for change in (
+        {"recommendations": table},
+        {"exploring_policy": 1 - result.exploring_policy},
+        {"policy_kind": GREEDY},
+        {"estimated_value": 0.0},
+    ):
+        assert not replace(result, **change).same_outcome(result)
+
+
+def test_a_run_saved_before_policies_were_recommended_says_that_it_has_the_exploring_one(tmp_path: Path) -> None:
+    result = run(FedUCBVI(), gridworld(agents=3, eps_p=0.2), 100)
+    result.save(tmp_path / "run")
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["policy"] = manifest["exploring_policy"]
+    for name in ("exploring_policy", "policy_kind", "estimated_value", "recommendations"):
+        del manifest[name]
+    path.write_text(json.dumps(manifest))
+    old = Run.load(tmp_path / "run")
+    assert old.policy_kind == EXPLORING
+    assert np.array_equal(old.policy, result.exploring_policy)
+    assert np.array_equal(old.exploring_policy, result.exploring_policy)
+    assert np.isnan(old.gap)
+    assert [len(column) for column in old.recommendations.values()] == [0] * len(result.recommendations)
+    assert "exploring policy: the run was saved before" in " ".join(
+        call("show", str(tmp_path / "run")).stdout.split()
+    )
+    assert json.loads(call("show", str(tmp_path / "run"), "--json").stdout)["policy_kind"] == EXPLORING
+    manifest["policy_kind"] = "guessed"
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="recommended policy"):
+        Run.load(tmp_path / "run")
+
+
+# --------------------------------------------------------------------------------------------------- over the network
+
+
+def test_a_server_that_knows_only_sizes_weighs_by_the_starts_that_occurred() -> None:
+    federation, algorithm = small(agents=4), FedUCBVI()
+    known = plan_for(algorithm, federation, 80, seed=1)
+    result = federate(RunPlan(algorithm, known.setting), make_nodes(federation, [1, 3])).run
+    simulated = ByAgent(algorithm, federation, 80, 1, "episodes")
+    while not simulated.done:
+        simulated.advance()
+    recommended = simulated.recommend()
+    starts = np.array(simulated.agents.experience.visits)[:, 0].sum(axis=(0, 2))
+    assert starts.sum() == 4 * 80
+    assert np.array_equal(result.policy, recommended.policy)
+    assert result.estimated_value == pytest.approx(starts @ recommended.V[0] / starts.sum(), abs=1e-12)
+    assert result.optimistic_value == pytest.approx(starts @ simulated.server.V[0] / starts.sum(), abs=1e-12)
+    assert result.recommendations["episodes"].tolist() == simulated.result().recommendations["episodes"].tolist()
+    assert "estimated" in dict(summary_rows(result)[1])["recommended policy"]
+
+
+def test_a_server_that_is_started_again_has_its_recommendations(tmp_path: Path) -> None:
+    federation, algorithm = small(agents=4), FedUCBVI()
+    ledger = ServerCheckpoint(tmp_path / "kept")
+    plan = ledger.adopt(plan_for(algorithm, federation, 60, seed=1))
+    whole = federate(plan, make_nodes(federation, [2, 2], tmp_path), ledger=ledger).run
+    again = federate(
+        ServerCheckpoint(tmp_path / "kept").adopt(plan), make_nodes(federation, [2, 2], tmp_path), ledger=ledger
+    )
+    assert_same(again.run, whole)
+    assert_same(whole, run(algorithm, federation, 60, seed=1, driver="episodes"), regret=False)
+
+
+def test_a_node_takes_no_policy_that_is_none() -> None:
+    federation = small(agents=1)
+    plan = plan_for(FedUCBVI(), federation, 10)
+    for arrays in (
+        (),
+        (np.zeros((4, 2), dtype=np.int32),),
+        (np.full((4, 3), 2, dtype=np.int32),),
+        (np.zeros((4, 3)),),
+    ):
+        (node,) = make_nodes(federation, [1])
+        node.enter(plan.welcome())
+        with pytest.raises(InputError, match="recommended policy"):
+            node.answer(End(1, 10, arrays))
+        assert not node.finished
+
+
+def test_a_node_answers_the_second_synchronisation_only_where_there_is_one() -> None:
+    federation = small(agents=1)
+    cases: tuple[tuple[Any, int], ...] = ((FedUCBVI(), 8), (FedQBernstein(), 1))
+    for algorithm, most in cases:
+        plan = plan_for(algorithm, federation, 10)
+        (node,) = make_nodes(federation, [1])
+        node.enter(plan.welcome())
+        server = algorithm.new_server(plan.setting)
+        node.answer(Start(1, 0, 0, 10, 1, tuple(algorithm.broadcast(server))))
+        node.answer(Stop(1, 1))
+        for exchange in range(most):
+            arrays = tuple(algorithm.query(server, exchange % algorithm.exchanges(plan.setting)))
+            assert node.answer(Query(1, exchange, arrays)) is not None
+        with pytest.raises(InputError, match="does not fit"):
+            node.answer(Query(1, most, arrays))

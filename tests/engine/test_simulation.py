@@ -1,0 +1,393 @@
+"""The loop over rounds: exactly T episodes, honest books, regret by brute force and by Monte Carlo."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import MDP, Caution, Federation, FedUCBVI, InputError, Interrupted, Run, gridworld, run, synthetic
+from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.engine import simulation as module
+from fed_ucbvi.engine.drivers.base import RoundEnd
+from fed_ucbvi.engine.simulation import Progress, Simulation, drive
+from fed_ucbvi.results.records import COLUMNS
+from problems import all_policies, brute_force_value, policies_in, random_federation
+
+DRIVERS = ("episodes", "counts", "auto")
+LOCAL = FedUCBVI(synchronisation="local")
+"""Fed-UCBVI without the caution about nu."""
+
+
+def last_record(simulation: Simulation) -> dict[str, float]:
+    """The record of the round just played, by column."""
+    return dict(zip(COLUMNS, simulation.rows[-1], strict=True))
+
+
+def advance_to_end(simulation: Simulation) -> None:
+    while not simulation.done:
+        simulation.advance()
+
+
+# --------------------------------------------------------------------------------------------------- episodes
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("agents", [1, 4])
+@pytest.mark.parametrize("episodes", [1, 2, 37, 3000])
+def test_a_run_plays_exactly_the_episodes_asked_for(driver: str, agents: int, episodes: int) -> None:
+    result = run(LOCAL, synthetic(agents=agents, eps_p=0.1), episodes, seed=3, driver=driver)
+    starts, lengths = result.records["start"], result.records["length"]
+    assert result.complete
+    assert result.episodes_played == episodes == lengths.sum()
+    assert np.array_equal(result.records["agent_episodes"], agents * lengths)
+    assert (lengths > 0).all()
+    assert np.array_equal(starts, np.concatenate([[0], np.cumsum(lengths)[:-1]]))
+    assert (result.records["askers"][:-1] > 0).all(), "only the last round may end without a request"
+    assert result.rounds == (result.records["askers"] > 0).sum()
+    assert result.common_regret == pytest.approx(result.records["regret"].sum(), rel=1e-12)
+    assert result.common_regret >= 0
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("seed", range(6))
+def test_every_visit_is_in_the_servers_books_or_in_the_last_round(driver: str, seed: int) -> None:
+    M, T = 3, 200 + seed
+    simulation = Simulation(LOCAL, synthetic(agents=M, eps_p=0.1), T, seed, driver)
+    advance_to_end(simulation)
+    asked_at_the_end = last_record(simulation)["askers"] > 0
+    N = simulation.server.estimates.N
+    rest = 0 if asked_at_the_end else simulation.driver.visits.sum(axis=(0, 2))
+    assert (N.sum(axis=(1, 2)) + rest == M * T).all()
+    own, pool = simulation.agents.own_visits, simulation.agents.pool
+    assert (own.sum(axis=(2, 3)) == T).all()
+    assert np.array_equal(own.sum(axis=0), pool.visits)
+    assert np.array_equal(pool.transitions.sum(axis=3), pool.visits)
+    if asked_at_the_end:
+        assert np.array_equal(pool.visits, N)
+
+
+def test_a_shorter_run_is_the_beginning_of_a_longer_one_trajectory_by_trajectory() -> None:
+    """T enters in nu, which plays no part here, and in the grid, which is the finest there is for all of these T."""
+    federation = gridworld(agents=3, eps_p=0.1)
+    whole = run(LOCAL, federation, 400, seed=5, driver="episodes")
+    ends = np.cumsum(whole.records["length"])
+    for T in (1, int(ends[3]), int(ends[10]) + 1, 250):
+        part = run(LOCAL, federation, T, seed=5, driver="episodes")
+        kept = int((ends <= T).sum())
+        for name in ("start", "length", "regret", "askers", "agent", "step", "state", "action", "rule"):
+            assert np.array_equal(part.records[name][:kept], whole.records[name][:kept])
+
+
+@pytest.mark.parametrize("driver", ["episodes", "auto"])
+def test_a_request_at_the_very_last_episode_is_honoured_and_a_round_cut_short_is_not_synchronised(
+    driver: str,
+) -> None:
+    algorithm = FedUCBVI(nu=40.0)
+    federation = gridworld(agents=3, eps_p=0.1)
+    whole = run(algorithm, federation, 400, seed=5, driver="episodes")
+    ends, lengths = np.cumsum(whole.records["length"]), whole.records["length"]
+    index = next(k for k in range(5, len(lengths)) if lengths[k] > 1)
+    before = Simulation(algorithm, federation, int(ends[index - 1]), 5, driver)
+    asked = Simulation(algorithm, federation, int(ends[index]), 5, driver)
+    cut = Simulation(algorithm, federation, int(ends[index]) - 1, 5, driver)
+    for simulation in (before, asked, cut):
+        advance_to_end(simulation)
+    assert asked.rounds == before.rounds + 1 == index + 1
+    assert last_record(asked)["askers"] > 0
+    assert (asked.server.estimates.N.sum(axis=(1, 2)) == 3 * ends[index]).all()
+    assert cut.rounds == before.rounds
+    assert last_record(cut)["askers"] == 0
+    assert {last_record(cut)[name] for name in ("agent", "step", "state", "action", "rule")} == {-1}
+    for mine, theirs in zip(cut.server.arrays().values(), before.server.arrays().values(), strict=True):
+        assert np.array_equal(mine, theirs)
+    assert not np.array_equal(asked.server.V, before.server.V)
+
+
+def test_the_record_names_the_first_agent_that_asked_and_why() -> None:
+    """Each request is checked against the visits before and during the round."""
+    algorithm, federation = FedUCBVI(nu=30.0), synthetic(agents=3, eps_p=0.1)
+    simulation = Simulation(algorithm, federation, 5000, 7, "episodes")
+    rules = set()
+    while not simulation.done:
+        policy, N = (array.copy() for array in algorithm.broadcast(simulation.server))
+        n = simulation.agents.own_visits.copy()
+        simulation.advance()
+        record = last_record(simulation)
+        if not record["askers"]:
+            continue
+        agent, step, state, action, rule = (
+            int(record[name]) for name in ("agent", "step", "state", "action", "rule")
+        )
+        assert action == policy[step, state]
+        seen = int(simulation.driver.visits[agent, step, state])
+        before, total = int(n[agent, step, state, action]), int(N[step, state, action])
+        if algorithm.rules[rule] == "local":
+            assert total < 30
+            assert before + seen >= 2 * before
+        else:
+            assert total >= 30
+            assert total + 3 * seen >= 2 * total
+        rules.add(rule)
+    assert rules == {0, 1}
+
+
+# ------------------------------------------------------------------------------------------------------- seeds
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_seed_decides_everything(driver: str) -> None:
+    federation = gridworld(agents=4, eps_p=0.2)
+    one, again, other = (run(LOCAL, federation, 2000, seed=seed, driver=driver) for seed in (8, 8, 9))
+    assert one.same_outcome(again)
+    assert not one.same_outcome(other)
+    assert one.common_regret != other.common_regret
+    assert not np.array_equal(one.records["length"], other.records["length"])
+
+
+def test_the_largest_seed_is_a_seed() -> None:
+    assert run(LOCAL, synthetic(agents=1), 5, seed=2**64 - 1).about.seed == 2**64 - 1
+
+
+def test_rewards_that_differ_between_agents_are_learnt_and_paid_by_their_own() -> None:
+    """Two agents, one state, two actions; the common reward is the mean (0.3, 0.5), so action 1 is best."""
+    kernel = [[[1.0], [1.0]]]
+    rewards = [[[[0.6, 0.2]]], [[[0.0, 0.8]]]]
+    federation = Federation.mixture(kernel, [kernel, kernel], 0.0, rewards=rewards, initial=0, horizon=1)
+    assert federation.eps_r == pytest.approx(0.6)
+    result = run(LOCAL, federation, 4000, seed=0)
+    assert result.policy.tolist() == [[1]]
+    assert result.value == pytest.approx(0.5)
+    assert result.about.eps_r == pytest.approx(0.6)
+    plays_of_0 = result.common_regret / 0.2
+    assert plays_of_0 == pytest.approx(round(plays_of_0), abs=1e-6)
+    assert result.average_reward == pytest.approx((plays_of_0 * 0.3 + (4000 - plays_of_0) * 0.5) / 4000)
+    spread = run(LOCAL, synthetic(agents=3, eps_r=0.3), 500, seed=1)
+    assert spread.about.eps_r > 0.1
+    assert spread.complete
+
+
+# ------------------------------------------------------------------------------------------------------ regret
+
+
+def own_rewards_of(federation: Federation, i: int, h: int) -> FloatArray:
+    own = federation.agent(i).rewards
+    return np.asarray(own[h if len(own) > 1 else 0])
+
+
+def drawn_value(mdp: MDP, policy: PolicyArray, s: int) -> float:
+    """``V^pi_1(s)`` by summing over all paths; of sets of actions, the mean over all policies in them."""
+    if policy.ndim == 2:
+        return brute_force_value(mdp, policy, 0, s)
+    return float(np.mean([brute_force_value(mdp, one, 0, s) for one in policies_in(policy)]))
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("own_rewards", [False, True])
+@pytest.mark.parametrize("algorithm", [LOCAL, FedUCBVI.sharp(), FedUCBVI.sharp(stationary=True)], ids=repr)
+def test_regret_and_reward_of_a_round_are_sums_over_what_happened(
+    algorithm: FedUCBVI, own_rewards: bool, driver: str
+) -> None:
+    """V of every policy by summing over all paths, V* by trying all policies, at the starts that occurred."""
+    rng = np.random.default_rng([1, own_rewards])
+    stationary = algorithm.stationary
+    federation = random_federation(rng, 2, 2, 2, 2, own_rewards=own_rewards, own_starts=True, stationary=stationary)
+    common = federation.common
+    best = [max(brute_force_value(common, policy, 0, s) for policy in all_policies(common)) for s in range(2)]
+    simulation = Simulation(algorithm, federation, 60, 1, driver)
+    while not simulation.done:
+        policy = simulation.server.policy.copy()
+        simulation.advance()
+        gaps = [best[s] - drawn_value(common, policy, s) for s in range(2)]
+        starts, visits = simulation.driver.starts, simulation.driver.visits
+        assert (starts.sum(axis=1) == simulation.driver.visits.reshape((2, -1)).sum(axis=1) / 2).all()
+        if not stationary:
+            assert np.array_equal(starts, visits[:, 0].reshape((2, 2, -1)).sum(axis=2))
+        regret = sum(int(starts[i, s]) * gaps[s] for i in range(2) for s in range(2)) / 2
+        reward = sum(
+            int(visits[(i, h, s, *of_set)])
+            * own_rewards_of(federation, i, h)[s, of_set[0] if of_set else policy[h, s]]
+            for i, h, s, *of_set in np.ndindex(*visits.shape)
+        )
+        assert last_record(simulation)["regret"] == pytest.approx(regret, abs=1e-10)
+        assert last_record(simulation)["reward"] == pytest.approx(reward / 2, abs=1e-10)
+    result = simulation.result()
+    expected = sum(mu * v for mu, v in zip(common.initial, best, strict=True))
+    assert result.about.optimal_value == pytest.approx(expected, abs=1e-12)
+    value = sum(float(common.initial[s]) * drawn_value(common, result.policy, s) for s in range(2))
+    assert result.value == pytest.approx(value, abs=1e-12)
+
+
+def simulated_returns(
+    mdp: MDP, policy: IndexArray, start: int, episodes: int, rng: np.random.Generator
+) -> FloatArray:
+    """Returns of episodes from ``start``, played with NumPy on the dense kernel."""
+    dense = mdp.kernel.dense()
+    states = np.full(episodes, start)
+    total = np.zeros(episodes)
+    for h in range(mdp.horizon):
+        rewards = mdp.rewards[h if len(mdp.rewards) > 1 else 0]
+        actions = policy[h, states]
+        total += rewards[states, actions]
+        rows = dense[h if len(dense) > 1 else 0][states, actions]
+        states = (rng.random(episodes)[:, None] >= rows.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    return total
+
+
+def test_regret_agrees_with_simulated_value_gaps() -> None:
+    """H0: recorded regret = mean over agents of the sum of gaps. 8 tests at 5 standard errors: 5 x 10^-6 in all."""
+    rng = np.random.default_rng(2)
+    federation = random_federation(rng, 3, 3, 2, 3, eps_p=0.3, own_rewards=True, own_starts=True)
+    common = federation.common
+    optimal = common.solve().policy
+    simulation = Simulation(LOCAL, federation, 500, 4, "episodes")
+    checked = 0
+    while not simulation.done and checked < 8:
+        policy = simulation.server.policy.copy()
+        simulation.advance()
+        mean = variance = 0.0
+        for s, count in enumerate(simulation.driver.visits[:, 0].sum(axis=0).tolist()):
+            gaps = simulated_returns(common, optimal, s, 20_000, rng) - simulated_returns(
+                common, policy, s, 20_000, rng
+            )
+            mean += count * float(gaps.mean()) / 3
+            variance += (count / 3) ** 2 * float(gaps.var()) / 20_000
+        assert abs(last_record(simulation)["regret"] - mean) < 5 * math.sqrt(variance)
+        checked += 1
+
+
+# ---------------------------------------------------------------------------------------- cautions and refusals
+
+
+@pytest.mark.parametrize("synchronisation", ["mixture", "local", "global"])
+@pytest.mark.parametrize(
+    ("nu", "reachable"), [(100.0, True), (99.5, True), (100.5, False), (1e9, False), (None, False)]
+)
+def test_a_caution_is_given_exactly_where_nu_is_given_and_the_global_rule_can_never_fire(
+    synchronisation: str, nu: float | None, reachable: bool
+) -> None:
+    """M T = 100."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = run(FedUCBVI(nu=nu, synchronisation=synchronisation), synthetic(agents=4), 25)
+    expected = synchronisation == "mixture" and nu is not None and not reachable
+    assert [warning.category for warning in caught] == [Caution] * expected
+    assert len(result.about.cautions) == expected
+    if expected:
+        assert "M T = 100" in str(caught[0].message)
+        assert caught[0].filename == __file__, "the warning points at the caller"
+
+
+def test_a_default_run_begins_without_a_caution() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(FedUCBVI(), gridworld(), 10).about.cautions == ()
+
+
+@pytest.mark.parametrize("episodes", [0, -1, 1.5, math.nan, math.inf, "ten", True, None, 2**53 + 1])
+def test_episodes_must_be_a_positive_whole_number(episodes: object) -> None:
+    with pytest.raises(InputError, match="episodes"):
+        run(LOCAL, synthetic(agents=1), episodes)  # type: ignore[arg-type]
+
+
+def test_more_visits_than_can_be_counted_exactly_are_refused() -> None:
+    with pytest.raises(InputError, match="2\\^53"):
+        run(LOCAL, synthetic(agents=3), 2**53 // 3 + 1, driver="counts")
+    assert Simulation(LOCAL, synthetic(agents=2), 2**52, 0, "counts").setting.episodes == 2**52
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 0.5, "one", True])
+def test_seeds_outside_the_range_are_refused(seed: object) -> None:
+    with pytest.raises(InputError, match="seed"):
+        run(LOCAL, synthetic(agents=1), 10, seed=seed)  # type: ignore[arg-type]
+
+
+def test_an_unknown_driver_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InputError, match="unknown driver 'count'; did you mean 'counts'"):
+        run(LOCAL, synthetic(agents=1), 10, driver="count")
+
+
+# ------------------------------------------------------------------------------------- progress and interruption
+
+
+@pytest.fixture
+def report_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_REPORTS", 0.0)
+
+
+@pytest.mark.usefixtures("report_every_round")
+def test_progress_is_reported_as_it_is() -> None:
+    reports: list[Progress] = []
+    result = run(LOCAL, gridworld(agents=2), 500, seed=1, progress=reports.append)
+    assert len(reports) == len(result.records["start"])
+    assert [report.episodes for report in reports] == np.cumsum(result.records["length"]).tolist()
+    assert {report.total for report in reports} == {500}
+    assert [report.rounds for report in reports] == np.cumsum(result.records["askers"] > 0).tolist()
+    assert [report.regret for report in reports] == pytest.approx(np.cumsum(result.records["regret"]).tolist())
+
+
+def test_the_last_report_is_about_the_whole_run() -> None:
+    reports: list[Progress] = []
+    result = run(LOCAL, gridworld(agents=2), 500, seed=1, progress=reports.append)
+    assert reports[-1][:3] == (500, 500, result.rounds)
+    assert reports[-1].regret == pytest.approx(result.common_regret)
+
+
+@pytest.mark.usefixtures("report_every_round")
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_an_interrupted_run_carries_what_it_has_and_that_loads(driver: str, tmp_path: Path) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.rounds >= 20:
+            raise KeyboardInterrupt
+
+    federation = gridworld(agents=3, eps_p=0.1)
+    whole = run(LOCAL, federation, 3000, seed=2, driver=driver)
+    with pytest.raises(Interrupted, match="interrupted after") as caught:
+        run(LOCAL, federation, 3000, seed=2, driver=driver, progress=interrupt)
+    partial = caught.value.partial
+    assert isinstance(caught.value, KeyboardInterrupt)
+    assert not partial.complete
+    assert partial.rounds == 20
+    assert 0 < partial.episodes_played < 3000 == partial.about.episodes
+    for name, column in partial.records.items():
+        assert np.array_equal(column, whole.records[name][: len(column)])
+    partial.save(tmp_path / "partial")
+    assert Run.load(tmp_path / "partial") == partial
+
+
+def test_an_interrupt_in_the_middle_of_a_round_leaves_the_rounds_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(LOCAL, gridworld(agents=3), 3000, 2, "episodes")
+    collect = simulation.driver.collect
+    calls = itertools.count()
+
+    def interrupted_collect(*arguments: object) -> RoundEnd:
+        if next(calls) == 10:
+            raise KeyboardInterrupt
+        return collect(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(simulation.driver, "collect", interrupted_collect)
+    with pytest.raises(Interrupted) as caught:
+        drive(simulation, progress=False)
+    assert len(caught.value.partial.records["start"]) == 10
+    assert caught.value.partial.rounds == 10
+
+
+def test_an_interrupt_before_the_first_round_leaves_an_empty_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    simulation = Simulation(LOCAL, gridworld(agents=3), 3000, 2, "episodes")
+
+    def interrupted_collect(*arguments: object) -> RoundEnd:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulation.driver, "collect", interrupted_collect)
+    with pytest.raises(Interrupted) as caught:
+        drive(simulation, progress=False)
+    partial = caught.value.partial
+    assert (partial.episodes_played, partial.rounds, partial.common_regret) == (0, 0, 0.0)
+    partial.save(tmp_path / "empty")
+    assert Run.load(tmp_path / "empty") == partial

@@ -1,0 +1,433 @@
+"""The environments are the paper's, for any size, and say what is wrong with bad options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.environments import ENVIRONMENTS, make_environment
+from fed_ucbvi.environments.gridworld import gridworld
+from fed_ucbvi.environments.squares import ACTIONS
+from fed_ucbvi.environments.synthetic import synthetic
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.mdp import MDP
+
+REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
+LEFT, RIGHT, DOWN, UP = range(4)
+FALSE_ALARM = 1e-3
+MIXTURES = sorted(set(ENVIRONMENTS) - {"from_gymnasium"})
+"""Environments whose agents are made by Assumption 1; tables from elsewhere are not."""
+
+
+def dense_agents(federation: Federation) -> FloatArray:
+    return np.stack([federation.agent(i).kernel.dense() for i in range(federation.agents)])
+
+
+def individual_kernels(federation: Federation) -> FloatArray:
+    """``P^{ind,i}``, by solving Assumption 1 for it."""
+    eps_p = federation.eps_p
+    return np.asarray((dense_agents(federation) - (1 - eps_p) * federation.common.kernel.dense()) / eps_p)
+
+
+def moves(federation: Federation, s: int, a: int) -> dict[int, float]:
+    row = federation.common.kernel.dense()[0, s, a]
+    return {x: round(float(p), 12) for x, p in enumerate(row) if p > 0}
+
+
+# GridWorld -------------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_gridworld_has_eight_squares_numbered_row_by_row_without_the_wall() -> None:
+    world = gridworld(agents=3)
+    assert (world.states, world.actions, world.horizon, world.agents) == (8, 4, 10, 3)
+    assert world.layout is not None
+    assert world.layout["cells"] == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1], [2, 2]]
+    assert ACTIONS == ("left", "right", "down", "up")
+
+
+@pytest.mark.parametrize(
+    ("s", "a", "expected"),
+    [
+        # the upper left corner, (0,0): free neighbours are 1 to the right and 3 below
+        (0, LEFT, {0: 1.0}),
+        (0, UP, {0: 1.0}),
+        (0, RIGHT, {1: 0.8, 3: 0.2}),
+        (0, DOWN, {3: 0.8, 1: 0.2}),
+        # (0,1): the wall is below
+        (1, DOWN, {1: 1.0}),
+        (1, LEFT, {0: 0.8, 2: 0.2}),
+        (1, RIGHT, {2: 0.8, 0: 0.2}),
+        # (1,2): the wall is to the left
+        (4, LEFT, {4: 1.0}),
+        (4, UP, {2: 0.8, 7: 0.2}),
+        (4, DOWN, {7: 0.8, 2: 0.2}),
+        # the goal, (2,2), is a square like any other
+        (7, RIGHT, {7: 1.0}),
+        (7, LEFT, {6: 0.8, 4: 0.2}),
+        (7, UP, {4: 0.8, 6: 0.2}),
+    ],
+)
+def test_moves_of_the_papers_gridworld(s: int, a: int, expected: dict[int, float]) -> None:
+    assert moves(gridworld(agents=1), s, a) == expected
+
+
+def test_the_remaining_probability_is_split_evenly_over_the_other_free_neighbours() -> None:
+    world = gridworld(agents=1, walls=[], success=0.7)
+    assert moves(world, 4, RIGHT) == {5: 0.7, 1: 0.1, 3: 0.1, 7: 0.1}
+    assert moves(world, 1, DOWN) == {4: 0.7, 0: 0.15, 2: 0.15}
+    assert moves(world, 1, UP) == {1: 1.0}
+
+
+def test_a_move_to_the_only_neighbour_always_succeeds() -> None:
+    world = gridworld(agents=1, rows=1, columns=2, success=0.3)
+    assert moves(world, 0, RIGHT) == {1: 1.0}
+    assert moves(world, 0, LEFT) == {0: 1.0}
+
+
+def test_every_step_in_the_last_square_pays_one_and_nothing_else_pays() -> None:
+    expected = np.zeros((1, 8, 4))
+    expected[0, 7] = 1.0
+    world = gridworld(agents=2, eps_p=0.1)
+    np.testing.assert_array_equal(world.common.rewards, expected)
+    np.testing.assert_array_equal(world.agent(1).rewards, expected)
+    assert world.eps_r == 0.0
+
+
+@pytest.mark.parametrize(("horizon", "value", "within"), [(10, 4.3810816, 1e-7), (8, 2.58, 5e-3)])
+def test_the_optimal_value_of_the_start_is_known(horizon: int, value: float, within: float) -> None:
+    common = gridworld(agents=1, horizon=horizon).common
+    np.testing.assert_array_equal(common.initial, np.eye(8)[0])
+    assert common.solve().V[0, 0] == pytest.approx(value, abs=within)
+
+
+def test_the_optimal_value_of_a_sure_walk_is_the_number_of_steps_left_at_the_goal() -> None:
+    world = gridworld(agents=1, rows=4, columns=5, success=1.0, horizon=12)
+    assert world.common.solve().V[0, 0] == 12 - (3 + 4)
+
+
+@pytest.mark.skipif(
+    not list(REFERENCE.glob("*gridworld*.npz")),
+    reason="the reference MDPs are not in ../shared/reference next to the repository",
+)
+def test_gridworld_is_the_reference_mdp() -> None:
+    for path in sorted(REFERENCE.glob("*gridworld*.npz")):
+        with np.load(path, allow_pickle=False) as stored:
+            M = stored["agent_P"].shape[0]
+            world = gridworld(agents=M, eps_p=0.1)
+            np.testing.assert_allclose(world.common.kernel.dense()[0], stored["common_P"], rtol=0, atol=1e-15)
+            np.testing.assert_array_equal(world.common.rewards[0], stored["common_r"])
+            np.testing.assert_array_equal(dense_agents(world)[:, 0] > 0, stored["agent_P"] > 0)
+
+
+@pytest.mark.skipif(
+    not list(REFERENCE.glob("*.npz")),
+    reason="the reference MDPs are not in ../shared/reference next to the repository",
+)
+def test_the_reference_agents_fulfil_assumption_1_with_the_eps_p_they_were_made_with() -> None:
+    for path in sorted(REFERENCE.glob("*.npz")):
+        with np.load(path, allow_pickle=False) as stored:
+            meta = json.loads(str(stored["meta"]))
+            kernels, rewards = stored["agent_P"], stored["agent_r"]
+        mdps = [MDP(P, r, 0, meta["H"]) for P, r in zip(kernels, rewards, strict=True)]
+        assert 0 < Federation.from_mdps(mdps).eps_p <= meta["eps"] + 1e-12
+
+
+@given(
+    rows=st.integers(1, 5),
+    columns=st.integers(1, 5),
+    seed=st.integers(0, 2**32 - 1),
+    success=st.floats(0.0, 1.0),
+)
+def test_moves_keep_to_the_square_and_its_free_neighbours_on_any_grid(
+    rows: int, columns: int, seed: int, success: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    cells = [(r, c) for r in range(rows) for c in range(columns)]
+    walls = [cell for cell in cells[1:-1] if rng.random() < 0.3]
+    world = gridworld(agents=2, eps_p=0.5, seed=3, rows=rows, columns=columns, walls=walls, success=success)
+    free = [cell for cell in cells if cell not in walls]
+    assert world.states == len(free)
+    common, own = world.common.kernel.dense()[0], dense_agents(world)[:, 0]
+    steps = {LEFT: (0, -1), RIGHT: (0, 1), DOWN: (1, 0), UP: (-1, 0)}
+    for s, (r, c) in enumerate(free):
+        near = {free.index(x) for x in free if abs(x[0] - r) + abs(x[1] - c) == 1}
+        for a, (dr, dc) in steps.items():
+            aim = (r + dr, c + dc)
+            if aim not in free:
+                assert common[s, a, s] == 1.0
+            elif len(near) > 1:
+                other = near - {free.index(aim)}
+                assert common[s, a, free.index(aim)] == pytest.approx(success, abs=1e-15)
+                assert {round(float(common[s, a, x]), 12) for x in other} == {round((1 - success) / len(other), 12)}
+            else:
+                assert common[s, a, free.index(aim)] == 1.0
+            # an agent's own moves lead to every free neighbour, and stay only as the common kernel stays
+            for i in range(2):
+                reached = set(np.flatnonzero(own[i, s, a]).tolist())
+                assert reached == near | set(np.flatnonzero(common[s, a]).tolist())
+                if near:
+                    assert own[i, s, a, s] == pytest.approx(0.5 * common[s, a, s], abs=1e-15)
+
+
+def test_an_isolated_square_cannot_be_left_by_anyone() -> None:
+    world = gridworld(agents=3, eps_p=0.4, walls=[(0, 1), (1, 0)])
+    for i in range(3):
+        np.testing.assert_array_equal(world.agent(i).kernel.dense()[0, 0], np.eye(world.states)[[0] * 4])
+    assert world.common.solve().V[0, 0] == 0.0
+
+
+def test_a_grid_of_one_square_pays_at_every_step() -> None:
+    world = gridworld(agents=2, eps_p=0.3, rows=1, columns=1, horizon=7)
+    assert world.states == 1
+    assert world.common.solve().V[0, 0] == 7.0
+
+
+def test_several_goals_pay_alike() -> None:
+    world = gridworld(agents=1, rows=2, columns=3, goals=[(0, 2), (1, 0)])
+    np.testing.assert_array_equal(world.common.rewards[0].sum(axis=1), [0.0, 0.0, 4.0, 4.0, 0.0, 0.0])
+
+
+def test_only_the_grid_of_three_by_three_has_a_wall_by_default() -> None:
+    assert gridworld(agents=1, rows=3, columns=4).states == 12
+    assert gridworld(agents=1, walls=[]).states == 9
+    assert gridworld(agents=1, walls=[(0, 1), (2, 1)], start=(1, 1)).states == 7
+
+
+def test_another_start_is_where_every_agent_begins() -> None:
+    world = gridworld(agents=2, start=(2, 0))
+    np.testing.assert_array_equal(world.initial, np.eye(8)[[5, 5]])
+
+
+def test_a_large_grid_is_stored_by_support() -> None:
+    world = gridworld(agents=2, eps_p=0.1, rows=50, columns=50, horizon=100)
+    assert world.probabilities.shape == (2, 1, 2500, 4, 5)
+    np.testing.assert_allclose(world.probabilities.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
+
+
+def test_own_moves_have_weights_uniform_on_the_unit_interval() -> None:
+    """Hypothesis: the weights of the two free neighbours every square of the paper's grid has are independent U(0,1).
+
+    Then the share X of the first has P(X <= x) = x / (2 (1 - x)) for x <= 1/2, and 1 - X has the same law. One
+    Kolmogorov-Smirnov test at false-alarm rate 1e-3.
+    """
+
+    def distribution(x: FloatArray) -> FloatArray:
+        low = np.minimum(x, 1 - x)
+        below = low / (2 * (1 - low))
+        return np.asarray(np.where(x <= 0.5, below, 1 - below))
+
+    own = individual_kernels(gridworld(agents=100, eps_p=0.9, seed=1))[:, 0].reshape(-1, 8)
+    shares = np.array([row[row > 1e-9][0] for row in own])
+    assert shares.shape == (100 * 8 * 4,)
+    assert stats.kstest(shares, distribution).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": (1, 1)}, r"start \(1, 1\) lies in a wall"),
+        ({"goals": [(0, 0), (1, 1)]}, r"goals \(1, 1\) lies in a wall"),
+        ({"walls": [(3, 0)]}, r"walls: \(3, 0\) lies outside the 3 x 3 grid"),
+        ({"goals": [(0, -1)]}, r"goals: \(0, -1\) lies outside the 3 x 3 grid"),
+        ({"start": (0, 3)}, r"start: \(0, 3\) lies outside"),
+        ({"walls": [(1, 1, 1)]}, r"walls: \(1, 1, 1\) is not a \(row, column\) pair"),
+        ({"walls": [(0.5, 1)]}, "walls: a coordinate must be a whole number"),
+        ({"success": 1.5}, r"success must be a number in \[0, 1\], got 1.5"),
+        ({"success": float("nan")}, "success must be a number, got nan"),
+        ({"rows": 0}, "rows must be at least 1"),
+        ({"columns": 2.5}, "columns must be a whole number"),
+        ({"success": "often"}, "success must be a number, got 'often'"),
+        ({"horizon": 0}, "horizon must be at least 1"),
+    ],
+)
+def test_a_bad_gridworld_is_refused_with_the_reason(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_environment("gridworld", **options)
+
+
+def test_one_square_in_place_of_a_list_is_refused_with_the_reason() -> None:
+    with pytest.raises(InputError):
+        gridworld(agents=1, goals=(2, 2))  # type: ignore[arg-type]
+
+
+# Synthetic -------------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_synthetic_problem_has_five_of_everything_and_a_uniform_start() -> None:
+    problem = synthetic(agents=3, eps_p=0.1)
+    assert problem.probabilities.shape == (3, 5, 5, 5, 5)
+    assert problem.rewards.shape == (1, 5, 5, 5)
+    assert problem.horizon == 5
+    assert problem.eps_r == 0.0
+    np.testing.assert_allclose(problem.initial, 0.2, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(("states", "actions", "horizon"), [(1, 1, 1), (2, 7, 3), (6, 1, 2), (3, 2, 1)])
+def test_a_synthetic_problem_of_any_size(states: int, actions: int, horizon: int) -> None:
+    problem = synthetic(agents=2, eps_p=0.3, states=states, actions=actions, horizon=horizon, eps_r=0.2)
+    assert (problem.states, problem.actions, problem.horizon) == (states, actions, horizon)
+    assert problem.rewards.shape == (2, horizon, states, actions)
+    np.testing.assert_allclose(problem.probabilities.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
+
+
+def test_rows_of_synthetic_kernels_are_uniform_on_the_simplex() -> None:
+    """Hypothesis: rows are Dirichlet(1,...,1), so a coordinate is Beta(1, S-1) and a sum of two Beta(2, S-2).
+
+    Rows are independent; each coordinate and each sum of two neighbours is tested over all rows, for the common
+    and for one individual kernel. 20 Kolmogorov-Smirnov tests at false-alarm rate 1e-3 in all (Bonferroni).
+    """
+    S = 5
+    problem = synthetic(agents=2, eps_p=0.5, seed=5, states=S, actions=20, horizon=20)
+    for kernel in (problem.common.kernel.dense(), individual_kernels(problem)[1]):
+        rows = kernel.reshape(-1, S)
+        assert rows.shape[0] == 20 * S * 20
+        for k in range(S):
+            one = stats.kstest(rows[:, k], stats.beta(1, S - 1).cdf)
+            two = stats.kstest(rows[:, k] + rows[:, (k + 1) % S], stats.beta(2, S - 2).cdf)
+            assert min(one.pvalue, two.pvalue) > FALSE_ALARM / 20
+
+
+def test_synthetic_rewards_are_uniform_and_so_are_their_differences_between_agents() -> None:
+    """Hypothesis: r and every u^i of ``(1 - eps_r) r + eps_r u^i`` are independent U(0,1).
+
+    Three Kolmogorov-Smirnov tests at false-alarm rate 1e-3 in all: r, u^0, and u^0 + u^1 (triangular on [0,2]).
+    """
+    size = {"states": 5, "actions": 20, "horizon": 20}
+    base = synthetic(agents=2, seed=6, **size).rewards[0]
+    mixed = synthetic(agents=2, seed=6, eps_r=0.25, **size).rewards
+    own = (mixed - 0.75 * base) / 0.25
+    assert stats.kstest(base.ravel(), stats.uniform.cdf).pvalue > FALSE_ALARM / 3
+    assert stats.kstest(own[0].ravel(), stats.uniform.cdf).pvalue > FALSE_ALARM / 3
+    assert stats.kstest((own[0] + own[1]).ravel(), stats.triang(0.5, scale=2).cdf).pvalue > FALSE_ALARM / 3
+
+
+@pytest.mark.parametrize("eps_r", [0.05, 0.5, 0.99])
+def test_synthetic_rewards_differ_by_no_more_than_was_asked(eps_r: float) -> None:
+    problem = synthetic(agents=6, eps_r=eps_r)
+    gaps = [np.abs(a - b).max() for a in problem.rewards for b in problem.rewards]
+    assert problem.eps_r == max(gaps)
+    assert 0.5 * eps_r < problem.eps_r <= eps_r
+    assert 0.0 <= problem.rewards.min() <= problem.rewards.max() <= 1.0
+
+
+@pytest.mark.parametrize("eps_r", [-0.1, 1.0, float("nan")])
+def test_eps_r_outside_the_unit_interval_is_refused(eps_r: float) -> None:
+    with pytest.raises(InputError, match=rf"eps_r must be a number.*, got {eps_r}\."):
+        synthetic(eps_r=eps_r)
+
+
+# Every environment -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_the_kernel_of_an_agent_depends_neither_on_their_number_nor_on_eps_p(name: str) -> None:
+    few = make_environment(name, agents=2, eps_p=0.5, seed=8)
+    many = make_environment(name, agents=6, eps_p=0.5, seed=8)
+    np.testing.assert_array_equal(many.probabilities[:2], few.probabilities)
+    np.testing.assert_array_equal(many.common.kernel.probabilities, few.common.kernel.probabilities)
+    other = make_environment(name, agents=2, eps_p=0.1, seed=8)
+    np.testing.assert_allclose(individual_kernels(other), individual_kernels(few), rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(other.rewards, few.rewards)
+
+
+DRAWN = sorted(set(MIXTURES) - {"two_state_chain"})
+"""Environments whose individual kernels are drawn; those of the two-state chain alternate."""
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_agents_differ_from_each_other_and_from_the_common_kernel(name: str) -> None:
+    federation = make_environment(name, agents=4, eps_p=0.5)
+    kernels = [federation.common.kernel.dense(), *dense_agents(federation)]
+    for i in range(5):
+        for j in range(i):
+            assert np.abs(kernels[i] - kernels[j]).max() > 0.01
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_seed_alone_decides_what_is_drawn(name: str) -> None:
+    first, again, other = (make_environment(name, agents=2, eps_p=0.2, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.probabilities, again.probabilities)
+    assert np.abs(first.probabilities - other.probabilities).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "gridworld", "agents": 2, "eps_p": 0.2, "seed": 3},
+        {"name": "gridworld", "agents": 2, "rows": 2, "columns": 4, "walls": {(0, 1)}, "goals": [(1, 3), (0, 3)]},
+        {"name": "synthetic", "agents": 3, "eps_p": 0.2, "seed": 4, "states": 3, "eps_r": 0.1},
+    ],
+)
+def test_a_description_written_to_json_makes_the_same_environment_again(given: dict[str, object]) -> None:
+    name = str(given["name"])
+    made = make_environment(name, **{key: value for key, value in given.items() if key != "name"})
+    described = json.loads(json.dumps(made.description))
+    assert described.pop("name") == name
+    again = make_environment(name, **described)
+    for field in ("successors", "probabilities", "rewards", "initial"):
+        np.testing.assert_array_equal(getattr(again, field), getattr(made, field))
+    assert (again.horizon, again.eps_p, again.description) == (made.horizon, made.eps_p, made.description)
+
+
+def test_an_unknown_environment_suggests_the_nearest_and_lists_all() -> None:
+    with pytest.raises(
+        InputError, match=r"'grid-world'; did you mean 'gridworld'\? Known: chain, .*gridworld, .*synthetic"
+    ):
+        make_environment("grid-world")
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "nearest"),
+    [("gridworld", "wall", "walls"), ("gridworld", "eps", "eps_p"), ("synthetic", "state", "states")],
+)
+def test_an_unknown_option_suggests_the_nearest(name: str, option: str, nearest: str) -> None:
+    with pytest.raises(InputError, match=f"unknown option of {name} '{option}'; did you mean '{nearest}'"):
+        make_environment(name, **{option: 1})
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("agents", 0, "agents must be at least 1, got 0"),
+        ("agents", 2.5, "agents must be a whole number, got 2.5"),
+        ("agents", "many", "agents must be a whole number, got 'many'"),
+        ("seed", -1, "seed must be at least 0, got -1"),
+        ("seed", 0.5, "seed must be a whole number, got 0.5"),
+        ("eps_p", 1.0, r"must be a number in \[0, 1\) \(Assumption 1\), got 1.0"),
+        ("eps_p", float("nan"), "must be a number, got nan"),
+        ("eps_p", -0.5, r"must be a number in \[0, 1\) \(Assumption 1\), got -0.5"),
+        ("eps_p", None, "must be a number, got None"),
+    ],
+)
+def test_a_bad_option_of_any_environment_is_refused_with_the_reason(
+    name: str, option: str, value: object, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        make_environment(name, **{option: value})
+
+
+@pytest.mark.parametrize("name", sorted(set(MIXTURES) - {"deep_sea"}))
+def test_a_horizon_below_one_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="horizon must be at least 1, got -3"):
+        make_environment(name, horizon=-3)
+
+
+def test_the_horizon_of_deep_sea_is_its_size() -> None:
+    with pytest.raises(InputError, match="unknown option of deep_sea 'horizon'"):
+        make_environment("deep_sea", horizon=10)
+    assert make_environment("deep_sea", size=6).horizon == 6
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_a_seed_that_is_a_whole_number_as_a_float_is_accepted(name: str) -> None:
+    first, second = (ENVIRONMENTS[name](agents=1, eps_p=0.5, seed=seed) for seed in (7, 7.0))
+    np.testing.assert_array_equal(first.probabilities, second.probabilities)

@@ -1,0 +1,354 @@
+"""How agents differ in the environments people know: individual kernels, natural parameters, and bad input."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fed_ucbvi import FedUCBVI, run
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.engine.simulation import Caution
+from fed_ucbvi.environments import make_environment
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.results.grid import first_steps, moves_from
+from problems import SMALL_ENVIRONMENTS
+from svg_texts import overlapping
+
+FALSE_ALARM = 1e-3
+KNOWN = sorted(set(SMALL_ENVIRONMENTS) - {"gridworld", "synthetic"})
+every_one = pytest.mark.parametrize("name", KNOWN)
+
+
+def small(name: str, **options: object) -> Federation:
+    return make_environment(name, **{**SMALL_ENVIRONMENTS[name], **options})
+
+
+def dense_agents(federation: Federation) -> FloatArray:
+    return np.stack([federation.agent(i).kernel.dense() for i in range(federation.agents)])
+
+
+def log_odds(p: FloatArray) -> FloatArray:
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+# spread ----------------------------------------------------------------------------------------------------------
+
+
+@every_one
+def test_without_spread_and_eps_p_all_agents_are_the_common_mdp(name: str) -> None:
+    federation = small(name, agents=3)
+    assert federation.eps_p == federation.eps_r == 0.0
+    for kernel in dense_agents(federation):
+        np.testing.assert_array_equal(kernel, federation.common.kernel.dense())
+
+
+@every_one
+@pytest.mark.parametrize("spread", [0.05, 0.5, 3.0, 10.0])
+def test_a_spread_keeps_supports_and_bounds_eps_p(name: str, spread: float) -> None:
+    federation = small(name, agents=4, spread=spread, seed=2)
+    published, kernels = small(name, agents=1, seed=2).common.kernel.dense(), dense_agents(federation)
+    for kernel in kernels:
+        np.testing.assert_array_equal(kernel > 0, published > 0)
+        np.testing.assert_allclose(kernel.sum(axis=-1), 1.0, rtol=0, atol=1e-12)
+        ratio = kernel[published > 0] / published[published > 0]
+        assert math.exp(-2 * spread) <= ratio.min() * (1 + 1e-9)
+        assert ratio.max() <= math.exp(2 * spread) * (1 + 1e-9)
+    smallest = 1.0 - min(kernels.min(axis=0).sum(axis=-1).ravel())
+    assert federation.eps_p == pytest.approx(smallest, abs=1e-12)
+    assert 0 < federation.eps_p <= 1 - math.exp(-2 * spread) + 1e-12
+    # Assumption 1: what is left of an agent's kernel after its share of the common one is no negative measure
+    common = federation.common.kernel.dense()
+    assert (kernels - (1 - federation.eps_p) * common).min() > -1e-12
+
+
+@every_one
+def test_the_displacement_of_an_agent_depends_on_the_seed_and_its_number_alone(name: str) -> None:
+    few, many = (small(name, agents=M, spread=0.5, seed=8) for M in (2, 6))
+    np.testing.assert_array_equal(dense_agents(many)[:2], dense_agents(few))
+    other = small(name, agents=2, spread=0.5, seed=9)
+    assert np.abs(dense_agents(other) - dense_agents(few)).max() > 1e-4
+    gaps = [np.abs(a - b).max() for a, b in itertools.combinations(dense_agents(many), 2)]
+    assert min(gaps) > 1e-6
+
+
+@pytest.mark.parametrize("name", sorted(set(KNOWN) - {"hard_instance"}))
+def test_twice_the_spread_is_twice_the_displacement(name: str) -> None:
+    """Displacements of the log-odds of two next states are linear in the spread.
+
+    Not so in the hard instance, where the odds of twice the gap are displaced and not those of the good state.
+    """
+    published = small(name, agents=1, seed=3).common.kernel.dense()
+    shifts = []
+    for spread in (0.2, 0.4):
+        kernel = small(name, agents=3, seed=3, spread=spread).agent(2).kernel.dense()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.log(kernel / published)
+        row = np.argwhere((published > 0) & (published < 1) & (np.abs(ratio) > 1e-6))[0][:3]
+        used = np.flatnonzero(published[tuple(row)])
+        shifts.append(ratio[(*row, used[1])] - ratio[(*row, used[0])])
+    assert shifts[0] != 0
+    assert shifts[1] == pytest.approx(2 * shifts[0], rel=1e-9)
+
+
+PARAMETERS: dict[str, tuple[float, Callable[[Federation, int], float]]] = {
+    "riverswim": (0.4, lambda f, i: f.agent(i).kernel.dense()[0, 0, 1, 0]),
+    "chain": (0.1, lambda f, i: f.agent(i).kernel.dense()[0, 1, 1, 0]),
+    "deep_sea": (0.25, lambda f, i: f.agent(i).kernel.dense()[0, 0, :, 4].min()),
+    "six_arms": (0.05, lambda f, i: f.agent(i).kernel.dense()[0, 0, 3, 4]),
+    "n_room": (0.95, lambda f, i: f.agent(i).kernel.dense()[0, 0, 1, 1]),
+    "hard_instance": (0.5, lambda f, i: 2 * (f.agent(i).kernel.dense().max(where=_below_one(f), initial=0) - 0.5)),
+    "two_state_chain": (0.2, lambda f, i: f.agent(i).kernel.dense()[0, 0, 0, 1]),
+}
+"""A probability as published and where to read an agent's. RiverSwim's is that of staying in the first state, where
+swimming either stays or gets up; DeepSea's the smaller one of getting from the first square straight down."""
+
+
+def _below_one(federation: Federation) -> np.typing.NDArray[np.bool_]:
+    return np.asarray(federation.common.kernel.dense() < 1)
+
+
+@pytest.mark.parametrize("name", sorted(PARAMETERS))
+def test_log_odds_of_the_natural_parameter_are_displaced_uniformly(name: str) -> None:
+    """Hypothesis: displacements of 300 agents are independent and uniform on [-spread, spread].
+
+    One Kolmogorov-Smirnov test for each environment, at false-alarm rate 1e-3.
+    """
+    spread = 0.4
+    federation = small(name, agents=300, spread=spread, seed=1)
+    published, read = PARAMETERS[name]
+    drawn = np.array([read(federation, i) for i in range(300)])
+    shifts = (log_odds(drawn) - log_odds(np.array(published))) / spread
+    assert np.abs(shifts).max() <= 1 + 1e-9
+    assert stats.kstest(shifts, stats.uniform(-1, 2).cdf).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("name", ["chain", "deep_sea", "n_room", "two_state_chain"])
+def test_eps_p_is_the_range_of_the_one_probability_that_varies(name: str) -> None:
+    federation = small(name, agents=9, spread=0.7, seed=4)
+    _, read = PARAMETERS[name]
+    drawn = [read(federation, i) for i in range(9)]
+    assert federation.eps_p == pytest.approx(max(drawn) - min(drawn), abs=1e-12)
+
+
+def test_eps_p_of_the_hard_instance_is_the_range_of_the_gaps() -> None:
+    federation = small("hard_instance", agents=9, spread=0.7, seed=4)
+    _, read = PARAMETERS["hard_instance"]
+    gaps = [read(federation, i) / 2 for i in range(9)]
+    assert 0 < min(gaps) < 0.25 < max(gaps) < 0.5
+    assert federation.eps_p == pytest.approx(max(gaps) - min(gaps), abs=1e-12)
+    for i, gap in enumerate(gaps):
+        assert federation.agent(i).solve().V[0, 0] == pytest.approx((7 - 2 - 2) * (0.5 + gap))
+
+
+def test_a_stronger_current_is_worse_for_the_swimmer() -> None:
+    federation = small("riverswim", agents=8, spread=0.5)
+    kernels = dense_agents(federation)[:, 0]
+    up, stay, down = (kernels[:, 1, 1, s] for s in (2, 1, 0))
+    current = np.log(down / stay) - math.log(0.05 / 0.6)
+    np.testing.assert_allclose(np.log(up / stay) - math.log(0.35 / 0.6), -current, rtol=0, atol=1e-12)
+    values = np.array([federation.agent(i).solve().V[0, 0] for i in range(8)])
+    assert (np.diff(values[np.argsort(current)]) < 0).all()
+
+
+@every_one
+def test_eps_p_and_spread_together_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"eps_p = 0.1 and spread = 0.2 are two ways to make agents differ"):
+        small(name, eps_p=0.1, spread=0.2)
+
+
+@every_one
+@pytest.mark.parametrize(
+    ("spread", "message"),
+    [(-0.1, r"in \[0, 10\], got -0.1"), (11, "got 11"), (float("nan"), "got nan"), ("much", "a number, got 'much'")],
+)
+def test_a_bad_spread_is_refused(name: str, spread: object, message: str) -> None:
+    with pytest.raises(InputError, match=f"spread must be .*{message}"):
+        small(name, spread=spread)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "what"),
+    [
+        ("chain", {"fail": 0.0}, "the probability of failing"),
+        ("deep_sea", {"stochastic": False}, "the probability of slipping"),
+        ("n_room", {"success": 1.0}, "the probability of success"),
+        ("hard_instance", {"gap": 0.5}, "twice the gap"),
+        ("two_state_chain", {"leave": 0.0}, "the probability of leaving"),
+        ("garnet", {"branching": 1}, "every probability"),
+    ],
+)
+def test_a_spread_that_changes_nothing_is_refused(name: str, options: dict[str, object], what: str) -> None:
+    with pytest.raises(InputError, match=f"spread = 0.5 changes nothing: {what} is 0 or 1 in this {name}"):
+        small(name, spread=0.5, **options)
+
+
+# Individual kernels ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(set(KNOWN) - {"garnet", "n_room", "two_state_chain"}))
+def test_an_individual_kernel_moves_wherever_some_action_leads(name: str) -> None:
+    federation = small(name, agents=3, eps_p=0.5, seed=6)
+    common = federation.common.kernel.dense()
+    reachable = np.broadcast_to((common > 0).any(axis=2, keepdims=True), common.shape)
+    for kernel in dense_agents(federation):
+        individual = (kernel - 0.5 * common) / 0.5
+        np.testing.assert_array_equal(individual > 1e-9, reachable)
+
+
+def test_an_individual_kernel_of_a_garnet_has_the_same_next_states() -> None:
+    federation = small("garnet", agents=3, eps_p=0.5, seed=6)
+    for kernel in dense_agents(federation):
+        np.testing.assert_array_equal(kernel > 0, federation.common.kernel.dense() > 0)
+
+
+def test_an_individual_kernel_of_n_room_moves_to_the_free_neighbours_and_ends_at_the_goal() -> None:
+    federation = small("n_room", agents=3, eps_p=0.5, seed=6)
+    layout = federation.layout
+    assert layout is not None
+    cells = layout["cells"]
+    assert isinstance(cells, list)
+    goal, end = cells.index([1, 7]), len(cells)
+    for kernel in dense_agents(federation)[:, 0]:
+        individual = (kernel - 0.5 * federation.common.kernel.dense()[0]) / 0.5
+        for s, (r, c) in enumerate(cells):
+            near = {t for t, (x, y) in enumerate(cells) if abs(x - r) + abs(y - c) == 1}
+            for row in individual[s]:
+                assert set(np.flatnonzero(row > 1e-9).tolist()) == ({end} if s == goal else near)
+        assert (kernel[end, :, end] == 1).all()
+
+
+def test_individual_weights_are_uniform_on_the_unit_interval() -> None:
+    """Hypothesis: weights of the two sides of a chain are independent U(0,1).
+
+    Then the share X of the left has P(X <= x) = x / (2 (1 - x)) for x <= 1/2, and 1 - X has the same law. One
+    Kolmogorov-Smirnov test at false-alarm rate 1e-3.
+    """
+    federation = small("chain", agents=200, eps_p=0.9)
+    common = federation.common.kernel.dense()[0, 1]
+    left = ((dense_agents(federation)[:, 0, 1] - 0.1 * common) / 0.9)[:, :, 0].ravel()
+
+    def distribution(x: FloatArray) -> FloatArray:
+        low = np.minimum(x, 1 - x)
+        below = low / (2 * (1 - low))
+        return np.asarray(np.where(x <= 0.5, below, 1 - below))
+
+    assert stats.kstest(left, distribution).pvalue > FALSE_ALARM
+
+
+# Bad input, descriptions, pictures -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("riverswim", {"states": 2}, "states must be at least 3, got 2"),
+        ("riverswim", {"variant": "tabular"}, "unknown variant 'tabular'; did you mean 'tabularl'"),
+        ("riverswim", {"horizon": 1.5}, "horizon must be a whole number"),
+        ("chain", {"length": 1}, "length must be at least 2, got 1"),
+        ("chain", {"fail": 1.1}, r"fail must be a number in \[0, 1\], got 1.1"),
+        ("chain", {"fail": "often"}, "fail must be a number, got 'often'"),
+        ("chain", {"variant": "rlbery"}, "did you mean 'rlberry'"),
+        ("deep_sea", {"size": 1}, "size must be at least 2, got 1"),
+        ("deep_sea", {"stochastic": 1}, "stochastic must be true or false, got 1"),
+        ("deep_sea", {"action_map": "no"}, "action_map must be true or false, got 'no'"),
+        ("six_arms", {"horizon": 0}, "horizon must be at least 1"),
+        ("six_arms", {"arms": 5}, "unknown option of six_arms 'arms'"),
+        ("n_room", {"rooms": 2}, "rooms must be at least 3, got 2"),
+        ("n_room", {"room_size": 0}, "room_size must be at least 1, got 0"),
+        ("n_room", {"success": -0.1}, r"success must be a number in \[0, 1\], got -0.1"),
+        ("hard_instance", {"actions": 1}, "actions must be at least 2, got 1"),
+        ("hard_instance", {"depth": 1}, "depth must be at least 2, got 1"),
+        ("hard_instance", {"depth": 3, "horizon": 8}, r"horizon must be at least 3 \* depth = 9, got 8"),
+        ("hard_instance", {"horizon": 12, "waiting": 11}, "waiting must be at most 10, got 11"),
+        ("hard_instance", {"waiting": 0}, "waiting must be at least 1, got 0"),
+        ("hard_instance", {"gap": 0.6}, r"gap must be a number in \[0, 0.5\], got 0.6"),
+        ("hard_instance", {"best": [1, 0, 0]}, "best: the step must be at least 2, got 1"),
+        ("hard_instance", {"best": [6, 0, 0]}, "best: the step must be at most 5, got 6"),
+        ("hard_instance", {"best": [2, 2, 0]}, "best: the leaf must be at most 1, got 2"),
+        ("hard_instance", {"best": [2, 0, 2]}, "best: the action must be at most 1, got 2"),
+        ("hard_instance", {"best": [2, 0]}, "best must be a step, a leaf and an action"),
+        ("hard_instance", {"best": 3}, "best must be a step, a leaf and an action"),
+        ("two_state_chain", {"leave": 2}, r"leave must be a number in \[0, 1\], got 2"),
+        ("garnet", {"states": 0}, "states must be at least 1"),
+        ("garnet", {"actions": 0}, "actions must be at least 1"),
+        ("garnet", {"branching": 21}, "branching must be at most 20, got 21"),
+    ],
+)
+def test_a_bad_option_is_refused_with_the_reason(name: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_environment(name, **options)
+
+
+@every_one
+@pytest.mark.parametrize("differ", [{"eps_p": 0.2}, {"spread": 0.3}])
+def test_a_description_written_to_json_makes_the_same_environment_again(name: str, differ: dict[str, float]) -> None:
+    made = small(name, agents=2, seed=5, **differ)
+    described = json.loads(json.dumps(made.description))
+    assert described.pop("name") == name
+    assert {described.pop(key) for key in ("reward_scale", "reward_offset")} <= {0.0, 1.0, 6000.0, -0.01 / 4}
+    again = make_environment(name, **described)
+    for field in ("successors", "probabilities", "rewards", "initial"):
+        np.testing.assert_array_equal(getattr(again, field), getattr(made, field))
+    assert (again.horizon, again.eps_p, again.description) == (made.horizon, made.eps_p, made.description)
+
+
+@every_one
+def test_rewards_lie_in_the_unit_interval_and_do_not_differ_between_agents(name: str) -> None:
+    federation = small(name, agents=3, eps_p=0.2)
+    assert federation.rewards.min() >= 0.0
+    assert federation.rewards.max() <= 1.0
+    assert federation.rewards.shape[0] == 1
+    assert federation.eps_r == 0.0
+
+
+@pytest.mark.parametrize("name", ["riverswim", "chain", "deep_sea", "n_room"])
+def test_a_layout_moves_as_the_common_kernel_most_likely_does(name: str) -> None:
+    """Where an action is free to move, its arrow points to the likeliest next square."""
+    federation = small(name, agents=1)
+    layout = federation.layout
+    assert layout is not None
+    cells = layout["cells"]
+    assert isinstance(cells, list)
+    P = federation.common.kernel.dense()[0]
+    for s, (row, column) in enumerate(cells):
+        for a, (down, right) in enumerate(moves_from(layout, s)):
+            aim = [row + down, column + right]
+            if aim in cells and P[s, a, : len(cells)].sum() == pytest.approx(1) and P[s, a, s] < 0.5:
+                assert P[s, a, cells.index(aim)] == P[s, a].max()
+
+
+def test_a_square_of_deep_sea_is_first_reached_in_its_row_or_never() -> None:
+    layout = make_environment("deep_sea", agents=1, size=5).layout
+    assert layout is not None
+    steps = first_steps(layout)
+    for s, step in enumerate(steps):
+        row, column = divmod(s, 5)
+        assert step == (None if column > row else row)
+
+
+@every_one
+@pytest.mark.parametrize("differ", [{"eps_p": 0.1}, {"spread": 0.3}])
+def test_fed_ucbvi_runs(name: str, differ: dict[str, float]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        result = run(FedUCBVI(), small(name, agents=3, **differ), 60)
+    assert result.episodes_played == 60
+    assert result.rounds > 0
+    assert 0 <= result.value <= result.about.optimal_value + 1e-9
+
+
+@pytest.mark.parametrize("name", ["deep_sea", "n_room", "riverswim"])
+def test_the_picture_of_a_run_shows_the_policy(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        picture = run(FedUCBVI(), small(name, agents=2, eps_p=0.1), 30).plot()
+    assert "Recommended policy" in [panel.title for panel in picture.panels]
+    assert overlapping(picture.svg) == []

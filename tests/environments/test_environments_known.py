@@ -1,0 +1,481 @@
+"""Environments people know have the tables of their definitions, and the values that have closed forms."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import math
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from repository import ROOT
+from scipy import stats
+
+import fed_ucbvi
+from fed_ucbvi import chain, deep_sea, garnet, hard_instance, n_room, riverswim, six_arms, two_state_chain
+from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.environments import ENVIRONMENTS, make_environment
+from fed_ucbvi.environments.families import Part
+from fed_ucbvi.environments.seeds import generator
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.mdp import MDP
+
+FALSE_ALARM = 1e-3
+garnet_module = importlib.import_module("fed_ucbvi.environments.garnet")
+
+
+def tables(federation: Federation) -> tuple[FloatArray, FloatArray]:
+    """``P[steps,S,A,S]`` and ``r[steps,S,A]`` of the common MDP."""
+    return federation.common.kernel.dense(), federation.common.rewards
+
+
+def check_tables(federation: Federation, P: FloatArray, R: FloatArray) -> None:
+    """The common tables are P and R, and so are every agent's, in a federation without heterogeneity."""
+    assert federation.eps_p == federation.eps_r == 0.0
+    for mdp in (federation.common, *(federation.agent(i) for i in range(federation.agents))):
+        np.testing.assert_allclose(mdp.kernel.dense(), P.reshape(-1, *P.shape[-3:]), rtol=0, atol=1e-15)
+        np.testing.assert_allclose(mdp.rewards, R.reshape(-1, *R.shape[-2:]), rtol=0, atol=1e-15)
+
+
+def value(mdp: MDP) -> float:
+    return float(mdp.initial @ mdp.solve().V[0])
+
+
+def value_of(P: FloatArray, R: FloatArray, start: FloatArray, horizon: int) -> float:
+    """``V*`` from stationary dense tables by the Bellman equations, without the package."""
+    V = np.zeros(len(start))
+    for _ in range(horizon):
+        V = (R + P @ V).max(axis=1)
+    return float(start @ V)
+
+
+# RiverSwim -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("S", [3, 6, 9])
+@pytest.mark.parametrize("variant", ["tabularl", "strehl-littman"])
+def test_riverswim_is_its_definition(S: int, variant: str) -> None:
+    P, R = np.zeros((S, 2, S)), np.zeros((S, 2))
+    for s in range(S):
+        P[s, 0, max(0, s - 1)] = 1.0
+    if variant == "tabularl":
+        for s in range(1, S - 1):
+            P[s, 1, s - 1 : s + 2] = 0.05, 0.6, 0.35
+        P[0, 1, :2] = 0.4, 0.6
+        P[S - 1, 1, S - 2 :] = 0.4, 0.6
+        R[0, 0], R[S - 1, 1] = 0.005, 1.0
+        start = np.eye(S)[0]
+    else:
+        for s in range(1, S - 1):
+            P[s, 1, s - 1 : s + 2] = 0.1, 0.6, 0.3
+        P[0, 1, :2] = 0.7, 0.3
+        P[S - 1, 1, S - 2 :] = 0.7, 0.3
+        R[0, 0], R[S - 1, 1] = 5 / 10000, 10000 / 10000
+        start = (np.eye(S)[1] + np.eye(S)[2]) / 2
+    river = riverswim(agents=2, states=S, variant=variant)
+    check_tables(river, P, R)
+    np.testing.assert_array_equal(river.common.initial, start)
+    assert river.horizon == 20
+    assert value(river.common) == pytest.approx(value_of(P, R, start, 20), abs=1e-12)
+    assert river.description["reward_scale"] == (1.0 if variant == "tabularl" else 10000.0)
+
+
+# Chain -----------------------------------------------------------------------------------------------------------
+
+RLBERRY_CHAIN = [
+    [[0.9, 0.1, 0.0, 0.0, 0.0], [0.1, 0.9, 0.0, 0.0, 0.0]],
+    [[0.9, 0.0, 0.1, 0.0, 0.0], [0.1, 0.0, 0.9, 0.0, 0.0]],
+    [[0.0, 0.9, 0.0, 0.1, 0.0], [0.0, 0.1, 0.0, 0.9, 0.0]],
+    [[0.0, 0.0, 0.9, 0.0, 0.1], [0.0, 0.0, 0.1, 0.0, 0.9]],
+    [[0.0, 0.0, 0.0, 0.9, 0.1], [0.0, 0.0, 0.0, 0.1, 0.9]],
+]
+RLBERRY_REWARDS = [[0.05, 0.05], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
+"""``Chain().P`` and ``Chain().R`` as rlberry-scool 0.7.3 prints them."""
+
+
+def test_the_default_chain_is_the_one_that_rlberry_scool_prints() -> None:
+    check_tables(chain(agents=2), np.array(RLBERRY_CHAIN), np.array(RLBERRY_REWARDS))
+    np.testing.assert_array_equal(chain(agents=1).common.initial, np.eye(5)[0])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("rlberry_scool") is None, reason="rlberry-scool is not installed")
+@pytest.mark.parametrize(("length", "fail"), [(2, 0.3), (5, 0.1), (7, 0.25)])
+def test_the_chain_is_that_of_rlberry_scool_for_any_length(length: int, fail: float) -> None:
+    theirs = importlib.import_module("rlberry_scool.envs.finite.chain").Chain(length, fail)
+    check_tables(chain(agents=1, length=length, fail=fail), theirs.P, theirs.R)
+
+
+@pytest.mark.parametrize(("L", "fail"), [(2, 0.3), (3, 0.0), (7, 0.25)])
+def test_a_chain_of_any_length_moves_as_intended_or_the_other_way(L: int, fail: float) -> None:
+    P, R = np.zeros((L, 2, L)), np.zeros((L, 2))
+    for s in range(L):
+        sides = max(s - 1, 0), min(s + 1, L - 1)
+        for a in (0, 1):
+            P[s, a, sides[a]] += 1 - fail
+            P[s, a, sides[1 - a]] += fail
+        R[s] = 0.05 if s == 0 else 1.0 if s == L - 1 else 0.0
+    federation = chain(agents=2, length=L, fail=fail)
+    check_tables(federation, P, R)
+    assert value(federation.common) == pytest.approx(value_of(P, R, np.eye(L)[0], 2 * L), abs=1e-12)
+
+
+@pytest.mark.parametrize(("L", "H"), [(2, 4), (5, 10), (8, 30)])
+def test_a_chain_without_failures_pays_at_the_start_and_after_the_walk(L: int, H: int) -> None:
+    assert value(chain(agents=1, length=L, fail=0.0, horizon=H).common) == pytest.approx(0.05 + H - (L - 1))
+
+
+@pytest.mark.parametrize("N", [2, 5, 12])
+def test_the_stochastic_chain_of_tabularl_is_its_definition(N: int) -> None:
+    P, R = np.zeros((N, 2, N)), np.zeros((N, 2))
+    for s in range(N):
+        P[s, 0, max(0, s - 1)] = 1.0
+        P[s, 1, min(N - 1, s + 1)] = 1 - 1 / N
+        P[s, 1, max(0, s - 1)] += 1 / N
+    R[N - 1, 1] = 1.0
+    federation = chain(agents=2, length=N, variant="tabularl")
+    check_tables(federation, P, R)
+    assert federation.horizon == N
+    assert value(federation.common) == pytest.approx((1 - 1 / N) ** (N - 1), abs=1e-14)
+
+
+# DeepSea ---------------------------------------------------------------------------------------------------------
+
+
+def dive(N: int, row: int, column: int, right: bool, slip: float) -> tuple[dict[tuple[int, int], float], float]:
+    """bsuite's step from a square: the next squares and their probabilities, and the (mean) reward."""
+    reward = 0.0
+    if column == N - 1 and right:
+        reward += 1.0
+    if right:
+        reward -= 0.01 / N
+    moved = min(max(column + (1 if right else -1), 0), N - 1)
+    outcomes: dict[tuple[int, int], float] = {}
+    for to, probability in ((moved, 1 - slip), (column, slip)) if right else ((moved, 1.0),):
+        if probability > 0:
+            outcomes[row + 1, to] = outcomes.get((row + 1, to), 0.0) + probability
+    return outcomes, reward
+
+
+@pytest.mark.parametrize("N", [2, 3, 7])
+@pytest.mark.parametrize("stochastic", [False, True])
+@pytest.mark.parametrize("action_map", [False, True])
+def test_deep_sea_is_its_definition(N: int, stochastic: bool, action_map: bool) -> None:
+    sea = deep_sea(agents=2, seed=5, size=N, stochastic=stochastic, action_map=action_map)
+    P, R = tables(sea)
+    offset = float(str(sea.description["reward_offset"]))
+    assert (sea.states, sea.actions, sea.horizon) == (N * N, 2, N)
+    rightward = []
+    for s in range(N * N):
+        row, column = divmod(s, N)
+        # where both meanings of an action differ, the reward tells which it is: moving left costs nothing
+        right = int(np.flatnonzero(R[0, s] != 0.01 / N)[0])
+        rightward.append(right)
+        for a in (0, 1):
+            outcomes, reward = dive(N, row, column, a == right, 1 / N if stochastic else 0.0)
+            assert offset + R[0, s, a] == pytest.approx(reward, abs=1e-15)
+            if row < N - 1:
+                expected = np.zeros((N, N))
+                for square, probability in outcomes.items():
+                    expected[square] = probability
+                np.testing.assert_allclose(P[0, s, a], expected.ravel(), rtol=0, atol=1e-15)
+            else:
+                assert P[0, s, a, s] == 1.0
+    assert rightward == [1] * N * N or action_map
+
+
+def test_in_deep_sea_either_action_is_right_equally_often() -> None:
+    """Hypothesis: the squares' maps are independent fair coins. One binomial test at false-alarm rate 1e-3."""
+    R = deep_sea(agents=1, seed=1, size=40).common.rewards[0]
+    zero_is_left = int((R[:, 0] == 0.01 / 40).sum())
+    assert stats.binomtest(zero_is_left, 1600).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("N", [2, 5, 10, 30])
+def test_the_optimum_of_deep_sea_is_that_of_the_straight_course(N: int) -> None:
+    """Without slips 1 here, 0.99 as published; with slips the left, which is free, is best after the first slip."""
+    sure = deep_sea(agents=1, size=N)
+    assert value(sure.common) == pytest.approx(1.0, abs=1e-14)
+    assert value(sure.common) + N * float(str(sure.description["reward_offset"])) == pytest.approx(0.99, abs=1e-14)
+    q, cost = 1 - 1 / N, 0.01 / N
+    expected = q ** (N - 1) + sum(q**k * (1 / N) * cost * (N - 1 - k) for k in range(N - 1))
+    assert value(deep_sea(agents=1, size=N, stochastic=True).common) == pytest.approx(expected, abs=1e-14)
+
+
+# SixArms ---------------------------------------------------------------------------------------------------------
+
+
+def test_six_arms_is_its_definition() -> None:
+    P, R = np.zeros((7, 6, 7)), np.zeros((7, 6))
+    for a, p in enumerate((1.0, 0.15, 0.10, 0.05, 0.03, 0.01)):
+        P[0, a, a + 1] = p
+        P[0, a, 0] += 1 - p
+    for a in range(6):
+        if a == 4:
+            P[1, a, 0] = 1.0
+        else:
+            P[1, a, 1] = 1.0
+            R[1, a] = 50
+    for i, reward in ((2, 133), (3, 300), (4, 800), (5, 1660), (6, 6000)):
+        for a in range(6):
+            if a == i - 1:
+                P[i, a, i] = 1.0
+                R[i, a] = reward
+            else:
+                P[i, a, 0] = 1.0
+    arms = six_arms(agents=2)
+    check_tables(arms, P, R / 6000)
+    np.testing.assert_array_equal(arms.common.initial, np.eye(7)[0])
+    assert arms.description["reward_scale"] == 6000.0
+    assert value(arms.common) * 6000 == pytest.approx(value_of(P, R, np.eye(7)[0], 20), rel=1e-13)
+
+
+@pytest.mark.parametrize("H", [3, 20, 100])
+def test_trying_one_door_again_and_again_is_worth_what_its_law_says(H: int) -> None:
+    """Behind a door that opens with probability p lie r a step: r sum_k p (1-p)^(k-1) (H-k) when only it is tried."""
+    arms = six_arms(agents=1, horizon=H).common
+    doors = zip((1.0, 0.15, 0.10, 0.05, 0.03, 0.01), (50, 133, 300, 800, 1660, 6000), strict=True)
+    for a, (p, r) in enumerate(doors):
+        stay = np.array([a, 0, 1, 2, 3, 4, 5])
+        law = sum(p * (1 - p) ** (k - 1) * (H - k) for k in range(1, H)) * r / 6000
+        assert float(arms.evaluate(np.tile(stay, (H, 1)))[0, 0]) == pytest.approx(law, abs=1e-12)
+        assert value(arms) >= law - 1e-12
+
+
+# NRoom -----------------------------------------------------------------------------------------------------------
+
+SEVEN_ROOMS = """
+...#...#...#...#...
+.f...........s.....
+...#...#...#...#...
+#################.#
+############...#...
+############.g.....
+############...#...
+"""
+MOVES = {0: (0, -1), 1: (0, 1), 2: (1, 0), 3: (-1, 0)}
+
+
+def test_n_room_is_the_plan_of_seven_rooms() -> None:
+    plan = SEVEN_ROOMS.split()
+    cells = [(r, c) for r, line in enumerate(plan) for c, sign in enumerate(line) if sign != "#"]
+    rooms = n_room(agents=2, room_size=3, success=0.9)
+    assert rooms.layout is not None
+    assert rooms.layout["cells"] == [list(cell) for cell in cells]
+    assert (rooms.layout["rows"], rooms.layout["columns"]) == (len(plan), len(plan[0]))
+    end = len(cells)
+    where = {plan[r][c]: s for s, (r, c) in enumerate(cells) if plan[r][c] != "."}
+    P, R = np.zeros((end + 1, 4, end + 1)), np.zeros((end + 1, 4))
+    R[where["f"]], R[where["s"]], R[where["g"]] = 0.1, 0.01, 1.0
+    for s, (r, c) in enumerate(cells):
+        near = {a: cells.index((r + dr, c + dc)) for a, (dr, dc) in MOVES.items() if (r + dr, c + dc) in cells}
+        for a in MOVES:
+            if s == where["g"]:
+                P[s, a, end] = 1.0
+            elif a not in near:
+                P[s, a, s] = 1.0
+            else:
+                for b, to in near.items():
+                    P[s, a, to] = 0.9 if a == b else 0.1 / (len(near) - 1)
+    P[end, :, end] = 1.0
+    check_tables(rooms, P, R)
+    np.testing.assert_array_equal(rooms.common.initial, np.eye(end + 1)[where["s"]])
+    assert value(rooms.common) == pytest.approx(value_of(P, R, np.eye(end + 1)[where["s"]], 25), abs=1e-12)
+
+
+@pytest.mark.parametrize(("rooms", "size", "states"), [(7, 5, 181), (3, 3, 29), (11, 4, 186), (5, 1, 9), (6, 2, 29)])
+def test_n_room_has_as_many_squares_as_rlberry_gives(rooms: int, size: int, states: int) -> None:
+    """Numbers of states of rlberry 0.7.3's NRoom; here there is one more, where episodes end."""
+    assert n_room(agents=1, rooms=rooms, room_size=size).states == states + 1
+
+
+@pytest.mark.parametrize(("rooms", "size"), [(3, 3), (7, 5), (8, 3)])
+def test_a_sure_walk_to_the_last_room_pays_once_and_after_it_nothing(rooms: int, size: int) -> None:
+    walk = (rooms - 1 - rooms // 2) * (size + 1)
+    for H in (walk + 1, walk + 2):  # the start pays on leaving it, and there is no time to come back to it
+        sure = n_room(agents=1, rooms=rooms, room_size=size, success=1.0, horizon=H)
+        assert value(sure.common) == pytest.approx(0.01 + 1.0)
+
+
+# The hard instance -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("A", "d", "H", "waiting"), [(2, 2, 6, None), (2, 3, 12, 5), (3, 2, 9, 7), (4, 3, 10, 1)])
+def test_the_hard_instance_is_its_definition(A: int, d: int, H: int, waiting: int | None) -> None:
+    """Written with the paper's steps from 1, the tree as words over the actions."""
+    eps = 0.2
+    hard = hard_instance(agents=2, seed=4, actions=A, depth=d, horizon=H, waiting=waiting, gap=eps)
+    last = H // 3 if waiting is None else waiting
+    best = hard.description["best"]
+    assert isinstance(best, list)
+    step, leaf, action = best[0] + 1, best[1], best[2]
+    assert 1 + d <= step <= last + d
+    words = [tuple(word) for k in range(d) for word in np.ndindex(*[A] * k)]
+    number: dict[Any, int] = {"wait": 0} | {word: 1 + k for k, word in enumerate(words)}
+    number |= {"good": len(number), "bad": len(number) + 1}
+    S = len(number)
+    assert hard.states == S == 3 + (A**d - 1) // (A - 1)
+    leaves = [word for word in words if len(word) == d - 1]
+    P, R = np.zeros((H, S, A, S)), np.zeros((H, S, A))
+    for h in range(1, H + 1):
+        for a in range(A):
+            P[h - 1, 0, a, number["wait"] if a == 0 and h <= last else number[()]] = 1.0
+            for word in words:
+                if len(word) < d - 1:
+                    P[h - 1, number[word], a, number[(*word, a)]] = 1.0
+            for k, word in enumerate(leaves):
+                good = 0.5 + (eps if (h, k, a) == (step, leaf, action) else 0.0)
+                P[h - 1, number[word], a, number["good"]] = good
+                P[h - 1, number[word], a, number["bad"]] = 1 - good
+            for state in ("good", "bad"):
+                P[h - 1, number[state], a, number[state]] = 1.0
+        R[h - 1, number["good"]] = 1.0 if h >= last + d + 1 else 0.0
+    check_tables(hard, P, R)
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize(("A", "d", "H", "waiting"), [(2, 2, 6, 2), (2, 3, 12, 9), (3, 2, 15, 5), (2, 5, 15, 4)])
+def test_the_optimum_of_the_hard_instance_is_its_closed_form(
+    A: int, d: int, H: int, waiting: int, gap: float
+) -> None:
+    for seed in (0, 1):
+        hard = hard_instance(agents=1, seed=seed, actions=A, depth=d, horizon=H, waiting=waiting, gap=gap)
+        assert value(hard.common) == pytest.approx((H - waiting - d) * (0.5 + gap), abs=1e-13)
+
+
+def test_the_needle_can_be_put_anywhere() -> None:
+    for best in ([2, 0, 0], [5, 1, 1], [3, 1, 0]):
+        hard = hard_instance(agents=1, best=best)
+        P, _ = tables(hard)
+        assert hard.description["best"] == best
+        assert np.argwhere(np.isclose(P, 0.75)).tolist() == [[best[0], 2 + best[1], best[2], 4]]
+
+
+# The two-state chain ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("H", [2, 5, 10, 50])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
+def test_the_pair_of_the_lemma_has_the_values_of_the_lemma(H: int, share: float) -> None:
+    eps = share * 2 / H
+    pair = two_state_chain(eps_p=eps, horizon=H)
+    stays, leaves = (value(pair.agent(i)) for i in (0, 1))
+    assert stays == H
+    assert leaves == pytest.approx((1 - (1 - eps) ** H) / eps, rel=1e-12)
+    assert stays - leaves >= eps * H**2 / 4 - 1e-9
+    assert value(pair.common) == H
+    assert pair.eps_p == eps
+    P = [pair.agent(i).kernel.dense()[0, 0, 0] for i in (0, 1)]
+    np.testing.assert_allclose(np.stack(P), np.array([[1.0, 0.0], [1 - eps, eps]]), rtol=0, atol=1e-15)
+    assert np.abs(P[0] - P[1]).sum() == pytest.approx(2 * eps)  # the lemma's construction has twice the l1 distance
+
+
+@pytest.mark.parametrize("leave", [0.0, 0.2, 1.0])
+def test_the_two_state_chain_is_its_definition(leave: float) -> None:
+    federation = two_state_chain(leave=leave, horizon=7)
+    check_tables(federation, np.array([[[1 - leave, leave]], [[0.0, 1.0]]]), np.array([[1.0], [0.0]]))
+    assert value(federation.common) == pytest.approx(math.fsum((1 - leave) ** h for h in range(7)))
+
+
+# Garnet ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_garnet_leads_to_as_many_different_states_as_it_branches_drawn_evenly() -> None:
+    """Hypothesis: each next state is among a row's b with probability b/S, rows independent. Chi-square at 1e-3.
+
+    Drawn without replacement, the counts of the states over n rows have covariance
+    ``n b (S-b) / (S (S-1)) (I - J/S)`` with J all ones, so their squared distance from n b/S over that factor is
+    chi-square with S - 1 degrees of freedom in the limit.
+    """
+    S, A, b = 12, 200, 4
+    problem = garnet(agents=1, seed=3, states=S, actions=A, branching=b)
+    successors = problem.successors[0].reshape(-1, b)
+    assert (np.diff(successors, axis=1) > 0).all()
+    counts = np.bincount(successors.ravel(), minlength=S)
+    n = S * A
+    statistic = ((counts - n * b / S) ** 2).sum() / (n * b / S * (S - b) / (S - 1))
+    assert stats.chi2(S - 1).sf(statistic) > FALSE_ALARM
+
+
+def test_rows_and_rewards_of_a_garnet_are_uniform() -> None:
+    """Hypothesis: rows are uniform on the simplex, so every entry is Beta(1, b-1); rewards are uniform on [0,1].
+
+    Two Kolmogorov-Smirnov tests at false-alarm rate 1e-3 in all, one on the first entry of every row.
+    """
+    problem = garnet(agents=1, seed=2, states=20, actions=60, branching=3)
+    rows = problem.common.kernel.probabilities[0].reshape(-1, 3)
+    assert stats.kstest(rows[:, 0], stats.beta(1, 2).cdf).pvalue > FALSE_ALARM / 2
+    assert stats.kstest(problem.rewards.ravel(), stats.uniform.cdf).pvalue > FALSE_ALARM / 2
+
+
+@pytest.mark.parametrize(("S", "A", "b"), [(1, 1, 1), (5, 2, 5), (9, 3, 1)])
+def test_a_garnet_of_any_size(S: int, A: int, b: int) -> None:
+    problem = garnet(agents=2, eps_p=0.3, states=S, actions=A, branching=b, horizon=3)
+    assert problem.probabilities.shape == (2, 1, S, A, b)
+    np.testing.assert_allclose(problem.initial, 1 / S)
+
+
+@pytest.mark.parametrize(("S", "A", "b", "seed"), [(20, 4, 3, 0), (7, 2, 7, 1), (300, 3, 5, 2)])
+def test_a_garnet_leads_to_the_states_of_lowest_rank(
+    S: int, A: int, b: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever blocks the ranks are drawn, they are those of one table (1, S, A, S), sorted whole."""
+    monkeypatch.setattr(garnet_module, "AT_ONCE", 1000)
+    ranks = generator(seed, Part.STRUCTURE).random((1, S, A, S)).argsort(axis=-1)[..., :b]
+    problem = garnet(agents=1, seed=seed, states=S, actions=A, branching=b)
+    np.testing.assert_array_equal(problem.successors, np.sort(ranks, axis=-1))
+
+
+def test_a_garnet_of_twenty_thousand_states_needs_no_table_of_all_pairs_of_states() -> None:
+    """S² A = 1.6e9 numbers would take 13 GB."""
+    tracemalloc.start()
+    try:
+        problem = garnet(agents=2, states=20_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert problem.successors.shape == (1, 20_000, 4, 3)
+    assert (np.diff(problem.successors, axis=-1) > 0).all()
+    assert peak < 200e6
+
+
+def test_next_states_drawn_one_by_one_are_every_subset_equally_often() -> None:
+    """Hypothesis: all 20 subsets of 3 of 6 are equally likely; chi-squared with a false-alarm rate of 1e-6."""
+    subsets = garnet_module._drawn_subsets(np.random.default_rng(3), 40_000, 6, 3)
+    counts = Counter(map(tuple, subsets.tolist()))
+    assert set(counts) == set(itertools.combinations(range(6), 3))
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-6
+
+
+# The documentation -----------------------------------------------------------------------------------------------
+
+PAGE = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+
+
+def rows_of(table: str) -> list[list[str]]:
+    """The cells of the rows of the first table after ``table``, without its heading."""
+    lines = PAGE[PAGE.index(table) :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_documented_sizes_and_optima_are_what_the_documented_command_prints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    exec(compile(PAGE.partition("```python\n")[2].partition("```")[0], "environments.md", "exec"), {})
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    documented = [[name, S, A, H, best] for name, S, A, H, _, _, best in rows_of("| name | S |")]
+    assert documented == printed
+    assert [getattr(fed_ucbvi, row[0]) for row in rows_of("| name | S |")] == list(ENVIRONMENTS.values())[:-1]
+
+
+def test_the_documented_eps_p_of_each_spread_is_what_is_computed() -> None:
+    options: dict[str, dict[str, object]] = {"deep_sea": {"stochastic": True}, "two_state_chain": {"leave": 0.1}}
+    names = list(ENVIRONMENTS)[2:-1]
+    for spread, *documented in rows_of("| spread | riverswim"):
+        for name, eps_p in zip(names, documented, strict=True):
+            made = make_environment(name, agents=20, spread=float(spread), **options.get(name, {}))
+            assert f"{made.eps_p:.4f}" == eps_p

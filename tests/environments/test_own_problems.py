@@ -1,0 +1,643 @@
+"""Own environments and own algorithms: named everywhere in one way, saved by name, read in a new process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from repository import ROOT
+from test_command_line import call, refusal
+
+from fed_ucbvi import (
+    MDP,
+    Federation,
+    FedUCBVI,
+    InputError,
+    Run,
+    Sweep,
+    from_gymnasium,
+    load_runs,
+    riverswim,
+    run,
+    run_sweep,
+)
+from fed_ucbvi.algorithms import algorithm_name, make_algorithm
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.core.colours import SPARE, spare_colour
+from fed_ucbvi.core.plugins import load_registered, registered
+from fed_ucbvi.engine.checkpoint import resume
+from fed_ucbvi.environments import ENVIRONMENTS, find_environment, make_environment, recorded_options
+from fed_ucbvi.environments.synthetic import synthetic
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.results.style import colour_of, label_of, marker_of
+from fed_ucbvi.sweeps.job import Job, complete_options
+from fed_ucbvi.sweeps.store import Store
+
+PLUGIN = ROOT / "examples" / "plugin"
+MODULE = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fed_ucbvi import FedUCBVI, synthetic
+from fed_ucbvi.algorithms.base import Algorithm
+
+FIXED = synthetic(agents=3, eps_p=0.1, seed=5, states=3, actions=2, horizon=3)
+
+
+def three():
+    return [FIXED.agent(i) for i in range(3)]
+
+
+def many(agents, seed=0, *, states=3, names=("a", "b")):
+    return synthetic(agents=agents, seed=seed, eps_p=0.2, states=states, actions=2, horizon=3)
+
+
+def needy(agents, rent, *, rule=len):
+    return many(agents)
+
+
+def broken():
+    raise ZeroDivisionError("no shops")
+
+
+def nonsense():
+    return "no problem"
+
+
+@dataclass(frozen=True)
+class Bold(FedUCBVI):
+    """Its name is inherited, so it is known by where it is."""
+
+    bonus_scale: float = 0.5
+    courage: int = 1
+
+
+BOLDER = Bold(bonus_scale=0.25)
+
+
+@dataclass(frozen=True)
+class Poor(Algorithm):
+    bonus: str = "none"
+
+
+@dataclass(frozen=True)
+class Stranger:
+    bonus: str = "none"
+
+
+@dataclass(frozen=True)
+class Brisk(FedUCBVI):
+    """It has a name of its own, and looks."""
+
+    name: ClassVar[str] = "brisk"
+    label: ClassVar[str] = "Brisk!"
+    colour: ClassVar[str] = "#123456"
+    marker: ClassVar[str] = "square"
+
+
+@dataclass(frozen=True)
+class Plain(FedUCBVI):
+    """It has a name of its own and says nothing of its looks."""
+
+    name: ClassVar[str] = "plain"
+'''
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a module, the current one; what it imports is forgotten afterwards."""
+    (tmp_path / "shops_of_ours.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    sys.modules.pop("shops_of_ours", None)
+
+
+def anew(*arguments: str, cwd: Path, paths: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """The program in a new process, in a folder, with these folders for modules besides the package's own."""
+    source = ROOT / "src"
+    return subprocess.run(
+        [sys.executable, "-P", "-c", "from fed_ucbvi.command_line import main; main()", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (source, *paths)))},
+    )
+
+
+# ----------------------------------------------------------------------------------------- federations as files
+
+
+def test_a_federation_is_saved_and_loaded_by_public_methods_and_its_digest_tells_it_apart(tmp_path: Path) -> None:
+    lake = from_gymnasium("FrozenLake-v1", agents=2, horizon=5, vary={"success_rate": [0.6, 0.9]})
+    for federation in (synthetic(agents=2, eps_p=0.2), lake, lake.with_liars(0.5, "flip")):
+        federation.save(tmp_path / "deep" / "f.npz")
+        back = Federation.load(tmp_path / "deep" / "f.npz")
+        assert back.digest == federation.digest
+        assert (back.description, back.layout, back.liars) == (
+            json.loads(json.dumps(federation.description)),
+            federation.layout,
+            federation.liars,
+        )
+        assert not back.probabilities.flags.writeable
+        assert run(FedUCBVI(nu=9), back, 20).same_outcome(run(FedUCBVI(nu=9), federation, 20))
+        assert [path.name for path in (tmp_path / "deep").iterdir()] == ["f.npz"]
+    assert synthetic(agents=2, eps_p=0.2).digest != synthetic(agents=2, eps_p=0.2, seed=1).digest
+
+
+def rewritten(path: Path, **changes: Any) -> None:
+    """The file with some of its arrays replaced; None leaves one out."""
+    with np.load(path) as data:
+        arrays = {**data, **changes}
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"probabilities": None}, "is damaged"),
+        ({"about": None}, "is not a federation that fed-ucbvi saved"),
+        ({"about": np.array('{"format": "fed-ucbvi/federation", "format_version": 99}')}, "has format version 99"),
+        ({"rewards": np.zeros((2, 1, 3, 2), dtype=np.float32)}, "rewards is a float32 table"),
+        ({"rewards": np.full((2, 1, 3, 2), 7.0)}, r"rewards must lie in \[0, 1\]"),
+        ({"rewards": np.zeros((4, 1, 3, 2))}, "rewards is a float64 table of shape"),
+        ({"initial": np.ones((2, 3))}, "initial distribution sums to 3"),
+        ({"probabilities": np.zeros((2, 3, 3, 2, 3))}, "sums to 0, not to 1"),
+        ({"successors": np.full((3, 3, 2, 3), 5, dtype=np.int32)}, "successors must be states"),
+        ({"common_initial": np.ones(4) / 4}, "common_initial is a float64 table"),
+        ({"initial": np.array([{"a": 1}], dtype=object)}, "is damaged"),
+    ],
+)
+def test_a_file_that_is_no_federation_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "f.npz"
+    synthetic(agents=2, states=3, actions=2, horizon=3).save(path)
+    rewritten(path, **changes)
+    with pytest.raises(InputError, match=message):
+        Federation.load(path)
+
+
+def test_saving_refuses_other_names_and_values_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    federation = synthetic(agents=2)
+    with pytest.raises(InputError, match=r"does not end in .npz"):
+        federation.save(tmp_path / "f.pickle")
+    with pytest.raises(InputError, match="cannot be saved"):
+        replace(federation, description={"name": object()}).save(tmp_path / "f.npz")
+    with pytest.raises(InputError, match="is not a file"):
+        Federation.load(tmp_path / "f.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ----------------------------------------------------------------------------------------------------- one resolver
+
+
+def test_an_environment_is_a_name_a_file_or_an_attribute(here: Path) -> None:
+    fixed = make_environment("shops_of_ours:FIXED")
+    fixed.save(here / "shops.npz")
+    assert make_environment("shops.npz", agents=3).digest == fixed.digest
+    three = make_environment("shops_of_ours:three")
+    assert np.array_equal(three.probabilities, fixed.probabilities)
+    assert three.description == {"name": "shops_of_ours:three", "agents": 3}
+    many = make_environment("shops_of_ours:many", agents=4, seed=2, states=4)
+    assert many.description.items() >= {"name": "shops_of_ours:many", "agents": 4, "seed": 2, "states": 4}.items()
+    assert np.array_equal(many.probabilities, synthetic(4, 0.2, 2, states=4, actions=2, horizon=3).probabilities)
+    needy = make_environment("shops_of_ours:needy", agents=2, rent=7)
+    assert needy.description["rent"] == 7
+    assert "rule" not in needy.description
+    name, options = recorded_options(needy.description, "shops_of_ours:needy")
+    assert make_environment(name, **options).digest == needy.digest
+    described = make_environment("shops.npz").description
+    assert described.items() >= {"name": "shops.npz", "digest": fixed.digest, "agents": 3}.items()
+    assert not {"eps_p", "seed"} & set(described)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("shops_of_ours:three", {"agents": 4}, "has 3 agents, not 4; say agents = 3"),
+        ("shops_of_ours:three", {"eps_p": 0.1}, "does not take eps_p, got 0.1"),
+        ("shops_of_ours:FIXED", {"seed": 1}, "does not take seed, got 1"),
+        ("shops_of_ours:FIXED", {"digest": "0" * 16}, "holds another federation"),
+        ("shops_of_ours:FIXED", {"rows": 3}, "unknown option of shops_of_ours:FIXED 'rows'"),
+        ("shops_of_ours:many", {"agents": 2, "stats": 3}, "did you mean 'states'"),
+        (
+            "shops_of_ours:needy",
+            {"agents": 2},
+            "missing a required argument: 'rent'; it may take agents, eps_p, seed",
+        ),
+        ("shops_of_ours:broken", {}, "failed: ZeroDivisionError: no shops"),
+        ("shops_of_ours:nonsense", {}, "must give a Federation or a list of MDPs, got str"),
+        ("shops_of_ours:nothing", {}, "has no attribute 'nothing'"),
+        ("shops_of_theirs:nothing", {}, "No module named 'shops_of_theirs'.*folder that holds shops_of_theirs.py"),
+        ("shops_of_ours:", {}, "not of the form module:attribute"),
+        ("nowhere.npz", {}, "is not a file"),
+        ("gridwrld", {}, "did you mean 'gridworld'"),
+    ],
+)
+def test_what_cannot_be_used_is_told(here: Path, name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_environment(name, **options)
+
+
+def test_an_algorithm_is_a_name_a_class_or_a_value(here: Path) -> None:
+    bold = make_algorithm("shops_of_ours:Bold", {"courage": 2})
+    assert (bold.bonus_scale, bold.courage) == (0.5, 2)  # type: ignore[attr-defined]
+    bolder = make_algorithm("shops_of_ours:BOLDER", {"courage": 3})
+    assert (bolder.bonus_scale, bolder.courage) == (0.25, 3)  # type: ignore[attr-defined]
+    assert algorithm_name(bold) == algorithm_name(bolder) == "shops_of_ours:Bold"
+    assert algorithm_name(make_algorithm("fed_ucbvi:FedUCBVI", {})) == "fed-ucbvi"
+    for name, message in (
+        ("shops_of_ours:three", "no algorithm: a frozen dataclass"),
+        ("shops_of_ours:Stranger", "inherits from .* or a value of one, not the class Stranger"),
+        ("shops_of_ours:Poor", "it lacks absorb, aggregate, .*, report, name"),
+        ("fed-ucbv", "did you mean 'fed-ucbvi'"),
+        ("__main__:Bold", "was defined in a script"),
+    ):
+        with pytest.raises(InputError, match=message):
+            make_algorithm(name, {})
+    with pytest.raises(InputError, match="parameter of shops_of_ours:BOLDER 'corage'; did you mean 'courage'"):
+        make_algorithm("shops_of_ours:BOLDER", {"corage": 3})
+
+
+def test_two_packages_with_one_name_and_packages_that_cannot_be_loaded_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = [
+        EntryPoint("shops", "one:shops", "g"),
+        EntryPoint("shops", "two:shops", "g"),
+        EntryPoint("gone", "no_such_package:thing", "g"),
+    ]
+    monkeypatch.setattr("fed_ucbvi.core.plugins.entry_points", lambda group: entries)
+    registered.cache_clear()
+    try:
+        with pytest.raises(InputError, match="registered by two packages"):
+            load_registered("g", "shops")
+        with pytest.raises(InputError, match="cannot be loaded: ModuleNotFoundError"):
+            load_registered("g", "gone")
+        for command, known in (("environments", "gridworld"), ("algorithms", "fed-ucbvi")):
+            listed = call(command, "--json")
+            assert known in json.loads(listed.stdout)
+            assert len(re.findall("^warning: '(shops|gone)' is registered", listed.stderr, flags=re.MULTILINE)) == 2
+    finally:
+        registered.cache_clear()
+
+
+# ------------------------------------------------------------------------------------------------------ the commands
+
+
+def test_every_command_takes_own_environments_and_algorithms(here: Path) -> None:
+    make_environment("shops_of_ours:FIXED").save("shops.npz")
+    for env in ("shops.npz", "shops_of_ours:three", "shops_of_ours:FIXED"):
+        made = json.loads(
+            call("run", "--env", env, "--algorithm", "shops_of_ours:BOLDER", "--episodes", "20", "--json").stdout
+        )
+        assert (made["env"], made["algorithm"], made["agents"]) == (env, "shops_of_ours:Bold", 3)
+        assert made["parameters"]["bonus_scale"] == 0.25
+        assert json.loads(call("inspect", env, "--json").stdout)["agents"] == 3
+        assert json.loads(call("plan", "--env", env, "--json").stdout)["agents"] == 3
+    many = ("--env", "shops_of_ours:many", "--env-option", "states=4", "--env-seed", "3")
+    assert json.loads(call("run", *many, "--episodes", "5", "--json").stdout)["agents"] == 20
+    assert "has 3 agents, not 4" in refusal("run", "--env", "shops.npz", "--agents", "4")
+    table = call(
+        "compare",
+        "--env",
+        "shops.npz",
+        "--algorithm",
+        "shops_of_ours:Bold",
+        "--episodes",
+        "20",
+        "--seeds",
+        "1",
+        "--json",
+    )
+    assert [row["algorithm"] for row in json.loads(table.stdout)["tables"]["shops.npz"]] == ["shops_of_ours:Bold"]
+    assert "named twice" in refusal(
+        "compare", "--algorithm", "shops_of_ours:Bold", "--algorithm", "shops_of_ours:BOLDER"
+    )
+    assert "need --env" in refusal("compare", "--episodes", "20")
+
+
+def test_a_federation_over_the_network_takes_own_environments_and_algorithms(here: Path) -> None:
+    pytest.importorskip("grpc")
+    make_environment("shops_of_ours:FIXED").save("shops.npz")
+    own = ("--env", "shops.npz", "--algorithm", "shops_of_ours:Bold", "--episodes", "30", "--seed", "2", "--json")
+    alone = anew("run", *own, "--driver", "episodes", cwd=here)
+    together = anew("federate", "--nodes", "2", *own, cwd=here)
+    assert (alone.returncode, together.returncode) == (0, 0), together.stderr
+    first, second = json.loads(alone.stdout), json.loads(together.stdout)
+    for key in ("algorithm", "environment", "agents", "rounds", "value", "federated_regret"):
+        assert first[key] == second[key]
+
+
+def test_a_node_runs_unregistered_code_only_if_it_was_told_to(here: Path) -> None:
+    federation = make_environment("shops_of_ours:FIXED")
+    welcome = plan_for(make_algorithm("shops_of_ours:Bold", {}), federation, 10).welcome()
+    assert welcome.algorithm == "shops_of_ours:Bold"
+    with pytest.raises(InputError, match=r"which is not registered here.*--algorithm"):
+        Node("a", lambda M: federation, 0, 3).enter(welcome)
+    with pytest.raises(InputError, match="takes part in fed-ucbvi only"):
+        Node("a", lambda M: federation, 0, 3, algorithm="fed-ucbvi").enter(welcome)
+    Node("a", lambda M: federation, 0, 3, algorithm="shops_of_ours:BOLDER").enter(welcome)
+
+
+def test_code_is_not_run_because_a_file_names_it(here: Path) -> None:
+    with pytest.raises(InputError, match="is not run because a file names it"):
+        recorded_options({"name": "os:system", "command": "touch owned"})
+    assert not (here / "owned").exists()
+    call("run", "--env", "shops_of_ours:many", "--agents", "2", "--episodes", "5", "--out", "made")
+    assert "name it yourself (--env)" in refusal("play", "made")
+    played = json.loads(call("play", "made", "--env", "shops_of_ours:many", "--episodes", "3", "--json").stdout)
+    assert played["episodes"] == 3
+
+
+# ------------------------------------------------------------------------------------------------- in a new process
+
+
+def test_a_run_and_a_checkpoint_name_what_they_were_made_with_and_work_in_a_new_process(here: Path) -> None:
+    own = ("--env", "shops_of_ours:many", "--agents", "2", "--algorithm", "shops_of_ours:BOLDER", "--episodes", "40")
+    whole = anew("run", *own, "--out", "whole", "--checkpoint", "kept", cwd=here)
+    assert whole.returncode == 0, whole.stderr
+    elsewhere = here / "elsewhere"
+    elsewhere.mkdir()
+    shown = anew("show", str(here / "whole"), "--out", "picture.png", "--json", cwd=elsewhere)
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)["algorithm"] == "shops_of_ours:Bold"
+    assert Run.load(here / "whole").about.environment["name"] == "shops_of_ours:many"
+    again = anew("resume", str(here / "kept"), "--out", "again", cwd=here)
+    assert again.returncode == 0, again.stderr
+    assert Run.load(here / "again").same_outcome(Run.load(here / "whole"))
+    lost = anew("resume", str(here / "kept"), cwd=elsewhere)
+    assert lost.returncode == 2
+    assert "cannot load shops_of_ours:Bold: No module named 'shops_of_ours'. Install it, or start" in lost.stderr
+    assert resume(here / "kept", progress=False).same_outcome(Run.load(here / "whole"))
+
+
+TOML = """
+name = "ours"
+[[grid]]
+algorithms = ["shops_of_ours:Bold", { name = "shops_of_ours:BOLDER", label = "bolder" }, "fed-ucbvi"]
+environments = ["shops_of_ours:three", "shops.npz", { name = "shops_of_ours:many", states = 4 }]
+agents = [3]
+episodes = [30]
+seeds = 1
+"""
+
+
+def test_a_sweep_over_ones_own_is_read_where_the_code_is_not(here: Path) -> None:
+    make_environment("shops_of_ours:FIXED").save("shops.npz")
+    (here / "ours.toml").write_text(TOML, encoding="utf-8")
+    made = anew("sweep", "ours.toml", "--out", "out", "--json", cwd=here)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert json.loads(made.stdout)["done"] == 9
+    elsewhere = here / "elsewhere"
+    elsewhere.mkdir()
+    reported = anew("report", str(here / "out"), "--out", "report", "--json", cwd=elsewhere)
+    assert reported.returncode == 0, reported.stderr
+    assert (elsewhere / "report" / "index.html").is_file()
+    program = "from fed_ucbvi import load_runs; import sys; print(len(load_runs(sys.argv[1])))"
+    source = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    counted = subprocess.run(
+        [sys.executable, "-P", "-c", program, here / "out"], cwd=elsewhere, capture_output=True, text=True, env=source
+    )
+    assert counted.stdout == "9\n", counted.stderr
+    again = anew("sweep", "ours.toml", "--out", "out", "--resume", "--json", cwd=here)
+    assert json.loads(again.stdout)["skipped"] == 9
+    jobs = [job for job, _ in load_runs(here / "out")]
+    assert {job.algorithm for job in jobs} == {"shops_of_ours:Bold", "fed-ucbvi"}
+    assert jobs[0] == Job.recorded(jobs[0].content())
+    make_environment("shops_of_ours:many", agents=3).save("shops.npz")
+    changed = anew("sweep", "ours.toml", "--out", "out", "--resume", cwd=here)
+    assert changed.returncode == 2
+    assert "holds another sweep" in changed.stderr
+
+
+def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp_path: Path) -> None:
+    """The example package is installed as pip does it, then runs, sweeps and reports in new processes."""
+    pytest.importorskip("hatchling")
+    place = tmp_path / "site"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-index",
+    ]
+    subprocess.run([*pip, "--no-build-isolation", "--no-compile", "--target", place, PLUGIN], check=True, timeout=120)
+    for what, name in (("environments", "shops"), ("algorithms", "bold-fed-ucbvi")):
+        listed = anew(what, "--json", cwd=tmp_path, paths=(place,))
+        assert name in json.loads(listed.stdout), listed.stderr
+    both = ("--env", "shops", "--algorithm", "bold-fed-ucbvi")
+    made = anew(
+        "run", *both, "--episodes", "30", "--env-option", "capacity=3", "--json", cwd=tmp_path, paths=(place,)
+    )
+    assert made.returncode == 0, made.stderr
+    figures = json.loads(made.stdout)
+    assert (figures["env"], figures["algorithm"], figures["states"]) == ("shops", "bold-fed-ucbvi", 4)
+    (tmp_path / "s.toml").write_text(
+        'name = "s"\n[[grid]]\nalgorithms = ["bold-fed-ucbvi", "fed-ucbvi"]\n'
+        'environments = [{ name = "shops", capacity = 2 }]\nagents = [2]\nepisodes = [20]\nseeds = 2\n',
+        encoding="utf-8",
+    )
+    swept = anew("sweep", "s.toml", "--out", "out", "--json", cwd=tmp_path, paths=(place,))
+    assert swept.returncode == 0, swept.stderr
+    assert json.loads(swept.stdout)["done"] == 4
+    for paths in ((place,), ()):
+        reported = anew("report", "out", "--out", f"report-{len(paths)}", cwd=tmp_path, paths=paths)
+        assert reported.returncode == 0, reported.stderr
+        page = (tmp_path / f"report-{len(paths)}" / "index.html").read_text(encoding="utf-8")
+        assert [label in page for label in ("Bold Fed-UCBVI", "small shops")] == [bool(paths)] * 2
+    missing = anew("run", *both, cwd=tmp_path)
+    assert missing.returncode == 2
+    assert "unknown algorithm 'bold-fed-ucbvi'" in missing.stderr
+
+
+@pytest.mark.parametrize(("page", "module"), [("environments", "shops"), ("algorithms", "bold")])
+def test_what_the_documents_say_of_ones_own_runs_as_written(page: str, module: str, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").partition("## Your own")[2]
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    (commands,) = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / f"{module}.py").write_text(code, encoding="utf-8")
+    for command in commands.splitlines():
+        program, *arguments = shlex.split(command)
+        if program == "python":
+            env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+            made = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True)
+        else:
+            made = anew(*arguments, cwd=tmp_path)
+        assert made.returncode == 0, made.stderr
+
+
+def looks(name: str) -> tuple[str, str, str]:
+    return label_of(name), colour_of(name), marker_of(name)
+
+
+def test_an_algorithm_of_ones_own_has_the_looks_it_gives_itself_or_plain_ones(here: Path) -> None:
+    unknown = {name: looks(f"shops_of_ours:{name}") for name in ("Bold", "Brisk", "Plain")}
+    for name, (label, colour, marker) in unknown.items():
+        assert (label, marker) == (f"shops_of_ours:{name}", "none")
+        assert colour in SPARE
+    assert "shops_of_ours" not in sys.modules, "code is not run because somebody writes its name"
+    make_algorithm("shops_of_ours:Bold", {})
+    assert looks("shops_of_ours:Brisk") == ("Brisk!", "#123456", "square")
+    assert looks("shops_of_ours:Plain") == ("plain", spare_colour("plain"), "none"), "looks are not inherited"
+    assert looks("shops_of_ours:Bold") == unknown["Bold"], "its name is another's, and so would the looks be"
+    assert looks("brisk") == ("brisk", spare_colour("brisk"), "none"), "not registered"
+
+
+@pytest.mark.parametrize(
+    ("saying", "message"),
+    [
+        ({"colour": "red"}, "the colour of wrong must be written #RRGGBB, got 'red'"),
+        ({"marker": "star"}, "unknown marker of wrong 'star'"),
+        ({"takes": "some"}, "unknown kind of reports of wrong 'some'"),
+        ({"exchanges": lambda self, setting: 2}, r"Wrong says how many exchanges .* write one that does all"),
+    ],
+)
+def test_an_algorithm_that_says_something_impossible_of_itself_is_refused(
+    saying: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        type("Wrong", (Algorithm,), {"name": "wrong", **saying})
+
+
+# -------------------------------------------------------------------------------------------- the identity of a run
+
+
+@pytest.mark.parametrize(
+    ("environment", "agents"),
+    [
+        ({"name": "riverswim", "spread": 0.5}, 3),
+        ({"name": "from_gymnasium", "id": "FrozenLake-v1", "horizon": 12, "vary": {"success_rate": [0.6, 0.9]}}, 3),
+        (
+            {
+                "name": "from_gymnasium",
+                "id": "FrozenLake-v1",
+                "horizon": 12,
+                "kwargs": [{"success_rate": 0.6}, {"success_rate": 0.9}],
+            },
+            2,
+        ),
+    ],
+)
+def test_a_sweep_over_agents_whose_eps_p_is_computed_is_read_reported_and_never_made_anew(
+    environment: dict[str, Any], agents: int, tmp_path: Path
+) -> None:
+    pytest.importorskip("gymnasium")
+    grid = {
+        "algorithms": ["fed-ucbvi"],
+        "environments": [environment],
+        "agents": [agents],
+        "episodes": [30],
+        "seeds": 2,
+    }
+    sweep = Sweep(name="different", grids=[grid])
+    assert run_sweep(sweep, tmp_path / "out", jobs=1).done == 2
+    pairs = load_runs(tmp_path / "out")
+    assert [(job.eps_p, made.about.eps_p > 0) for job, made in pairs] == [(0.0, True)] * 2
+    again = run_sweep(sweep, tmp_path / "out", resume=True)
+    assert (again.done, again.skipped, again.damaged) == (0, 2, ())
+    assert "saved in" in call("report", str(tmp_path / "out")).stdout
+
+
+def test_a_sweep_in_which_nothing_can_be_lost_is_reported(tmp_path: Path) -> None:
+    """With one action regret is 0, which no logarithmic axis can hold."""
+    only = MDP([[[0.5, 0.5]], [[0.2, 0.8]]], rewards=[[0.0], [1.0]], initial=0, horizon=3)
+    Federation.from_mdps([only, only]).save(tmp_path / "one.npz")
+    grid = {
+        "algorithms": ["fed-ucbvi"],
+        "environments": [str(tmp_path / "one.npz")],
+        "agents": [2],
+        "eps_p": [0.0],
+        "episodes": [40],
+        "seeds": [0, 1],
+    }
+    run_sweep(Sweep(name="nothing", grids=[grid]), tmp_path / "out", jobs=1)
+    assert "saved in" in call("report", str(tmp_path / "out")).stdout
+
+
+def test_a_file_under_another_runs_name_is_still_noticed(tmp_path: Path) -> None:
+    def sweep(spread: float) -> Sweep:
+        grid = {"algorithms": ["fed-ucbvi"], "environments": [{"name": "riverswim", "spread": spread}]}
+        return Sweep(name="x", grids=[{**grid, "agents": [2], "episodes": [20], "seeds": 1}])
+
+    store, (job,) = Store.create(tmp_path / "out", sweep(0.5)), sweep(0.5).jobs()
+    (other,) = sweep(0.4).jobs()
+    store.write(job, other.run().to_bytes(), 0.0)
+    with pytest.raises(InputError, match="holds another run than its name says"):
+        load_runs(tmp_path / "out")
+
+
+def test_a_job_refuses_what_its_environment_would_ignore(here: Path) -> None:
+    def job(**changes: Any) -> Job:
+        plain = {"agents": 3, "eps_p": 0.0, "env_seed": 0, "episodes": 10, "seed": 0}
+        return Job("fed-ucbvi", {}, "shops_of_ours:three", {}, **{**plain, **changes})
+
+    job().check_possible()
+    with pytest.raises(InputError, match="does not take eps_p"):
+        job(eps_p=0.1)
+    with pytest.raises(InputError, match="does not take seed"):
+        job(env_seed=1)
+    with pytest.raises(InputError, match="has 3 agents, not 4"):
+        job(agents=4).check_possible()
+    assert complete_options("shops_of_ours:many", {}) == {"states": 3, "names": ["a", "b"]}
+    assert find_environment("riverswim").made is ENVIRONMENTS["riverswim"] is riverswim
+
+
+@dataclass(frozen=True)
+class Local(FedUCBVI):
+    name: ClassVar[str] = "fed-ucbvi"
+
+
+def test_a_class_that_only_borrows_a_registered_name_is_recorded_by_its_own(tmp_path: Path) -> None:
+    made = run(Local(nu=9), synthetic(agents=2), 10, progress=False)
+    assert made.about.algorithm == f"{__name__}:Local"
+    made.save(tmp_path / "run")
+    assert Run.load(tmp_path / "run") == made
+
+
+# ------------------------------------------------------------------------------------------------ control characters
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x1b", "\n", "\x9b", "\u202e", "\ud800", "\u2028"])
+def test_control_characters_in_a_sweep_are_refused_and_reach_no_terminal(character: str, tmp_path: Path) -> None:
+    def grid(**changes: Any) -> dict[str, Any]:
+        return {"algorithms": ["fed-ucbvi"], "environments": ["synthetic"], "episodes": [10], **changes}
+
+    bad = f"a{character}[31mb"
+    for key, content in (
+        ("name", {"name": bad, "grids": [grid()]}),
+        (r"algorithms\[0\].label", {"name": "x", "grids": [grid(algorithms=[{"name": "ucbvi", "label": bad}])]}),
+        (r"algorithms\[0\]", {"name": "x", "grids": [grid(algorithms=[bad])]}),
+        (r"environments\[0\].name", {"name": "x", "grids": [grid(environments=[{"name": bad}])]}),
+        (r"grids\[0\]", {"name": "x", "grids": [grid(**{bad: 1})]}),
+    ):
+        with pytest.raises(InputError, match=f"{key} must be plain text without control characters") as refused:
+            Sweep(**content)
+        assert character not in str(refused.value)
+    if character == "\x1b":
+        (tmp_path / "s.toml").write_text('name = "a\\u001B[31mb"\n', encoding="utf-8")
+        assert "\\x1b[31m" in refusal("sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out"))
+
+
+def test_plain_text_in_any_language_is_a_label() -> None:
+    grid = {
+        "algorithms": [{"name": "fed-ucbvi", "label": "β ≤ ½, 商店 👩‍🔬"}],
+        "environments": ["synthetic"],
+        "episodes": [9],
+    }
+    assert Sweep(name="x", grids=[grid]).jobs()[0].label == "β ≤ ½, 商店 👩‍🔬"

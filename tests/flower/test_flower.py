@@ -1,0 +1,368 @@
+"""Flower brings server and nodes together; the run itself is the simulation's, bit for bit."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent import futures
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from repository import ROOT
+
+from fed_ucbvi import Federation, InputError, Run, synthetic
+from fed_ucbvi.algorithms import make_algorithm
+from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.engine.hosted_problem import host
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.flower import hosting
+from fed_ucbvi.flower.accepting import Figures, accept
+from fed_ucbvi.flower.hosting import AGAIN_SECONDS, Answer, InvitedNodes, gather, hold
+from fed_ucbvi.flower.invitation import Invitation, make_tls_files, node_name, write_invitations
+from fed_ucbvi.flower.settings import NodeSettings, RunSettings
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.server import Outcome
+from flower_processes import CONNECTION, Flower, flower
+from network import federate
+
+APP = ROOT / "examples" / "flower"
+SPLIT = (3, 1)
+"""Agents of the two nodes, as only they know."""
+EPISODES, SEED, NU = 300, 5, 40
+
+
+@pytest.fixture(scope="module")
+def problem() -> Federation:
+    return synthetic(agents=4, eps_p=0.2, eps_r=0.1, seed=7, states=5, actions=3, horizon=4)
+
+
+@pytest.fixture(scope="module")
+def simulated(problem: Federation) -> Run:
+    simulation = Simulation(make_algorithm("fed-ucbvi", {"nu": NU}), problem, EPISODES, SEED, "episodes")
+    while not simulation.done:
+        simulation.advance()
+    return simulation.result()
+
+
+def run_config(**changes: Any) -> dict[str, Any]:
+    """The example's configuration for the problem of these tests, as Flower would hand it over."""
+    task = {"agents": 4, "episodes": EPISODES, "seed": SEED, "eps-p": 0.2, "sizes": "5,3,4", "option": f"nu={NU}"}
+    own = {key.replace("_", "-"): value for key, value in changes.items()}
+    config: dict[str, Any] = app_config() | task | {"listen": "127.0.0.1:0"} | own
+    return config
+
+
+def app_config() -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
+    config: dict[str, Any] = table["config"]
+    return config
+
+
+def assert_simulated(run: Run, expected: Run) -> None:
+    """Equal policies, values, rounds, counts and bytes; what is worth what, the server was not told."""
+    assert run.complete
+    assert np.array_equal(run.policy, expected.policy)
+    assert np.array_equal(run.V, expected.V)
+    for name, column in expected.records.items():
+        unknown = name in ("regret", "reward", "value")
+        assert np.isnan(run.records[name]).all() if unknown else np.array_equal(run.records[name], column), name
+    assert run.rounds == expected.rounds > 10
+    assert run.about.environment == {"name": "custom"}
+    assert np.isnan(run.value)
+
+
+def save_shares(problem: Federation, folder: Path) -> list[Path]:
+    """The agents of each node as a file of its own, which holds no others."""
+    files, first = [], 0
+    for number, agents in enumerate(SPLIT):
+        files.append(folder / f"own-{number}.npz")
+        host(problem, first, agents).federation.save(files[-1])
+        first += agents
+    return files
+
+
+# ------------------------------------------------------------------------------------------------- without Flower
+
+
+class FakePost:
+    """Carries invitations to nodes on the same event loop, and everything nodes say back."""
+
+    def __init__(self, nodes: dict[int, NodeSettings]) -> None:
+        self.nodes = nodes
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.invited: list[tuple[int, Invitation]] = []
+        self.tasks: dict[str, Any] = {}
+
+    def online(self) -> Iterable[int]:
+        return list(self.nodes)
+
+    def invite(self, node_id: int, invitation: Invitation) -> str:
+        self.invited.append((node_id, invitation))
+        message = f"message {len(self.invited)}"
+        carried = Invitation.of(invitation.record())
+        if self.loop is not None:
+            self.tasks[message] = asyncio.run_coroutine_threadsafe(accept(carried, self.nodes[node_id]), self.loop)
+        return message
+
+    def answers(self, messages: Sequence[str]) -> Iterable[Answer]:
+        done = [name for name in messages if name in self.tasks and self.tasks[name].done()]
+        for name in done:
+            error = self.tasks[name].exception()
+            yield Answer(name, None, str(error)) if error is not None else Answer(name, self.tasks[name].result())
+
+
+def hold_here(post: FakePost, config: dict[str, Any], stop: Path | None = None) -> tuple[Outcome, dict[str, Figures]]:
+    """A run by invitation inside this process, in two minutes at most; stopped once there is ``stop``."""
+    outcomes: list[Outcome] = []
+
+    async def run() -> dict[str, Figures]:
+        post.loop = asyncio.get_running_loop()
+        settings = RunSettings.of(config)
+        holding = asyncio.ensure_future(
+            hold(post, settings, "flower-1", done=lambda outcome, _: outcomes.append(outcome))
+        )
+        while stop is not None and not stop.exists():
+            await asyncio.sleep(0.005)
+        if stop is not None:
+            holding.cancel()
+        try:
+            return await asyncio.wait_for(holding, 120)
+        finally:
+            await asyncio.to_thread(futures.wait, list(post.tasks.values()), 60)
+
+    figures = asyncio.run(run())
+    return outcomes[0], figures
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "LOOK_SECONDS", 0.02)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_run_by_invitation_that_is_stopped_and_begun_again_is_the_simulation(
+    problem: Federation, simulated: Run, tmp_path: Path
+) -> None:
+    saved, checkpoint = tmp_path / "all.npz", tmp_path / "checkpoint"
+    problem.save(saved)
+    nodes = {number: NodeSettings(env=str(saved), state=tmp_path / f"state-{number}") for number in (30, 20, 10)}
+    config = run_config(nodes=3, checkpoint=str(checkpoint))
+    stopped = FakePost(nodes)
+    with pytest.raises(InputError, match="the run has been stopped"):
+        hold_here(stopped, config, stop=checkpoint / "state.snapshot")
+    for task in stopped.tasks.values():
+        assert "the run has been stopped" in str(task.exception())  # no node waits for what does not come
+    outcome, figures = hold_here(FakePost(nodes), config)
+    assert_simulated(outcome.run, simulated)
+    shares = [(own.name, own.first_agent, own.agents) for _, own in sorted(figures.items())]
+    assert shares == [("node-10", 0, 1), ("node-20", 1, 1), ("node-30", 2, 2)]
+    assert {own.run for own in figures.values()} == {"flower-1"}
+    assert (tmp_path / "state-20" / "flower-1").is_dir()
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_node_that_cannot_come_stops_the_run_and_says_why() -> None:
+    settings = {1: NodeSettings(env="gridworld"), 2: NodeSettings(env="gridworld")}
+    with pytest.raises(InputError, match=r"node-\d cannot take part: .* = \(5, 3, 4\), this node's \(8, 4, 10\)"):
+        hold_here(FakePost(settings), run_config())
+
+
+def test_an_invitation_is_for_one_name_and_tells_no_key_to_a_log(tmp_path: Path) -> None:
+    make_tls_files(tmp_path, "127.0.0.1", ["node-5", "node-3"])
+    invitations = write_invitations(tmp_path, "run", "127.0.0.1:1", [5, 3], 3, 60)
+    first, second = invitations[5], invitations[3]
+    assert [(one.name, one.first_agent, one.agents) for one in (first, second)] == [
+        ("node-5", 0, 1),
+        ("node-3", 1, 2),
+    ]
+    assert first.authority == second.authority
+    assert first.key != second.key
+    assert b"PRIVATE KEY" in first.key
+    assert "PRIVATE" not in repr(first)
+    assert not (tmp_path / "ca.key").exists()
+    assert Invitation.of(first.record()) == first
+    other = tmp_path / "node"
+    other.mkdir()
+    tls_files = first.write_tls_files(other)
+    assert tls_files.read() == (first.authority, first.certificate, first.key)
+    assert tls_files.key.stat().st_mode & 0o077 == 0
+    with pytest.raises(InputError, match="has no key"):
+        Invitation.of({key: value for key, value in first.record().items() if key != "key"})
+
+
+def test_keys_are_handed_out_in_the_open_on_this_machine_only() -> None:
+    point = "10.0.0.7:50051"
+    away = RunSettings.of(run_config(listen="0.0.0.0:50051", address=point))
+    with pytest.raises(InputError, match="superlink-tls=true"):
+        away.meeting_point()
+    known = RunSettings.of(run_config(listen="0.0.0.0:50051", address=point, superlink_tls=True))
+    assert known.meeting_point() == point
+    assert RunSettings.of(run_config()).meeting_point() == "127.0.0.1:0"
+    with pytest.raises(InputError, match="nodes cannot find"):
+        RunSettings.of(run_config(listen="0.0.0.0:50051", superlink_tls=True)).meeting_point()
+
+
+def test_nothing_private_of_flower_is_used() -> None:
+    """What Flower's objects keep behind an underscore may change from one version to the next."""
+    for path in (ROOT / "src" / "fed_ucbvi" / "flower").glob("*_app.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+                assert isinstance(node.value, ast.Name)
+                assert node.value.id == "self"
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id != "getattr"
+
+
+def test_nodes_are_gathered_by_name_or_number_and_strangers_are_not_taken() -> None:
+    post = FakePost(dict.fromkeys((9, 4), NodeSettings()))
+
+    def found(**changes: Any) -> tuple[int, ...]:
+        return asyncio.run(gather(post, RunSettings.of(run_config(**changes))))
+
+    assert found(nodes=2) == (4, 9)
+    assert found(nodes=2, node_ids="9, 4") == (9, 4)
+    assert found(nodes=1, node_ids="9") == (9,)
+    with pytest.raises(InputError, match=r"2 SuperNodes are there for a run of 1; say by node-ids .*: 4, 9"):
+        found(nodes=1)
+    with pytest.raises(InputError, match=r"1 of 2 SuperNodes came within 0\.01 s; missing: 5"):
+        found(nodes=2, node_ids="5 4", gathering=0.01)
+    with pytest.raises(InputError, match="must name 2 different"):
+        found(nodes=2, node_ids="9 9")
+
+
+def test_a_node_without_a_stream_is_invited_again_once_it_is_there() -> None:
+    now = 0.0
+    post = FakePost({1: NodeSettings(), 2: NodeSettings()})
+    member = SimpleNamespace(stream=object(), status="taking part")
+    registry = SimpleNamespace(members={node_name(1): member, node_name(2): member}, over=False, complete=True)
+    invitation = Invitation("run", "node", "127.0.0.1:1", 0, 1, 60.0, b"", b"", b"")
+    invited_nodes = InvitedNodes(post, registry, {1: invitation, 2: invitation}, lambda: now)  # type: ignore[arg-type]
+
+    async def after(seconds: float) -> list[int]:
+        nonlocal now
+        now += seconds
+        before = len(post.invited)
+        await invited_nodes.invite_lost()
+        return [node_id for node_id, _ in post.invited[before:]]
+
+    async def story() -> None:
+        await invited_nodes.invite_all()
+        assert await after(10 * AGAIN_SECONDS) == []  # both have their streams
+        registry.members[node_name(2)] = SimpleNamespace(stream=None, status="taking part")
+        assert await after(AGAIN_SECONDS / 2) == []
+        assert await after(AGAIN_SECONDS) == [2]
+        assert await after(AGAIN_SECONDS / 2) == []  # it has had no time yet
+        del post.nodes[2]
+        assert await after(AGAIN_SECONDS) == []  # it is not there
+        post.nodes[2] = NodeSettings()
+        assert await after(0) == [2]
+        registry.members[node_name(2)].status = "excluded"
+        assert await after(2 * AGAIN_SECONDS) == []
+
+    asyncio.run(story())
+
+
+def test_every_setting_can_be_overridden_and_what_cannot_be_meant_is_refused() -> None:
+    known = {field.alias for field in RunSettings.model_fields.values()}
+    assert set(app_config()) == known  # Flower lets a run override what the app names, nothing else
+    RunSettings.of(app_config()).plan()
+    with pytest.raises(InputError, match=r"this run cannot be used: episodes: .*valid integer"):
+        RunSettings.of(run_config(episodes="many"))
+    with pytest.raises(InputError, match="this node cannot be used: colour: not a known key"):
+        NodeSettings.of({"colour": "red"})
+    with pytest.raises(InputError, match="go together"):
+        NodeSettings.of({"agents": 2}).share(0, 1)
+    node = NodeSettings.of({"env-option": "rows=4 'walls=[[1, 1]]'", "agents": 2, "first-agent": 3})
+    assert node.env_option == ("rows=4", "walls=[[1, 1]]")
+    assert node.share(0, 1) == (3, 2)
+
+
+# ------------------------------------------------------------------------------------------------- with Flower
+
+
+def registry_answers(folder: Path) -> bool:
+    """Whether a small package that Flower has nothing to do with can be had."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps", "iniconfig"]
+    return subprocess.run([*command, "--dest", str(folder)], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def flower_venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Flower's own virtual environment, made if it is not there or is out of date."""
+    command = ["make", "--no-print-directory", "flower-venv", f"PYTHON={sys.executable}"]
+    environment = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MAKELEVEL")}
+    made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if made.returncode and not registry_answers(tmp_path_factory.mktemp("download")):
+        pytest.skip("Flower cannot be installed: the package registry does not answer")
+    assert made.returncode == 0, made.stdout + made.stderr
+    return ROOT / ".venv-flower"
+
+
+@contextmanager
+def two_supernodes(venv: Path, folder: Path, problem: Federation) -> Iterator[tuple[Flower, list[int]]]:
+    """A SuperLink and two SuperNodes; one has its agents in a file, the other in a module of its own."""
+    names = [f"node-{number}" for number in range(2)]
+    with flower(venv, folder) as processes:
+        processes.start_superlink()
+        with futures.ThreadPoolExecutor() as pool:
+            node_ids = list(pool.map(processes.register, names))
+        files = save_shares(problem, folder)
+        private = folder / "private"
+        private.mkdir()
+        (private / "clinic.py").write_text(
+            "from fed_ucbvi import Federation\n\n\n"
+            f"def patients(agents):\n    return Federation.load({str(files[1])!r})\n",
+            encoding="utf-8",
+        )
+        processes.start_supernode(names[0], f"env='{files[0]}' first-agent=0 agents={SPLIT[0]}")
+        processes.start_supernode(
+            names[1],
+            f"env='clinic:patients' first-agent={SPLIT[0]} agents={SPLIT[1]} state='{folder / 'state'}'",
+            {"PYTHONPATH": str(private)},
+        )
+        yield processes, node_ids
+
+
+def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nodes(
+    flower_venv: Path, problem: Federation, simulated: Run, tmp_path: Path
+) -> None:
+    """Real SuperLink and SuperNodes, with TLS and node keys.
+
+    The server is told sizes alone, each node's problem exists in a file of that node alone, and exactly as many
+    messages and bytes crossed the line as cross it without Flower; tests/network/test_network_wire.py looks into those.
+    """
+    out = tmp_path / "out"
+    with two_supernodes(flower_venv, tmp_path, problem) as (processes, node_ids):
+        words = {**run_config(node_ids=" ".join(map(str, node_ids)), out=str(out))}
+        said = " ".join(f"{key}={json.dumps(value)}" for key, value in words.items() if value != app_config()[key])
+        number = processes.command("run", str(APP), CONNECTION, "--run-config", said)["run-id"]
+        end = time.monotonic() + 180
+        while not (status := processes.status(number)).startswith("finished"):
+            assert time.monotonic() < end, processes.log("superlink")
+            processes.wait_for_file(out, 10)
+        told = processes.server_log(number)
+        assert status == "finished:completed", told
+        assert (tmp_path / "state" / f"flower-{number}").is_dir()
+    assert_simulated(Run.load(out), simulated)
+
+    names = [node_name(node_id) for node_id in node_ids]
+    for name, first, agents in zip(names, (0, SPLIT[0]), SPLIT, strict=True):
+        assert f"{name}: agents {first} to {first + agents - 1} took part to the end" in told
+    wire = json.loads(told[told.index("{\n") : told.rindex("\n}") + 2])["wire"]
+    setting = Setting(5, 3, 4, 4, EPISODES, 0.2, SEED)
+    plan = RunPlan(make_algorithm("fed-ucbvi", {"nu": float(NU)}), setting, run=f"flower-{number}")
+    shares = zip(names, (0, SPLIT[0]), SPLIT, strict=True)
+    plain = federate(plan, [Node(name, lambda M: problem, first, agents) for name, first, agents in shares])
+    assert wire == vars(plain.wire)

@@ -1,0 +1,164 @@
+"""Certificates: who is let in, and what the files look like."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import stat
+import warnings
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from fed_ucbvi import FedUCBVI, InputError, synthetic
+from fed_ucbvi.network.certificates import make_certificates, revoke, revoked_names
+from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.server import Service
+from fed_ucbvi.network.transport import TLSFiles
+from network import make_nodes
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
+    from typer.testing import CliRunner
+
+    from fed_ucbvi.command_line import app
+
+WORLD = synthetic(agents=1, states=2, actions=2, horizon=2)
+
+
+def outcome_of(tls_files: Path, joining: Path, name: str = "node-0", names: tuple[str, ...] | None = None) -> str:
+    """What becomes of a node with these certificates: an empty text if it takes part to the end."""
+
+    async def attempt() -> str:
+        service = Service(
+            plan_for(FedUCBVI(nu=10), WORLD, 5, names=names),
+            "127.0.0.1:0",
+            TLSFiles.of(tls_files, "server"),
+            revoked=lambda: revoked_names(tls_files),
+        )
+        serving = asyncio.ensure_future(service.run())
+        (node,) = make_nodes(WORLD, [1])
+        node.name = name
+        try:
+            await take_part(node, f"127.0.0.1:{service.port}", TLSFiles.of(joining, name), patience=0.3)
+        except InputError as error:
+            return str(error)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+        return ""
+
+    return asyncio.run(asyncio.wait_for(attempt(), 60))
+
+
+def test_a_certified_node_takes_part_and_others_are_turned_away_with_the_reason(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    make_certificates(ours, server="server", nodes=["node-0", "other"])
+    make_certificates(theirs, server="server", nodes=["node-0"])
+    assert outcome_of(ours, ours) == ""
+    assert outcome_of(ours, ours, names=("node-0",)) == ""
+    assert "not on the list" in outcome_of(ours, ours, names=("somebody",))
+    for wrong in ("node-0.crt", "node-0.key"):
+        (ours / f"as-{wrong}").write_bytes((ours / wrong).read_bytes())
+    (ours / "as-node-0.crt").rename(ours / "mallory.crt")
+    (ours / "as-node-0.key").rename(ours / "mallory.key")
+    assert "the certificate is for node-0, not for 'mallory'" in outcome_of(ours, ours, "mallory")
+    revoke(ours, ["node-0"])
+    assert "has been revoked" in outcome_of(ours, ours)
+    assert "no connection" in outcome_of(ours, theirs)
+
+
+def test_an_expired_certificate_opens_no_connection(tmp_path: Path) -> None:
+    make_certificates(tmp_path, server="server")
+    make_certificates(tmp_path, nodes=["node-0"], days=-1)
+    assert "no connection" in outcome_of(tmp_path, tmp_path)
+
+
+def test_keys_are_private_and_certificates_say_what_they_are_for(tmp_path: Path) -> None:
+    written = make_certificates(
+        tmp_path, server="registry", hosts=["registry.example.org", "10.0.0.7"], nodes=["a", "b"]
+    )
+    assert [path.name for path in written] == [
+        "ca.crt",
+        "ca.key",
+        "registry.crt",
+        "registry.key",
+        "a.crt",
+        "a.key",
+        "b.crt",
+        "b.key",
+    ]
+    for path in written:
+        if path.suffix == ".key":
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    authority = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
+    for name in ("registry", "a"):
+        certificate = x509.load_pem_x509_certificate((tmp_path / f"{name}.crt").read_bytes())
+        certificate.verify_directly_issued_by(authority)
+        assert certificate.subject.rfc4514_string() == f"CN={name}"
+        life = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+        assert 364 < life.days + 1 < 366
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        assert [oid._name for oid in usage] == ["serverAuth" if name == "registry" else "clientAuth"]
+    registry = x509.load_pem_x509_certificate((tmp_path / "registry.crt").read_bytes())
+    names = registry.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "registry.example.org" in names.get_values_for_type(x509.DNSName)
+    assert "10.0.0.7" in map(str, names.get_values_for_type(x509.IPAddress))
+
+
+def test_certificates_are_never_replaced(tmp_path: Path) -> None:
+    make_certificates(tmp_path, nodes=["a"])
+    before = (tmp_path / "ca.key").read_bytes()
+    with pytest.raises(InputError, match="'a' already"):
+        make_certificates(tmp_path, nodes=["a"])
+    make_certificates(tmp_path, nodes=["b"])
+    assert (tmp_path / "ca.key").read_bytes() == before
+    (tmp_path / "ca.key").unlink()
+    with pytest.raises(InputError, match="where the authority's key is"):
+        make_certificates(tmp_path, nodes=["c"])
+    for name in ("", "a/b", "..", "x" * 64, "ca"):
+        with pytest.raises(InputError):
+            make_certificates(tmp_path / "other", nodes=[name])
+
+
+def test_insecure_is_refused_off_loopback() -> None:
+    for address in ("0.0.0.0:0", "10.1.2.3:5", "[::]:5", "example.org:1"):
+        with pytest.raises(InputError, match="--insecure is for this machine alone"):
+            Service(plan_for(FedUCBVI(), WORLD, 5), address, None)
+        (node,) = make_nodes(WORLD, [1])
+        with pytest.raises(InputError, match="--insecure is for this machine alone"):
+            asyncio.run(take_part(node, address, None))
+
+
+def test_the_commands_make_revoke_and_refuse(tmp_path: Path) -> None:
+    def call(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, arguments, prog_name="fed-ucbvi")
+        return result.exit_code, result.output
+
+    folder = str(tmp_path / "certs")
+    code, text = call("certs", "--out", folder, "--server", "registry", "--node", "a", "--node", "b", "--json")
+    assert code == 0
+    assert len(json.loads(text)["written"]) == 8
+    code, text = call("certs", "--out", folder, "--revoke", "b", "--json")
+    assert (code, json.loads(text)["revoked"]) == (0, ["b"])
+    for arguments, says in (
+        (("certs", "--out", folder), "nothing to do"),
+        (("certs", "--out", folder, "--node", "a"), "'a' already"),
+        (("certs", "--out", folder, "--revoke", "z"), "no certificate 'z'"),
+        (("certs", "--out", folder, "--host", "x", "--node", "y"), "name the --server"),
+        (("serve", "--env", "gridworld"), "either --certs DIR"),
+        (("serve", "--insecure", "--listen", "0.0.0.0:1", "--env", "gridworld"), "this machine alone"),
+        (("serve", "--insecure"), "either --env NAME"),
+        (("serve", "--insecure", "--sizes", "3,x,4"), "three whole numbers"),
+        (("serve", "--certs", folder, "--name", "nobody", "--sizes", "3,2,4"), "nobody.crt is missing"),
+        (("serve", "--insecure", "--sizes", "3,2,4", "--on-away", "hope"), "unknown policy"),
+        (("join", "localhost:1", "--name", "a", "--insecure", "--env", "nowhere:at_all"), "cannot load"),
+        (("join", "localhost", "--name", "a", "--insecure"), "HOST:PORT"),
+        (("join", "localhost:1", "--name", "a", "--certs", folder, "--env", "x.npz"), "x.npz is not a file"),
+    ):
+        code, text = call(*arguments)
+        assert code == 2, arguments
+        assert says in text

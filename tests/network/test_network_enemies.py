@@ -1,0 +1,283 @@
+"""Nodes that turn are named and dropped, and the honest nodes' run is what it would have been without them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from enemies import (
+    INCARNATION,
+    SECONDS,
+    SPLIT,
+    WORLD,
+    T,
+    Turn,
+    plan,
+    simulated,
+    turning,
+)
+from fed_ucbvi.network.arrays import CODES
+from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.coordinator import Coordinator
+from fed_ucbvi.network.copies import Copies
+from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Played, Ready, Report, Request, Up, encode
+from fed_ucbvi.network.node_calls import FederationStoppedError
+from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.schema import CLASSES
+from fed_ucbvi.network.server import Outcome, Service
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from network import assert_run_without_the_first_agent, assert_same, make_nodes
+
+
+async def with_turned(task: RunPlan, turn: Turn) -> tuple[Outcome, str]:
+    """A run in which node-0 turns; the outcome, and what it was told at the end."""
+    service = Service(task, "127.0.0.1:0", None)
+    address = f"127.0.0.1:{service.port}"
+    enemy, honest = make_nodes(WORLD, SPLIT)
+    turned = asyncio.ensure_future(turning(enemy, address, turn))
+    steady = asyncio.ensure_future(take_part(honest, address, None))
+    try:
+        outcome = await service.run()
+        await steady
+        return outcome, await turned
+    finally:
+        turned.cancel()
+        steady.cancel()
+
+
+def _as_played(**changes: Any) -> Turn:
+    return lambda answer: [encode(replace(answer, **changes) if isinstance(answer, Played) else answer)]
+
+
+FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
+    "random bytes": (lambda _: [random.Random(3).randbytes(64)], "64 bytes that are no message"),
+    "no bytes": (lambda _: [b""], "a message of no known kind"),
+    "a truncated message": (lambda answer: [encode(answer)[:-1]], "bytes that are no message"),
+    "too long a message": (lambda _: [b"x" * 70_000], "a message of 70000 bytes, above the limit of 65536"),
+    "another hello": (
+        lambda _: [encode(Hello(PROTOCOL, "", "node-0", INCARNATION, 0, 1, ""))],
+        "a Hello in the middle",
+    ),
+    "another ready": (lambda _: [encode(Ready(3, 2, 3, b"", (0,)))], "a Ready in the middle"),
+    "an answer of a later round": (
+        _as_played(round=2),
+        "answered round 2, episodes when asked for round 1, episodes",
+    ),
+    "a report before the episodes": (
+        lambda _: [encode(Report(1, 0, (np.zeros((1, 3, 2)),)))],
+        "answered round 1, exchange 0 when asked for round 1, episodes",
+    ),
+    "a flood of old answers": (lambda _: [encode(Played(0, 0, ()))] * 17, "17 copies of earlier answers"),
+    "too many episodes": (_as_played(played=T + 1), "played 121 episodes"),
+    "no episodes": (_as_played(played=0, requests=()), "played 0 of [0-9]+ episodes, and nobody asked"),
+    "a request out of thin air": (_as_played(played=0), "asked before the first episode"),
+    "another node's request": (
+        _as_played(requests=(Request(1, 0, 0, 0, 0),)),
+        "agent 1: request: not one of this node's",
+    ),
+    "a request for no step": (_as_played(requests=(Request(0, 3, 0, 0, 0),)), "agent 0: request: no such step"),
+    "a request for no rule": (_as_played(requests=(Request(0, 0, 0, 0, 9),)), "agent 0: request: no such step"),
+    "a request for no action": (_as_played(requests=(Request(0, 0, 0, 7, 0),)), "action 7 is not the policy's"),
+}
+
+
+@pytest.mark.parametrize("kind", FIRST_ANSWERS)
+def test_a_node_that_answers_wrongly_is_dropped_by_name_and_the_run_is_that_of_the_others(kind: str) -> None:
+    turn, says = FIRST_ANSWERS[kind]
+    task = plan(violation="drop")
+    outcome, told = asyncio.run(asyncio.wait_for(with_turned(task, turn), SECONDS))
+    (event,) = outcome.events
+    assert (event["round"], event["node"], event["done"]) == (1, "node-0", "drop")
+    assert re.search(says, event["what"])
+    assert told == event["what"]
+    assert_run_without_the_first_agent(outcome.run, task)
+
+
+@pytest.mark.parametrize("kind", ["random bytes", "an answer of a later round"])
+def test_a_node_that_answers_wrongly_stops_the_run_if_that_is_the_policy(kind: str) -> None:
+    turn, says = FIRST_ANSWERS[kind]
+    with pytest.raises(FederationStoppedError, match=f"'node-0' broke the rules in round 1: it .*{says}"):
+        asyncio.run(asyncio.wait_for(with_turned(plan(), turn), SECONDS))
+
+
+def test_replayed_answers_are_passed_over_and_change_nothing() -> None:
+    """Every answer comes twice, after copies of some of the earlier ones, out of order."""
+    chance = random.Random(5)
+    past: list[bytes] = []
+    sent = Copies()
+
+    def turn(answer: Up) -> Iterable[bytes]:
+        copies = chance.sample(past, min(len(past), 3))
+        past.append(encode(answer, sent))
+        return [*copies, past[-1], past[-1]]
+
+    outcome, told = asyncio.run(asyncio.wait_for(with_turned(plan(), turn), SECONDS))
+    assert told == ""
+    assert outcome.events == []
+    assert_same(outcome.run, simulated(), regret=False)
+
+
+def test_a_node_that_never_answers_is_done_without_after_deadline_and_patience() -> None:
+    task = plan(away="exclude", deadline=0.5, patience=1.0)
+    outcome, told = asyncio.run(asyncio.wait_for(with_turned(task, lambda _: ()), SECONDS))
+    assert told == "no answer within 0.5 s"
+    (event,) = outcome.events
+    assert event == {"round": 1, "node": "node-0", "what": "away for 1 s", "done": "exclude"}
+    assert_run_without_the_first_agent(outcome.run, task)
+
+
+def test_a_node_that_talks_without_end_is_not_listened_to() -> None:
+    """A stream is read when an answer is due; the rest waits on the line, and the sender with it."""
+
+    def turn(answer: Up) -> Iterable[bytes]:
+        yield encode(answer)
+        for _ in range(100_000):
+            yield encode(Fault("a" * 5_000))
+
+    task = plan(violation="drop", away="exclude", patience=0.5)
+    outcome, _ = asyncio.run(asyncio.wait_for(with_turned(task, turn), SECONDS))
+    assert [(event["round"], event["node"], event["done"]) for event in outcome.events] == [(1, "node-0", "exclude")]
+    assert outcome.run.complete
+    assert outcome.wire.bytes_up < 5_000_000
+
+
+def _in_second_round(**content: Any) -> Turn:
+    """Honest answers, whole, until the second round's report of exchange 0, which is such changes."""
+
+    def turn(answer: Up) -> Iterable[bytes]:
+        if not isinstance(answer, Report) or (answer.round, answer.exchange) != (2, 0):
+            return [encode(answer)]
+        arrays = [CLASSES["Array"](dtype=CODES[array.dtype], shape=array.shape) for array in answer.arrays]
+        for name in ("shape", "changed", "data"):
+            if name in content:
+                first = {"dtype": 4, "shape": answer.arrays[0].shape, name: content[name]}
+                arrays[0] = CLASSES["Array"](**first)
+        report = CLASSES["Report"](round=2, exchange=0, since=content.get("since", 1), arrays=arrays)
+        return [CLASSES["Up"](report=report).SerializeToString()]
+
+    return turn
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"since": 7}, "changes since round 7, of which nothing is known"),
+        ({"changed": b"\1"}, "1 changes of type int64 take 8 bytes, got 0"),
+        ({"changed": b"\0" * 99 + b"\1"}, "beyond the 6 entries"),
+        ({"shape": (2**31, 2**31)}, "the one before has shape"),
+        ({}, "n .* does not add up to the"),
+    ],
+)
+def test_changes_that_cannot_be_are_a_violation(content: dict[str, Any], says: str) -> None:
+    """The last: no change at all, though episodes were played."""
+    outcome, told = asyncio.run(
+        asyncio.wait_for(with_turned(plan(violation="drop"), _in_second_round(**content)), SECONDS)
+    )
+    (event,) = outcome.events
+    assert (event["round"], event["node"], event["done"]) == (2, "node-0", "drop")
+    assert re.search(says, event["what"])
+    assert told == event["what"]
+    assert outcome.run.complete
+
+
+# ----------------------------------------------------------------------------------------------------- false reports
+
+
+def in_reports(lie: Callable[[list[Any], int], None]) -> Turn:
+    """Change the arrays of a report, given its exchange."""
+
+    def turn(answer: Up) -> Iterable[bytes]:
+        if isinstance(answer, Report):
+            arrays: list[Any] = [array.copy() for array in answer.arrays]
+            lie(arrays, answer.exchange)
+            answer = replace(answer, arrays=tuple(arrays))
+        return [encode(answer)]
+
+    return turn
+
+
+def _wrap_around(arrays: list[Any], _: int) -> None:
+    """Counts near 2^63 on three states whose sum, in 64 bits, is the honest one."""
+    n = arrays[0]
+    total, largest = n.sum(), np.iinfo(np.int64).max
+    n[0] = 0
+    n[0, 0, 0] = n[0, 1, 0] = largest
+    n[0, 2, 0] = total + 2
+
+
+def _wrong_type(arrays: list[Any], _: int) -> None:
+    arrays[0] = arrays[0].astype(np.int32)
+
+
+def _one_agent_more(arrays: list[Any], _: int) -> None:
+    arrays[1] = np.repeat(arrays[1], 2, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("lie", "says"),
+    [
+        (_wrap_around, r"agent 0: n at \(0, 0\) is 9223372036854775807: does not add up"),
+        (_wrong_type, r"agent 0: n is int32 \(1, 3, 2\), expected int64 \(1, 3, 2\)"),
+        (_one_agent_more, r"agent 0: X is int64 \(2, 3, 2, 1\), expected int64 \(1, 3, 2, 1\)"),
+    ],
+)
+def test_a_false_report_is_refused_by_agent_and_field(lie: Any, says: str) -> None:
+    outcome, told = asyncio.run(asyncio.wait_for(with_turned(plan(violation="drop"), in_reports(lie)), SECONDS))
+    (event,) = outcome.events
+    assert (event["round"], event["node"], event["done"]) == (1, "node-0", "drop")
+    assert re.search(says, event["what"])
+    assert told == event["what"]
+    assert outcome.run.complete
+
+
+class StopError(Exception):
+    """The server dies here."""
+
+
+def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: Path) -> None:
+    """The checkpoint holds what each node has reported last."""
+
+    def die(coordinator: Coordinator) -> None:
+        if coordinator.round == 12:
+            raise StopError
+
+    moved = False
+
+    def move(arrays: list[Any], _: int) -> None:
+        """A visit that was reported before the server went down is now said to have been to another action."""
+        nonlocal moved
+        if not moved:
+            moved = True
+            state, action = np.argwhere(arrays[0][0] > 1)[0]
+            arrays[0][0, state, action] -= 1
+            arrays[0][0, state, 1 - action] += 1
+
+    async def story() -> Outcome:
+        first, second = (ServerCheckpoint(tmp_path / "checkpoint") for _ in range(2))
+        service = Service(first.adopt(plan()), "127.0.0.1:0", None, server_checkpoint=first, report=die)
+        address = f"127.0.0.1:{service.port}"
+        nodes = make_nodes(WORLD, SPLIT, tmp_path)
+        tasks = [asyncio.ensure_future(take_part(node, address, None)) for node in nodes]
+        with pytest.raises(StopError):
+            await service.run()
+        tasks[0].cancel()
+        service = Service(second.adopt(plan(violation="drop")), address, None, server_checkpoint=second)
+        enemy = make_nodes(WORLD, SPLIT, tmp_path)[0]
+        turned = asyncio.ensure_future(turning(enemy, address, in_reports(move)))
+        outcome = await service.run()
+        await tasks[1]
+        await turned
+        return outcome
+
+    outcome = asyncio.run(asyncio.wait_for(story(), SECONDS))
+    (event,) = outcome.events
+    assert (event["round"], event["node"], event["done"]) == (13, "node-0", "drop")
+    assert re.search("agent 0: n .*(smaller than before|changed where the policy did not go)", event["what"])

@@ -1,0 +1,211 @@
+"""A lock-step federation over the network is the simulation, bit for bit, however the agents are spread."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from by_agent import ByAgent
+from fed_ucbvi import Federation, FedUCBVI, InputError, Run, gridworld, run, synthetic
+from fed_ucbvi.algorithms import make_algorithm
+from fed_ucbvi.engine import chunks
+from fed_ucbvi.engine.simulation import Caution, Simulation
+from fed_ucbvi.network.certificates import make_certificates
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.transport import TLSFiles
+from network import assert_same, federate, make_nodes
+from problems import random_federation
+
+SPLITS = ([8], [4, 4], [1] * 8, [3, 1, 4])
+CASES: dict[str, tuple[str, dict[str, object], int]] = {
+    "fed-ucbvi": ("fed-ucbvi", {"nu": 40}, 150),
+    "local rule": ("fed-ucbvi", {"synchronisation": "local", "bonus": "theory", "ties": "random"}, 100),
+    "global rule": ("fed-ucbvi", {"synchronisation": "global", "aggregation": "uniform", "strict": True}, 100),
+    "sharp": ("fed-ucbvi-sharp", {}, 60),
+    "sharp, rest": ("fed-ucbvi-sharp", {"rest": 0.3}, 150),
+    "sharp, local rule, means": ("fed-ucbvi-sharp", {"synchronisation": "local", "aggregation": "uniform"}, 60),
+    "sharp, stationary": ("fed-ucbvi-sharp", {"stationary": True}, 60),
+    "sharp, stationary, one action each": ("fed-ucbvi-sharp", {"stationary": True, "ties": "first"}, 60),
+    "proved": ("fed-ucbvi-proved", {"bonus_scale": 0.01}, 80),
+    "proved, stationary, rest": ("fed-ucbvi-proved", {"stationary": True, "rest": 0.3, "bonus_range": "span"}, 150),
+    "fedq-bernstein": ("fedq-bernstein", {"bernstein_after": 10}, 60),
+    "fedq-advantage": ("fedq-advantage", {}, 60),
+    "byzan-ucbvi": ("byzan-ucbvi", {"log_term": 0.05}, 80),
+    "concurrent-ucbvi": ("concurrent-ucbvi", {}, 20),
+}
+
+
+@pytest.fixture(autouse=True)
+def _without_cautions() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        yield
+
+
+@pytest.fixture(scope="module")
+def small() -> Federation:
+    return synthetic(agents=8, eps_p=0.2, eps_r=0.1, seed=4, states=4, actions=3, horizon=4)
+
+
+@pytest.fixture(scope="module")
+def every_step_alike() -> Federation:
+    rng = np.random.default_rng(8)
+    return random_federation(rng, 8, 4, 3, 4, stationary=True, own_rewards=True, own_starts=True)
+
+
+@pytest.mark.parametrize(
+    ("case", "split"),
+    [
+        pytest.param(case, split, id=f"{case}, {'+'.join(map(str, split))}")
+        for case in CASES
+        for split in (SPLITS if "sharp" not in case and "proved" not in case else SPLITS[2:])
+    ],
+)
+def test_the_network_gives_the_simulations_run_however_agents_are_spread(
+    case: str, split: list[int], small: Federation, every_step_alike: Federation
+) -> None:
+    name, parameters, episodes = CASES[case]
+    algorithm, seed = make_algorithm(name, parameters), len(split)
+    small = every_step_alike if parameters.get("stationary") else small
+    simulation = Simulation(algorithm, small, episodes, seed, "episodes")
+    while not simulation.done:
+        simulation.advance()
+    nodes = make_nodes(small, split)
+    outcome = federate(plan_for(algorithm, small, episodes, seed=seed), nodes)
+    assert_same(outcome.run, simulation.result(), regret=False)
+    for node in nodes:
+        assert node.recommended is not None
+        assert np.array_equal(node.recommended, outcome.run.policy)
+    assert outcome.run.about.agents == 8
+    assert outcome.events == []
+    if algorithm.pools:  # compare every agent's own counts with those of a simulation that keeps them
+        simulation = ByAgent(algorithm, small, episodes, seed, "episodes")
+        while not simulation.done:
+            simulation.advance()
+    expected = simulation.agents.arrays()
+    for array_name, array in expected.items():
+        rows = [node.state.arrays()[array_name] for node in nodes]
+        shared = array.shape[0] != 8  # what all agents have been sent alike
+        assert np.array_equal(rows[0] if shared else np.concatenate(rows), array), array_name
+
+
+def test_regret_is_exact_where_every_episode_begins_in_one_state_and_an_expectation_elsewhere() -> None:
+    algorithm = make_algorithm("fed-ucbvi", {"synchronisation": "local"})
+    for federation in (gridworld(agents=2, eps_p=0.3), synthetic(agents=2, states=3, actions=2, horizon=2)):
+        simulated = run(algorithm, federation, 150, seed=3, driver="episodes")
+        outcome = federate(plan_for(algorithm, federation, 150, seed=3), make_nodes(federation, [1, 1]))
+        fixed = federation.states == 8
+        assert_same(outcome.run, simulated, regret=fixed)
+        best = federation.common.solve().V[0]
+        for length, regret in zip(outcome.run.records["length"], outcome.run.records["regret"], strict=True):
+            assert 0 <= regret <= length * best.max()
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+def test_regret_of_sets_of_actions_is_that_of_the_simulation(stationary: bool) -> None:
+    algorithm, federation = FedUCBVI.sharp(stationary=stationary), gridworld(agents=2, eps_p=0.3, horizon=5)
+    simulated = run(algorithm, federation, 40, seed=3, driver="episodes")
+    outcome = federate(plan_for(algorithm, federation, 40, seed=3), make_nodes(federation, [1, 1]))
+    assert_same(outcome.run, simulated)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"rest": 0.3, "ties": "every-visit"}], ids=str)
+def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
+    parameters: dict[str, object], small: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "FIRST_STEPS", 1)
+    monkeypatch.setattr(chunks, "MAX_STEPS", 256)
+    algorithm = make_algorithm("fed-ucbvi", {"synchronisation": "global", **parameters})
+    simulated = run(algorithm, small, 2_000, seed=1, driver="episodes")
+    assert simulated.records["length"].max() > 256
+    assert_same(
+        federate(plan_for(algorithm, small, 2_000, seed=1), make_nodes(small, [5, 3])).run, simulated, regret=False
+    )
+
+
+def test_one_agent_and_single_agent_algorithms_run_too() -> None:
+    alone = synthetic(agents=1, states=3, actions=2, horizon=3)
+    for name in ("ucbvi", "ucb-advantage", "fedq-early-settled-lowcost", "fed-ucbvi", "fed-ucbvi-sharp"):
+        algorithm = make_algorithm(name, {})
+        simulated = run(algorithm, alone, 25, seed=2, driver="episodes")
+        assert_same(
+            federate(plan_for(algorithm, alone, 25, seed=2), make_nodes(alone, [1])).run, simulated, regret=False
+        )
+
+
+def test_with_one_step_all_steps_together_are_still_no_step() -> None:
+    bandit = random_federation(np.random.default_rng(9), 3, 2, 3, 1, stationary=True)
+    algorithm = make_algorithm("fed-ucbvi-sharp", {"stationary": True})
+    simulated = run(algorithm, bandit, 40, seed=2, driver="episodes")
+    assert set(simulated.records["step"].tolist()) == {-1}
+    outcome = federate(plan_for(algorithm, bandit, 40, seed=2), make_nodes(bandit, [2, 1]))
+    assert_same(outcome.run, simulated, regret=False)
+
+
+def test_mutual_tls_changes_nothing(small: Federation, tmp_path: Path) -> None:
+    make_certificates(tmp_path, server="server", nodes=["node-0", "node-1"])
+    algorithm = make_algorithm("fed-ucbvi", {"nu": 40})
+    simulated = run(algorithm, small, 100, seed=7, driver="episodes")
+    outcome = federate(
+        plan_for(algorithm, small, 100, seed=7, names=("node-0", "node-1")),
+        make_nodes(small, [2, 6]),
+        lambda name: TLSFiles.of(tmp_path, name),
+    )
+    assert_same(outcome.run, simulated, regret=False)
+
+
+def test_a_server_that_knows_only_sizes_runs_the_same_and_says_what_it_does_not_know(
+    small: Federation, tmp_path: Path
+) -> None:
+    algorithm = make_algorithm("fed-ucbvi", {"nu": 40})
+    known = plan_for(algorithm, small, 60, seed=1)
+    outcome = federate(RunPlan(algorithm, known.setting), make_nodes(small, [8]))
+    simulated = run(algorithm, small, 60, seed=1, driver="episodes")
+    assert np.array_equal(outcome.run.policy, simulated.policy)
+    assert np.array_equal(outcome.run.records["bytes_up"], simulated.records["bytes_up"])
+    summary = outcome.run.summary()
+    assert summary["common_regret"] is summary["value"] is summary["optimal_value"] is summary["eps_r"] is None
+    outcome.run.save(tmp_path / "run")
+    assert Run.load(tmp_path / "run") == outcome.run
+
+
+def test_agents_that_each_stop_by_themselves_are_refused(small: Federation) -> None:
+    algorithm = make_algorithm("fedq-advantage", {"forced_synchronisation": False})
+    with pytest.raises(InputError, match="all agents stop together"):
+        plan_for(algorithm, small, 10)
+
+
+def test_trajectories_leave_a_node_only_with_its_consent(small: Federation) -> None:
+    nodes = make_nodes(small, [8], trajectories=False)
+    with pytest.raises(InputError, match="sends trajectories"):
+        nodes[0].enter(plan_for(make_algorithm("concurrent-ucbvi", {}), small, 10).welcome())
+    nodes[0].enter(plan_for(make_algorithm("fed-ucbvi", {}), small, 10).welcome())
+
+
+def test_separate_processes_with_certificates_give_the_simulations_run(tmp_path: Path) -> None:
+    command = (
+        *(sys.executable, "-c", "from fed_ucbvi.command_line import main; main()", "federate", "--nodes", "2"),
+        *("--agents", "3", "--episodes", "200", "--seed", "5", "--eps-p", "0.1", "--option", "synchronisation=local"),
+        *("--out", str(tmp_path / "run"), "--json", "--quiet"),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    algorithm = make_algorithm("fed-ucbvi", {"synchronisation": "local"})
+    simulated = run(algorithm, gridworld(agents=3, eps_p=0.1), 200, seed=5, driver="episodes")
+    result = Run.load(tmp_path / "run")
+    assert_same(result, simulated)
+    assert result.about.driver == "network"
+    summary = json.loads(done.stdout)
+    assert summary["common_regret"] == simulated.common_regret
+    assert summary["events"] == []
+    assert summary["bytes_up"] == simulated.bytes_up
+    assert summary["wire"]["bytes_up"] < simulated.bytes_up / 3, (
+        "two rows for three agents, and only what has changed"
+    )

@@ -1,0 +1,322 @@
+"""Nodes and the door: whose problem, whose seat, whose checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import FedUCBVI, InputError, run, synthetic
+from fed_ucbvi.command_line.parameters import build_source
+from fed_ucbvi.engine.drivers.base import Fleet
+from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from fed_ucbvi.engine.hosted_problem import Source, host
+from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.messages import PROTOCOL, Hello, Ready, Start, Welcome
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_state_store import NodeStateStore
+from fed_ucbvi.network.node_stream import StreamLostError
+from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
+from fed_ucbvi.network.server import Service
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.snapshots import read_snapshot, write_snapshot
+from network import assert_same, federate, make_nodes
+from problems import budgets_of
+
+WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.1, states=3, actions=2, horizon=3)
+ALGORITHM = FedUCBVI(nu=30)
+
+
+def plan() -> RunPlan:
+    return plan_for(ALGORITHM, WORLD, 40, seed=1)
+
+
+# ------------------------------------------------------------------------------------------------------- problems
+
+MODULE = """
+from fed_ucbvi import synthetic
+
+def everyone(agents):
+    return synthetic(agents=agents, eps_p=0.2, eps_r=0.1, states=3, actions=2, horizon=3)
+
+def last_two(agents):
+    federation = everyone(agents)
+    return [federation.agent(2), federation.agent(3)]
+
+def nonsense():
+    return "no problem"
+"""
+
+
+def source_of(env: str) -> Source:
+    return build_source(env, 4, 0.0, 0, ())
+
+
+def test_a_problem_comes_from_a_file_a_function_or_the_nodes_own_mdps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    WORLD.save(tmp_path / "world.npz")
+    (tmp_path / "our_problem.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    expected = run(ALGORITHM, WORLD, 40, seed=1, driver="episodes")
+    for first, second in (
+        (source_of(str(tmp_path / "world.npz")), source_of("our_problem:everyone")),
+        (source_of("our_problem:everyone"), source_of("our_problem:last_two")),
+    ):
+        nodes = [Node("a", first, 0, 2), Node("b", second, 2, 2)]
+        outcome = federate(RunPlan(ALGORITHM, plan().setting), nodes)
+        assert np.array_equal(outcome.run.V, expected.V)
+        assert np.array_equal(outcome.run.records["length"], expected.records["length"])
+    with pytest.raises(InputError, match="must give a Federation or a list of MDPs, got str"):
+        source_of("our_problem:nonsense")(4)
+    for name in ("our_problem", "our_problem:nothing", "no_such_module:at_all"):
+        with pytest.raises(InputError):
+            source_of(name)
+    (tmp_path / "bad.npz").write_bytes(b"not a federation")
+    with pytest.raises(InputError, match="is damaged"):
+        source_of(str(tmp_path / "bad.npz"))
+
+
+def test_a_node_hosts_its_slice_and_the_digest_tells_problems_apart() -> None:
+    own = host(WORLD, 1, 2)
+    assert np.array_equal(own.federation.probabilities, WORLD.probabilities[1:3])
+    assert np.array_equal(own.federation.rewards, WORLD.rewards[1:3])
+    assert own.digest() == host(WORLD, 1, 2).digest()
+    others = [host(WORLD, 0, 2), host(WORLD, 1, 3), host(synthetic(agents=4, eps_p=0.3, states=3), 1, 2)]
+    assert own.digest() not in [other.digest() for other in others]
+    with pytest.raises(InputError, match="agents 3 to 4 need 5"):
+        host(WORLD, 3, 2)
+    with pytest.raises(InputError, match="agents that lie"):
+        host(WORLD.with_liars(0.5, "flip"), 0, 1)
+
+
+def test_a_node_does_not_do_what_a_server_must_not_ask() -> None:
+    (node,) = make_nodes(WORLD, [4])
+    node.enter(plan().welcome())
+    policy, N = np.zeros((3, 3), dtype=np.int32), np.zeros((3, 3, 2), dtype=np.int64)
+    good = Start(1, 0, 0, 40, 5, (policy, N))
+    node.answer(good)
+    for bad, says in (
+        (replace(good, arrays=(policy + 2, N)), "actions that do not exist"),
+        (replace(good, arrays=(policy - 1, N)), "actions that do not exist"),
+        (replace(good, arrays=(policy, N[:2])), "does not fit"),
+        (replace(good, arrays=(policy.astype(np.int64), N)), "does not fit"),
+        (replace(good, arrays=(policy,)), "does not fit"),
+        (replace(good, most=41), "does not fit"),
+        (replace(good, base=7), "cannot go on after round 7"),
+        (Welcome(1, "", "", "", "", 1, 1, 1, 1, 1, 0.0, 1, ""), "where none belongs"),
+    ):
+        with pytest.raises(InputError, match=says):
+            node.answer(bad)
+    assert node.answer(good) == node.answer(good)
+
+
+# ---------------------------------------------------------------------------------------------------------- playing
+
+
+def test_what_is_taken_back_was_never_played() -> None:
+    fleets = [Fleet(WORLD.successors, WORLD.probabilities, WORLD.initial, 3, seed=5) for _ in range(2)]
+    ahead, straight = (EpisodesDriver(fleet) for fleet in fleets)
+    policy = np.ones((3, 3), dtype=np.int32)
+    never = np.full((4, 3, 3), 10**9, dtype=np.int64)
+    ahead.collect(policy, budgets_of(never), 10, 50)
+    ahead.rewind(policy, never, 10 + 20, 30)
+    straight.collect(policy, budgets_of(never), 10, 20)
+    assert np.array_equal(ahead.visits, straight.visits)
+    assert np.array_equal(ahead.transitions, straight.transitions)
+
+
+# --------------------------------------------------------------------------------------------------------- the door
+
+
+class Scripted:
+    """A stream's server side, on which a node has said just this."""
+
+    def __init__(self, *said: object) -> None:
+        self.said = list(said)
+
+    async def receive(self) -> object:
+        if not self.said:
+            raise StreamLostError("nothing more")
+        return self.said.pop(0)
+
+    async def send(self, data: bytes) -> None:
+        pass
+
+    def close(self, reason: str = "") -> None:
+        self.closed_because = reason
+
+
+HELLO = Hello(PROTOCOL, "0.1.0", "a", b"x" * 16, 0, 4, "")
+
+
+@pytest.mark.parametrize(
+    ("hello", "says"),
+    [
+        (replace(HELLO, protocol=PROTOCOL + 1), f"speaks protocol {PROTOCOL + 1}"),
+        (replace(HELLO, node="../a"), "cannot be a node's name"),
+        (replace(HELLO, node="b"), "not on the list"),
+        (replace(HELLO, run="another"), "holds the state of run another"),
+        (replace(HELLO, incarnation=b""), "16 bytes"),
+        (replace(HELLO, agents=0), "not all among"),
+        (replace(HELLO, first_agent=1), "agents 1 to 4 are not all among"),
+        (replace(HELLO, first_agent=2**63, agents=2**63), "not all among"),
+        (Ready(3, 2, 3, b"", (0,)), "first message must be a hello"),
+    ],
+)
+def test_who_cannot_take_part_is_turned_away_with_the_reason(hello: object, says: str) -> None:
+    async def attempt() -> None:
+        service = Service(replace(plan(), names=("a",)), "127.0.0.1:0", None)
+        await service.registry._admit(Scripted(hello), None)  # type: ignore[arg-type]
+
+    with pytest.raises(Exception, match=says):
+        asyncio.run(attempt())
+
+
+def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
+    digest = host(WORLD, 0, 4).digest()
+    ready = Ready(3, 2, 3, digest, (0,))
+
+    async def story() -> None:
+        registry = Service(plan(), "127.0.0.1:0", None).registry
+
+        async def admit(*said: object) -> None:
+            await registry._admit(Scripted(*said), None)  # type: ignore[arg-type]
+
+        for wrong, says in (
+            (replace(ready, states=4), r"problem has \(S, A, H\) = \(4, 2, 3\)"),
+            (replace(ready, digest=b"0"), "not the one of this run"),
+            (replace(ready, rounds=(3, 4)), "must go on after round 0"),
+            (HELLO, "a ready was expected"),
+        ):
+            with pytest.raises(Exception, match=says):
+                await admit(HELLO, wrong)
+        assert registry.members == {}
+        await admit(HELLO, ready)
+        assert registry.complete
+        for other, says in (
+            (replace(HELLO, incarnation=b"y" * 16), "another process is connected as 'a'"),
+            (replace(HELLO, agents=2), "came with agents 0-3 before"),
+            (replace(HELLO, node="b", first_agent=3, agents=1), "overlap with those of 'a'"),
+        ):
+            with pytest.raises(Exception, match=says):
+                await admit(other, ready)
+        old: object = registry.members["a"].stream
+        await admit(HELLO, ready)  # the same process on a new stream
+        assert registry.members["a"].stream is not old
+        assert isinstance(old, Scripted)
+        assert old.closed_because == "the node has opened another stream"
+
+    asyncio.run(story())
+
+
+def test_a_node_with_another_problem_gives_up_at_once() -> None:
+    async def story() -> None:
+        service = Service(plan(), "127.0.0.1:0", None)
+        serving = asyncio.ensure_future(service.run())
+        other = Node("a", lambda M: synthetic(agents=4, eps_p=0.1, states=3, actions=2, horizon=3), 0, 4)
+        try:
+            await take_part(other, f"127.0.0.1:{service.port}", None)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    with pytest.raises(InputError, match="turned 'a' away: the problem of 'a' is not the one of this run"):
+        asyncio.run(asyncio.wait_for(story(), 30))
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> None:
+    book = ServerCheckpoint(tmp_path / "run")
+    first = book.adopt(plan())
+    outcome = federate(first, make_nodes(WORLD, [4]), server_checkpoint=book)
+    assert ServerCheckpoint(tmp_path / "run").adopt(plan()).run == first.run
+    assert ServerCheckpoint(tmp_path / "run").adopt(replace(plan(), rules=Rules(away="last"))).run == first.run
+    for other in (
+        replace(plan(), setting=replace(plan().setting, episodes=41)),
+        replace(plan(), setting=replace(plan().setting, seed=2)),
+        replace(plan(), algorithm=FedUCBVI(nu=31)),
+        RunPlan(ALGORITHM, plan().setting),
+    ):
+        with pytest.raises(InputError, match="holds another run"):
+            ServerCheckpoint(tmp_path / "run").adopt(other)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "todo.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match=r"manifest.json"):
+        ServerCheckpoint(tmp_path / "notes").adopt(plan())
+    assert_same(outcome.run, run(ALGORITHM, WORLD, 40, seed=1, driver="episodes"), regret=False)
+
+
+def test_a_finished_run_is_read_back_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fed_ucbvi.network.coordinator.FAREWELL_SECONDS", 0.1)
+    book = ServerCheckpoint(tmp_path / "run")
+    outcome = federate(book.adopt(plan()), make_nodes(WORLD, [4]), server_checkpoint=book)
+    again = ServerCheckpoint(tmp_path / "run")
+
+    async def reopen() -> Service:
+        service = Service(again.adopt(plan()), "127.0.0.1:0", None, server_checkpoint=again)
+        await service.run()
+        return service
+
+    reopened = asyncio.run(reopen()).outcome()
+    assert reopened.run.same_outcome(outcome.run)
+    assert reopened.wire.bytes_up == outcome.wire.bytes_up
+
+
+def test_a_damaged_snapshot_is_never_taken_for_a_state(tmp_path: Path) -> None:
+    path = tmp_path / "state.snapshot"
+    write_snapshot(path, {"round": 3}, {"x": np.arange(6).reshape(2, 3)})
+    about, arrays = read_snapshot(path)
+    assert about == {"round": 3}
+    assert np.array_equal(arrays["x"], np.arange(6).reshape(2, 3))
+    content = path.read_bytes()
+    for damaged in (content[:-1], b"", content[:40], content[:50] + b"?" + content[51:]):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="is damaged"):
+            read_snapshot(path)
+
+
+class Counter:
+    """A state of one array."""
+
+    def __init__(self) -> None:
+        self.count = np.zeros(2, dtype=np.int64)
+
+    def arrays(self) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+        return {"count": self.count}
+
+    def restore(self, arrays: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]) -> None:
+        self.count[...] = arrays["count"]
+
+
+def test_a_node_holds_the_round_it_came_from_and_the_one_it_has_taken_in(tmp_path: Path) -> None:
+    """Also after rounds it missed: the state it must be able to return to is never the file that is replaced."""
+    state = Counter()
+    kept = NodeStateStore(state, {"run": "r"}, tmp_path)
+    for number in (1, 2, 3, 7, 8):
+        kept.return_to(kept.current)
+        state.count += number
+        kept.keep(number)
+    assert kept.rounds == (0, 7, 8)
+    kept.return_to(7)
+    assert state.count.tolist() == [13, 13]
+    state.count += 100
+    kept.keep(10)
+    again = Counter()
+    read = NodeStateStore(again, {"run": "r"}, tmp_path)
+    assert read.rounds == (0, 7, 10)
+    read.return_to(7)
+    assert again.count.tolist() == [13, 13]
+    read.return_to(0)
+    assert again.count.tolist() == [0, 0]
+    with pytest.raises(InputError, match="the state of another run"):
+        NodeStateStore(Counter(), {"run": "other"}, tmp_path)
+    (tmp_path / "state-0.snapshot").write_bytes(b"torn")
+    assert len(NodeStateStore(Counter(), {"run": "r"}, tmp_path).rounds) == 2

@@ -1,0 +1,142 @@
+"""Real processes that are killed, frozen, cut off and out of disk: the run is the simulation's, or as announced."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import Run
+from fed_ucbvi.network.certificates import make_certificates
+from federation_processes import AGENTS, SERVER, Line, Processes, T, simulated
+from network import assert_same
+
+NODES = tuple(AGENTS)
+
+
+def assert_undisturbed(finished: tuple[Run, dict[str, Any]], processes: Processes) -> None:
+    """The simulation's run, no event, nothing left lying about."""
+    result, summary = finished
+    assert_same(result, simulated(), regret=False)
+    assert summary["events"] == []
+    assert processes.leftovers() == []
+
+
+def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: Path) -> None:
+    """Moments are some milliseconds after a round was put on record, by seeded chance; restarts in any order."""
+    chance = random.Random(20)
+    certs = tmp_path / "certs"
+    make_certificates(certs, server=SERVER, nodes=NODES)
+    victims = [("node-0",), (SERVER,), (SERVER, "node-1"), NODES, (SERVER, *NODES)]
+    chance.shuffle(victims)
+    with Processes(tmp_path, certs=certs) as processes:
+        processes.start(SERVER, *NODES)
+        for dying in victims:
+            before = processes.round() + chance.randrange(1, 15)
+            processes.reach(before)
+            time.sleep(chance.uniform(0, 0.03))
+            processes.kill(*dying)
+            assert processes.round() >= before
+            processes.start(*chance.sample(dying, len(dying)))
+        assert_undisturbed(processes.finish(), processes)
+
+
+def test_frozen_nodes_and_lines_that_break_crawl_or_stall_change_nothing(tmp_path: Path) -> None:
+    """Frozen and stalled ones are given up at the deadline, and are welcome when they thaw."""
+    given_up = "stream given up: no answer within 2 s"
+    with Processes(tmp_path, "--deadline", "2") as processes:
+        processes.start(SERVER)
+        with Line(processes.port) as line:
+            processes.start("node-0")
+            processes.start("node-1", port=line.port)
+            for moment in (10, 20, 21):
+                processes.reach(moment)
+                line.cut()
+            processes.reach(30)
+            line.delay = 0.005
+            processes.reach(40)
+            line.stall()
+            processes.hear(SERVER, f"node-1: {given_up}")
+            line.delay = 0.0
+            line.restore()
+            processes.reach(60)
+            processes.signal("node-0", signal.SIGSTOP)
+            processes.hear(SERVER, f"node-0: {given_up}")
+            processes.signal("node-0", signal.SIGCONT)
+            assert_undisturbed(processes.finish(), processes)
+
+
+def test_a_full_disk_on_either_side_is_waited_for_and_loses_nothing(tmp_path: Path) -> None:
+    """If it stays full, the server stops, and goes on from its checkpoint another time."""
+    with Processes(tmp_path, "--patience", "5") as processes:
+        processes.start(SERVER, *NODES)
+        processes.reach(20)
+        processes.limit_files(SERVER, 100)
+        processes.hear(SERVER, "round [0-9]+ cannot be kept: .*; trying again")
+        held = processes.round()
+        processes.limit_files(SERVER, -1)
+        processes.reach(held + 10)
+        processes.limit_files("node-1", 100)
+        processes.hear(SERVER, "node-1: stream given up: the node cannot go on: cannot keep its state")
+        processes.limit_files("node-1", -1)
+        processes.reach(held + 20)
+        processes.limit_files(SERVER, 100)
+        assert processes.parties[SERVER].end() == 2
+        assert re.search("round [0-9]+ cannot be kept in .*checkpoint", processes.parties[SERVER].words())
+        assert processes.round() >= held + 20
+        assert not (tmp_path / "run").exists()
+        processes.start(SERVER)
+        assert_undisturbed(processes.finish(), processes)
+
+
+@pytest.mark.parametrize("away", ["last", "exclude"])
+def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: str, tmp_path: Path) -> None:
+    """The server is killed as well, after the node: what it has decided is in its checkpoint."""
+    with Processes(tmp_path, "--on-away", away, "--patience", "1") as processes:
+        processes.start(SERVER, *NODES)
+        processes.reach(30)
+        processes.kill("node-0")
+        del processes.parties["node-0"]
+        processes.hear(SERVER, f"node-0: away for 1 s: {away}")
+        processes.reach(processes.round() + 1)
+        processes.kill(SERVER)
+        held = processes.round()
+        processes.start(SERVER)
+        if away == "exclude":
+            processes.start("node-0")
+            assert processes.parties["node-0"].end() == 2
+            assert "'node-0' has been excluded from this run" in processes.parties.pop("node-0").words()
+        result, summary = processes.finish()
+    events = [event for event in summary["events"] if event["node"] == "node-0"]
+    assert events == summary["events"]
+    assert {event["done"] for event in events} == {away}
+    first = events[0]["round"]
+    assert 30 < first <= held
+    assert events[0]["what"] == "away for 1 s"
+    assert result.complete
+    assert result.records["length"].sum() == T
+    expected = simulated().records
+    for name in ("length", "bytes_up", "askers", "agent", "state"):
+        assert np.array_equal(result.records[name][: first - 1], expected[name][: first - 1])
+    shares = result.records["agent_episodes"] / result.records["length"]
+    assert (shares[: first - 1] == 3).all()
+    assert (shares[first - 1 :] == 2).all()
+    assert (result.records["agent"][first:] != 0).all()
+
+
+def test_live_nodes_play_t_episodes_each_though_one_and_the_server_are_killed(tmp_path: Path) -> None:
+    with Processes(tmp_path, "--collection", "live") as processes:
+        processes.start(SERVER, *NODES)
+        processes.reach(20)
+        processes.kill(SERVER, "node-0")
+        processes.start(SERVER, "node-0")
+        result, summary = processes.finish()
+    assert result.complete
+    assert summary["events"] == []
+    assert result.records["agent_episodes"].sum() == 3 * T

@@ -1,0 +1,287 @@
+"""Strangers are named and turned away, and the run is what it would have been."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+import shutil
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from enemies import (
+    NO_REASON,
+    SECONDS,
+    SPLIT,
+    WORLD,
+    hello_of,
+    outcome_of,
+    plan,
+    simulated,
+    stream_to,
+)
+from fed_ucbvi import InputError
+from fed_ucbvi.network import node_stream, registry
+from fed_ucbvi.network.certificates import make_certificates, revoke, revoked_names
+from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Played, Up, Welcome, encode
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.server import Outcome, Service
+from fed_ucbvi.network.transport import SERVICE, TLSFiles
+from network import assert_same, make_nodes
+
+Told = list[tuple[str, str]]
+"""What should have been said, and what was."""
+
+
+async def beset(
+    service: Service, tls_files: Callable[[str], TLSFiles] | None, attack: Callable[[], Awaitable[Told]]
+) -> None:
+    """An honest run under attack: with one node there, before it begins, and again and again until it is over."""
+    address = f"127.0.0.1:{service.port}"
+    nodes = make_nodes(WORLD, SPLIT)
+    serving = asyncio.ensure_future(service.run())
+
+    def join(node: Node) -> asyncio.Future[None]:
+        return asyncio.ensure_future(take_part(node, address, None if tls_files is None else tls_files(node.name)))
+
+    joined = [join(nodes[0])]
+    while not service.registry.members:
+        await asyncio.sleep(0.01)
+    for expected, told in await attack():
+        assert expected in told
+    joined.append(join(nodes[1]))
+    attacks = 0
+    while not serving.done():
+        answers = [told for _, told in await attack()]
+        assert service.registry.over or NO_REASON not in answers
+        attacks += 1
+    assert attacks
+    await asyncio.gather(*joined)
+    outcome = await serving
+    assert outcome.events == []
+    assert_same(outcome.run, simulated(), regret=False)
+
+
+def test_strangers_are_turned_away_by_certificate_and_name_and_change_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    make_certificates(ours, server="server", nodes=["node-0", "node-1", "lost", "guest"])
+    make_certificates(ours, nodes=["late"], days=-1)
+    make_certificates(theirs, server="server", nodes=["node-1"])
+    shutil.copy(ours / "ca.crt", theirs / "real-ca.crt")
+    revoke(ours, ["lost"])
+    own = make_nodes(WORLD, SPLIT)[1]
+    forged = TLSFiles(theirs / "real-ca.crt", theirs / "node-1.crt", theirs / "node-1.key")
+    cases: list[tuple[TLSFiles, Hello, str]] = [
+        (forged, hello_of(own), "UNAVAILABLE"),
+        (TLSFiles.of(ours, "late"), hello_of(own, node="late"), "UNAVAILABLE"),
+        (TLSFiles.of(ours, "server"), hello_of(own, node="server"), "UNAVAILABLE"),
+        (TLSFiles.of(theirs, "node-1"), hello_of(own), "UNAVAILABLE"),
+        (TLSFiles.of(ours, "guest"), hello_of(own), "the certificate is for guest, not for 'node-1'"),
+        (TLSFiles.of(ours, "guest"), hello_of(own, node="guest"), "'guest' is not on the list of nodes"),
+        (TLSFiles.of(ours, "lost"), hello_of(own, node="lost"), "the certificate of 'lost' has been revoked"),
+        (TLSFiles.of(ours, "node-0"), hello_of(own, node="node-0"), "another process is connected as 'node-0'"),
+    ]
+
+    async def story() -> None:
+        service = Service(
+            replace(plan(), names=("node-0", "node-1", "lost")),
+            "127.0.0.1:0",
+            TLSFiles.of(ours, "server"),
+            revoked=lambda: revoked_names(ours),
+        )
+
+        async def attack() -> Told:
+            address = f"127.0.0.1:{service.port}"
+            return [(says, await outcome_of(address, [hello], tls_files)) for tls_files, hello, says in cases]
+
+        await beset(service, lambda name: TLSFiles.of(ours, name), attack)
+
+    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
+        asyncio.run(asyncio.wait_for(story(), SECONDS))
+    for name, reason in (
+        ("guest", "is for guest"),
+        ("guest", "not on the list"),
+        ("lost", "revoked"),
+        ("node-0", "ano"),
+    ):
+        assert re.search(rf"\({name}\): turned away: .*{reason}", caplog.text)
+
+
+def test_a_node_does_not_take_another_nodes_certificate_for_the_servers(tmp_path: Path) -> None:
+    make_certificates(tmp_path, server="server", nodes=["localhost", "victim"])
+
+    async def story() -> None:
+        impostor = Service(plan(), "127.0.0.1:0", TLSFiles.of(tmp_path, "localhost"))
+        serving = asyncio.ensure_future(impostor.run())
+        victim = Node("victim", lambda M: WORLD, 0, 3)
+        try:
+            tls_files = TLSFiles.of(tmp_path, "victim")
+            with pytest.raises(InputError, match="no connection"):
+                await take_part(victim, f"localhost:{impostor.port}", tls_files, patience=0.2)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(story(), SECONDS))
+
+
+def _cut_short(port: int) -> None:
+    """HTTP/2 by hand: a stream whose first gRPC frame announces more than follows, and goodbye."""
+
+    def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+        return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
+
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"/{SERVICE}/Session",
+        ":authority": "localhost",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    block = b"".join(
+        b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+        for name, value in headers.items()
+    )
+    message = b"\0" + struct.pack(">I", 1000) + b"ten bytes."
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as line:
+        line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 4, 1, block))
+        line.sendall(frame(0, 0, 1, message))
+        line.recv(1)
+
+
+def _noise(port: int) -> None:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as line:
+        line.sendall(random.Random(7).randbytes(4096))
+        line.recv(1)
+
+
+def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    own = make_nodes(WORLD, SPLIT)[1]
+    hello = hello_of(own)
+    own.enter(plan().welcome())
+    ready = own.enter(plan().welcome())
+    good = encode(hello)
+    cases: list[tuple[Sequence[Up | bytes], str]] = [
+        ([replace(hello, protocol=PROTOCOL + 1)], f"speaks protocol {PROTOCOL + 1}"),
+        ([replace(hello, run="another")], "holds the state of run another"),
+        ([replace(hello, first_agent=2)], "agents 2 to 3 are not all among this run's 0 to 2"),
+        ([replace(hello, first_agent=2**64 - 1)], "not all among"),
+        ([replace(hello, agents=0)], "not all among"),
+        ([replace(hello, first_agent=0)], "overlap with those of 'node-0'"),
+        ([replace(hello, node="node-0", first_agent=0, agents=1)], "another process is connected as 'node-0'"),
+        ([replace(hello, incarnation=b"short")], "16 bytes"),
+        ([replace(hello, node="a\nroot: all is well")], r"'a?root: all is well' cannot be a node's name"),
+        ([ready], "the first message must be a hello, got Ready"),
+        ([Played(1, 5, ())], "the first message must be a hello, got Played"),
+        ([hello, hello], "a ready was expected, got Hello"),
+        ([hello, replace(ready, states=4)], "the node's problem has (S, A, H) = (4, 2, 3)"),
+        ([hello, replace(ready, digest=b"x" * 32)], "is not the one of this run"),
+        ([hello, replace(ready, rounds=())], "must go on after round 0 but holds rounds []"),
+        ([b""], "a message of no known kind"),
+        ([good[:-3]], "bytes that are no message of this protocol"),
+        ([random.Random(1).randbytes(300)], "300 bytes that are no message of this protocol"),
+        ([Fault("x" * node_stream.MIN_LIMIT)], "above the limit of 65536"),
+        ([Fault("x" * (20 * node_stream.MIN_LIMIT))], "RESOURCE_EXHAUSTED"),
+    ]
+
+    async def story() -> None:
+        service = Service(plan(), "127.0.0.1:0", None)
+
+        async def attack() -> Told:
+            for prank in (_cut_short, _noise):
+                await asyncio.to_thread(prank, service.port)
+            address = f"127.0.0.1:{service.port}"
+            return [(says, await outcome_of(address, messages)) for messages, says in cases]
+
+        await beset(service, None, attack)
+
+    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
+        asyncio.run(asyncio.wait_for(story(), SECONDS))
+    for _, says in cases[:-1]:
+        assert says in caplog.text
+    assert all("\n" not in record.getMessage() for record in caplog.records)
+
+
+def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node's certificate is good for no more than its share of handshakes."""
+    make_certificates(tmp_path, server="server", nodes=["node-0", "node-1", "flood"])
+    monkeypatch.setattr(registry, "MAX_UNKNOWN", 12)
+    monkeypatch.setattr(registry, "MAX_NAME_LENGTH", 6)
+
+    async def story() -> Outcome:
+        service = Service(plan(), "127.0.0.1:0", TLSFiles.of(tmp_path, "server"))
+        address = f"127.0.0.1:{service.port}"
+        serving = asyncio.ensure_future(service.run())
+        async with AsyncExitStack() as stack:
+            streams = [
+                await stack.enter_async_context(stream_to(address, TLSFiles.of(tmp_path, "flood"))) for _ in range(14)
+            ]
+            for stream in streams:
+                await stream.say()
+            answers = [asyncio.ensure_future(stream.hear()) for stream in streams]
+            while sum(answer.done() for answer in answers) < 8:
+                await asyncio.sleep(0.01)
+            assert {getattr(answer.result(), "reason", "") for answer in answers if answer.done()} == {
+                "too many streams at one time"
+            }
+            nodes = make_nodes(WORLD, SPLIT)
+            joined = [take_part(node, address, TLSFiles.of(tmp_path, node.name)) for node in nodes]
+            await asyncio.gather(*joined)
+            outcome = await serving
+            for answer in answers:
+                answer.cancel()
+        return outcome
+
+    assert_same(asyncio.run(asyncio.wait_for(story(), SECONDS)).run, simulated(), regret=False)
+
+
+def test_a_stream_that_never_says_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "HELLO_SECONDS", 0.2)
+
+    async def story() -> str:
+        service = Service(plan(), "127.0.0.1:0", None)
+        serving = asyncio.ensure_future(service.run())
+        try:
+            return await outcome_of(f"127.0.0.1:{service.port}", [])
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    assert asyncio.run(asyncio.wait_for(story(), SECONDS)) == "the handshake took too long"
+
+
+def test_a_seat_is_free_again_if_its_node_leaves_before_the_run() -> None:
+    async def story() -> None:
+        service = Service(plan(), "127.0.0.1:0", None)
+        serving = asyncio.ensure_future(service.run())
+        address = f"127.0.0.1:{service.port}"
+        squatter = Node("squatter", lambda M: WORLD, 0, 2)
+        async with stream_to(address) as stream:
+            await stream.say(hello_of(squatter))
+            welcome = await stream.hear()
+            assert isinstance(welcome, Welcome)
+            await stream.say(squatter.enter(welcome))
+            while not service.registry.members:
+                await asyncio.sleep(0.01)
+            assert "overlap with those of 'squatter'" in await outcome_of(
+                address, [hello_of(make_nodes(WORLD, SPLIT)[0])]
+            )
+        while service.registry.members:
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*(take_part(node, address, None) for node in make_nodes(WORLD, SPLIT)))
+        assert_same((await serving).run, simulated(), regret=False)
+
+    asyncio.run(asyncio.wait_for(story(), SECONDS))

@@ -1,0 +1,308 @@
+"""What crosses the wire: the paper's messages and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fed_ucbvi import FedUCBVI, gridworld, run
+from fed_ucbvi.algorithms.base import Message, exchange_messages
+from fed_ucbvi.algorithms.exact_sums import make_grid
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.network import schema
+from fed_ucbvi.network.arrays import DTYPES, WireError, pack, unpack
+from fed_ucbvi.network.copies import Copies
+from fed_ucbvi.network.messages import (
+    Fault,
+    Hello,
+    Played,
+    Ready,
+    Report,
+    Request,
+    decode_down,
+    decode_up,
+    encode,
+    keep_taken,
+)
+from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.schema import CLASSES
+from network import Tap, assert_same, federate, make_nodes
+
+M, T, SEED = 4, 120, 3
+ALGORITHM = FedUCBVI(synchronisation="local")
+WORLD = gridworld(agents=M, eps_p=0.2)
+
+
+class Overheard(Simulation):
+    """A simulation that synchronises message by message and notes the agents' reports."""
+
+    def __init__(self) -> None:
+        super().__init__(ALGORITHM, WORLD, T, SEED, "episodes")
+        self.reports: dict[tuple[int, int], Message] = {}
+
+    def synchronise(self) -> None:
+        def note(report: Message, exchange: int) -> None:
+            self.reports[self.rounds + 1, exchange] = tuple(array.copy() for array in report)
+
+        exchange_messages(self.algorithm, self.server, self.agents, self.setting, note)
+
+    def exchange(self, server: Any) -> None:
+        def note(report: Message, exchange: int) -> None:
+            self.reports[len(self.rows), WORLD.horizon + exchange] = tuple(array.copy() for array in report)
+
+        exchange_messages(self.algorithm, server, self.agents, self.setting, note)
+
+
+def spelt_out(
+    heard: Sequence[tuple[int, bytes]], decode: Callable[[bytes, Copies], Any]
+) -> Iterator[tuple[Any, bytes]]:
+    """The messages of all streams, with their bytes, none of which says anything that the message does not."""
+    taken, sent = defaultdict[int, Copies](Copies), defaultdict[int, Copies](Copies)
+    for stream, data in heard:
+        message = decode(data, taken[stream])
+        keep_taken(message, taken[stream])
+        assert encode(message, sent[stream]) == data
+        yield message, data
+
+
+def test_only_the_papers_messages_go_up_and_no_trajectory_or_transition_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every byte a node sends belongs to a known field, and all arrays are the reports of the paper.
+
+    A message that equals its own decoding and encoding has no unknown fields; reports must add up to those of the
+    simulation, of shape (1, S, A) in one or two words; all other messages hold no arrays. A table of transitions
+    would have S x A x K entries a step, a trajectory H + 1 states an episode.
+    """
+    tap = Tap(monkeypatch)
+    outcome = federate(plan_for(ALGORITHM, WORLD, T, seed=SEED), make_nodes(WORLD, [3, 1]))
+    simulated = Overheard()
+    while not simulated.done:
+        simulated.advance()
+    recommended = len(simulated.result().recommendations["round"])
+    S, A, H = WORLD.states, WORLD.actions, WORLD.horizon
+    seen: dict[type, int] = {}
+    sums: dict[tuple[int, int], list[Message]] = {}
+    for message, data in spelt_out(tap.up, decode_up):
+        seen[type(message)] = seen.get(type(message), 0) + 1
+        if isinstance(message, Report):
+            sums.setdefault((message.round, message.exchange), []).append(message.arrays)
+            expected = simulated.reports[message.round, message.exchange]
+            assert len(message.arrays) == len(expected) == 4
+            for array, whole in zip(message.arrays, expected, strict=True):
+                assert array.shape[:3] == (1, S, A), "one row, whether the node has three agents or one"
+                assert array.size <= 2 * S * A
+                assert array.dtype == whole.dtype
+        elif isinstance(message, Played):
+            assert len(data) < 40 * (1 + len(message.requests))
+        else:
+            assert isinstance(message, Hello | Ready)
+            assert len(data) < 200
+    assert sums.keys() == simulated.reports.keys()
+    for key, reports in sums.items():
+        for arrays in zip(*reports, simulated.reports[key], strict=True):
+            *of_nodes, pooled = (array.sum(axis=0) for array in arrays)
+            grid = make_grid(M, M * T, H)
+            words = [sum(of_nodes), pooled]
+            if pooled.ndim == 3 and pooled.shape[-1] == 2:  # carry what the low words of several agents add up to
+                words = [np.stack([w[..., 0] % 2**grid.base, w[..., 1] + w[..., 0] // 2**grid.base]) for w in words]
+            assert np.array_equal(*words)
+    rounds, records = outcome.run.rounds, len(outcome.run.records["start"])
+    assert seen == {Hello: 2, Ready: 2, Played: 2 * records, Report: 2 * (rounds + recommended) * H}
+
+
+def test_down_go_the_policy_n_and_v(monkeypatch: pytest.MonkeyPatch) -> None:
+    tap = Tap(monkeypatch)
+    outcome = federate(plan_for(ALGORITHM, WORLD, 60, seed=SEED), make_nodes(WORLD, [4]))
+    S, A, H = WORLD.states, WORLD.actions, WORLD.horizon
+    kinds: dict[str, list[tuple[tuple[int, ...], ...]]] = {}
+    for message, _ in spelt_out(tap.down, decode_down):
+        shapes = tuple(array.shape for array in getattr(message, "arrays", ()))
+        kinds.setdefault(type(message).__name__, []).append(shapes)
+    records, rounds = len(outcome.run.records["start"]), outcome.run.rounds
+    assert kinds == {
+        "Welcome": [()],
+        "Start": [((H, S), (H, S, A))] * records,
+        "Stop": [()] * rounds,
+        "Query": [((S,),)] * (rounds + len(outcome.run.recommendations["round"])) * H,
+        "End": [((H, S),)],
+    }
+
+
+@pytest.mark.parametrize("algorithm", [ALGORITHM, FedUCBVI.sharp()], ids=lambda algorithm: algorithm.name)
+def test_what_is_counted_is_the_papers_and_what_really_crosses_the_line_is_less_than_half_of_it(
+    algorithm: FedUCBVI,
+) -> None:
+    """One agent a node, so that nothing is spared by sending one row for several of them."""
+    outcome = federate(plan_for(algorithm, WORLD, 100, seed=1), make_nodes(WORLD, [1] * M))
+    simulated = run(algorithm, WORLD, 100, seed=1, driver="episodes")
+    assert_same(outcome.run, simulated)
+    for name in ("bytes_up", "bytes_down"):
+        real, more = getattr(outcome.wire, name), getattr(simulated.recommendation_traffic, name)
+        accounted = getattr(simulated, name) + more
+        assert 0.05 * accounted < real < 0.5 * accounted
+
+
+def test_pairs_that_nobody_visits_are_sent_once_and_never_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first report of an exchange a pair travels only if it has been visited; others never change."""
+    tap = Tap(monkeypatch)
+    federate(plan_for(ALGORITHM, WORLD, 60, seed=SEED), make_nodes(WORLD, [M]))
+    taken, first = Copies(), set[int]()
+    for _, data in tap.up:
+        message = decode_up(data, taken)
+        keep_taken(message, taken)
+        if not isinstance(message, Report):
+            continue
+        sent = CLASSES["Up"].FromString(data).report
+        assert (message.exchange in first) == (sent.since > 0)
+        if sent.since:
+            n = message.arrays[0].reshape(-1)
+            for array, words in zip(sent.arrays, (1, 1, 2, 1), strict=True):
+                bits = np.frombuffer(array.changed.ljust(n.size * words // 8, b"\0"), np.uint8)
+                assert not np.unpackbits(bits, bitorder="little").reshape(n.size, words)[n == 0].any()
+        first.add(message.exchange)
+
+
+# ------------------------------------------------------------------------------------------------ changes of arrays
+
+
+@given(st.sampled_from(sorted(DTYPES)), st.lists(st.integers(0, 4), max_size=4), st.integers(0, 2**32))
+def test_an_array_comes_back_from_its_changes_and_unchanged_entries_take_a_bit_at_most(
+    code: int, shape: list[int], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    before = rng.integers(0, 2 if code == 1 else 100, size=shape).astype(DTYPES[code])
+    array = np.where(rng.random(shape) < rng.random(), before, before.dtype.type(1)).astype(before.dtype)
+    data = pack(array, before).SerializeToString()
+    back = unpack(CLASSES["Array"].FromString(data), before)
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    assert np.array_equal(back, array)
+    changed = int((array != before).sum())
+    assert len(data) <= changed * array.itemsize + -(-array.size // 8) + 24
+    assert np.array_equal(before, unpack(pack(before, before), before))
+
+
+def test_what_differs_in_a_bit_is_a_change_and_nan_is_not() -> None:
+    before, array = np.array([0.0, np.nan, 1.0]), np.array([-0.0, np.nan, 1.0])
+    message = pack(array, before)
+    assert (message.changed, len(message.data)) == (b"\x01", 8)
+    assert np.signbit(unpack(message, before)).tolist() == [True, bool(np.signbit(np.nan)), False]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"changed": b"\x03"}, "2 changes of type int64 take 16 bytes, got 8"),
+        ({"changed": b"\x10"}, "beyond the 4 entries"),
+        ({"changed": b"\x01\x01"}, "beyond the 4 entries"),
+        ({"changed": b""}, "0 changes of type int64 take 0 bytes, got 8"),
+        ({"shape": [2, 3]}, r"shape \(2, 3\).*the one before has shape \(2, 2\)"),
+        ({"shape": [2**31, 2**31]}, "the one before has shape"),
+        ({"dtype": 5}, "type float64, but the one before has .* type int64"),
+    ],
+)
+def test_changes_that_contradict_themselves_or_what_was_there_are_refused(
+    change: dict[str, object], says: str
+) -> None:
+    before = np.arange(4).reshape(2, 2)
+    good: dict[str, object] = {"dtype": 4, "shape": [2, 2], "data": b"\7" + b"\0" * 7, "changed": b"\x04"}
+    assert unpack(CLASSES["Array"](**good), before).tolist() == [[0, 1], [7, 3]]
+    with pytest.raises(WireError, match=says):
+        unpack(CLASSES["Array"](**{**good, **change}), before)
+    with pytest.raises(WireError, match=r"takes .* bytes"):  # and there must be something before
+        unpack(CLASSES["Array"](**{**good, **change, "dtype": 4}))
+
+
+def test_changes_are_told_from_late_copies_and_from_changes_of_what_is_not_here() -> None:
+    sent, taken = Copies(), Copies()
+    first, second, third = (Report(r, 0, (np.array([r, 1, 5]),)) for r in (1, 2, 4))
+    data = [encode(message, sent) for message in (first, second, third)]
+    for i, message in enumerate((first, second, third)):
+        back = decode_up(data[i], taken)
+        assert isinstance(back, Report)
+        assert np.array_equal(back.arrays[0], message.arrays[0])
+        keep_taken(back, taken)
+    for late in data[1:]:
+        assert decode_up(late, taken).arrays == ()  # type: ignore[union-attr]
+    with pytest.raises(WireError, match="changes since round 1, of which nothing is known"):
+        decode_up(data[1], Copies())
+    two = CLASSES["Up"](report=CLASSES["Report"](round=9, since=4, arrays=[pack(np.zeros(2))] * 2))
+    with pytest.raises(WireError, match="changes of 2 arrays, but there were 1 before"):
+        decode_up(two.SerializeToString(), taken)
+
+
+# ---------------------------------------------------------------------------------------------- arrays and messages
+
+
+@given(
+    st.sampled_from(sorted(DTYPES)),
+    st.lists(st.integers(0, 4), max_size=4),
+    st.integers(0, 2**32),
+)
+def test_arrays_come_back_equal_writable_and_of_the_same_type(code: int, shape: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    array = rng.integers(0, 2 if code == 1 else 100, size=shape).astype(DTYPES[code])
+    back = unpack(CLASSES["Array"].FromString(pack(array).SerializeToString()))
+    assert back.shape == array.shape
+    assert back.dtype == array.dtype
+    assert np.array_equal(back, array)
+    assert back.flags.writeable
+    assert len(pack(array).data) == (-(-array.size // 8) if code == 1 else array.nbytes)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"dtype": 0}, "unknown type"),
+        ({"dtype": 77}, "unknown type"),
+        ({"shape": [3, 2]}, "takes 48 bytes, got 32"),
+        ({"shape": [2**31, 2**31, 2**31]}, "got 32"),
+        ({"shape": [1] * 7}, "7 axes"),
+        ({"data": b"short"}, "got 5"),
+        ({"dtype": 1, "shape": [3, 3], "data": b"\0"}, "takes 2 bytes, got 1"),
+        ({"dtype": 1, "shape": [2**31, 2**31, 2**31]}, "got 32"),
+    ],
+)
+def test_an_array_that_contradicts_itself_is_no_array(change: dict[str, object], says: str) -> None:
+    content = {"dtype": 5, "shape": [2, 2], "data": b"\0" * 32, **change}
+    with pytest.raises(WireError, match=says):
+        unpack(CLASSES["Array"](**content))
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_no_message_or_one_that_can_be_sent_again(data: bytes) -> None:
+    for decode in (decode_up, decode_down):
+        try:
+            message = decode(data)
+        except WireError:
+            continue
+        assert decode(encode(message)) == message
+
+
+def test_messages_come_back_equal() -> None:
+    for message in (
+        Hello(1, "0.1.0", "clinic", b"x" * 16, 2, 3, ""),
+        Played(7, 12, (Request(3, 0, 1, 2, 0), Request(4, 5, 0, 0, 1))),
+        Ready(8, 4, 10, b"d" * 32, (0, 6, 7)),
+        Fault("no room"),
+    ):
+        assert decode_up(encode(message)) == message
+
+
+def test_the_compiled_schema_is_that_of_the_source(tmp_path: Path) -> None:
+    compiled = tmp_path / "federation.binpb"
+    command = (
+        *(sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={schema.SCHEMA.parent}"),
+        *(f"--descriptor_set_out={compiled}", schema.SCHEMA.name),
+    )
+    subprocess.run(command, check=True, timeout=60)
+    assert compiled.read_bytes() == schema.DESCRIPTOR.read_bytes()

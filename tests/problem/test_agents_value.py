@@ -1,0 +1,181 @@
+"""What the agents themselves get from the learnt policy, against independent evaluation in NumPy."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shops
+from fed_ucbvi import MDP, Federation, FedUCBVI, Run, gridworld, riverswim, run
+from fed_ucbvi.command_line.outputs import summary_rows
+from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.network.run_plan import plan_for
+from network import federate, make_nodes
+
+
+def worth(P: FloatArray, r: FloatArray, policy: IndexArray, start: int) -> float:
+    """``V^pi_1(start)`` by backward induction with dense arrays; P is ``[S,A,S]``, r ``[S,A]``."""
+    states = np.arange(len(P))
+    V = np.zeros(len(P))
+    for actions in policy[::-1]:
+        V = r[states, actions] + P[states, actions] @ V
+    return float(V[start])
+
+
+def optimum(P: FloatArray, r: FloatArray, start: int, horizon: int) -> float:
+    V = np.zeros(len(P))
+    for _ in range(horizon):
+        V = (r + P @ V).max(axis=1)
+    return float(V[start])
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Federation:
+    return shops.shops()
+
+
+@pytest.fixture(scope="module")
+def result(fleet: Federation) -> Run:
+    return run(FedUCBVI(bonus_scale=0.1, clip="remaining"), fleet, 200, seed=1)
+
+
+def test_the_five_shops_get_what_their_own_tables_say(result: Run) -> None:
+    own = [worth(*shops.shop(mean), result.policy, shops.FIRST) for mean in shops.DEMANDS]
+    assert [shops.euro(value) for value in result.by_agent] == pytest.approx(own, abs=1e-9)
+    agents, figures = result.agents_value, result.original_units
+    assert figures["agents_mean"] == pytest.approx(np.mean(own), abs=1e-9)
+    assert figures["agents_worst"] == pytest.approx(min(own), abs=1e-9)
+    assert figures["agents_best"] == pytest.approx(max(own), abs=1e-9)
+    assert (agents.worst_agent, agents.best_agent, agents.agents) == (own.index(min(own)), own.index(max(own)), 5)
+
+
+def test_the_five_shops_are_told_the_best_shared_policy_and_their_own_optima(fleet: Federation, result: Run) -> None:
+    """Euro a month, computed elsewhere: best shared policy 120.2 to 121.8, own optima 122.3."""
+    figures = result.original_units
+    assert round(figures["best_common_lower"], 1) == 120.2
+    assert round(figures["best_common_upper"], 1) == 121.8
+    tables = [shops.shop(mean) for mean in shops.DEMANDS]
+    own = [optimum(*table, shops.FIRST, shops.DAYS) for table in tables]
+    assert figures["own_optimal_value"] == pytest.approx(np.mean(own), abs=1e-9)
+    assert round(figures["own_optimal_value"], 1) == 122.3
+    shared = [worth(*table, fleet.common_optimum.policy, shops.FIRST) for table in tables]
+    assert figures["best_common_lower"] == pytest.approx(np.mean(shared), abs=1e-9)
+
+
+def test_what_agents_that_differ_get_is_printed_before_anything_of_the_common_mdp(result: Run) -> None:
+    title, rows = summary_rows(result)
+    assert title.endswith("shops")
+    names = [name for name, _ in rows]
+    assert names[:3] == ["setting", "agents get", "could get"]
+    assert names.index("agents get") < names.index("in the common MDP") < names.index("common regret")
+    agents, texts = result.agents_value, dict(rows)
+    assert texts["agents get"] == (
+        f"mean {agents.mean:.4f}, worst {agents.worst:.4f} (agent {agents.worst_agent}), "
+        f"best {agents.best:.4f} (agent {agents.best_agent})"
+    )
+    assert texts["could get"] == "[11.4307, 11.4506] from the best shared policy, 11.4562 each from its own (means)"
+    assert texts["in the common MDP"].startswith(
+        f"value {result.value:.4f}, optimum {result.about.optimal_value:.4f}"
+    )
+    euros = [text for name, text in rows if name == "in its own units"]
+    assert euros[0].startswith(f"agents get mean {shops.euro(agents.mean):,.4g}")
+    assert "could get [120.2, 121.8] from the best shared policy, 122.3 each from its own" in euros[1]
+    assert all("value" not in text for text in euros)
+
+
+def test_agents_that_are_alike_get_one_line() -> None:
+    alike = run(FedUCBVI(), gridworld(agents=3), 200)
+    rows = summary_rows(alike)[1]
+    assert [name for name, _ in rows][:4] == ["setting", "recommended policy", "gap", "common regret"]
+    assert alike.about.alike
+    assert alike.by_agent == pytest.approx([alike.value] * 3, abs=1e-12)
+    assert alike.about.own_optimal_value == pytest.approx(alike.about.optimal_value, abs=1e-12)
+
+
+def test_agents_whose_starts_alone_differ_are_not_alike() -> None:
+    kernel = np.full((2, 2, 2), 0.5)
+    starts = [MDP(kernel, [[0.0, 0.0], [1.0, 1.0]], initial=s, horizon=2) for s in (0, 1)]
+    result = run(FedUCBVI(), Federation.from_mdps(starts), 5)
+    assert (result.about.alike, result.about.eps_p, result.about.eps_r) == (False, 0.0, 0.0)
+    assert result.by_agent.tolist() == [0.5, 1.5]
+
+
+def test_every_figure_agrees_with_all_policies_of_a_small_federation() -> None:
+    """Two agents, two states, two actions, two steps: sixteen policies, tried one by one."""
+    rng = np.random.default_rng(4)
+    P, r = rng.dirichlet([1, 1], size=(2, 2, 2)), rng.random((2, 2, 2))
+    federation = Federation.from_mdps([MDP(P[i], r[i], initial=0, horizon=2) for i in (0, 1)])
+    result = run(FedUCBVI(), federation, 30)
+    policies = [np.array(choice).reshape(2, 2) for choice in itertools.product((0, 1), repeat=4)]
+    values = np.array([[worth(P[i], r[i], policy, 0) for i in (0, 1)] for policy in policies])
+    chosen = next(k for k, policy in enumerate(policies) if (policy == result.policy).all())
+    assert result.by_agent == pytest.approx(values[chosen], abs=1e-12)
+    assert result.about.best_common_value == pytest.approx([values.mean(axis=1).max()] * 2, abs=1e-9)
+    assert result.about.own_optimal_value == pytest.approx(values.max(axis=0).mean(), abs=1e-12)
+
+
+def test_liars_do_not_count() -> None:
+    federation = gridworld(agents=5, eps_p=0.3).with_liars(0.4, "flip", seed=1)
+    result = run(FedUCBVI(), federation, 100)
+    lying = list(federation.liars.agents) if federation.liars else []
+    assert np.isnan(result.by_agent[lying]).all()
+    own = {i: federation.agent(i) for i in federation.honest}
+    expected = {i: float(mdp.initial @ mdp.evaluate(result.policy)[0]) for i, mdp in own.items()}
+    assert result.by_agent[federation.honest] == pytest.approx(list(expected.values()), abs=1e-12)
+    assert result.agents_value.mean == pytest.approx(np.mean(list(expected.values())), abs=1e-12)
+    assert expected[result.agents_value.worst_agent] == pytest.approx(min(expected.values()), abs=1e-12)
+    assert dict(summary_rows(result)[1])["agents get"].endswith("; over the 3 honest agents")
+
+
+def test_two_thousand_agents_have_their_figures_too() -> None:
+    federation = riverswim(agents=2000, spread=0.5)
+    result = run(FedUCBVI(), federation, 20)
+    some = (0, 7, 1999)
+    own = [federation.agent(i) for i in some]
+    expected = [float(mdp.initial @ mdp.evaluate(result.policy)[0]) for mdp in own]
+    assert result.by_agent[list(some)] == pytest.approx(expected, abs=1e-12)
+    assert result.agents_value.agents == 2000
+    assert result.about.own_optimal_value >= result.about.best_common_value.upper - 1e-9
+
+
+def test_a_run_over_the_network_has_the_figures_of_the_simulation() -> None:
+    world = gridworld(agents=3, eps_p=0.3)
+    outcome = federate(plan_for(FedUCBVI(), world, 60, seed=2), make_nodes(world, [1, 2]))
+    simulated = run(FedUCBVI(), world, 60, seed=2, driver="episodes")
+    assert outcome.run.by_agent.tolist() == simulated.by_agent.tolist()
+    assert outcome.run.optimistic_value == simulated.optimistic_value
+    assert outcome.run.about.own_optimal_value == simulated.about.own_optimal_value
+
+
+def test_the_figures_are_saved_and_in_json(result: Run, tmp_path: Path) -> None:
+    result.save(tmp_path / "run")
+    loaded = Run.load(tmp_path / "run")
+    assert loaded == result
+    assert Run.from_bytes(result.to_bytes()) == result
+    summary = json.loads(json.dumps(loaded.summary(), allow_nan=False))
+    assert summary["agents_value"]["mean"] == result.agents_value.mean
+    assert summary["agents_alike"] is False
+    assert summary["own_optimal_value"] == result.about.own_optimal_value
+    assert summary_rows(loaded) == summary_rows(result)
+
+
+def test_a_run_saved_by_an_earlier_version_loads_with_the_figures_unknown(result: Run, tmp_path: Path) -> None:
+    result.save(tmp_path / "run")
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["by_agent"], manifest["optimistic_value"]
+    del manifest["about"]["own_optimal_value"], manifest["about"]["alike"]
+    path.write_text(json.dumps(manifest))
+    old = Run.load(tmp_path / "run")
+    assert np.isnan(old.by_agent).all()
+    assert old.by_agent.shape == (5,)
+    assert np.isnan([old.agents_value.mean, old.optimistic_value, old.about.own_optimal_value]).all()
+    assert (old.about.alike, old.advice) == (None, None)
+    summary = json.loads(json.dumps(old.summary(), allow_nan=False))
+    assert summary["agents_value"]["mean"] is summary["own_optimal_value"] is summary["agents_alike"] is None
+    assert dict(summary_rows(old)[1])["agents get"] == "unknown"
+    assert (old.value, old.about.best_common_value) == (result.value, result.about.best_common_value)

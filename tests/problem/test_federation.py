@@ -1,0 +1,373 @@
+"""Federations: mixtures are what Assumption 1 says, and eps_p and eps_r of any agents are the smallest there are."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
+from fed_ucbvi.problem.kernel import Kernel
+from fed_ucbvi.problem.mdp import MDP
+from problems import random_dense_kernel, random_federation, random_mdp, random_rows
+
+SEEDS = st.integers(0, 2**32 - 1)
+EPS = st.floats(0, 1, exclude_max=True)
+CLOSE = 1e-12
+
+
+def dense_agents(federation: Federation) -> FloatArray:
+    """``P^i_h(s'|s,a)`` of all agents, read from the agents' MDPs."""
+    return np.stack([federation.agent(i).kernel.dense() for i in range(federation.agents)])
+
+
+def agents_of(federation: Federation) -> list[MDP]:
+    return [federation.agent(i) for i in range(federation.agents)]
+
+
+def largest_common_share(agents: FloatArray) -> float:
+    """The largest ``t = 1 - eps_p`` for which Assumption 1 holds, by linear programming.
+
+    Unknowns: ``q = t P^c`` for every row and ``t``. Constraints: ``0 <= q <= P^i`` for every agent i, and the sum of
+    ``q`` over next states is ``t`` in every row.
+    """
+    M, states = agents.shape[0], agents.shape[-1]
+    rows = agents.reshape(M, -1, states)
+    count = rows.shape[1] * states
+    above = np.hstack([np.tile(np.eye(count), (M, 1)), np.zeros((M * count, 1))])
+    sums = np.hstack([np.kron(np.eye(rows.shape[1]), np.ones((1, states))), -np.ones((rows.shape[1], 1))])
+    found = linprog(
+        c=np.append(np.zeros(count), -1.0),
+        A_ub=above,
+        b_ub=rows.reshape(-1),
+        A_eq=sums,
+        b_eq=np.zeros(rows.shape[1]),
+        bounds=(0, None),
+        method="highs",
+    )
+    assert found.success
+    return -float(found.fun)
+
+
+def assumption_1_holds(agents: FloatArray, eps_p: float) -> bool:
+    """Whether some kernel ``P^c`` has ``(1 - eps_p) P^c <= P^i`` for all i, row by row, by linear programming."""
+    M, states = agents.shape[0], agents.shape[-1]
+    for row in np.moveaxis(agents.reshape(M, -1, states), 1, 0):
+        found = linprog(
+            c=np.zeros(states),
+            A_ub=np.tile((1 - eps_p) * np.eye(states), (M, 1)),
+            b_ub=row.reshape(-1),
+            A_eq=np.ones((1, states)),
+            b_eq=[1.0],
+            bounds=(0, None),
+            method="highs",
+        )
+        if found.status == 2:  # infeasible
+            return False
+        assert found.success
+    return True
+
+
+# Mixtures -------------------------------------------------------------------------------------------------------
+
+
+@given(
+    seed=SEEDS,
+    eps_p=EPS,
+    agents=st.integers(1, 4),
+    steps=st.lists(st.sampled_from([1, 3]), min_size=2, max_size=2),
+    zeros=st.floats(0, 0.9),
+)
+def test_a_mixture_is_the_weighted_sum_of_dense_kernels(
+    seed: int, eps_p: float, agents: int, steps: list[int], zeros: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    common = random_dense_kernel(rng, 4, 2, steps=steps[0], zeros=zeros)
+    individual = [random_dense_kernel(rng, 4, 2, steps=steps[1], zeros=zeros) for _ in range(agents)]
+    federation = Federation.mixture(common, individual, eps_p, rewards=np.zeros((4, 2)), initial=0, horizon=3)
+    expected = np.stack([(1 - eps_p) * common + eps_p * own for own in individual])
+    np.testing.assert_allclose(dense_agents(federation), expected, rtol=0, atol=1e-15)
+    assert federation.eps_p == eps_p
+    np.testing.assert_allclose(
+        federation.common.kernel.dense(), np.broadcast_to(common, expected.shape[1:]), rtol=1e-15, atol=0
+    )
+
+
+def test_a_mixture_with_weight_zero_gives_every_agent_the_common_kernel() -> None:
+    federation = random_federation(np.random.default_rng(1), agents=3, eps_p=0.0)
+    for own in dense_agents(federation):
+        np.testing.assert_allclose(own, federation.common.kernel.dense(), rtol=0, atol=1e-15)
+
+
+def test_kernels_and_dense_tables_give_the_same_mixture() -> None:
+    rng = np.random.default_rng(2)
+    tables = [random_dense_kernel(rng, 3, 2, steps=2, zeros=0.5) for _ in range(3)]
+    dense = Federation.mixture(tables[0], tables[1:], 0.3, rewards=np.ones((3, 2)), initial=1)
+    kernels = [Kernel.from_dense(table) for table in tables]
+    by_support = Federation.mixture(kernels[0], kernels[1:], 0.3, rewards=np.ones((3, 2)), initial=1)
+    np.testing.assert_array_equal(dense.successors, by_support.successors)
+    np.testing.assert_allclose(dense.probabilities, by_support.probabilities, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("own_rewards", [False, True])
+@pytest.mark.parametrize("own_starts", [False, True])
+def test_each_agent_has_its_own_rewards_and_start_and_the_common_mdp_their_means(
+    own_rewards: bool, own_starts: bool
+) -> None:
+    rng = np.random.default_rng([3, own_rewards, own_starts])
+    M, S, A, H = 4, 3, 2, 3
+    rewards = rng.random((M if own_rewards else 1, H, S, A))
+    starts = random_rows(rng, (M, S)) if own_starts else random_rows(rng, (S,))
+    tables = [random_dense_kernel(rng, S, A) for _ in range(M + 1)]
+    federation = Federation.mixture(tables[0], tables[1:], 0.2, rewards=rewards, initial=starts)
+    assert (federation.agents, federation.states, federation.actions, federation.horizon) == (M, S, A, H)
+    for i in range(M):
+        np.testing.assert_array_equal(federation.agent(i).rewards, rewards[i if own_rewards else 0])
+        np.testing.assert_allclose(federation.agent(i).initial, starts[i] if own_starts else starts, atol=1e-15)
+    mean_reward = sum(federation.agent(i).rewards for i in range(M)) / M
+    mean_start = sum(federation.agent(i).initial for i in range(M)) / M
+    np.testing.assert_allclose(federation.common.rewards, mean_reward, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(federation.common.initial, mean_start, rtol=0, atol=1e-15)
+    largest = max(np.abs(rewards[i] - rewards[j]).max() for i, j in itertools.product(range(len(rewards)), repeat=2))
+    assert federation.eps_r == largest
+    assert (federation.eps_r > 0) == own_rewards
+
+
+def test_rewards_of_agents_may_be_stationary_each() -> None:
+    rewards = np.random.default_rng(4).random((2, 1, 3, 2))
+    table = np.full((3, 2, 3), 1 / 3)
+    federation = Federation.mixture(table, [table, table], 0.1, rewards=rewards, initial=0, horizon=5)
+    assert federation.horizon == 5
+    np.testing.assert_array_equal(federation.agent(1).rewards, rewards[1])
+
+
+def test_description_and_layout_are_kept() -> None:
+    table = np.full((2, 1, 2), 0.5)
+    plain = Federation.mixture(table, [table], 0.1, rewards=np.ones((2, 1)), initial=0, horizon=2)
+    assert plain.description == {"name": "custom"}
+    assert plain.layout is None
+    named = Federation.mixture(
+        table,
+        [table],
+        0.1,
+        rewards=np.ones((2, 1)),
+        initial=0,
+        horizon=2,
+        description={"name": "coin"},
+        layout={"rows": 1},
+    )
+    assert named.description == {"name": "coin"}
+    assert named.layout == {"rows": 1}
+
+
+def test_the_tables_of_a_federation_cannot_be_written() -> None:
+    federation = random_federation(np.random.default_rng(6))
+    for table in (federation.successors, federation.probabilities, federation.rewards, federation.initial):
+        assert not table.flags.writeable
+
+
+def test_the_mdp_of_an_agent_holds_the_numbers_of_the_federation_to_the_last_bit() -> None:
+    federation = random_federation(np.random.default_rng(7), agents=5, states=5, zeros=0.0)
+    for i in range(5):
+        np.testing.assert_array_equal(federation.agent(i).kernel.probabilities, federation.probabilities[i])
+
+
+@pytest.mark.parametrize("eps_p", [-0.1, 1.0, 1.5, float("nan"), float("inf")])
+def test_eps_p_outside_the_unit_interval_is_refused(eps_p: float) -> None:
+    table = np.full((2, 1, 2), 0.5)
+    with pytest.raises(InputError, match=rf"eps_p must be a number.*, got {eps_p}\."):
+        Federation.mixture(table, [table], eps_p, rewards=np.ones((2, 1)), initial=0, horizon=2)
+
+
+def test_a_mixture_of_no_agents_is_refused() -> None:
+    with pytest.raises(InputError, match="at least one agent; individual kernels are an empty list"):
+        Federation.mixture(np.full((2, 1, 2), 0.5), [], 0.1, rewards=np.ones((2, 1)), initial=0, horizon=2)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "initial", "message"),
+    [
+        (np.ones((3, 1, 2, 1)), 0, "rewards are given for 3 agents, kernels for 2"),
+        (np.ones((2, 1)), np.full((3, 2), 0.5), "initial distributions are given for 3 agents, kernels for 2"),
+        (np.ones((2, 1)), np.full((1, 2), 0.5), "initial distributions are given for 1 agents, kernels for 2"),
+        (np.ones((3, 1)), 0, r"rewards must have shape \(S, A\) = \(2, 1\).*got \(3, 1\)"),
+        (np.ones(2), 0, r"rewards must have shape \(S, A\) = \(2, 1\)"),
+        (np.full((2, 1, 2, 1), 2.0), 0, r"rewards must lie in \[0, 1\]"),
+        (np.ones((2, 1)), [0.5, 0.2], "the initial distribution sums to 0.7"),
+        (np.ones((2, 1)), [[0.5, 0.5], [0.5, 0.2]], "the initial distribution sums to 0.7"),
+        (np.ones((2, 1)), 2, "the initial state must be at most 1"),
+        (np.ones((4, 2, 1)), 0, r"disagree on the number of steps: \[3, 4\]"),
+    ],
+)
+def test_rewards_and_starts_that_do_not_fit_the_kernels_are_refused(
+    rewards: FloatArray, initial: FloatArray | int, message: str
+) -> None:
+    table = np.full((2, 1, 2), 0.5)
+    with pytest.raises(InputError, match=message):
+        Federation.mixture(table, [table, table], 0.1, rewards=rewards, initial=initial, horizon=3)
+
+
+def test_individual_kernels_of_another_size_are_refused() -> None:
+    small, large = np.full((2, 1, 2), 0.5), np.full((3, 1, 3), 1 / 3)
+    with pytest.raises(InputError, match=re.escape("got (S, A) in [(2, 1), (3, 1)]")):
+        Federation.mixture(small, [large], 0.1, rewards=np.ones((2, 1)), initial=0, horizon=2)
+
+
+# Any agents: the smallest eps_p and eps_r ------------------------------------------------------------------------
+
+
+@given(seed=SEEDS, eps_p=EPS, agents=st.integers(1, 5), zeros=st.floats(0, 0.9), stationary=st.booleans())
+def test_the_smallest_eps_p_is_never_above_the_one_that_made_the_agents(
+    seed: int, eps_p: float, agents: int, zeros: float, stationary: bool
+) -> None:
+    made = random_federation(
+        np.random.default_rng(seed), agents, 4, 2, 2, eps_p=eps_p, zeros=zeros, stationary=stationary
+    )
+    # with eps_p within rounding of 1 the common part may vanish from the stored numbers
+    reference = "overlap" if eps_p < 1 - 1e-9 else "mean"
+    found = Federation.from_mdps(agents_of(made), reference=reference)
+    assert 0.0 <= found.eps_p <= eps_p + CLOSE
+    np.testing.assert_allclose(dense_agents(found), dense_agents(made), rtol=0, atol=1e-15)
+
+
+@given(seed=SEEDS, eps_p=st.floats(1e-6, 0.999))
+def test_the_smallest_eps_p_is_the_one_that_made_agents_whose_own_kernels_share_no_mass(
+    seed: int, eps_p: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    common = random_dense_kernel(rng, 3, 2)
+    own = [random_dense_kernel(rng, 3, 2) for _ in range(3)]
+    for i in range(3):
+        own[i][0, 2, 1] = np.eye(3)[i]  # one row where agent i always moves to state i
+    made = Federation.mixture(common, own, eps_p, rewards=np.zeros((3, 2)), initial=0, horizon=2)
+    found = Federation.from_mdps(agents_of(made))
+    assert found.eps_p == pytest.approx(eps_p, abs=CLOSE)
+    np.testing.assert_allclose(
+        found.common.kernel.dense()[0, 2, 1], common[0, 2, 1], rtol=0, atol=1e-11 / (1 - eps_p)
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("agents", "states", "zeros"), [(2, 2, 0.0), (3, 3, 0.2), (5, 4, 0.0), (2, 4, 0.3)])
+def test_the_smallest_eps_p_is_what_linear_programming_finds(
+    agents: int, states: int, zeros: float, seed: int
+) -> None:
+    rng = np.random.default_rng([agents, states, seed])
+    mdps = [random_mdp(rng, states, 2, 2, zeros=zeros, stationary_kernel=seed % 2 == 0) for _ in range(agents)]
+    found = Federation.from_mdps(mdps, reference="mean")  # also where Assumption 1 fails
+    tables = np.stack([mdp.kernel.dense() for mdp in mdps])
+    assert found.eps_p == pytest.approx(1 - largest_common_share(tables), abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_assumption_1_can_be_met_at_the_smallest_eps_p_and_not_below(seed: int) -> None:
+    rng = np.random.default_rng([11, seed])
+    federation = Federation.from_mdps([random_mdp(rng, 3, 2, 2, zeros=0.0) for _ in range(3)])
+    tables = dense_agents(federation)
+    assert assumption_1_holds(tables, federation.eps_p + 1e-6)
+    assert not assumption_1_holds(tables, federation.eps_p - 1e-6)
+
+
+@given(seed=SEEDS, agents=st.integers(1, 4))
+def test_the_common_kernel_leaves_every_agent_a_kernel_of_its_own(seed: int, agents: int) -> None:
+    rng = np.random.default_rng(seed)
+    federation = Federation.from_mdps([random_mdp(rng, 3, 2, 2, zeros=0.0) for _ in range(agents)])
+    common = federation.common.kernel.dense()
+    np.testing.assert_allclose(common.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
+    rest = dense_agents(federation) - (1 - federation.eps_p) * common
+    assert rest.min() >= -1e-15
+
+
+def test_equal_agents_have_eps_p_and_eps_r_zero_and_their_kernel_in_common() -> None:
+    mdp = random_mdp(np.random.default_rng(12), 5, 3, 4)
+    federation = Federation.from_mdps([mdp] * 7)
+    assert federation.eps_p == 0.0
+    assert federation.eps_r == 0.0
+    assert federation.rewards.shape[0] == 1
+    np.testing.assert_allclose(federation.common.kernel.dense(), mdp.kernel.dense(), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(federation.common.solve().V, mdp.solve().V, rtol=0, atol=CLOSE)
+
+
+def two_agents_apart() -> list[MDP]:
+    """From state 1 by action 0 at step 1 the first agent stays and the second leaves: nothing in common."""
+    kernels = np.full((2, 2, 2, 1, 2), 0.5)
+    kernels[0, 1, 1, 0] = [0.0, 1.0]
+    kernels[1, 1, 1, 0] = [1.0, 0.0]
+    return [MDP(kernel, [[0.0], [1.0]], 0) for kernel in kernels]
+
+
+def test_agents_with_nothing_in_common_are_refused_with_the_place_and_the_remedy() -> None:
+    with pytest.raises(InputError, match=r"Assumption 1 fails: at \(h=1, s=1, a=0\).*reference=\"mean\""):
+        Federation.from_mdps(two_agents_apart())
+
+
+def test_agents_with_nothing_in_common_may_be_compared_with_their_mean() -> None:
+    federation = Federation.from_mdps(two_agents_apart(), reference="mean")
+    assert federation.eps_p == 1.0
+    np.testing.assert_array_equal(federation.common.kernel.dense(), np.full((2, 2, 1, 2), 0.5))
+
+
+def test_the_mean_reference_is_the_mean_of_the_dense_kernels_with_the_same_eps_p() -> None:
+    rng = np.random.default_rng(13)
+    mdps = [random_mdp(rng, 4, 2, 3, zeros=0.0) for _ in range(3)]
+    federation = Federation.from_mdps(mdps, reference="mean")
+    mean = np.mean([mdp.kernel.dense() for mdp in mdps], axis=0)
+    np.testing.assert_allclose(federation.common.kernel.dense(), mean, rtol=0, atol=1e-15)
+    assert federation.eps_p == Federation.from_mdps(mdps).eps_p
+
+
+def test_agents_keep_their_own_rewards_and_starts_also_where_only_some_depend_on_the_step() -> None:
+    rng = np.random.default_rng(14)
+    mdps = [random_mdp(rng, 3, 2, 4, zeros=0.0, stationary_rewards=i == 0, fixed_start=i == 1) for i in range(3)]
+    federation = Federation.from_mdps(mdps)
+    full = [np.broadcast_to(mdp.rewards, (4, 3, 2)) for mdp in mdps]
+    for i, mdp in enumerate(mdps):
+        np.testing.assert_array_equal(federation.agent(i).rewards, full[i])
+        np.testing.assert_allclose(federation.agent(i).initial, mdp.initial, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(federation.common.rewards, (full[0] + full[1] + full[2]) / 3, rtol=0, atol=1e-15)
+    assert federation.eps_r == max(np.abs(x - y).max() for x, y in itertools.combinations(full, 2))
+
+
+@given(seed=SEEDS, agents=st.integers(1, 5))
+def test_the_reward_gap_is_the_largest_difference_of_any_two_agents(seed: int, agents: int) -> None:
+    rewards = np.random.default_rng(seed).random((agents, 2, 3, 2))
+    pairs = itertools.product(rewards, repeat=2)
+    assert reward_gap(rewards) == max(np.abs(x - y).max() for x, y in pairs)
+
+
+def test_overlap_is_the_mass_that_all_agents_share() -> None:
+    rows = np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.125, 0.125, 0.75]]).reshape(3, 1, 1, 1, 3)
+    shared = overlap(rows)
+    np.testing.assert_array_equal(shared.minimum.ravel(), [0.125, 0.125, 0.25])
+    assert shared.mass.item() == 0.5
+    assert shared.eps_p == 0.5
+
+
+def test_a_federation_of_no_mdps_is_refused() -> None:
+    with pytest.raises(InputError, match="at least one agent; the list of MDPs is empty"):
+        Federation.from_mdps([])
+
+
+def test_agents_with_different_horizons_are_refused_with_both() -> None:
+    mdps = [MDP([[[1.0]]], [[1.0]], 0, horizon) for horizon in (3, 5)]
+    with pytest.raises(InputError, match=re.escape("same horizon; got [3, 5]")):
+        Federation.from_mdps(mdps)
+
+
+def test_agents_with_different_numbers_of_states_are_refused_with_both() -> None:
+    rng = np.random.default_rng(15)
+    with pytest.raises(InputError, match=re.escape("got (S, A) in [(2, 2), (3, 2)]")):
+        Federation.from_mdps([random_mdp(rng, 2), random_mdp(rng, 3)])
+
+
+def test_an_unknown_reference_suggests_the_nearest() -> None:
+    with pytest.raises(InputError, match="unknown reference kernel 'overlapp'; did you mean 'overlap'"):
+        Federation.from_mdps(two_agents_apart(), reference="overlapp")

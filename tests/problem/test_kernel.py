@@ -1,0 +1,217 @@
+"""Kernels stored by support say the same as dense tables, and bad tables are refused by name."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.problem.kernel import Kernel, align
+from problems import random_dense_kernel, row_of
+
+SEEDS = st.integers(0, 2**32 - 1)
+SIZES = st.integers(1, 5)
+
+
+def uniform_table(steps: int = 2, states: int = 3, actions: int = 2) -> FloatArray:
+    return np.full((steps, states, actions, states), 1.0 / states)
+
+
+@given(seed=SEEDS, steps=SIZES, states=SIZES, actions=SIZES, zeros=st.floats(0, 1))
+def test_a_dense_table_comes_back_from_its_support(
+    seed: int, steps: int, states: int, actions: int, zeros: float
+) -> None:
+    table = random_dense_kernel(np.random.default_rng(seed), states, actions, steps=steps, zeros=zeros)
+    kernel = Kernel.from_dense(table)
+    np.testing.assert_allclose(kernel.dense(), table, rtol=1e-15, atol=0)
+    assert (kernel.steps, kernel.states, kernel.actions) == (steps, states, actions)
+
+
+@given(seed=SEEDS, steps=SIZES, states=SIZES, actions=SIZES, zeros=st.floats(0, 1))
+def test_support_and_probabilities_are_those_of_the_table_row_by_row(
+    seed: int, steps: int, states: int, actions: int, zeros: float
+) -> None:
+    table = random_dense_kernel(np.random.default_rng(seed), states, actions, steps=steps, zeros=zeros)
+    kernel = Kernel.from_dense(table)
+    largest = 0
+    for h, s, a in np.ndindex(steps, states, actions):
+        expected = {x: float(p) for x, p in enumerate(table[h, s, a]) if p > 0}
+        assert row_of(kernel, h, s, a) == pytest.approx(expected, rel=1e-15)
+        largest = max(largest, len(expected))
+        slots = kernel.successors[h, s, a].tolist()
+        used = len(expected)
+        assert slots[:used] == sorted(expected)
+        assert slots[used:] == [slots[used - 1]] * (kernel.width - used)
+    assert kernel.width == largest
+
+
+def test_a_table_without_step_axis_is_a_stationary_kernel() -> None:
+    table = uniform_table(steps=1)
+    assert Kernel.from_dense(table[0]).steps == 1
+    np.testing.assert_array_equal(Kernel.from_dense(table[0]).dense(), Kernel.from_dense(table).dense())
+
+
+def test_a_kernel_given_by_support_may_list_impossible_successors() -> None:
+    kernel = Kernel(np.array([[[[0, 1]], [[0, 0]]]], dtype=np.int32), np.array([[[[1.0, 0.0]], [[1.0, 0.0]]]]))
+    np.testing.assert_array_equal(kernel.dense(), [[[[1.0, 0.0]], [[1.0, 0.0]]]])
+
+
+def test_rows_within_rounding_of_one_are_accepted_and_rescaled() -> None:
+    table = uniform_table() * (1 + 5e-10)
+    np.testing.assert_allclose(Kernel.from_dense(table).probabilities.sum(axis=-1), 1.0, rtol=0, atol=3e-16)
+
+
+@given(seed=SEEDS, states=st.integers(1, 30), off=st.floats(-9e-10, 9e-10))
+def test_checking_a_kernel_again_changes_no_bit(seed: int, states: int, off: float) -> None:
+    kernel = Kernel.from_dense(random_dense_kernel(np.random.default_rng(seed), states, 2) * (1 + off))
+    again = Kernel(kernel.successors, kernel.probabilities)
+    np.testing.assert_array_equal(again.probabilities, kernel.probabilities)
+
+
+def test_a_kernel_is_a_value_that_later_edits_of_its_input_do_not_reach() -> None:
+    successors = np.zeros((1, 1, 1, 1), dtype=np.int32)
+    probabilities = np.ones((1, 1, 1, 1))
+    kernel = Kernel(successors, probabilities)
+    probabilities[:] = 0.5
+    assert kernel.probabilities.item() == 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        kernel.probabilities[:] = 0.5
+    with pytest.raises(ValueError, match="read-only"):
+        kernel.successors[:] = 0
+
+
+@given(
+    seed=SEEDS,
+    states=SIZES,
+    actions=SIZES,
+    horizon=st.integers(1, 4),
+    stationary=st.lists(st.booleans(), min_size=1, max_size=4),
+    zeros=st.floats(0, 1),
+)
+def test_aligned_kernels_are_the_stacked_dense_tables(
+    seed: int, states: int, actions: int, horizon: int, stationary: list[bool], zeros: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    tables = [
+        random_dense_kernel(rng, states, actions, steps=1 if still else horizon, zeros=zeros) for still in stationary
+    ]
+    successors, probabilities = align([Kernel.from_dense(table) for table in tables])
+    steps = max(table.shape[0] for table in tables)
+    expected = np.stack([np.broadcast_to(table, (steps, *table.shape[1:])) for table in tables])
+    assert probabilities.shape == (len(tables), *successors.shape)
+    for table, aligned in zip(expected, probabilities, strict=True):
+        np.testing.assert_allclose(Kernel(successors, aligned).dense(), table, rtol=1e-15, atol=0)
+    assert successors.shape[-1] == (expected > 0).any(axis=0).sum(axis=-1).max()
+
+
+def test_disjoint_supports_are_joined_in_ascending_order() -> None:
+    first = Kernel.from_dense(np.broadcast_to([0.0, 0.25, 0.0, 0.75], (4, 1, 4)))
+    second = Kernel.from_dense(np.broadcast_to([1.0, 0.0, 0.0, 0.0], (4, 1, 4)))
+    successors, probabilities = align([first, second])
+    np.testing.assert_array_equal(successors[0, 2, 0], [0, 1, 3])
+    np.testing.assert_array_equal(probabilities[:, 0, 2, 0], [[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]])
+
+
+def test_a_stationary_and_a_step_dependent_kernel_with_the_same_bytes_are_aligned() -> None:
+    stationary = np.full((1, 2, 1, 2), 0.5)
+    identity = np.broadcast_to(np.eye(2)[:, None, :], (2, 2, 1, 2))
+    successors, probabilities = align([Kernel.from_dense(stationary), Kernel.from_dense(identity)])
+    np.testing.assert_array_equal(Kernel(successors, probabilities[0]).dense(), np.repeat(stationary, 2, axis=0))
+    np.testing.assert_array_equal(Kernel(successors, probabilities[1]).dense(), identity)
+
+
+def test_kernels_of_different_sizes_are_not_aligned() -> None:
+    small, large = Kernel.from_dense(uniform_table(states=2)), Kernel.from_dense(uniform_table(states=3))
+    with pytest.raises(InputError, match=re.escape("same states and actions; got (S, A) in [(2, 2), (3, 2)]")):
+        align([small, large])
+
+
+def test_kernels_of_different_horizons_are_not_aligned() -> None:
+    with pytest.raises(InputError, match=re.escape("share one horizon; got [1, 2, 3]")):
+        align([Kernel.from_dense(uniform_table(steps=steps)) for steps in (1, 2, 3)])
+
+
+def test_no_kernels_at_all_are_not_aligned() -> None:
+    with pytest.raises(InputError):
+        align([])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_no_number_is_refused_with_its_row(value: float) -> None:
+    table = uniform_table()
+    table[1, 2, 0, 1] = value
+    with pytest.raises(InputError, match=re.escape("row (h=1, s=2, a=0)") + ".*not a finite number"):
+        Kernel.from_dense(table)
+
+
+def test_a_negative_probability_is_refused_with_its_row() -> None:
+    table = uniform_table()
+    table[1, 0, 1] = [-0.1, 0.6, 0.5]
+    with pytest.raises(InputError, match=re.escape("row (h=1, s=0, a=1)") + ".*negative"):
+        Kernel.from_dense(table)
+
+
+@pytest.mark.parametrize("row", [[0.5, 0.4, 0.0], [0.5, 0.5, 1e-8], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+def test_a_row_that_does_not_sum_to_one_is_refused_with_its_place_and_sum(row: list[float]) -> None:
+    table = uniform_table()
+    table[0, 2, 1] = row
+    place = re.escape("row (h=0, s=2, a=1)")
+    with pytest.raises(InputError, match=f"{place} of the kernel sums to {sum(row):.9g}, not to 1; divide"):
+        Kernel.from_dense(table)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (3, 3), (3, 2, 2), (2, 3, 2, 2), (1, 2, 3, 2, 3)])
+def test_a_table_of_the_wrong_shape_is_refused_with_its_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=re.escape(f"(H, S, A, S) if it depends on the step; got {shape}")):
+        Kernel.from_dense(np.full(shape, 0.5))
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 0), (3, 0, 3), (0, 3, 2, 3)])
+def test_an_empty_table_is_refused_with_its_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="at least one state and one action.*" + re.escape(str(shape))):
+        Kernel.from_dense(np.zeros(shape))
+
+
+def test_an_empty_support_is_refused_with_its_shape() -> None:
+    with pytest.raises(InputError, match=re.escape("(1, 2, 2, 0)")):
+        Kernel(np.zeros((1, 2, 2, 0), dtype=np.int32), np.zeros((1, 2, 2, 0)))
+
+
+@pytest.mark.parametrize("shapes", [((1, 2, 1, 2), (1, 2, 1, 1)), ((2, 1, 2), (2, 1, 2))])
+def test_support_and_probabilities_of_unlike_shapes_are_refused_with_both(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
+    with pytest.raises(InputError, match=re.escape(f"got {shapes[0]} and {shapes[1]}")):
+        Kernel(np.zeros(shapes[0], dtype=np.int32), np.ones(shapes[1]))
+
+
+@pytest.mark.parametrize("row", [[1, 0], [0, 0], [1, 1]])
+def test_descending_or_repeated_successors_are_refused(row: list[int]) -> None:
+    successors = np.array([[[[0, 1]], [row]]], dtype=np.int32)
+    with pytest.raises(InputError, match="must ascend, without repeats"):
+        Kernel(successors, np.full((1, 2, 1, 2), 0.5))
+
+
+@pytest.mark.parametrize("successor", [-1, 2])
+def test_successors_that_are_no_states_are_refused(successor: int) -> None:
+    successors = np.array([[[[0]], [[successor]]]], dtype=np.int32)
+    with pytest.raises(InputError, match=re.escape("states 0..1")):
+        Kernel(successors, np.ones((1, 2, 1, 1)))
+
+
+def test_bad_rows_of_a_kernel_given_by_support_are_refused_with_their_place() -> None:
+    successors = np.broadcast_to(np.array([0, 1], dtype=np.int32), (2, 2, 1, 2))
+    probabilities = np.full((2, 2, 1, 2), 0.5)
+    probabilities[1, 1, 0] = [0.7, 0.7]
+    with pytest.raises(InputError, match=re.escape("row (h=1, s=1, a=0) of the kernel sums to 1.4")):
+        Kernel(successors, probabilities)
+
+
+def test_fractional_successors_are_refused() -> None:
+    with pytest.raises(InputError):
+        Kernel(np.array([[[[0.0]], [[0.7]]]]), np.ones((1, 2, 1, 1)))

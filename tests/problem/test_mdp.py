@@ -1,0 +1,218 @@
+"""Exact solving and evaluation agree with brute force over all paths and all policies."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.problem.kernel import Kernel
+from fed_ucbvi.problem.mdp import MDP
+from problems import (
+    all_paths,
+    all_policies,
+    brute_force_occupancy,
+    brute_force_value,
+    random_mdp,
+    random_policy,
+)
+
+SEEDS = st.integers(0, 2**32 - 1)
+CLOSE = 1e-12
+
+TWO_STATES = [[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.3, 0.7]]]
+TWO_REWARDS = [[0.0, 0.25], [1.0, 0.5]]
+
+
+@given(
+    seed=SEEDS,
+    size=st.sampled_from([(3, 2, 3), (2, 3, 4), (4, 1, 3), (1, 2, 3), (2, 2, 1)]),
+    stationary_kernel=st.booleans(),
+    stationary_rewards=st.booleans(),
+    fixed_start=st.booleans(),
+)
+def test_values_and_occupancy_of_a_policy_are_sums_over_all_paths(
+    seed: int, size: tuple[int, int, int], stationary_kernel: bool, stationary_rewards: bool, fixed_start: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    mdp = random_mdp(
+        rng,
+        *size,
+        stationary_kernel=stationary_kernel,
+        stationary_rewards=stationary_rewards,
+        fixed_start=fixed_start,
+    )
+    policy = random_policy(rng, mdp)
+    V = mdp.evaluate(policy)
+    assert V.shape == (mdp.horizon + 1, mdp.states)
+    for h, s in np.ndindex(mdp.horizon, mdp.states):
+        assert V[h, s] == pytest.approx(brute_force_value(mdp, policy, h, s), abs=CLOSE)
+    np.testing.assert_array_equal(V[mdp.horizon], 0.0)
+    np.testing.assert_allclose(mdp.occupancy(policy), brute_force_occupancy(mdp, policy), rtol=0, atol=CLOSE)
+    assert sum(path.probability for path in all_paths(mdp, policy)) == pytest.approx(1.0, abs=CLOSE)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [(2, 2, 3), (3, 2, 2), (2, 3, 2), (1, 3, 3)])
+def test_optimal_values_are_the_best_over_all_deterministic_policies(size: tuple[int, int, int], seed: int) -> None:
+    mdp = random_mdp(
+        np.random.default_rng([seed, *size]),
+        *size,
+        stationary_kernel=seed % 2 == 0,
+        stationary_rewards=seed // 2 == 0,
+        fixed_start=seed % 2 == 1,
+    )
+    H, S, A = mdp.horizon, mdp.states, mdp.actions
+    best_V = np.zeros((H + 1, S))
+    best_Q = np.full((H, S, A), -np.inf)
+    for h in range(H):
+        for policy in all_policies(mdp, first=h):
+            for s in range(S):
+                value = brute_force_value(mdp, policy, h, s)
+                best_V[h, s] = max(best_V[h, s], value)
+                # a policy that plays a in (h,s) and the best there is afterwards attains Q*_h(s,a)
+                a = int(policy[h, s])
+                best_Q[h, s, a] = max(best_Q[h, s, a], value)
+    solution = mdp.solve()
+    np.testing.assert_allclose(solution.V, best_V, rtol=0, atol=CLOSE)
+    np.testing.assert_allclose(solution.Q, best_Q, rtol=0, atol=CLOSE)
+    for h, s in np.ndindex(H, S):
+        attained = brute_force_value(mdp, solution.policy, h, s)
+        assert attained == pytest.approx(best_V[h, s], abs=CLOSE)
+
+
+def test_the_lowest_of_equally_good_actions_is_played() -> None:
+    mdp = MDP(np.full((2, 3, 2), 0.5), [[0.0, 1.0, 1.0], [0.5, 0.5, 0.5]], initial=0, horizon=2)
+    np.testing.assert_array_equal(mdp.solve().policy, [[1, 0], [1, 0]])
+
+
+def test_a_kernel_by_support_and_its_dense_table_give_the_same_mdp() -> None:
+    mdp = random_mdp(np.random.default_rng(5), 4, 2, 4, zeros=0.6)
+    dense = MDP(mdp.kernel.dense(), mdp.rewards, mdp.initial)
+    assert dense.horizon == 4
+    np.testing.assert_allclose(dense.solve().V, mdp.solve().V, rtol=0, atol=CLOSE)
+
+
+def test_a_first_state_is_the_distribution_that_always_starts_there() -> None:
+    np.testing.assert_array_equal(MDP(TWO_STATES, TWO_REWARDS, 1, 2).initial, [0.0, 1.0])
+    np.testing.assert_array_equal(MDP(TWO_STATES, TWO_REWARDS, np.int64(0), 2).initial, [1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "rewards", "said"),
+    [
+        (np.broadcast_to(TWO_STATES, (3, 2, 2, 2)), TWO_REWARDS, None),
+        (TWO_STATES, np.broadcast_to(TWO_REWARDS, (3, 2, 2)), None),
+        (np.broadcast_to(TWO_STATES, (3, 2, 2, 2)), np.broadcast_to(TWO_REWARDS, (3, 2, 2)), 3),
+        (TWO_STATES, TWO_REWARDS, 3),
+        (TWO_STATES, TWO_REWARDS, np.int64(3)),
+    ],
+)
+def test_the_horizon_is_read_from_whatever_depends_on_the_step(
+    kernel: FloatArray, rewards: FloatArray, said: int | None
+) -> None:
+    mdp = MDP(kernel, rewards, 0, said)
+    assert mdp.horizon == 3
+    np.testing.assert_allclose(mdp.solve().V, MDP(TWO_STATES, TWO_REWARDS, 0, 3).solve().V, rtol=0, atol=CLOSE)
+
+
+def test_a_missing_horizon_is_asked_for() -> None:
+    with pytest.raises(InputError, match="pass horizon=H"):
+        MDP(TWO_STATES, TWO_REWARDS, 0)
+
+
+@pytest.mark.parametrize(
+    ("kernel_steps", "reward_steps", "said", "listed"),
+    [(2, 3, None, [2, 3]), (2, 1, 4, [2, 4]), (1, 3, 1, [1, 3]), (2, 3, 4, [2, 3, 4])],
+)
+def test_horizons_that_disagree_are_all_named(
+    kernel_steps: int, reward_steps: int, said: int | None, listed: list[int]
+) -> None:
+    kernel = np.broadcast_to(TWO_STATES, (kernel_steps, 2, 2, 2))
+    rewards = np.broadcast_to(TWO_REWARDS, (reward_steps, 2, 2))
+    with pytest.raises(InputError, match=re.escape(f"disagree on the number of steps: {listed}")):
+        MDP(kernel, rewards, 0, said)
+
+
+@pytest.mark.parametrize("horizon", [0, -1, 2.5, float("nan"), float("inf"), True])
+def test_a_horizon_that_is_no_positive_whole_number_is_refused(horizon: int) -> None:
+    with pytest.raises(InputError, match="the horizon must be"):
+        MDP(TWO_STATES, TWO_REWARDS, 0, horizon)
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3), (3, 2), (1, 2, 2, 2)])
+def test_rewards_of_the_wrong_shape_are_refused_with_both_shapes(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=re.escape("(S, A) = (2, 2)") + ".*" + re.escape(f"got {shape}")):
+        MDP(TWO_STATES, np.zeros(shape), 0, 2)
+
+
+@pytest.mark.parametrize(("value", "span"), [(-0.1, "[-0.1, 1]"), (1.5, "[0, 1.5]")])
+def test_rewards_outside_the_unit_interval_are_refused_with_their_span(value: float, span: str) -> None:
+    with pytest.raises(InputError, match=re.escape(f"span {span}") + ".*Rescale"):
+        MDP(TWO_STATES, [[0.0, value], [1.0, 0.5]], 0, 2)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_rewards_that_are_no_numbers_are_refused(value: float) -> None:
+    with pytest.raises(InputError, match="rewards hold a value that is not a finite number"):
+        MDP(TWO_STATES, [[0.0, value], [1.0, 0.5]], 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("initial", "message"),
+    [
+        ([0.5, 0.25, 0.25], r"shape \(S,\) = \(2,\), got \(3,\)"),
+        ([[0.5, 0.5]], r"got \(1, 2\)"),
+        ([0.5, 0.4], "sums to 0.9, not to 1"),
+        ([1.5, -0.5], "non-negative"),
+        ([np.nan, 1.0], "finite"),
+        ([np.inf, 0.0], "finite"),
+        (2, "the initial state must be at most 1, got 2"),
+        (-1, "the initial state must be at least 0, got -1"),
+        (0.5, "the initial state must be a whole number"),
+        (True, "the initial state must be a whole number"),
+    ],
+)
+def test_bad_initial_distributions_are_refused_with_the_reason(initial: list[float] | int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        MDP(TWO_STATES, TWO_REWARDS, initial, 2)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 3), (3, 2), (1, 2, 2)])
+def test_a_policy_of_the_wrong_shape_is_refused_with_both_shapes(shape: tuple[int, ...]) -> None:
+    mdp = MDP(TWO_STATES, TWO_REWARDS, 0, 2)
+    expected = re.escape(f"(H, S) = (2, 2), got {shape}")
+    with pytest.raises(InputError, match=expected):
+        mdp.evaluate(np.zeros(shape, dtype=np.int32))
+    with pytest.raises(InputError, match=expected):
+        mdp.occupancy(np.zeros(shape, dtype=np.int32))
+
+
+@pytest.mark.parametrize("action", [-1, 2])
+def test_a_policy_with_an_unknown_action_is_refused(action: int) -> None:
+    mdp = MDP(TWO_STATES, TWO_REWARDS, 0, 2)
+    with pytest.raises(InputError, match=re.escape("actions must be 0..1")):
+        mdp.evaluate([[0, 1], [action, 0]])
+
+
+@pytest.mark.parametrize("action", [0.9, 2**32])
+def test_a_policy_that_is_changed_by_the_cast_to_integers_is_refused(action: float) -> None:
+    mdp = MDP(TWO_STATES, TWO_REWARDS, 0, 2)
+    with pytest.raises(InputError):
+        mdp.evaluate(np.full((2, 2), action))
+
+
+def test_a_bad_kernel_is_refused_with_its_row() -> None:
+    with pytest.raises(InputError, match=re.escape("row (h=0, s=0, a=0)")):
+        MDP([[[0.5, 0.6]], [[0.0, 1.0]]], [[0.0], [1.0]], 0, 2)
+
+
+def test_the_tables_of_an_mdp_cannot_be_written() -> None:
+    mdp = MDP(Kernel.from_dense(TWO_STATES), TWO_REWARDS, 0, 2)
+    for table in (mdp.kernel.probabilities, mdp.rewards, mdp.initial):
+        assert not table.flags.writeable

@@ -1,0 +1,485 @@
+"""The page of a report, as text and in a real browser without network: drawn, answering, asking for nothing.
+
+At the width of a desk and of a phone, light and dark.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sample_report
+from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.charts.curves import DASHES
+from fed_ucbvi.charts.layout import SCHEMA
+from fed_ucbvi.charts.panels import Board
+from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.core.colours import DARK_GREY, PALETTE, SPARE
+from fed_ucbvi.report.content import Figure, PageContent
+from fed_ucbvi.report.page import on_dark, render_page
+from fed_ucbvi.report.writing import write_report
+from sample_report import NASTY
+
+CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--host-resolver-rules=MAP * ~NOTFOUND",  # no network: no name leads anywhere
+)
+PATIENCE = 60
+"""Seconds a browser on a busy machine may take to draw the page."""
+
+
+@pytest.fixture(scope="module")
+def report() -> PageContent:
+    return sample_report.sample_report()
+
+
+@pytest.fixture(scope="module")
+def page(report: PageContent) -> str:
+    return render_page(report)
+
+
+def figures(report: PageContent) -> list[Figure]:
+    return [figure for section in report.sections for figure in section.figures]
+
+
+def without_scripts(page: str) -> str:
+    return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+
+
+def test_the_page_refers_to_nothing_outside_but_the_files_beside_it(page: str) -> None:
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, flags=re.DOTALL)
+    (library,) = [script for script in scripts if "window.vegaEmbed=" in script]
+    rest = page.replace(library, "").replace(SCHEMA, "")
+    assert 5e5 < len(library) < 1.5e6
+    assert re.findall(r"https?:|//[a-z]|url\(|@import|\bsrc=", rest.replace("// ", "")) == []
+    links = set(re.findall(r'href="([^"]*)"', rest))
+    assert all(re.fullmatch(r"data:,|#[\w-]+|(figures|tables)/[\w-]+\.\w+", link) for link in links), links
+    assert "default-src &#39;none&#39;" in rest
+    assert "unsafe-eval" not in page.replace(library, "")
+
+
+def test_the_same_report_gives_the_same_page(page: str) -> None:
+    assert render_page(sample_report.sample_report()) == page
+
+
+def test_everything_from_data_is_escaped(page: str) -> None:
+    visible = without_scripts(page)
+    assert "window.broken" in visible
+    assert "<b>" not in visible
+    assert NASTY not in page
+    for block in re.findall(r'<script[^>]* type="application/json">(.*?)</script>', page, flags=re.DOTALL):
+        assert not set("<>&") & set(block)
+        json.loads(block)
+
+
+def test_the_page_leads_with_one_line_for_each_claim_and_its_outcome_first(page: str) -> None:
+    visible = without_scripts(page)
+    lines = re.findall(r"<summary><span class=\"outcome[^>]*>(.*?)</summary>", visible)
+    texts = [re.sub(r"<[^>]*>", "", line) for line in lines]
+    assert texts[:3] == [
+        "✓ holdsRegret is least 312 against 4,013",
+        "≈ holds partlyRounds grow as log T",
+        "? undecidedAgents agree",
+    ]
+    assert texts[3].startswith("✗ does not hold")
+    assert visible.index("✓") < visible.index("<figure")
+    assert "20 seeds would decide" in visible
+    assert ">312 [305, 319]<" in visible
+    assert ">33,154<" in visible
+
+
+def test_a_report_without_verdicts_begins_with_its_figures() -> None:
+    report = sample_report.sample_report()
+    quick = dataclasses.replace(
+        report, sections=[dataclasses.replace(section, verdicts=()) for section in report.sections]
+    )
+    visible = without_scripts(render_page(quick))
+    assert "claims" not in visible.split("<body>")[1].split("<figure")[0]
+    assert 'class="outcome' not in visible
+    assert visible.count('<figure class="chart"') == 4
+
+
+def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds() -> None:
+    report = dataclasses.replace(sample_report.sample_report(), text=["Short.", "Incomplete. " + "Missing: a; " * 99])
+    visible = without_scripts(render_page(report))
+    assert "<p>Short.</p>" in visible
+    assert "<summary>Incomplete.</summary><p>Missing: a; Missing" in visible
+
+
+@pytest.mark.parametrize("colour", [*PALETTE, *SPARE, *(kind.colour for kind in ALGORITHMS.values()), DARK_GREY])
+def test_every_colour_has_a_like_that_can_be_seen_on_dark_paper(colour: str) -> None:
+    def luminance(text: str) -> float:
+        parts = np.array([int(text[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    assert (luminance(on_dark(colour)) + 0.05) / (luminance("#16181B") + 0.05) >= 4.5
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium with an empty profile, without network, telling all it logs and all it requests."""
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("no browser: install chromium and chromium-driver to test the page in one")
+    webdriver = pytest.importorskip("selenium.webdriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    try:
+        driver.set_script_timeout(PATIENCE)
+        yield driver
+    finally:
+        driver.quit()
+
+
+class Opened:
+    """The page in the browser, drawn, with what was logged and requested until then."""
+
+    def __init__(self, browser: Any, path: Path) -> None:
+        self.browser = browser
+        browser.get("about:blank")
+        self.look(1300, "light")
+        browser.get_log("performance")
+        browser.get_log("browser")
+        browser.get(path.as_uri())
+        self.wait("document.documentElement.dataset.plots === 'drawn'")
+
+    def __call__(self, script: str, *arguments: Any) -> Any:
+        return self.browser.execute_script(f"return {script}", *arguments)
+
+    def wait(self, condition: str, *given: Any) -> None:
+        """Wait until something is so; ``arguments`` are those given."""
+        script = f"""const done = [...arguments].at(-1), so = function () {{ return {condition}; }},
+            look = () => so.apply(null, arguments) ? done() : setTimeout(look, 20);
+            look();"""
+        self.browser.execute_async_script(script, *given)
+
+    def look(self, width: int, scheme: str) -> None:
+        """Have a window of that width and a user who likes it light or dark."""
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+
+    def strokes(self, figure: str) -> list[list[str]]:
+        """By panel, the colours and dashes of the curves that are drawn, in order."""
+        script = """[...document.querySelectorAll(`#figure-${arguments[0]} .plot`)].map(plot =>
+            [...plot.querySelectorAll('.mark-line path')].filter(path => (path.getAttribute('d') || '').length > 9)
+            .map(path => path.getAttribute('stroke') + ' ' + (path.getAttribute('stroke-dasharray') || '')).sort())"""
+        found: list[list[str]] = self(script, figure)
+        return found
+
+    def expect_strokes(self, figure: str, wanted: list[list[str]]) -> None:
+        """Wait until just these curves are drawn."""
+        deadline = time.monotonic() + 10
+        while self.strokes(figure) != wanted and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert self.strokes(figure) == wanted
+
+    def button(self, figure: str, text: str) -> Any:
+        buttons = self.browser.find_elements("css selector", f"#figure-{figure} .legend button")
+        (found,) = [button for button in buttons if button.text == text]
+        self.scroll_to(found)
+        return found
+
+    def scroll_to(self, element: Any, block: str = "center") -> None:
+        """Scroll, and wait until the browser has told the page of it."""
+        script = """const [element, block, done] = arguments; element.scrollIntoView({block});
+            requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));"""
+        self.browser.execute_async_script(script, element, block)
+
+    def point_at(self, element: Any, x: float, y: float) -> None:
+        """Move the pointer to a place, given as shares of an element's width and height."""
+        box = self("arguments[0].getBoundingClientRect().toJSON()", element)
+        self.browser.execute_cdp_cmd(
+            "Input.dispatchMouseEvent",
+            {"type": "mouseMoved", "x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"]},
+        )
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Any, report: PageContent, tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    folder = tmp_path_factory.mktemp("report")
+    write_report(report, folder)
+    return Opened(browser, folder / "index.html")
+
+
+def test_opened_from_a_file_without_network_it_logs_no_error_and_requests_nothing_else(opened: Opened) -> None:
+    messages = [json.loads(entry["message"])["message"] for entry in opened.browser.get_log("performance")]
+    sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+    requested = [call["request"]["url"] for call in sent if not call["documentURL"].startswith("chrome")]
+    assert [url for url in requested if not url.startswith(("data:", "blob:"))] == [opened.browser.current_url]
+    assert opened.browser.get_log("browser") == []
+
+
+def test_every_plot_is_drawn_with_all_its_curves_and_titles(opened: Opened, report: PageContent) -> None:
+    for figure in figures(report):
+        drawn = opened(
+            """[...document.querySelectorAll(`#figure-${arguments[0]} .plot`)].map(plot => ({
+                curves: [...plot.querySelectorAll('.mark-line path, .mark-symbol path')]
+                    .filter(path => (path.getAttribute('d') || '').length > 9).length,
+                width: plot.querySelector('svg').getBoundingClientRect().width,
+                titles: [...plot.querySelectorAll('.role-axis-title')].map(e => e.textContent),
+                described: plot.getAttribute('aria-label'),
+            }))""",
+            figure.id,
+        )
+        for plot, panel in zip(drawn, figure.panels, strict=True):
+            assert plot["curves"] >= len(panel.series)
+            assert plot["width"] > 200
+            assert {panel.x_label, panel.y_label} <= set(plot["titles"])
+            assert figure.title in plot["described"]
+            assert figure.caption in plot["described"]
+
+
+def test_nothing_from_data_became_part_of_the_page(opened: Opened) -> None:
+    assert opened("window.broken") is None
+    assert opened("document.querySelectorAll('main b, header b').length") == 0
+    texts = opened(
+        "[...document.querySelectorAll('h4, td, pre, #figure-environments button')].map(e => e.textContent)"
+    )
+    assert texts.count(NASTY) == 3
+    provenance = opened("document.querySelector('#provenance pre').textContent")
+    assert json.loads(provenance) == sample_report.sample_report().provenance
+    ticks = opened(
+        "[...document.querySelectorAll('#figure-environments .role-axis-label text')].map(e => e.textContent)"
+    )
+    assert any(NASTY.startswith(tick.rstrip("…")) and len(tick) > 10 for tick in ticks)
+
+
+TOOLTIP = "document.getElementById('tooltip')"
+TEXTS = "[...document.querySelectorAll('.plot text, h1, h2, h3, summary, figcaption, .legend button')]"
+
+
+@pytest.mark.parametrize("width", [1300, 420])
+@pytest.mark.parametrize("figure", ["regret", "environments"])
+def test_no_tooltip_leaves_the_window_and_one_point_is_ringed(opened: Opened, width: int, figure: str) -> None:
+    opened.look(width, "light")
+    try:
+        plot = opened("document.querySelector(`#figure-${arguments[0]} .plot svg .background`)", figure)
+        for block in ("start", "center", "end"):
+            opened.scroll_to(plot, block)
+            for place in ((0.01, 0.5), (0.4, 0.2), (0.8, 0.6), (0.99, 0.99)):
+                opened.point_at(opened("document.documentElement"), 0, 0)
+                opened.wait(f"{TOOLTIP}.hidden")
+                opened.point_at(plot, *place)
+                opened.wait(f"!{TOOLTIP}.hidden")
+                box = opened(f"{TOOLTIP}.getBoundingClientRect().toJSON()")
+                assert 0 <= box["left"] < box["right"] <= width
+                assert 0 <= box["top"] < box["bottom"] <= 900
+                rings = "[...[...arguments[0].closest('svg').querySelectorAll('.mark-symbol')].at(-1).children]"
+                opened.wait(f"{rings}.filter(ring => ring.getAttribute('opacity') === '1').length === 1", plot)
+    finally:
+        opened.look(1300, "light")
+
+
+@pytest.mark.parametrize("width", [1300, 420])
+@pytest.mark.parametrize("place", [(0.2, 0.3), (0.98, 0.95), (0.98, 0.05)])
+def test_hovering_anywhere_shows_name_and_exact_figures_within_the_window(
+    opened: Opened, width: int, place: tuple[float, float]
+) -> None:
+    opened.look(width, "light")
+    try:
+        plot = opened("document.querySelector('#figure-speed-up .plot svg .background')")
+        opened.scroll_to(plot, "end")
+        opened.point_at(plot, *place)
+        opened.wait(f"!{TOOLTIP}.hidden")
+        shown, box = opened(f"[{TOOLTIP}.innerText, {TOOLTIP}.getBoundingClientRect().toJSON()]")
+        assert re.search(r"Fed-UCBVI|FedQ-Bernstein|1/√M", shown)
+        agents = float(re.findall(r"Agents M\s+([\d,.]+)", shown)[0])
+        assert agents in sample_report.AGENTS
+        regret = float(re.findall(r"Common regret\s+([\d,.]+)", shown)[0].replace(",", ""))
+        known = [
+            value
+            for series in sample_report.speed_up().panels[0].series
+            for x, value in zip(series.x, series.y, strict=True)
+            if x == agents
+        ]
+        assert min(abs(regret / value - 1) for value in known) < 1e-5
+        assert box["left"] >= 0
+        assert box["top"] >= 0
+        assert box["right"] <= width
+        assert box["bottom"] <= 900
+        assert box["height"] > 30
+    finally:
+        opened.point_at(opened("document.querySelector('#figure-speed-up h3')"), 0.5, 0.5)
+        opened.look(1300, "light")
+
+
+def test_a_tooltip_shows_texts_from_data_as_they_are(opened: Opened) -> None:
+    plot = opened("document.querySelector('#figure-environments .plot svg .background')")
+    opened.scroll_to(plot)
+    opened.point_at(plot, 0.85, 0.5)
+    opened.wait(f"!{TOOLTIP}.hidden")
+    assert NASTY in opened(f"{TOOLTIP}.innerText")
+    assert opened(f"{TOOLTIP}.querySelectorAll('b, script').length") == 0
+
+
+def strokes(without: str = "") -> list[list[str]]:
+    """What is drawn of the figure with many curves if one name or variant is hidden."""
+    return [
+        sorted(
+            f"var(--colour-{one.colour[1:].upper()}) {','.join(f'{part:g}' for part in DASHES[one.dash])}"
+            for one in panel.series
+            if without not in (one.name, one.variant)
+        )
+        for panel in sample_report.many_curves().panels
+    ]
+
+
+@pytest.mark.parametrize("text", ["FedQ-Bernstein", "εₚ = 0.1"])
+def test_a_click_in_the_legend_hides_a_name_or_a_variant_in_all_panels_and_shows_it_again(
+    opened: Opened, text: str
+) -> None:
+    button = opened.button("regret", text)
+    opened.expect_strokes("regret", strokes())
+    button.click()
+    opened.expect_strokes("regret", strokes(without=text))
+    assert button.get_attribute("aria-pressed") == "false"
+    button.click()
+    opened.expect_strokes("regret", strokes())
+
+
+def test_pointing_at_a_name_in_the_legend_makes_the_other_curves_faint(opened: Opened) -> None:
+    button = opened.button("regret", "Fed-UCBVI")
+    opened.point_at(button, 0.5, 0.5)
+    faint = (
+        "[...document.querySelectorAll('#figure-regret .mark-line path')].filter(p => p.getAttribute('opacity') < 1)"
+    )
+    opened.wait(f"{faint}.length === 16")
+    assert not [colour for colour in opened(f"{faint}.map(p => p.getAttribute('stroke'))") if "0072B2" in colour]
+    opened.point_at(opened("document.querySelector('#figure-regret h3')"), 0.5, 0.5)
+    opened.wait(f"{faint}.length === 0")
+
+
+def test_in_the_dark_page_and_figures_are_dark_with_light_texts_and_curves(opened: Opened) -> None:
+    def looks() -> tuple[list[float], float, float, float]:
+        rgb = "(e, what) => getComputedStyle(e)[what].match(/[0-9.]+/g).map(Number)"
+        mean = f"(e, what) => ({rgb})(e, what).slice(0, 3).reduce((a, b) => a + b) / 3"
+        paper = opened(f"({mean})(document.body, 'backgroundColor')")
+        texts = opened(f"{TEXTS}.map(e => ({mean})(e, e.closest('svg') ? 'fill' : 'color'))")
+        reference = opened(
+            f"({mean})(document.querySelector('#figure-speed-up .mark-line path:last-child'), 'stroke')"
+        )
+        grid = opened(f"({mean})(document.querySelector('#figure-regret .role-axis-grid line'), 'stroke')")
+        return texts, paper, reference, grid
+
+    texts, paper, _, grid = looks()
+    assert paper == 255
+    assert max(texts) < 130
+    assert grid > 200
+    opened.look(1300, "dark")
+    try:
+        texts, paper, reference, grid = looks()
+        assert paper < 40
+        assert min(texts) > 140
+        assert reference > 90
+        assert grid < 80
+        backgrounds = opened(
+            "[...document.querySelectorAll('.plot svg, figure.chart')].map(e => getComputedStyle(e).backgroundColor)"
+        )
+        assert set(backgrounds) == {"rgba(0, 0, 0, 0)"}
+        assert opened("document.querySelectorAll('.plot svg rect[fill=white]').length") == 0
+    finally:
+        opened.look(1300, "light")
+
+
+@pytest.mark.parametrize("width", [1300, 700, 420])
+def test_at_every_width_the_page_does_not_scroll_sideways_and_no_text_of_a_figure_is_cut(
+    opened: Opened, width: int
+) -> None:
+    opened.look(width, "light")
+    try:
+        fits = (
+            "[...document.querySelectorAll('.plot')].every(e => e.querySelector('svg').clientWidth <= e.clientWidth)"
+        )
+        opened.wait(fits)
+        cut = """[...document.querySelectorAll('.plot svg')].flatMap(svg => {
+            const frame = svg.getBoundingClientRect();
+            return [...svg.querySelectorAll('text')].filter(text => {
+                const box = text.getBoundingClientRect();
+                return text.getAttribute('opacity') !== '0' && (
+                    box.left < frame.left - 1 || box.right > frame.right + 1
+                    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1);
+            }).map(text => text.textContent);
+        })"""
+        opened.wait(f"{cut}.length === 0")
+        assert opened("document.documentElement.scrollWidth <= window.innerWidth")
+        tops = opened(
+            "[...document.querySelectorAll('#figure-regret .panel')].map(p => p.getBoundingClientRect().top)"
+        )
+        assert (tops[1] > tops[0] + 100) == (width == 420)
+    finally:
+        opened.look(1300, "light")
+
+
+def test_details_of_a_claim_unfold(opened: Opened) -> None:
+    summary, *_ = opened.browser.find_elements("css selector", "#outcomes summary")
+    shown = "document.querySelector('#outcomes dl').checkVisibility()"
+    assert not opened(shown)
+    opened.scroll_to(summary)
+    summary.click()
+    assert opened(shown)
+
+
+def test_a_click_on_a_column_sorts_the_table_by_its_numbers_and_another_backwards(opened: Opened) -> None:
+    opened("document.querySelector('#table-final details').open = true")
+    column = "[...document.querySelectorAll('#table-final tbody tr')].map(row => row.cells[2].textContent)"
+    assert opened(column) == ["62", "33,154", "750"]
+    head = opened("document.querySelectorAll('#table-final th button')[2]")
+    opened.scroll_to(head)
+    head.click()
+    assert opened(column) == ["62", "750", "33,154"]
+    head.click()
+    assert opened(column) == ["33,154", "750", "62"]
+
+
+def test_after_all_this_still_no_error_is_logged(opened: Opened) -> None:
+    assert opened.browser.get_log("browser") == []
+
+
+def test_the_page_of_a_single_picture_is_drawn_and_answers_a_pointer_without_network(
+    browser: Any, tmp_path: Path
+) -> None:
+    squares = Board("Squares", ["below"], "", 1, 2, [[0.25, 0.75]])
+    Picture([*sample_report.speed_up().panels, squares], f"Title {NASTY}").save(tmp_path / "picture.html")
+    page = Opened(browser, tmp_path / "picture.html")
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+    requested = [call["request"]["url"] for call in sent if not call["documentURL"].startswith("chrome")]
+    assert [url for url in requested if not url.startswith(("data:", "blob:"))] == [browser.current_url]
+    assert browser.get_log("browser") == []
+    assert page("window.broken") is None
+    assert f"Title {NASTY}" in page("[...document.querySelectorAll('svg text')].map(text => text.textContent)")
+    told = "document.querySelector('#vg-tooltip-element.visible')"
+    shade = "[...document.querySelectorAll('.mark-rect path')].find(one => /^rgb/.test(one.getAttribute('fill')))"
+    for element, text in (
+        ("document.querySelector('.mark-symbol path')", r"Agents M"),
+        (shade, r"row 0, column 0: 0\.25"),
+    ):
+        page.point_at(page("document.documentElement"), 0, 0)
+        page.wait(f"!{told}")
+        page.point_at(page(element), 0.5, 0.5)
+        page.wait(told)
+        assert re.search(text, page(f"{told}.innerText"))

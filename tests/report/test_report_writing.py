@@ -1,0 +1,211 @@
+"""Writing reports: all files or none, an earlier report's files replaced, nothing else touched."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sample_report
+from fed_ucbvi import InputError
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.core.colours import BLUE
+from fed_ucbvi.report import writing
+from fed_ucbvi.report.content import Figure, PageContent, Section, Table, Verdict
+from fed_ucbvi.report.writing import FORMAT, write_report
+
+
+def figure(id_: str) -> Figure:
+    return Figure(id_, "Up", "", [Panel("", "x", "y", [Series("A", BLUE, [1, 2], [1, 2])])])
+
+
+def small(*ids: str, tables: tuple[str, ...] = ()) -> PageContent:
+    verdict = Verdict("It grows", "Figure 1", "1 to 2", "holds if it grows", "holds")
+    rows = [Table(id_, "Table", "", ["a"], [[1]]) for id_ in tables]
+    return PageContent("Small", [], [Section("all", "All", [], [verdict], [figure(id_) for id_ in ids], rows)])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_report_is_the_page_verdicts_pictures_and_data(tmp_path: Path) -> None:
+    done: list[tuple[int, int]] = []
+    folder = tmp_path / "new" / "report"
+    written = write_report(small("a", "b", tables=("t",)), folder, lambda *count: done.append(count))
+    names = {"index.html", "verdicts.json", "tables/t.csv", "tables/t.parquet"}
+    names |= {f"figures/{id_}.{kind}" for id_ in "ab" for kind in ("svg", "png", "pdf", "csv", "parquet")}
+    assert {str(path.relative_to(folder)) for path in written} == names
+    assert set(contents(folder)) == names | {"manifest.json"}
+    assert json.loads((folder / "manifest.json").read_text())["format"] == FORMAT
+    assert done == [(1, 2), (2, 2)]
+    assert json.loads((folder / "verdicts.json").read_text()) == [
+        {
+            "section": "all",
+            "claim": "It grows",
+            "place": "Figure 1",
+            "measured": "1 to 2",
+            "rule": "holds if it grows",
+            "outcome": "holds",
+            "summary": "",
+            "seeds": "",
+            "detail": "",
+        }
+    ]
+    assert (folder / "figures/a.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "figures/a.pdf").read_bytes().startswith(b"%PDF-")
+    assert (folder / "figures/a.svg").read_text(encoding="utf-8").startswith("<svg ")
+
+
+def test_the_same_report_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    report = sample_report.sample_report()
+    report = dataclasses.replace(report, sections=[dataclasses.replace(report.sections[1], figures=[figure("a")])])
+    write_report(report, tmp_path / "here")
+    code = (
+        "import dataclasses, sys, pathlib, sample_report, test_report_writing as t\n"
+        "r = sample_report.sample_report()\n"
+        "r = dataclasses.replace(r, sections=[dataclasses.replace(r.sections[1], figures=[t.figure('a')])])\n"
+        "t.write_report(r, pathlib.Path(sys.argv[1]))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", code, str(tmp_path / "there")]
+    subprocess.run(command, check=True, cwd=Path(__file__).parent, env=environment)
+    assert contents(tmp_path / "here") == contents(tmp_path / "there")
+
+
+def test_an_earlier_report_is_replaced_and_other_files_are_let_alone(tmp_path: Path) -> None:
+    write_report(small("old", "both", tables=("gone",)), tmp_path)
+    (tmp_path / "figures" / "mine.png").write_bytes(b"mine")
+    (tmp_path / "notes.txt").write_text("mine")
+    write_report(small("both", "new"), tmp_path)
+    names = set(contents(tmp_path))
+    assert {"figures/mine.png", "notes.txt", "figures/both.png", "figures/new.pdf", "manifest.json"} <= names
+    assert not any("old" in name or "gone" in name or "partial" in name for name in names)
+    assert (tmp_path / "figures" / "mine.png").read_bytes() == b"mine"
+    listed = set(json.loads((tmp_path / "manifest.json").read_text())["files"])
+    assert listed == names - {"figures/mine.png", "notes.txt", "manifest.json"}
+
+
+def test_a_file_that_is_not_an_earlier_reports_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("my own page")
+    with pytest.raises(InputError, match=r"index\.html exists and is not an earlier report's"):
+        write_report(small("a"), tmp_path)
+    assert contents(tmp_path) == {"index.html": b"my own page"}
+
+
+def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"format": "fed-ucbvi/run"}')
+    with pytest.raises(InputError, match="fed-ucbvi/run"):
+        write_report(small("a"), tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="not a folder"):
+        write_report(small("a"), tmp_path / "file")
+    assert set(contents(tmp_path)) == {"manifest.json", "file"}
+
+
+def test_a_manifest_cannot_make_files_elsewhere_vanish(tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    folder.mkdir()
+    (tmp_path / "precious.csv").write_text("1")
+    (folder / "precious.csv").write_text("2")
+    listed = ["../precious.csv", "precious.csv", str(tmp_path / "precious.csv"), "figures/../../precious.csv", 7]
+    (folder / "manifest.json").write_text(json.dumps({"format": FORMAT, "files": listed}))
+    write_report(small("a"), folder)
+    assert (tmp_path / "precious.csv").read_text() == "1"
+    assert (folder / "precious.csv").read_text() == "2"
+
+
+@pytest.mark.parametrize("fails", ["render_page", "Picture", "figure_frame"])
+def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    write_report(small("a"), tmp_path)
+    before = contents(tmp_path)
+    monkeypatch.setattr(writing, fails, fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(small("a", "b"), tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_report_cut_off_while_files_are_moved_is_made_whole_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report(small("old"), tmp_path)
+    move = Path.replace
+
+    def fail(path: Path, target: Path) -> Path:
+        if target.name == "new.csv":
+            raise OSError(5, "Input/output error")
+        return move(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            write_report(small("new"), tmp_path)
+    write_report(small("new"), tmp_path)
+    assert not any("old" in name or "partial" in name for name in contents(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        (small("a", "a"), "two figures have the id 'a'"),
+        (small("a", "A"), "two figures have the id 'A'"),
+        (small("a", tables=("t", "t")), "two tables have the id 't'"),
+        (PageContent("r", [], [Section("s", "S"), Section("s", "S")]), "two sections have the id 's'"),
+        (small("../a"), "cannot name a file"),
+        (small(""), "cannot name a file"),
+        (
+            PageContent("r", [], [Section("s", "S", [], [Verdict("c", "p", "m", "r", "true")])]),  # type: ignore[arg-type]
+            "unknown outcome 'true'",
+        ),
+        (dataclasses.replace(small("a"), provenance={"x": float("nan")}), "provenance"),
+        (dataclasses.replace(small("a"), provenance={"x": object()}), "provenance"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is(
+    tmp_path: Path, report: PageContent, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        write_report(report, tmp_path / "report")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_control_characters_from_data_reach_no_file_raw(tmp_path: Path) -> None:
+    bad = "a\x00b\x1b[31mc\x07\x7f\x9b\u202e\ud800"
+    shown = r"a\x00b\x1b[31mc\x07\x7f\x9b\u202e\ud800"
+    series = Series(
+        bad, BLUE, [bad, "plain"], [1, 2], [0, 1], [2, 3], label=bad, variant=bad, band=bad, marker="cross"
+    )
+    section = Section(
+        "s",
+        bad,
+        [bad],
+        [Verdict(bad, bad, bad, bad, "holds", bad, bad, bad)],
+        [Figure("f", bad, bad, [Panel(bad, bad, bad, [series])])],
+        [Table("t", bad, bad, [bad], [[bad]])],
+    )
+    write_report(PageContent(bad, [bad], [section], {bad: [bad]}), tmp_path)
+    for name in ("index.html", "verdicts.json", "figures/f.svg", "figures/f.csv", "tables/t.csv"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert (json.dumps(shown)[1:-1] if name.endswith("json") else shown) in text
+        assert not set("\x00\x1b\x07\x7f\x9b\u202e") & set(text)
+
+
+def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
+    code = (
+        "import sys, fed_ucbvi, fed_ucbvi.report.writing\n"
+        "sys.exit(str(sorted({'vl_convert', 'jinja2', 'altair', 'polars'} & set(sys.modules))))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert found.stderr.strip() == "[]"

@@ -1,0 +1,104 @@
+"""What is imported is declared, what is declared is imported, and the source archive holds everything."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repository import ROOT
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS: Mapping[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+ELSEWHERE = {"flwr": {"flwr"}}
+"""Packages that are not installed with the tests."""
+NAMESPACES = {"google": {"protobuf"}}
+"""Parts of a package that several distributions share; this is the one used here."""
+BY_OTHERS = {"pandas", "pyarrow"}
+"""Packages that a dependency imports when it is asked to: Polars for ``.to_pandas()``."""
+KNOWN = {**packages_distributions(), **ELSEWHERE, **NAMESPACES}
+
+
+def names(requirements: list[str]) -> set[str]:
+    """Distributions that requirements name, the package's own extras followed."""
+    found = set()
+    for requirement in requirements:
+        match = re.match(r"([\w.-]+)(?:\[([^]]*)\])?", requirement)
+        assert match is not None
+        if match[1] == "fed-ucbvi":
+            found |= names([text for extra in match[2].split(",") for text in EXTRAS[extra.strip()]])
+        else:
+            found.add(plain(match[1]))
+    return found
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def imported(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Packages imported below a folder, wherever in a file, that are neither Python's nor its own modules."""
+    own = {path.stem for path in folder.rglob("*.py")} | {"fed_ucbvi"}
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+                found = [node.module]
+            else:
+                continue
+            for module in found:
+                top = module.partition(".")[0]
+                if top not in sys.stdlib_module_names and top not in own:
+                    yield top, path
+
+
+def distributions(package: str) -> set[str]:
+    return {plain(name) for name in KNOWN.get(package, {package})}
+
+
+def test_every_package_that_the_source_imports_is_declared() -> None:
+    declared = names(PROJECT["project"]["dependencies"])
+    for extra in EXTRAS.keys() - {"dev"}:
+        declared |= names(EXTRAS[extra])
+    for package, path in imported(ROOT / "src"):
+        assert distributions(package) & declared, f"{path} imports {package}, which no dependency or extra declares"
+
+
+def test_every_declared_package_is_imported() -> None:
+    used = set().union(*(distributions(package) for package, _ in imported(ROOT / "src")))
+    declared = names(PROJECT["project"]["dependencies"])
+    for extra in EXTRAS.keys() - {"dev"}:
+        declared |= names(EXTRAS[extra])
+    assert declared <= used | BY_OTHERS, f"declared and not imported: {sorted(declared - used)}"
+
+
+@pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples"])
+def test_what_tests_and_examples_import_is_declared(folder: str) -> None:
+    declared = names(PROJECT["project"]["dependencies"]) | names(EXTRAS["dev"])
+    optional = {"rlberry", "shops"}  # tests/rlberry_reference.py says how to get it; the shops are a module of tests
+    for package, path in imported(ROOT / folder):
+        assert package in optional or distributions(package) & declared, f"{path} imports {package}, not declared"
+
+
+def test_every_bound_has_a_lower_end() -> None:
+    for requirement in [*PROJECT["project"]["dependencies"], *(text for texts in EXTRAS.values() for text in texts)]:
+        assert ">=" in requirement or requirement.startswith("fed-ucbvi["), requirement
+
+
+def test_the_source_archive_takes_every_file_that_git_knows() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    patterns = PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    for path in listed.splitlines():
+        top = path.partition("/")[0]
+        assert top == "pyproject.toml" or any(fnmatch(f"/{top}", pattern) for pattern in patterns), path

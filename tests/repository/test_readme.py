@@ -1,0 +1,66 @@
+"""The README's Python runs as written and prints what it says; its commands exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import warnings
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from fed_ucbvi import Run
+from fed_ucbvi.engine.simulation import Caution
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
+    from typer.testing import CliRunner
+
+    from fed_ucbvi.command_line import app
+
+README = ROOT / "README.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def execute(example: str) -> dict[str, object]:
+    names: dict[str, object] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        exec(compile(example, "README.md", "exec"), names)
+    return names
+
+
+def test_the_first_example_runs_and_leaves_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = execute(EXAMPLES[0])
+    assert Run.load("my-run") == names["result"]
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+    assert "20 agents, 30,000 episodes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_what_a_print_is_said_to_print_it_prints(
+    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A comment after ``print`` that begins with a number begins with what is printed, to the letter."""
+    monkeypatch.chdir(tmp_path)
+    execute(example)
+    printed = capsys.readouterr().out.splitlines()
+    for promised in re.findall(r"^print\(.*\) +# (\d[^,\s]*)", example, flags=re.MULTILINE):
+        assert promised in printed
+
+
+def test_the_federation_of_clinics_has_the_heterogeneity_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    execute(EXAMPLES[1])
+    assert capsys.readouterr().out == "0.200\n"
+
+
+def test_the_commands_take_their_words() -> None:
+    commands = re.findall(r"^fed-ucbvi (.*?)(?: +#.*)?$", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(commands) >= 6
+    for command in commands:
+        result = CliRunner().invoke(app, [*shlex.split(command), "--help"])  # a word that is none is refused first
+        assert result.exit_code == 0, command

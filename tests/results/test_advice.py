@@ -1,0 +1,132 @@
+"""A run that has learnt little says so, and what to try."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_command_line import call
+
+import shops
+from fed_ucbvi import (
+    UCBVI,
+    FedUCBVI,
+    LiveFederation,
+    Run,
+    chain,
+    gridworld,
+    n_room,
+    riverswim,
+    run,
+    run_live,
+    synthetic,
+)
+from fed_ucbvi.command_line.outputs import summary_rows
+
+
+@pytest.fixture(scope="module")
+def little() -> Run:
+    return run(FedUCBVI(), n_room(agents=3), 50)
+
+
+def test_a_run_that_has_learnt_little_says_so_and_what_to_try(little: Run) -> None:
+    assert little.learnt_little
+    worth = f"{little.agents_value.mean:,.4g}"
+    assert little.advice == (
+        f"has learnt little: the server still hopes for 25 an episode, the policy is worth {worth}"
+        "; try more episodes, a smaller bonus_scale (0.1 instead of 1), clip='remaining'"
+    )
+    assert summary_rows(little)[1][-1] == ("advice", little.advice)
+
+
+def test_the_default_run_on_nroom_has_learnt_little() -> None:
+    assert run(FedUCBVI(), n_room(agents=5), 2000).learnt_little
+
+
+@pytest.mark.parametrize(
+    "world",
+    [gridworld(), gridworld(eps_p=0.1), riverswim(), synthetic(), chain()],
+    ids=lambda w: w.description["name"],
+)
+def test_a_default_run_that_has_learnt_says_nothing(world: Any) -> None:
+    result = run(FedUCBVI(), world, 30_000)
+    assert result.agents_value.mean > 0.95 * result.about.best_common_value.lower
+    assert result.advice is None
+    assert "advice" not in dict(summary_rows(result)[1])
+
+
+def test_five_shops_with_defaults_are_advised_in_euro() -> None:
+    """With defaults they learn next to nothing in 300 months, with a hundredth of the bonus most of what there is."""
+    result = run(FedUCBVI(), shops.shops(), 300)
+    assert result.advice is not None
+    assert (
+        f"hopes for 1,680 an episode, the policy is worth {result.original_units['agents_mean']:,.4g}"
+        in result.advice
+    )
+    better = run(FedUCBVI(bonus_scale=0.01, clip="remaining"), shops.shops(), 300)
+    assert better.original_units["agents_mean"] > 100
+    assert better.advice is None
+
+
+def test_the_line_is_drawn_at_half_of_what_the_server_hopes_for(little: Run) -> None:
+    worth = little.agents_value.mean
+    assert not replace(little, optimistic_value=2.0 * worth).learnt_little
+    assert replace(little, optimistic_value=2.001 * worth).learnt_little
+
+
+def test_a_policy_known_to_be_good_needs_no_advice(little: Run) -> None:
+    best = little.about.best_common_value.lower
+    assert not replace(little, by_agent=np.full(3, 0.995 * best)).learnt_little
+    assert replace(little, by_agent=np.full(3, 0.985 * best)).learnt_little
+
+
+def test_nothing_is_said_of_a_run_that_has_not_begun(little: Run) -> None:
+    none = {name: column[:0] for name, column in little.records.items()}
+    begun_only = replace(little, records=none, complete=False)
+    assert (begun_only.advice, begun_only.episodes_played) == (None, 0)
+
+
+def test_advice_names_parameters_the_algorithm_has() -> None:
+    result = run(UCBVI(scale=2.0), n_room(agents=1), 20)
+    assert result.advice is not None
+    assert result.advice.endswith("; try more episodes, a smaller scale (0.2 instead of 2), clip='remaining'")
+    remaining = run(FedUCBVI(bonus_scale=0.5, clip="remaining"), n_room(agents=1), 20)
+    assert remaining.advice is not None
+    assert remaining.advice.endswith("; try more episodes, a smaller bonus_scale (0.05 instead of 0.5)")
+
+
+def live(agents: int = 2) -> LiveFederation:
+    return LiveFederation.from_gymnasium("CliffWalking-v1", agents, horizon=20, reward_range=(-100, 0))
+
+
+def test_a_live_run_compares_with_the_estimate_or_else_with_what_its_last_episodes_paid() -> None:
+    result = run_live(FedUCBVI(), LiveFederation.from_gymnasium("FrozenLake-v1", 2, reward_range=(0, 1)), 30)
+    assert result.optimistic_value == pytest.approx(result.V[0, 0]), "every episode begins in state 0"
+    assert result.recent_reward < 50
+    assert result.advice is not None
+    assert f"the policy is estimated at {result.original_units['estimated_value']:,.4g}; try" in result.advice
+    unplanned = replace(result, estimated_value=float("nan")).advice
+    assert unplanned is not None
+    assert f"the last tenth of them paid {result.recent_reward:,.4g}; try" in unplanned
+    assert run_live(FedUCBVI(bonus_scale=0.01), live(), 100).advice is None
+
+
+def test_the_last_tenth_is_cut_out_of_a_round_in_proportion(little: Run) -> None:
+    """Rounds of 60, 36 and 4 episodes that pay 1, 2 and 10 each: the last ten are six of the second and the third."""
+    lengths, pays = np.array([60, 36, 4]), np.array([1.0, 2.0, 10.0])
+    made = {name: little.records[name][:3] for name in little.records}
+    made |= {"agent_episodes": 3 * lengths, "reward": lengths * pays}
+    assert replace(little, records=made).recent_reward == pytest.approx((6 * 2.0 + 4 * 10.0) / 10)
+
+
+def test_advice_is_printed_by_run_and_show_and_in_json(little: Run, tmp_path: Path) -> None:
+    run_words = ("run", "--env", "n_room", "--agents", "3", "--episodes", "50", "--out", str(tmp_path / "run"))
+    assert "has learnt little" in " ".join(call(*run_words).stdout.split())
+    assert "has learnt little" in " ".join(call("show", str(tmp_path / "run")).stdout.split())
+    assert json.loads(call("show", str(tmp_path / "run"), "--json").stdout)["advice"] == little.advice
+    fine = json.loads(call("run", "--agents", "20", "--episodes", "30000", "--json").stdout)
+    assert (fine["advice"], fine["warnings"]) == (None, [])

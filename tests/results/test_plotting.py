@@ -1,0 +1,419 @@
+"""Pictures: what is drawn is what was run, and files are whole or absent."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import altair
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import stats
+
+from fed_ucbvi import FedQHoeffding, FedUCBVI, InputError, Run, gridworld, riverswim, run, synthetic
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.charts.curves import rows_of
+from fed_ucbvi.charts.layout import SCHEMA
+from fed_ucbvi.charts.panels import Board, Panel, Series
+from fed_ucbvi.charts.picture import FORMATS, POINTS, Picture
+from fed_ucbvi.charts.scales import x_scale, y_scale
+from fed_ucbvi.core.colours import BLUE, SPARE
+from fed_ucbvi.results import plotting
+from fed_ucbvi.results.grid import first_steps
+from fed_ucbvi.results.plotting import LOG_FROM, plot_run, plot_runs
+from fed_ucbvi.results.statistics import INTERVAL_NAME
+from fed_ucbvi.results.style import colour_of, label_of
+from svg_texts import overlapping, texts_of
+
+
+@pytest.fixture(scope="module")
+def grid_run() -> Run:
+    return run(FedUCBVI(nu=60), gridworld(agents=4, eps_p=0.1), 2000, seed=1)
+
+
+@pytest.fixture(scope="module")
+def plain_run() -> Run:
+    return run(FedUCBVI(nu=100), synthetic(agents=3), 400, seed=2)
+
+
+@pytest.fixture(scope="module")
+def several() -> list[Run]:
+    worlds = [synthetic(agents=3, eps_p=eps_p) for eps_p in (0.0, 0.2)]
+    return [run(FedUCBVI(nu=100), world, 300, seed=seed) for world in worlds for seed in range(4)]
+
+
+def panel(picture: Picture, title: str) -> Panel:
+    (found,) = [one for one in picture.panels if one.title.startswith(title) and isinstance(one, Panel)]
+    return found
+
+
+def board(picture: Picture) -> Board:
+    (found,) = [one for one in picture.panels if isinstance(one, Board)]
+    return found
+
+
+def line(of: Panel, number: int = 0) -> tuple[Any, Any]:
+    series = of.series[number]
+    return np.asarray(series.x), np.asarray(series.y)
+
+
+def names(picture: Picture) -> list[str]:
+    """Of the curves in the first panel."""
+    return [series.name for series in panel(picture, "Re").series]
+
+
+def twins_of(one: Run, environments: list[dict[str, Any]]) -> list[Run]:
+    """The same run with other options of its environment."""
+    abouts = [dataclasses.replace(one.about, environment={**one.about.environment, **new}) for new in environments]
+    return [dataclasses.replace(one, about=about) for about in abouts]
+
+
+def test_the_regret_drawn_is_the_regret_of_the_run(grid_run: Run) -> None:
+    x, y = line(panel(plot_run(grid_run), "Regret"))
+    assert x[0] == 1
+    assert x[-1] == grid_run.episodes_played
+    np.testing.assert_array_equal(y, grid_run.regret_at(x))
+    assert y[-1] == grid_run.common_regret
+    ends = grid_run.records["start"] + grid_run.records["length"]
+    assert set(ends) <= set(x)
+
+
+def test_the_rounds_drawn_are_the_rounds_of_the_run(grid_run: Run) -> None:
+    drawn = panel(plot_run(grid_run), "Communication")
+    x, y = line(drawn)
+    np.testing.assert_array_equal(y, grid_run.rounds_at(x))
+    assert y[-1] == grid_run.rounds
+    assert drawn.series[0].steps
+    assert rows_of(drawn)[0]["parts"] == ["steps"]
+
+
+def test_every_round_is_drawn_with_its_length_under_the_rule_that_ended_it(grid_run: Run) -> None:
+    series = panel(plot_run(grid_run), "Round lengths").series
+    dots = {re.findall(r"by the (\w+)", one.name)[0]: np.column_stack([one.x, one.y]) for one in series}
+    records = grid_run.records
+    assert {"local", "global"} <= set(dots)
+    for code, rule in enumerate(grid_run.about.rules):
+        chosen = (records["askers"] > 0) & (records["rule"] == code)
+        expected = np.column_stack([records["start"] + 1, records["length"]])[chosen]
+        np.testing.assert_array_equal(dots[rule], expected)
+    assert sum(len(places) for places in dots.values()) == len(records["length"])
+
+
+def test_of_very_many_rounds_those_that_would_cover_each_other_are_drawn_once(
+    grid_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = panel(plot_run(grid_run), "Round lengths").series[0]
+    monkeypatch.setattr(plotting, "MAX_POINTS", 50)
+    some = panel(plot_run(grid_run), "Round lengths").series[0]
+    assert some.name == every.name
+    assert 50 < len(some.x) < len(every.x)
+
+    def places(series: Series) -> set[tuple[int, int]]:
+        share = np.log(np.column_stack([series.x, series.y]).astype(float)) / np.log(grid_run.episodes_played)
+        return {(round(x), round(y)) for x, y in share * 853}
+
+    assert places(some) == places(every)
+
+
+def test_axes_have_labels_with_units_and_logarithmic_scales(grid_run: Run) -> None:
+    picture = plot_run(grid_run)
+    wanted = {
+        "Regret": ("Episodes per agent", "Common regret (units of reward)", False),
+        "Communication": ("Episodes per agent", "Communication rounds so far", False),
+        "Round lengths": ("Episodes per agent", "Length of the round (episodes)", True),
+    }
+    for title, (x, y, log) in wanted.items():
+        drawn = panel(picture, title)
+        assert (drawn.x_label, drawn.y_label) == (x, y)
+        assert (x_scale(drawn).log, y_scale(drawn).log) == (True, log)
+        assert (x_scale(drawn).low, x_scale(drawn).high) == (1, grid_run.episodes_played)
+
+
+def test_few_episodes_are_drawn_on_a_linear_axis() -> None:
+    few = run(FedUCBVI(nu=10), synthetic(agents=2), LOG_FROM - 1)
+    assert not x_scale(panel(plot_run(few), "Regret")).log
+    one = plot_run(run(FedUCBVI(nu=1), synthetic(agents=2), 1))
+    assert x_scale(panel(one, "Regret")).low == 1
+    assert overlapping(one.svg) == []
+
+
+def test_the_title_states_algorithm_environment_agents_episodes_and_heterogeneity(grid_run: Run) -> None:
+    title = plot_run(grid_run).title
+    for part in ("Fed-UCBVI", "GridWorld", "M = 4", "T = 2,000", "εₚ = 0.1", "seed 1"):
+        assert part in title
+    assert title in [text.text for text in texts_of(plot_run(grid_run).svg)]
+
+
+def test_arrows_show_the_action_on_first_reaching_each_square(grid_run: Run) -> None:
+    layout = grid_run.about.layout
+    assert layout is not None
+    drawn = board(plot_run(grid_run))
+    steps = first_steps(layout)
+    # rows from the top: 0 1 2 / 1 wall 3 / 2 3 4
+    assert steps == [0, 1, 2, 1, 3, 2, 3, 4]
+    squares = {(square.row, square.column): square for square in drawn.squares}
+    for state, (row, column) in enumerate(layout["cells"]):
+        assert squares[row, column].arrow == tuple(layout["moves"][grid_run.policy[steps[state], state]])
+    assert squares[1, 1].arrow is None
+    assert sorted(square.text for square in drawn.squares if square.text) == ["goal", "start", "wall"]
+
+
+def test_arrows_point_where_actions_move(grid_run: Run) -> None:
+    spec = plot_run(grid_run).specification()
+    (layers,) = [chart["layer"] for chart in spec["vconcat"][-1]["concat"] if "panel" not in json.dumps(chart)]
+    rows = layers[-1]["data"]["values"]
+    turned = {(0, 1): 0, (1, 0): 90, (0, -1): 180, (-1, 0): -90}  # clockwise from the right
+    squares = {(one.row, one.column): one.arrow for one in board(plot_run(grid_run)).squares if one.arrow}
+    assert {(row["y"], row["x"]): row["angle"] for row in rows} == {
+        place: turned[arrow] for place, arrow in squares.items()
+    }
+
+
+def test_at_a_given_step_only_squares_that_can_be_reached_have_arrows(grid_run: Run) -> None:
+    drawn = board(plot_run(grid_run, step=1))
+    assert sum(square.arrow is not None for square in drawn.squares) == 3
+    assert "step 2 of 10" in drawn.x_label[0]
+    with pytest.raises(InputError, match=r"0\.\.9"):
+        plot_run(grid_run, step=10)
+
+
+def test_a_run_without_a_grid_has_no_policy_panel(plain_run: Run) -> None:
+    titles = [one.title.split(":")[0] for one in plot_run(plain_run).panels]
+    assert titles == ["Regret", "Communication", "Round lengths"]
+
+
+def test_an_interrupted_run_says_so_even_before_its_first_round(grid_run: Run) -> None:
+    records = {name: column[:0] for name, column in grid_run.records.items()}
+    empty = dataclasses.replace(grid_run, records=records, complete=False)
+    picture = plot_run(empty)
+    assert "interrupted after 0 episodes" in [text.text for text in texts_of(picture.svg)]
+    assert line(panel(picture, "Regret")) == ([0], [0])
+    with pytest.raises(InputError, match="before its first round"):
+        plot_runs([empty])
+
+
+def test_no_texts_overlap(grid_run: Run, plain_run: Run, several: list[Run]) -> None:
+    for picture in (plot_run(grid_run), plot_run(plain_run), plot_runs(several), plot_runs([grid_run])):
+        assert overlapping(picture.svg) == []
+
+
+def test_every_specification_keeps_to_the_schema_of_vega_lite(grid_run: Run, several: list[Run]) -> None:
+    for picture in (plot_run(grid_run), plot_runs(several)):
+        altair.VConcatChart.from_dict(picture.specification(interactive=True))
+
+
+def test_the_mean_of_several_runs_is_drawn_with_its_interval(several: list[Run]) -> None:
+    left, right = plot_runs(several).panels
+    assert isinstance(left, Panel)
+    assert isinstance(right, Panel)
+    for number, group in enumerate((several[:4], several[4:])):
+        x, mean = line(left, number)
+        curves = np.array([one.regret_at(x) for one in group])
+        np.testing.assert_allclose(mean, curves.mean(axis=0))
+        np.testing.assert_allclose(line(right, number)[1], np.mean([one.rounds_at(x) for one in group], axis=0))
+        drawn = left.series[number]
+        low, high = stats.t.interval(0.95, 3, curves[:, -1].mean(), stats.sem(curves[:, -1]))
+        assert drawn.low is not None
+        assert drawn.high is not None
+        np.testing.assert_allclose([drawn.low[-1], drawn.high[-1]], [low, high])
+        assert rows_of(left)[number]["parts"] == ["line", "band"]
+    assert x_scale(left).log
+    assert x_scale(right).log
+
+
+def test_curves_are_named_by_what_sets_them_apart_in_their_algorithms_colour(several: list[Run]) -> None:
+    picture = plot_runs(several)
+    left = panel(picture, "Regret")
+    assert names(picture) == ["εₚ = 0", "εₚ = 0.2"]
+    assert {series.colour for series in left.series} == {BLUE}
+    assert len({series.dash for series in left.series}) == 2
+    drawn = texts_of(picture.svg)
+    for series in left.series:
+        assert series.label.startswith(f"{series.name}: ")
+    assert sum(text.text.startswith("εₚ = 0.2:") and text.colour.upper() == BLUE for text in drawn) == 2
+    for part in ("Fed-UCBVI on synthetic MDP", "M = 3", "T = 300", "4 runs"):
+        assert part in picture.title
+    assert "εₚ" not in picture.title
+
+
+def test_labels_of_curves_that_end_together_are_pushed_apart(plain_run: Run) -> None:
+    svg = plot_runs(twins_of(plain_run, [{"k": 1}, {"k": 2}])).svg
+    assert overlapping(svg) == []
+    assert sum(text.text.startswith("k = ") for text in texts_of(svg)) == 4
+
+
+def test_several_runs_of_different_length_are_drawn_as_far_as_all_go(plain_run: Run) -> None:
+    records = {name: column[:20] for name, column in plain_run.records.items()}
+    shorter = dataclasses.replace(plain_run, records=records, complete=False)
+    picture = plot_runs([plain_run, shorter])
+    x, _ = line(panel(picture, "Regret"))
+    assert x[-1] == shorter.episodes_played < plain_run.episodes_played
+    assert x_scale(panel(picture, "Regret")).high == plain_run.episodes_played
+
+
+def test_one_run_has_no_band_and_no_run_is_refused(plain_run: Run) -> None:
+    picture = plot_runs([plain_run])
+    assert rows_of(panel(picture, "Regret"))[0]["parts"] == ["line"]
+    assert "one run" in picture.title
+    with pytest.raises(InputError, match="empty"):
+        plot_runs([])
+
+
+def test_a_png_is_valid_and_has_200_dots_per_inch(grid_run: Run, tmp_path: Path) -> None:
+    picture = plot_run(grid_run, tmp_path / "new" / "run.png")
+    width, height = (float(size) for size in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', picture.svg)[0])
+    with Image.open(tmp_path / "new" / "run.png") as image:
+        image.load()
+        assert image.format == "PNG"
+        assert image.size == pytest.approx((width * POINTS / 72 * 200, height * POINTS / 72 * 200), abs=2)
+    assert len(list((tmp_path / "new").iterdir())) == 1
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_format_is_written_and_the_same_run_gives_the_same_file(
+    plain_run: Run, tmp_path: Path, format_: str
+) -> None:
+    first, second = tmp_path / f"a.{format_}", tmp_path / f"b.{format_}"
+    plain_run.plot(first)
+    plain_run.plot(str(second))
+    assert first.read_bytes() == second.read_bytes()
+    begin, end = {
+        "svg": (b"<svg", b"</svg>"),
+        "png": (b"\x89PNG", b"IEND\xaeB`\x82"),
+        "pdf": (b"%PDF-", b"%%EOF"),
+        "html": (b"<!doctype html>", b"</html>"),
+    }[format_]
+    content = first.read_bytes().strip()
+    assert content.startswith(begin)
+    assert content.endswith(end)
+
+
+def test_a_page_holds_the_data_and_loads_nothing_from_outside(plain_run: Run, tmp_path: Path) -> None:
+    picture = plain_run.plot(tmp_path / "run.html")
+    page = (tmp_path / "run.html").read_text(encoding="utf-8")
+    (block,) = re.findall(r'<script id="specification" type="application/json">(.*?)</script>', page, flags=re.DOTALL)
+    assert not set("<>&") & set(block)
+    assert json.loads(block) == picture.specification(interactive=True)
+    (library,) = re.findall(r'<script type="module">(.*?)</script>', page, flags=re.DOTALL)[:1]
+    rest = page.replace(library, "").replace(SCHEMA, "")
+    assert "vegaEmbed" in library
+    assert re.findall(r"https?:|//[a-z]|url\(|@import|\bsrc=", rest) == []
+    assert "default-src &#x27;none&#x27;" in rest
+    assert "unsafe-eval" not in rest
+
+
+def test_texts_from_data_stay_texts_in_every_format(plain_run: Run) -> None:
+    nasty = "<script>$\\bad{$</script>\x1b[31m"
+    picture = plot_runs(twins_of(plain_run, [{"map": nasty}, {"map": "b"}]))
+    assert len(set(names(picture))) == 2
+    page = picture.content("html").decode()
+    assert "<script>$" not in page
+    for content in (picture.svg, page):
+        assert "\x1b" not in content
+    assert overlapping(picture.svg) == []
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_nothing_is_left_behind_and_nothing_lost_if_writing_fails(
+    plain_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
+) -> None:
+    def fail(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(b"half a picture")
+        raise OSError(28, "No space left on device")
+
+    picture = tmp_path / f"run.{format_}"
+    picture.write_bytes(b"an earlier picture")
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(OSError, match="No space left"):
+        plot_run(plain_run, picture)
+    assert list(tmp_path.iterdir()) == [picture]
+    assert picture.read_bytes() == b"an earlier picture"
+
+
+@pytest.mark.parametrize("name", ["run.jpg", "run", "run.png.txt"])
+def test_other_kinds_of_files_are_refused(plain_run: Run, tmp_path: Path, name: str) -> None:
+    for draw in (plot_run, lambda one, path: plot_runs([one], path)):
+        with pytest.raises(InputError, match=r"must end in \.png, \.svg, \.pdf or \.html"):
+            draw(plain_run, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_not_taken_for_a_picture(plain_run: Run, tmp_path: Path) -> None:
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(InputError, match="it is a folder"):
+        plot_runs([plain_run], tmp_path / "folder.png")
+
+
+def test_large_grids_are_marked_by_shapes_and_small_ones_by_names() -> None:
+    large = run(FedUCBVI(nu=10), gridworld(agents=2, rows=7, columns=20, horizon=30), 20)
+    picture = plot_run(large)
+    squares = board(picture).squares
+    assert not any(square.text for square in squares)
+    assert [square.ring for square in squares if square.ring] == ["circle", "diamond"]
+    assert "start" in board(picture).x_label[0]
+    assert overlapping(picture.svg) == []
+
+
+def test_algorithms_have_fixed_colours_and_written_names() -> None:
+    assert colour_of("fed-ucbvi") == BLUE
+    assert colour_of("something new") in SPARE
+    assert label_of("something new") == "something new"
+
+
+def test_every_curve_has_a_label_of_its_own_though_only_some_algorithms_have_the_parameter() -> None:
+    world = synthetic(agents=2)
+    scales = [FedUCBVI(nu=100, bonus_scale=scale) for scale in (0.1, 0.2)]
+    algorithms: list[Algorithm[Any, Any]] = [*scales, FedQHoeffding()]
+    picture = plot_runs([run(algorithm, world, 60, seed=seed) for algorithm in algorithms for seed in (1, 2)])
+    assert names(picture) == ["Fed-UCBVI, bonus_scale = 0.1", "Fed-UCBVI, bonus_scale = 0.2", "FedQ-Hoeffding"]
+
+
+def test_runs_whose_agents_differ_by_a_spread_are_one_curve_though_eps_p_changes_with_the_seed() -> None:
+    worlds = [riverswim(agents=2, spread=0.5, horizon=6, seed=seed) for seed in (1, 2)]
+    assert worlds[0].eps_p != worlds[1].eps_p
+    picture = plot_runs([run(FedUCBVI(nu=50), world, 60, seed=seed) for seed, world in enumerate(worlds, 1)])
+    assert len(names(picture)) == 1
+    assert "εₚ" not in picture.title
+
+
+def test_long_labels_leave_room_for_the_curves(plain_run: Run) -> None:
+    worlds = [{"some_option": f"{'long' * 5}{k}", "another": k} for k in range(3)]
+    picture = plot_runs(twins_of(plain_run, worlds))
+    assert overlapping(picture.svg) == []
+    for chart in picture.specification()["vconcat"][-1]["concat"]:
+        assert chart["width"] * POINTS / 72 > 1.5
+
+
+def test_many_labels_stay_in_the_picture_and_apart(plain_run: Run) -> None:
+    picture = plot_runs(twins_of(plain_run, [{"k": k} for k in range(25)]))
+    assert overlapping(picture.svg) == []
+    assert sum(text.text.startswith("k = ") for text in texts_of(picture.svg)) == 50
+
+
+def test_the_band_is_named_as_in_tables(several: list[Run]) -> None:
+    assert INTERVAL_NAME in [text.text for text in texts_of(plot_runs(several).svg)]
+
+
+def test_runs_of_unknown_regret_are_drawn_by_their_reward(plain_run: Run) -> None:
+    records = {**plain_run.records, "regret": np.full_like(plain_run.records["regret"], np.nan)}
+    unknown = dataclasses.replace(plain_run, records=records)
+    for picture in (plot_runs([unknown]), plot_run(unknown)):
+        left = panel(picture, "Reward")
+        assert "reward" in left.y_label
+        assert line(left)[1][-1] == pytest.approx(plain_run.average_reward)
+
+
+def test_a_notebook_is_given_a_page_and_a_png(several: list[Run]) -> None:
+    bundle = plot_runs(several)._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html", "image/png"}
+    with Image.open(io.BytesIO(bundle["image/png"])) as image:
+        assert image.format == "PNG"
+    assert bundle["text/html"].startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+    assert 'sandbox="allow-scripts"' in bundle["text/html"]
+    assert bundle["text/plain"].startswith("<Picture Fed-UCBVI on synthetic MDP")

@@ -1,0 +1,41 @@
+"""The Python in docs/results.md runs as written and prints the table shown there."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import polars as pl
+import pytest
+from repository import ROOT
+
+from fed_ucbvi import load_runs
+from fed_ucbvi.engine.simulation import Caution
+
+DOCUMENT = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT, flags=re.DOTALL)
+
+
+def execute(example: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        exec(compile(example, "results.md", "exec"), {})
+
+
+def test_the_comparison_prints_the_table_in_the_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    execute(EXAMPLES[0])
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(table) == 5
+    assert "\n".join(table) in DOCUMENT
+    assert pl.read_csv("runs.csv").height == 15
+    assert Path("runs.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_sweep_makes_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    execute(next(example for example in EXAMPLES if "small-sweep" in example))
+    assert len(load_runs("small-sweep")) == 6

@@ -1,0 +1,109 @@
+"""Parties that do not keep to the protocol: streams on which anything can be said, and nodes that turn."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+
+from fed_ucbvi import FedUCBVI, Run, run, synthetic
+from fed_ucbvi.network.copies import Copies
+from fed_ucbvi.network.messages import PROTOCOL, Down, Hello, Refusal, Up, Welcome, decode_down, encode, keep_taken
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
+from fed_ucbvi.network.transport import TLSFiles, open_channel, open_stream
+
+INCARNATION = b"enemy and friend"
+NO_REASON = "ended without a word"
+Turn = Callable[[Up], Iterable[bytes]]
+"""What is sent instead of an answer."""
+
+WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
+ALGORITHM = FedUCBVI(synchronisation="local")
+T, SEED = 120, 4
+SPLIT = [1, 2]
+SECONDS = 100
+"""What a story may take at most."""
+
+
+def plan(**rules: Any) -> RunPlan:
+    """The task, with a patience that no test outlives unless it says so."""
+    return plan_for(ALGORITHM, WORLD, T, seed=SEED, run="the-run", rules=Rules(**{"patience": 30.0, **rules}))
+
+
+def simulated() -> Run:
+    """What it gives."""
+    return run(ALGORITHM, WORLD, T, seed=SEED, driver="episodes")
+
+
+class Stream:
+    """A node's stream, for whatever one likes to say on it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._taken = Copies()
+
+    async def say(self, *messages: Up | bytes) -> None:
+        """Send messages, or bytes that are none."""
+        for message in messages:
+            await self._stream.write(message if isinstance(message, bytes) else encode(message))
+
+    async def hear(self) -> Down | None:
+        """The server's next message; None at the end."""
+        data = await self._stream.read()
+        if data is grpc.aio.EOF:
+            return None
+        message = decode_down(data, self._taken)
+        keep_taken(message, self._taken)
+        return message
+
+
+@asynccontextmanager
+async def stream_to(address: str, tls_files: TLSFiles | None = None) -> AsyncIterator[Stream]:
+    """Open a stream to a server."""
+    channel = open_channel(address, tls_files)
+    try:
+        yield Stream(open_stream(channel))
+    finally:
+        await channel.close()
+
+
+async def outcome_of(address: str, messages: Iterable[Up | bytes], tls_files: TLSFiles | None = None) -> str:
+    """Why the server ends a stream on which just this is said; in gRPC's words if it has no say in it."""
+    try:
+        async with stream_to(address, tls_files) as stream:
+            await stream.say(*messages)
+            while (message := await stream.hear()) is not None:
+                if isinstance(message, Refusal):
+                    return message.reason
+    except grpc.aio.AioRpcError as error:
+        return f"{error.code().name}: {error.details()}"
+    return NO_REASON
+
+
+def hello_of(party: Node, **changes: Any) -> Hello:
+    """The hello of a node, or one that is a little different."""
+    return replace(
+        Hello(PROTOCOL, "0", party.name, INCARNATION, party.first_agent, party.agents, party.run), **changes
+    )
+
+
+async def turning(node: Node, address: str, turn: Turn) -> str:
+    """A node that says ``turn(answer)`` for every answer; why it was dismissed, or an empty text at the end."""
+    reason = ""
+    async with stream_to(address) as stream:
+        await stream.say(hello_of(node))
+        try:
+            while not node.finished and (message := await stream.hear()) is not None:
+                if isinstance(message, Refusal):
+                    return message.reason
+                if isinstance(message, Welcome):
+                    await stream.say(node.enter(message))
+                elif (answer := node.answer(message)) is not None:
+                    await stream.say(*turn(answer))
+        except grpc.aio.AioRpcError as error:
+            reason = f"{error.code().name}: {error.details()}"
+    return reason

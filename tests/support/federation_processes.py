@@ -1,0 +1,259 @@
+"""A federation of real processes on loopback, to be killed, frozen, filled up and started again; and a bad line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fed_ucbvi import FedUCBVI, Run, run, synthetic
+from fed_ucbvi.network.snapshots import read_snapshot
+
+PROGRAM = (sys.executable, "-c", "from fed_ucbvi.command_line import main; main()")
+SECONDS = 120.0
+"""What is waited for at most; a machine that takes longer is taken to hang."""
+SIZES = {"states": 8, "actions": 5, "horizon": 3}
+AGENTS = {"node-0": (0, 1), "node-1": (1, 2)}
+"""First agent and number of agents of each node."""
+SERVER = "server"
+T, SEED, ENV_SEED, EPS_P = 1_000, 4, 2, 0.2
+"""About 250 rounds, of some milliseconds each."""
+PROBLEM = (
+    *("--env", "synthetic", "--eps-p", str(EPS_P), "--env-seed", str(ENV_SEED)),
+    *(part for name, value in SIZES.items() for part in ("--env-option", f"{name}={value}")),
+)
+
+
+def simulated() -> Run:
+    """The run that all this must give."""
+    world = synthetic(agents=3, eps_p=EPS_P, seed=ENV_SEED, **SIZES)
+    return run(FedUCBVI(synchronisation="local"), world, T, seed=SEED, driver="episodes")
+
+
+class Party:
+    """One process; what it says is read as it comes."""
+
+    def __init__(self, *arguments: str) -> None:
+        pipe = subprocess.PIPE
+        command = [*PROGRAM, *arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+        self.said: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        self._readers = [threading.Thread(target=self._listen, args=(name,), daemon=True) for name in self.said]
+        for reader in self._readers:
+            reader.start()
+
+    def _listen(self, name: str) -> None:
+        with getattr(self.process, name) as lines:
+            for line in lines:
+                self.said[name].append(line)
+
+    def words(self) -> str:
+        """What it has written to standard error."""
+        return "".join(self.said["stderr"])
+
+    def end(self) -> int:
+        """Wait for its own end; the exit code."""
+        code = self.process.wait(SECONDS)
+        for reader in self._readers:
+            reader.join(SECONDS)
+        return code
+
+    def kill(self) -> None:
+        """As ``kill -9`` does, frozen or not."""
+        self.process.kill()
+        self.end()
+
+
+class Processes:
+    """``fed-ucbvi serve`` and two ``fed-ucbvi join``.
+
+    Args:
+        folder: for checkpoint, states and result.
+        rules: further arguments of the server.
+        certs: a folder with certificates; none: insecure.
+    """
+
+    def __init__(self, folder: Path, *rules: str, certs: Path | None = None) -> None:
+        self.folder, self._rules = folder, rules
+        self._tls_files = ("--insecure",) if certs is None else ("--certs", str(certs))
+        self.port = 0
+        self.parties: dict[str, Party] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name, party in self.parties.items():
+            party.kill()
+            if error is not None:
+                sys.stderr.write(f"--- {name}:\n{party.words()}")
+
+    def start(self, *names: str, port: int | None = None) -> None:
+        """Start parties, for the first time or again; nodes go to the server, or to ``port`` if that is said."""
+        for name in names:
+            self.parties[name] = Party(*(self._serve() if name == SERVER else self._join(name, port)))
+            if name == SERVER and self.port == 0:
+                file = self.folder / "port"
+                self.wait(file.exists, "the server's port")
+                self.port = int(file.read_text(encoding="utf-8"))
+
+    def _serve(self) -> Sequence[str]:
+        return (
+            *(
+                "serve",
+                "--listen",
+                f"127.0.0.1:{self.port}",
+                "--port-file",
+                str(self.folder / "port"),
+                *self._tls_files,
+            ),
+            *("--nodes", ",".join(AGENTS), "--agents", "3", "--episodes", str(T), "--seed", str(SEED), *PROBLEM),
+            *("--option", "synchronisation=local", "--checkpoint", str(self.folder / "checkpoint")),
+            *("--out", str(self.folder / "run"), "--json", "--quiet", *self._rules),
+        )
+
+    def _join(self, name: str, port: int | None) -> Sequence[str]:
+        first, agents = AGENTS[name]
+        return (
+            *("join", f"127.0.0.1:{port or self.port}", "--name", name, *self._tls_files, *PROBLEM),
+            *("--first-agent", str(first), "--agents", str(agents), "--state", str(self.folder / name), "--json"),
+        )
+
+    def kill(self, *names: str) -> None:
+        """``kill -9``, all at once."""
+        for name in names:
+            self.parties[name].process.send_signal(signal.SIGKILL)
+        for name in names:
+            self.parties[name].end()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send one signal."""
+        self.parties[name].process.send_signal(number)
+
+    def limit_files(self, name: str, size: int) -> None:
+        """No file of this process may grow beyond so many bytes: writing fails as on a full disk; -1 lifts it."""
+        hard = resource.prlimit(self.parties[name].process.pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(self.parties[name].process.pid, resource.RLIMIT_FSIZE, (hard if size < 0 else size, hard))
+
+    # ------------------------------------------------------------------------------------------------------ watching
+
+    def round(self) -> int:
+        """The last finished round, from the checkpoint, which must be intact at any moment."""
+        path = self.folder / "checkpoint" / "state.snapshot"
+        return int(read_snapshot(path).about["round"]) if path.exists() else 0
+
+    def wait(self, condition: Any, what: str) -> None:
+        """Wait until ``condition()``; the server must live."""
+        end = time.monotonic() + SECONDS
+        while not condition():
+            server = self.parties[SERVER].process
+            if server.poll() is not None:
+                raise AssertionError(f"the server ended ({server.returncode}) before {what}")
+            if time.monotonic() > end:
+                raise AssertionError(f"waited in vain for {what}")
+            time.sleep(0.01)
+
+    def reach(self, number: int) -> None:
+        """Wait until that round is on record."""
+        self.wait(lambda: self.round() >= number, f"round {number}")
+
+    def hear(self, name: str, pattern: str) -> None:
+        """Wait until a party has said that."""
+        party = self.parties[name]
+        self.wait(lambda: re.search(pattern, party.words()), f"{name} to say '{pattern}'")
+
+    def finish(self) -> tuple[Run, dict[str, Any]]:
+        """Wait for the end of server and nodes: the saved run and the printed summary."""
+        codes = {name: party.end() for name, party in self.parties.items()}
+        assert codes == dict.fromkeys(codes, 0)
+        for name in self.parties.keys() - {SERVER}:
+            assert json.loads("".join(self.parties[name].said["stdout"]))["policy_received"]
+        summary = json.loads("".join(self.parties[SERVER].said["stdout"]))
+        return Run.load(self.folder / "run"), summary
+
+    def leftovers(self) -> list[str]:
+        """Drafts that nobody has swept up."""
+        return [name for _, _, names in os.walk(self.folder) for name in names if "partial" in name]
+
+
+class Line:
+    """A TCP line to a port of this machine that can be cut, stalled half-open, and slowed down."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self.delay = 0.0
+        self._wires: list[tuple[socket.socket, socket.socket, threading.Event]] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Reset all connections; new ones may be opened."""
+        wires, self._wires = self._wires, []
+        for near, far, flowing in wires:
+            for end in (near, far):
+                with suppress(OSError):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+            flowing.set()
+
+    def stall(self) -> None:
+        """Nothing crosses the open connections any more, and neither side is told; new ones may be opened."""
+        for _, _, flowing in self._wires:
+            flowing.clear()
+
+    def restore(self) -> None:
+        """What was held up crosses."""
+        for _, _, flowing in self._wires:
+            flowing.set()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", self._target))
+                except OSError:
+                    near.close()
+                    continue
+                flowing = threading.Event()
+                flowing.set()
+                self._wires.append((near, far, flowing))
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(*ends, flowing), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, flowing: threading.Event) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                flowing.wait()
+                if self.delay:
+                    time.sleep(self.delay)
+                sink.sendall(data)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)

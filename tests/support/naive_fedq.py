@@ -1,0 +1,254 @@
+"""FedQ and its early-settled relative once more, visit by visit from the pseudocode: loops and dictionaries.
+
+Slow and plain on purpose, and sharing no code with the package, which is checked against it. Bonuses are added at
+every visit, as the TLS files write it, not kept apart. Steps h run from 0 to H-1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Place = tuple[int, int]
+"""(h, s)."""
+Triplet = tuple[int, int, int]
+"""(h, s, a)."""
+
+
+class Sizes(NamedTuple):
+    """What everyone knows."""
+
+    states: int
+    actions: int
+    horizon: int
+    agents: int
+    episodes: int
+    delta: float
+
+
+class Options(NamedTuple):
+    """Which of the variants."""
+
+    bernstein: bool
+    published: bool
+    c: float = 2.0
+    c_bernstein: float = 2.0
+    after: int = 1000
+
+
+class Seen(NamedTuple):
+    """What one agent saw at one (h, s) in a round: the reward, and how often each successor."""
+
+    reward: float
+    successors: dict[int, int]
+
+
+def alpha(t: int, H: int) -> float:
+    """The learning rate."""
+    return (H + 1) / (H + t)
+
+
+def iota(sizes: Sizes) -> float:
+    """The logarithm of the paper, ``T_0 = H M T``, ``K_0 = T``."""
+    S, A, H, M, T, p = sizes
+    T_0, K_0, C = H * M * T, T, 1 / (H * (H + 1))
+    return max(
+        math.log(2 * S * A * (T_0 + H * M) * (1 + C) / p),
+        math.log(2 * K_0 * S * A * H * (T_0 / H + M) * (1 + C) / p),
+    )
+
+
+def visits_until_ask(N: int, sizes: Sizes) -> int:
+    """Visit after visit until ``n >= max(1, floor(N/(M H (H+1))))``."""
+    n = 0
+    while True:
+        n += 1
+        if n >= max(1, math.floor(N / (sizes.agents * sizes.horizon * (sizes.horizon + 1)))):
+            return n
+
+
+def blocks_of(seen: list[Seen], N: int, sizes: Sizes) -> list[list[tuple[float, int]]]:
+    """The round's visits (reward, successor), in agent order; cut into what is averaged: visits or the round."""
+    visits = [
+        (agent.reward, successor)
+        for agent in seen
+        for successor, times in sorted(agent.successors.items())
+        for _ in range(times)
+    ]
+    if 2 * sizes.agents * sizes.horizon * (sizes.horizon + 1) > N:
+        return [[visit] for visit in visits]
+    return [visits]
+
+
+@dataclass
+class NaiveFedQ:
+    """The server of FedQ-Hoeffding and FedQ-Bernstein."""
+
+    sizes: Sizes
+    options: Options
+    N: defaultdict[Triplet, int] = field(default_factory=lambda: defaultdict(int))
+    Q: dict[Triplet, float] = field(default_factory=dict)
+    plain: dict[Triplet, float] = field(default_factory=dict)
+    theta2: defaultdict[Triplet, float] = field(default_factory=lambda: defaultdict(float))
+    beta: defaultdict[Triplet, float] = field(default_factory=lambda: defaultdict(float))
+    samples: defaultdict[Triplet, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        S, A, H = self.sizes[:3]
+        for h in range(H):
+            for s in range(S):
+                for a in range(A):
+                    self.Q[h, s, a] = self.plain[h, s, a] = float(H if self.options.published else H - h)
+
+    def V(self, h: int, s: int) -> float:
+        """``min(H, max_a Q)``."""
+        H = self.sizes.horizon
+        if h == H:
+            return 0.0
+        return min(float(H), max(self.Q[h, s, a] for a in range(self.sizes.actions)))
+
+    def variance(self, key: Triplet) -> float:
+        """Of the next values collected so far."""
+        values = self.samples[key]
+        if not values:
+            return 0.0
+        mean = math.fsum(values) / len(values)
+        return math.fsum((value - mean) ** 2 for value in values) / len(values)
+
+    def beta_now(self, key: Triplet) -> float:
+        """``beta_N`` of FedQ-Bernstein."""
+        S, A, H, M = self.sizes[:4]
+        N, log = self.N[key], iota(self.sizes)
+        fine = math.sqrt(H * log / N * (self.variance(key) + H))
+        fine += log * (math.sqrt(H**7 * S * A) + math.sqrt(M * S * A * H**6)) / N
+        return self.options.c_bernstein * min(fine, math.sqrt(H**3 * log / N))
+
+    def update(self, actions: dict[Place, int], seen: dict[Place, list[Seen]]) -> None:
+        """The end of a round; all updates read the values of its beginning."""
+        H = self.sizes.horizon
+        V = {(h, s): self.V(h, s) for h in range(H + 1) for s in range(self.sizes.states)}
+        for (h, s), agents in seen.items():
+            self._update_at((h, s, actions[h, s]), agents, {y: V[h + 1, y] for y in range(self.sizes.states)})
+
+    def _update_at(self, key: Triplet, agents: list[Seen], V: dict[int, float]) -> None:
+        H, options = self.sizes.horizon, self.options
+        n0 = self.N[key]
+        first = options.published or n0 >= options.after
+        kept = 1.0
+        for block in blocks_of(agents, n0, self.sizes):
+            mean = sum(reward + V[successor] for reward, successor in block) / len(block)
+            for _, successor in block:
+                self.N[key] += 1
+                t = self.N[key]
+                rate = alpha(t, H)
+                kept *= 1 - rate
+                b = options.c * math.sqrt(H**3 * iota(self.sizes) / t)
+                bonus = b if options.published and not options.bernstein else 0.0
+                self.Q[key] = (1 - rate) * self.Q[key] + rate * (mean + bonus)
+                self.plain[key] = (1 - rate) * self.plain[key] + rate * mean
+                self.theta2[key] = (1 - rate) ** 2 * self.theta2[key] + rate**2
+                if first:
+                    self.samples[key].append(V[successor])
+        if options.published and options.bernstein:
+            before, self.beta[key] = self.beta[key], self.beta_now(key)
+            self.Q[key] += (self.beta[key] - kept * before) / 2
+        elif not options.published:
+            if options.bernstein and len(self.samples[key]) >= max(1, options.after):
+                bonus = options.c_bernstein * math.sqrt(self.theta2[key] * self.variance(key))
+            else:
+                bonus = options.c * (H - 1 - key[0]) * math.sqrt(self.theta2[key])
+            self.Q[key] = self.plain[key] + bonus
+
+
+@dataclass
+class Memory:
+    """What the early-settled server keeps about one triplet."""
+
+    upper: float
+    lower: float
+    referenced: float
+    Q: float
+    N: int = 0
+    mu_r: float = 0.0
+    sigma_r: float = 0.0
+    mu_a: float = 0.0
+    sigma_a: float = 0.0
+    B: float = 0.0
+
+
+@dataclass
+class NaiveEarlySettled:
+    """The server of the early-settled algorithm."""
+
+    sizes: Sizes
+    c: float
+    log: float
+    memory: dict[Triplet, Memory] = field(default_factory=dict)
+    V: dict[Place, float] = field(default_factory=dict)
+    V_lower: dict[Place, float] = field(default_factory=dict)
+    V_reference: dict[Place, float] = field(default_factory=dict)
+    unsettled: dict[Place, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        S, A, H = self.sizes[:3]
+        for h in range(H + 1):
+            for s in range(S):
+                self.V[h, s] = self.V_reference[h, s] = float(H) if h < H else 0.0
+                self.V_lower[h, s] = 0.0
+                self.unsettled[h, s] = True
+                for a in range(A):
+                    self.memory[h, s, a] = Memory(H, 0.0, H, H)
+
+    def update(self, actions: dict[Place, int], seen: dict[Place, list[Seen]]) -> None:
+        """The end of a round; all updates read the values of its beginning."""
+        V, low, ref = dict(self.V), dict(self.V_lower), dict(self.V_reference)
+        for (h, s), agents in seen.items():
+            m = self.memory[h, s, actions[h, s]]
+            for block in blocks_of(agents, m.N, self.sizes):
+                self._learn(m, h, block, V, low, ref)
+            m.Q = min(m.Q, m.upper, m.referenced)
+            here = [self.memory[h, s, a] for a in range(self.sizes.actions)]
+            self.V[h, s] = max(x.Q for x in here)
+            self.V_lower[h, s] = max(self.V_lower[h, s], *(x.lower for x in here))
+            if self.V[h, s] - self.V_lower[h, s] > 1:
+                self.V_reference[h, s] = self.V[h, s]
+            elif self.unsettled[h, s]:
+                self.V_reference[h, s] = self.V[h, s]
+                self.unsettled[h, s] = False
+
+    def _learn(
+        self,
+        m: Memory,
+        h: int,
+        block: list[tuple[float, int]],
+        V: dict[Place, float],
+        low: dict[Place, float],
+        ref: dict[Place, float],
+    ) -> None:
+        H, c, log = self.sizes.horizon, self.c, self.log
+        size = len(block)
+        nexts = [(h + 1, successor) for _, successor in block]
+        reward = sum(r for r, _ in block) / size
+        value, lower, reference = (sum(table[y] for y in nexts) / size for table in (V, low, ref))
+        gap = sum(V[y] - ref[y] for y in nexts) / size
+        gap2 = sum((V[y] - ref[y]) ** 2 for y in nexts) / size
+        end = m.N + size
+        m.mu_r = (m.N * m.mu_r + sum(ref[y] for y in nexts)) / end
+        m.sigma_r = (m.N * m.sigma_r + sum(ref[y] ** 2 for y in nexts)) / end
+        rates = [alpha(t, H) for t in range(m.N + 1, end + 1)]
+        for eta in rates:
+            m.mu_a = (1 - eta) * m.mu_a + eta * gap
+            m.sigma_a = (1 - eta) * m.sigma_a + eta * gap2
+        spread = math.sqrt(max(0.0, m.sigma_r - m.mu_r**2))
+        spread += math.sqrt(H) * math.sqrt(max(0.0, m.sigma_a - m.mu_a**2))
+        B = c * math.sqrt(log / end) * spread
+        for eta in rates:
+            m.N += 1
+            coarse = c * math.sqrt(H**3 * log / m.N)
+            m.upper = (1 - eta) * m.upper + eta * (reward + value + coarse)
+            m.lower = (1 - eta) * m.lower + eta * (reward + lower - coarse)
+            b = B + (1 - eta) / eta * (B - m.B) + c * H**2 * log / m.N**0.75
+            m.B = B
+            m.referenced = (1 - eta) * m.referenced + eta * (reward + value - reference + m.mu_r + b)

@@ -1,0 +1,187 @@
+"""A federation inside one process: a server and its nodes on one event loop, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi import Federation, Run
+from fed_ucbvi.algorithms.base import FleetTables
+from fed_ucbvi.engine.drivers.base import Fleet
+from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from fed_ucbvi.network import client
+from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.live_agents import LiveSource
+from fed_ucbvi.network.messages import Down, Up
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.server import Outcome, Service
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.transport import TLSFiles, open_stream
+
+UNKNOWN_TO_THE_SERVER = "reward"
+"""The one column that only nodes could fill in."""
+
+
+def make_nodes(
+    problem: Federation | LiveSource, split: Sequence[int], folder: Path | None = None, *, trajectories: bool = True
+) -> list[Node]:
+    """Nodes ``node-0``, ``node-1``, ... that host so many agents each."""
+    source = problem if isinstance(problem, LiveSource) else lambda M: problem
+    nodes, first = [], 0
+    for number, agents in enumerate(split):
+        name = f"node-{number}"
+        state = None if folder is None else folder / name
+        nodes.append(Node(name, source, first, agents, state, trajectories=trajectories))
+        first += agents
+    return nodes
+
+
+async def federate_async(
+    plan: RunPlan,
+    nodes: Sequence[Node],
+    tls_files: Callable[[str], TLSFiles] | None = None,
+    server_checkpoint: ServerCheckpoint | None = None,
+) -> Outcome:
+    """Run to the end."""
+    service = Service(
+        plan, "127.0.0.1:0", None if tls_files is None else tls_files("server"), server_checkpoint=server_checkpoint
+    )
+    address = f"127.0.0.1:{service.port}"
+    tasks = [
+        asyncio.ensure_future(take_part(node, address, None if tls_files is None else tls_files(node.name)))
+        for node in nodes
+    ]
+    try:
+        outcome = await service.run()
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return outcome
+
+
+def federate(
+    plan: RunPlan,
+    nodes: Sequence[Node],
+    tls_files: Callable[[str], TLSFiles] | None = None,
+    server_checkpoint: ServerCheckpoint | None = None,
+) -> Outcome:
+    """Run to the end, in two minutes at most."""
+    return asyncio.run(asyncio.wait_for(federate_async(plan, nodes, tls_files, server_checkpoint), 120))
+
+
+def assert_same(run: Run, expected: Run, *, regret: bool = True) -> None:
+    """Equal policies, values, gaps, rounds, counts, bytes and, where all start in one state, regret, bit for bit."""
+    assert np.array_equal(run.policy, expected.policy)
+    assert run.policy_kind == expected.policy_kind
+    assert np.array_equal(run.exploring_policy, expected.exploring_policy)
+    for name, column in expected.recommendations.items():
+        assert np.array_equal(run.recommendations[name], column, equal_nan=True), name
+    np.testing.assert_equal(run.estimated_value, expected.estimated_value)
+    assert np.array_equal(run.V, expected.V)
+    assert run.complete
+    assert expected.complete
+    assert run.value == expected.value
+    assert run.records.keys() == expected.records.keys()
+    for name, column in expected.records.items():
+        if name == UNKNOWN_TO_THE_SERVER:
+            assert np.isnan(run.records[name]).all()
+        elif name != "regret" or regret:
+            assert np.array_equal(run.records[name], column), name
+
+
+def assert_run_without_the_first_agent(run: Run, plan: RunPlan) -> None:
+    """As played out by hand by all agents but the first, for algorithms with a local rule and weights by counts."""
+    algorithm, setting, world = plan.algorithm, plan.setting, plan.federation
+    assert world is not None
+    others = world.agents - 1
+    own = world.probabilities[1:], world.initial[1:]
+    tables = (world.successors, *own)
+    fleet = Fleet(*tables, world.horizon, setting.seed, first_agent=1, counting=algorithm.counting)
+    driver = EpisodesDriver(fleet)
+    server = algorithm.new_server(setting)
+    agents = algorithm.new_agents(setting, FleetTables(others, world.successors, world.rewards, 1))
+    rows, played = [], 0
+    while played < setting.episodes:
+        broadcast = algorithm.broadcast(server)
+        budgets = algorithm.budgets(agents, broadcast)
+        stop = driver.collect(broadcast[0], budgets, played, setting.episodes - played)
+        algorithm.absorb(agents, broadcast[0], driver.transitions, driver.visits)
+        played += stop.length
+        rows.append(stop)
+        if stop.askers:
+            algorithm.synchronise(server, agents)
+    for name in ("length", "askers", "agent", "step", "state"):
+        assert run.records[name].tolist() == [getattr(stop, name) for stop in rows]
+    assert np.array_equal(run.exploring_policy, server.policy)
+    assert np.array_equal(run.V, server.V)
+    assert (run.records["agent_episodes"] == others * run.records["length"]).all()
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+class Fragile(Node):
+    """A node that dies when it is about to give its ``dies_at``-th answer, or just after it has worked it out."""
+
+    dies_at = -1
+    after = False
+    answers = 0
+
+    def answer(self, message: Down) -> Up | None:
+        self.answers += 1
+        if self.answers == self.dies_at and not self.after:
+            raise CrashError
+        answer = super().answer(message)
+        if self.answers == self.dies_at:
+            raise CrashError
+        return answer
+
+
+async def keep_alive(make: Callable[[], Node], address: str) -> Node:
+    """Start a node again, from its state folder, whenever it dies."""
+    while True:
+        node = make()
+        try:
+            await take_part(node, address, None)
+        except CrashError:
+            continue
+        return node
+
+
+class Tap:
+    """Listens to every stream that nodes open: what goes up and what comes down, in order, by node."""
+
+    def __init__(self, monkeypatch: Any) -> None:
+        self.up: list[tuple[int, bytes]] = []
+        """Number of the stream, and bytes."""
+        self.down: list[tuple[int, bytes]] = []
+        self._streams = itertools.count()
+        opened = open_stream
+        tap = self
+
+        class Tapped:
+            def __init__(self, channel: Any) -> None:
+                self._stream, self._number = opened(channel), next(tap._streams)
+
+            async def write(self, data: bytes) -> None:
+                tap.up.append((self._number, data))
+                await self._stream.write(data)
+
+            async def read(self) -> Any:
+                data = await self._stream.read()
+                if isinstance(data, bytes):
+                    tap.down.append((self._number, data))
+                return data
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._stream, name)
+
+        monkeypatch.setattr(client, "open_stream", Tapped)

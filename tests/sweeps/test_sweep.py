@@ -1,0 +1,522 @@
+"""Sweeps: the same files however they are made, disturbed or not, and nothing of anybody else's touched."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import importlib.util
+import json
+import multiprocessing
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repository import ROOT
+from test_command_line import refusal
+
+from fed_ucbvi import InputError, Run, Sweep, load_runs, run_sweep
+from fed_ucbvi.engine.simulation import Caution
+from fed_ucbvi.sweeps import execution
+from fed_ucbvi.sweeps.execution import by_need
+from fed_ucbvi.sweeps.job import Job
+from fed_ucbvi.sweeps.store import Store
+from ray_cluster import needs_ray, two_nodes, wait_for
+
+TOML = """
+name = "small"
+[[grid]]
+algorithms = ["fed-ucbvi"]
+environments = ["synthetic"]
+eps_p = [0.1]
+agents = [5]
+episodes = [1e5]
+seeds = 4
+driver = "episodes"
+[[grid]]
+algorithms = ["fedq-hoeffding"]
+environments = ["gridworld"]
+agents = [3]
+episodes = [2000]
+seeds = 3
+env_seed = "seed"
+"""
+"""Seven runs of some tenths of a second."""
+PROGRAM = "from fed_ucbvi.command_line import main\nif __name__ == '__main__':\n    main()\n"
+
+
+def runs_in(folder: Path) -> dict[str, bytes]:
+    """Every file under ``runs``, hidden ones among them."""
+    return {path.name: path.read_bytes() for path in sorted((folder / "runs").iterdir())}
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def grid(**changes: Any) -> dict[str, Any]:
+    return {"algorithms": ["fed-ucbvi"], "environments": ["synthetic"], "agents": [2], "episodes": [30], **changes}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweeps")
+    (path / "small.toml").write_text(TOML)
+    (path / "program.py").write_text(PROGRAM)
+    return path
+
+
+@pytest.fixture(scope="module")
+def small(folder: Path) -> Sweep:
+    return Sweep.from_toml(folder / "small.toml")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder: Path, small: Sweep) -> Path:
+    """The sweep made by one process, one run after the other."""
+    outcome = run_sweep(small, folder / "undisturbed", jobs=1)
+    assert (outcome.runs, outcome.done, outcome.skipped, outcome.failed) == (7, 7, 0, {})
+    assert outcome.complete
+    return folder / "undisturbed"
+
+
+def start(folder: Path, *arguments: str | Path, script: str = "program.py", **env: str) -> subprocess.Popen[str]:
+    """A script in a session of its own, so that signals to its group reach it and its workers alone."""
+    return subprocess.Popen(
+        [sys.executable, str(folder / script), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env},
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, output and errors, with no process of the group left."""
+    out, err = process.communicate(timeout=120)
+    wait_for("the end of the workers", lambda: not _group_exists(process.pid))
+    return process.returncode, out, err
+
+
+def _group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# -------------------------------------------------------------------------------------------- what is made
+
+
+def test_the_runs_are_those_of_their_jobs_in_order(undisturbed: Path, small: Sweep) -> None:
+    pairs = load_runs(undisturbed)
+    assert tuple(job for job, _ in pairs) == small.jobs()
+    for job, run in pairs:
+        assert job.made(run)
+        assert run.wall_seconds == 0.0
+    for job, run in (pairs[0], pairs[-1]):
+        assert job.run().same_outcome(run)
+    assert sorted(runs_in(undisturbed)) == sorted(f"{job.id}.parquet" for job in small.jobs())
+
+
+def test_the_folder_is_as_documented(undisturbed: Path, small: Sweep) -> None:
+    names = sorted(path.name for path in undisturbed.iterdir())
+    assert names == ["failures", "journal.jsonl", "manifest.json", "runs"]
+    manifest = json.loads((undisturbed / "manifest.json").read_text())
+    assert (manifest["format"], manifest["format_version"]) == ("fed-ucbvi/sweep", 1)
+    assert manifest["digest"] == small.digest
+    assert Sweep(**manifest["sweep"]).jobs() == small.jobs()
+    journal = [json.loads(line) for line in (undisturbed / "journal.jsonl").read_text().splitlines()]
+    assert sorted(line["id"] for line in journal) == sorted(job.id for job in small.jobs())
+    assert min(line["seconds"] for line in journal) > 0
+
+
+def test_files_depend_neither_on_the_number_of_processes_nor_on_the_order(
+    undisturbed: Path, small: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shuffled(jobs: Sequence[Job]) -> list[Job]:
+        return random.Random(3).sample(jobs, len(jobs))
+
+    told: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(execution, "by_need", shuffled)
+    run_sweep(small, tmp_path / "out", jobs=2, report=lambda *numbers: told.append(numbers))
+    assert runs_in(tmp_path / "out") == runs_in(undisturbed)
+    assert told == [(done, 7, 0) for done in range(8)]
+
+
+def test_long_runs_come_first_after_one_of_each_algorithm(small: Sweep) -> None:
+    ordered = by_need(small.jobs())
+    assert sorted(job.id for job in ordered) == sorted(job.id for job in small.jobs())
+    assert {job.algorithm for job in ordered[:2]} == {"fed-ucbvi", "fedq-hoeffding"}
+    sizes = [job.agents * job.episodes for job in ordered[2:]]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.fixture
+def ray_folder() -> Iterator[str]:
+    """Where Ray keeps its sockets: a name short enough for them, and found in the commands of its processes."""
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as name:
+        yield name
+
+
+def _mentions(text: str) -> bool:
+    """Whether a process other than this one has ``text`` in its command."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if text.encode() in path.read_bytes():
+                return True
+    return False
+
+
+@needs_ray
+def test_ray_makes_the_same_files_in_silence_and_is_ended_afterwards(
+    undisturbed: Path, folder: Path, tmp_path: Path, ray_folder: str
+) -> None:
+    out = tmp_path / "out"
+    arguments = ("sweep", folder / "small.toml", "--out", out, "--executor", "ray", "--jobs", "2", "--json")
+    process = start(folder, *arguments, RAY_TMPDIR=ray_folder)
+    wait_for("Ray's start", lambda: process.poll() is not None or _mentions(ray_folder))
+    code, printed, errors = finished(process)
+    assert (code, errors) == (0, "")
+    assert (json.loads(printed)["done"], json.loads(printed)["failed"]) == (7, [])
+    assert runs_in(out) == runs_in(undisturbed)
+    wait_for("Ray's end", lambda: not _mentions(ray_folder))
+
+
+CLUSTER = """
+import ray
+context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+print(context.address_info["gcs_address"], flush=True)
+input()
+"""
+
+
+@needs_ray
+def test_a_cluster_given_by_its_address_is_used_and_left_running(
+    undisturbed: Path, folder: Path, tmp_path: Path, ray_folder: str
+) -> None:
+    (tmp_path / "cluster.py").write_text(CLUSTER)
+    cluster = start(tmp_path, script="cluster.py", RAY_TMPDIR=ray_folder)
+    assert cluster.stdout is not None
+    address, out = cluster.stdout.readline().strip(), tmp_path / "out"
+    arguments = ("sweep", folder / "small.toml", "--out", out, "--executor", "ray", "--address", address)
+    code, printed, errors = finished(start(folder, *arguments))
+    assert (code, errors) == (0, "")
+    assert re.search(r"made now +7", printed)
+    assert runs_in(out) == runs_in(undisturbed)
+    assert _mentions(ray_folder)
+    cluster.communicate("\n", timeout=120)
+
+
+# ------------------------------------------------------------------------------------------- being disturbed
+
+
+@pytest.mark.parametrize(
+    ("number", "to_all", "code"),
+    [
+        pytest.param(signal.SIGKILL, True, -9, id="kill -9 of all"),
+        pytest.param(signal.SIGKILL, False, -9, id="kill -9 of the parent"),
+        pytest.param(signal.SIGINT, True, 130, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, False, 130, id="SIGTERM"),
+    ],
+)
+def test_a_sweep_stopped_in_the_middle_resumes_to_the_same_files(
+    number: signal.Signals, to_all: bool, code: int, undisturbed: Path, small: Sweep, folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "my sweep"
+    process = start(folder, "sweep", folder / "small.toml", "--out", out, "--jobs", "2")
+    wait_for("a first run", lambda: process.poll() is not None or list((out / "runs").glob("*.parquet")))
+    (os.killpg if to_all else os.kill)(process.pid, number)
+    found, printed, errors = finished(process)
+    assert found == code
+    kept = {name: content for name, content in runs_in(out).items() if not name.startswith(".")}
+    assert 0 < len(kept) < 7
+    assert kept.items() <= runs_in(undisturbed).items()
+    if code == 130:
+        assert re.search(rf"made now +{len(kept)} ", printed)
+        assert re.fullmatch(rf"interrupted after {len(kept)} of 7 runs; .* --out '.*my sweep' --resume\n", errors)
+    (out / "runs" / ".half.parquet.partial-1").write_bytes(b"what a killed process may leave")
+    outcome = run_sweep(small, out, jobs=2, resume=True)
+    assert (outcome.done, outcome.skipped, outcome.failed) == (7 - len(kept), len(kept), {})
+    assert runs_in(out) == runs_in(undisturbed)
+    assert list((out / "failures").iterdir()) == []
+
+
+def test_a_process_that_is_killed_costs_its_run_alone(undisturbed: Path, small: Sweep, tmp_path: Path) -> None:
+    killed: list[int | None] = []
+
+    def kill_one(done: int, total: int, failed: int) -> None:
+        if done == 1 and not killed:
+            victim = multiprocessing.active_children()[0]
+            killed.append(victim.pid)
+            victim.kill()
+
+    outcome = run_sweep(small, tmp_path / "out", jobs=2, report=kill_one)
+    assert killed
+    assert (outcome.done, len(outcome.failed), outcome.complete) == (6, 1, False)
+    ((name, error),) = outcome.failed.items()
+    assert "the process died (killed by SIGKILL)" in error
+    record = json.loads((tmp_path / "out" / "failures" / f"{name}.json").read_text())
+    assert Job(**record["job"]).id == record["id"] == name
+    with pytest.raises(InputError, match="lacks 1 of 7 runs; finish the sweep with --resume"):
+        load_runs(tmp_path / "out")
+    assert len(load_runs(tmp_path / "out", complete=False)) == 6
+    assert run_sweep(small, tmp_path / "out", jobs=1, resume=True).skipped == 6
+    assert runs_in(tmp_path / "out") == runs_in(undisturbed)
+    assert list((tmp_path / "out" / "failures").iterdir()) == []
+    assert multiprocessing.active_children() == []
+
+
+FRAGILE = """
+from fed_ucbvi import FedUCBVI
+from fed_ucbvi.algorithms import ALGORITHMS
+
+class Fragile(FedUCBVI):
+    name = "fragile"
+
+    def new_agents(self, setting, tables):
+        if setting.seed in (1, 3):
+            raise RuntimeError("the pump broke")
+        return super().new_agents(setting, tables)
+
+ALGORITHMS["fragile"] = Fragile
+"""
+
+
+def test_a_run_that_fails_is_recorded_and_stops_no_other(tmp_path: Path) -> None:
+    """Also: an algorithm that a script registers can be swept."""
+    toml, out = tmp_path / "fragile.toml", tmp_path / "out"
+    toml.write_text('name = "x"\n[[grid]]\nalgorithms = ["fragile"]\nenvironments = ["synthetic"]\nepisodes = [20]')
+    (tmp_path / "fragile.py").write_text(FRAGILE + PROGRAM)
+    code, printed, errors = finished(start(tmp_path, "sweep", toml, "--out", out, "--json", script="fragile.py"))
+    assert (code, errors) == (1, "")
+    summary = json.loads(printed)
+    assert (summary["runs"], summary["done"], summary["skipped"], summary["complete"]) == (5, 3, 0, False)
+    records = [json.loads(path.read_text()) for path in sorted((out / "failures").iterdir())]
+    failed = sorted(summary["failed"], key=lambda failure: str(failure["id"]))
+    assert failed == [{"id": record["id"], "error": "RuntimeError: the pump broke"} for record in records]
+    assert sorted(record["job"]["seed"] for record in records) == [1, 3]
+    for record in records:
+        assert record["traceback"][0] == "Traceback (most recent call last):"
+        assert any("in new_agents" in line for line in record["traceback"])
+
+
+def test_the_python_of_the_documentation_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / "example.py").write_text(example)
+    monkeypatch.chdir(tmp_path)
+    code, printed, errors = finished(start(tmp_path, script="example.py"))
+    assert (code, errors) == (0, "")
+    lines = printed.splitlines()
+    assert lines[0] == "10 0 {}"
+    assert [line.split()[:2] for line in lines[1:]] == [[m, seed] for m in "14" for seed in "01234"]
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+    call = f"run_sweep(Sweep(name='x', grids=[{grid()!r}]), {str(tmp_path / 'out')!r}, jobs=1)"
+    (tmp_path / "bare.py").write_text(f"from fed_ucbvi import Sweep, run_sweep\n{call}\n")
+    code, _, errors = finished(start(tmp_path, script="bare.py"))
+    assert code == 1
+    assert "a worker could not start" in errors
+    assert "if __name__ ==" in errors
+
+
+def test_a_full_disk_stops_the_sweep_without_a_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = Sweep(name="x", grids=[grid(seeds=3)])
+
+    def half(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", half)
+        with pytest.raises(OSError, match="No space left"):
+            run_sweep(sweep, tmp_path / "out", jobs=1)
+    assert runs_in(tmp_path / "out") == {}
+    assert multiprocessing.active_children() == []
+
+
+# -------------------------------------------------------------------------------------- folders and damaged files
+
+
+@pytest.fixture
+def tiny() -> Sweep:
+    return Sweep(name="tiny", grids=[grid(seeds=2)])
+
+
+@pytest.fixture
+def made(tiny: Sweep, tmp_path: Path) -> Path:
+    """The tiny sweep's folder, made without processes."""
+    store = Store.create(tmp_path / "tiny", tiny)
+    for job in tiny.jobs():
+        store.write(job, job.run().to_bytes(), 1.0)
+    return tmp_path / "tiny"
+
+
+def test_a_finished_sweep_is_skipped_and_left_as_it_is(made: Path, tiny: Sweep) -> None:
+    before = everything_in(made)
+    outcome = run_sweep(tiny, made, resume=True)
+    assert (outcome.done, outcome.skipped) == (0, 2)
+    assert everything_in(made) == before
+
+
+def test_this_sweep_is_not_run_again_unless_resuming_is_said(made: Path, tiny: Sweep) -> None:
+    before = everything_in(made)
+    with pytest.raises(InputError, match="holds this sweep already; go on with it by --resume"):
+        run_sweep(tiny, made)
+    assert everything_in(made) == before
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"seeds": 3}, "seed 2 only here"),
+        ({"seeds": 1}, "seed 1 only there"),
+        ({"episodes": [30, 40]}, "episodes 40 only here"),
+        ({"algorithms": [{"name": "fed-ucbvi", "bonus": "theory"}]}, 'bonus "practical" only there; bonus "theory"'),
+        ({"environments": [{"name": "synthetic", "states": 3}]}, "states 5 only there; states 3 only here"),
+        ({"seeds": [1, 0]}, "combined in another way or order"),
+    ],
+)
+def test_another_sweeps_folder_is_not_touched(
+    changes: dict[str, Any], difference: str, resume: bool, made: Path
+) -> None:
+    before = everything_in(made)
+    other = Sweep(name="tiny", grids=[grid(**{"seeds": 2, **changes})])
+    with pytest.raises(InputError, match=f"holds another sweep, 'tiny': .*{difference}.*choose another folder"):
+        run_sweep(other, made, resume=resume)
+    with pytest.raises(InputError, match="this one is called 'huge'"):
+        run_sweep(Sweep(name="huge", grids=[grid(seeds=2)]), made, resume=resume)
+    assert everything_in(made) == before
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_is_no_sweep_is_not_touched(tiny: Sweep, resume: bool, tmp_path: Path) -> None:
+    thesis, file, run_folder = tmp_path / "thesis", tmp_path / "file", tmp_path / "run"
+    thesis.mkdir()
+    (thesis / "chapter.tex").write_text("all my work")
+    file.write_text("all my data")
+    tiny.jobs()[0].run().save(run_folder)
+    before = everything_in(tmp_path)
+    for path in (thesis, file, run_folder):
+        with pytest.raises(InputError, match=r"Nothing in it was touched; choose another folder \(--out\)"):
+            run_sweep(tiny, path, resume=resume)
+    assert everything_in(tmp_path) == before
+
+
+def test_an_edited_or_damaged_manifest_is_refused(made: Path, tiny: Sweep) -> None:
+    path = made / "manifest.json"
+    whole = path.read_text()
+    manifest = json.loads(whole)
+    edited = [
+        ("{", "damaged"),
+        (json.dumps({**manifest, "format_version": 2}), "format version 2; this program reads 1"),
+        (json.dumps({**manifest, "digest": "0"}), "was edited, or written by a version"),
+        (json.dumps({**manifest, "sweep": {"name": "x"}}), "grid: is missing"),
+        (json.dumps({key: value for key, value in manifest.items() if key != "sweep"}), "damaged"),
+    ]
+    for text, message in edited:
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            load_runs(made)
+        with pytest.raises(InputError, match=message):
+            run_sweep(tiny, made, resume=True)
+    path.write_text(whole)
+    assert len(load_runs(made)) == 2
+
+
+def test_a_sweep_in_use_is_refused(made: Path, tiny: Sweep) -> None:
+    with (made / "manifest.json").open("rb+") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match="in use by another process"):
+            run_sweep(tiny, made, resume=True)
+    assert run_sweep(tiny, made, resume=True).skipped == 2
+
+
+def test_damaged_and_foreign_run_files_are_named_with_the_remedy(made: Path, tiny: Sweep) -> None:
+    first, second = (made / "runs" / f"{job.id}.parquet" for job in tiny.jobs())
+    whole = first.read_bytes()
+    for content in (b"", whole[: len(whole) // 2], b"PAR1 nothing PAR1", second.read_bytes()):
+        first.write_bytes(content)
+        with pytest.raises(InputError, match=rf"{first.name} .*Delete the file and resume the sweep \(--resume\)"):
+            load_runs(made)
+    first.write_bytes(whole)
+    assert load_runs(made)[0][1] == Run.read_file(first)
+
+
+def test_resuming_sets_damaged_files_aside_and_makes_the_runs_anew(made: Path, tiny: Sweep) -> None:
+    first = made / "runs" / f"{tiny.jobs()[0].id}.parquet"
+    for number in (1, 2):
+        damaged = first.read_bytes()[: -10 * number]
+        first.write_bytes(damaged)
+        with pytest.warns(Caution, match=rf"{first.name} is damaged.* It was moved to .*damaged.* made anew"):
+            outcome = run_sweep(tiny, made, jobs=1, resume=True)
+        assert (outcome.done, outcome.skipped, outcome.damaged) == (1, 1, (tiny.jobs()[0].id,))
+        assert (made / "damaged" / f"{first.stem}-{number}.parquet").read_bytes() == damaged
+        assert load_runs(made)[0][1].same_outcome(tiny.jobs()[0].run())
+
+
+# ------------------------------------------------------------------------------------------- the command line
+
+
+def test_the_command_line_refuses_what_cannot_be_used(made: Path, folder: Path, tmp_path: Path) -> None:
+    toml = tmp_path / "tiny.toml"
+    toml.write_text('name = "x"\n[[grid]]\nalgorithms = ["fed-ucb"]\n')
+    cases: list[tuple[tuple[str | Path, ...], str]] = [
+        ((toml, "--out", tmp_path / "x"), r"tiny\.toml: grid\[0\]\.algorithms\[0\]: unknown algorithm 'fed-ucb'"),
+        ((folder / "small.toml", "--out", made), "holds another sweep, 'tiny'"),
+        ((folder / "small.toml", "--out", tmp_path / "x", "--jobs", "0"), "jobs must be at least 1"),
+        ((folder / "small.toml", "--out", tmp_path / "x", "--executor", "slurm"), "unknown executor 'slurm'.*ray"),
+        ((folder / "small.toml", "--out", tmp_path / "x", "--address", "host:1"), "say executor='ray'"),
+    ]
+    if importlib.util.find_spec("ray") is not None:
+        nowhere = ("--out", tmp_path / "x", "--executor", "ray", "--address", "127.0.0.1:9")
+        cases.append(((folder / "small.toml", *nowhere), "no Ray cluster answers at 127.0.0.1:9"))
+    for arguments, message in cases:
+        assert re.search(message, refusal("sweep", *arguments))
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_missing_ray_is_named_with_its_extra(tiny: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install '\.\[ray\]'"):
+        run_sweep(tiny, tmp_path / "out", executor="ray")
+    assert not (tmp_path / "out").exists()
+
+
+# ------------------------------------------------------------------------------------------------ a node that dies
+
+
+@needs_ray
+def test_runs_lost_with_a_node_are_made_elsewhere_and_what_ray_says_stays_out_of_the_json(
+    folder: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    """The second of two nodes on this machine is killed while a run is made there."""
+    out = tmp_path / "out"
+    with two_nodes() as cluster:
+        on_cluster = ("--executor", "ray", "--address", cluster.address, "--json")
+        process = start(folder, "sweep", folder / "small.toml", "--out", out, *on_cluster)
+        wait_for("a run on the second node", lambda: cluster.at_work("ray::_task") or process.poll() is not None)
+        assert process.poll() is None
+        cluster.kill_second()
+        printed, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    summary = json.loads(printed)
+    assert (summary["done"], summary["failed"], summary["complete"]) == (7, [], True)
+    assert "Raylet is terminated" in errors
+    assert runs_in(out) == runs_in(undisturbed)
+    assert list((out / "failures").iterdir()) == []

@@ -1,0 +1,270 @@
+"""What a sweep says: which runs, in which order, under which names; and what it refuses to say."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repository import ROOT
+
+from fed_ucbvi import FedUCBVI, InputError, Sweep, gridworld, run
+from fed_ucbvi.sweeps.job import Job
+
+GRID: dict[str, Any] = {"algorithms": ["fed-ucbvi"], "environments": ["gridworld"], "episodes": [100]}
+
+
+def job(**changes: Any) -> Job:
+    plain = {
+        "algorithm": "fed-ucbvi",
+        "parameters": {},
+        "environment": "synthetic",
+        "environment_options": {},
+        "agents": 3,
+        "eps_p": 0.1,
+        "env_seed": 4,
+        "episodes": 60,
+        "seed": 5,
+    }
+    return Job(**{**plain, **changes})
+
+
+# ------------------------------------------------------------------------------------------------------- jobs
+
+
+def test_the_id_is_the_digest_of_everything_written_out() -> None:
+    parameters = json.dumps(dataclasses.asdict(FedUCBVI()), sort_keys=True)
+    text = (
+        '{"agents": 3, "algorithm": "fed-ucbvi", "driver": "auto", "env_seed": 4, "environment": "synthetic", '
+        '"environment_options": {"actions": 5, "eps_r": 0.0, "horizon": 5, "states": 5}, "episodes": 60, '
+        '"eps_p": 0.1, "meaning": 1, "parameters": ' + parameters + ', "seed": 5}'
+    )
+    assert job().id == hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_another_way_of_writing_the_same_run_gives_the_same_id() -> None:
+    plain = job(episodes=100000)
+    for changes in (
+        {"episodes": 1e5},
+        {"parameters": {"bonus": "practical"}},
+        {"parameters": {"bonus_scale": 1}},
+        {"environment_options": {"states": 5.0}},
+        {"environment_options": {"eps_r": 0}},
+        {"label": "ours"},
+    ):
+        assert job(**{"episodes": 100000, **changes}).id == plain.id
+    assert job(parameters={"nu": 100}).id == job(parameters={"nu": 100.0}).id
+    grid = {"environment": "gridworld"}
+    assert job(**grid).id == job(**grid, environment_options={"walls": [(1, 1)], "goals": [[2, 2]]}).id
+
+
+def test_every_change_of_a_run_changes_its_id() -> None:
+    changed: list[dict[str, Any]] = [
+        {"algorithm": "byzan-ucbvi"},
+        {"parameters": {"bonus": "theory"}},
+        {"environment": "gridworld"},
+        {"environment_options": {"states": 6}},
+        {"agents": 4},
+        {"eps_p": 0.0},
+        {"env_seed": 5},
+        {"episodes": 61},
+        {"seed": 4},
+        {"driver": "counts"},
+    ]
+    assert len({job().id, *(job(**changes).id for changes in changed)}) == len(changed) + 1
+
+
+@pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
+def test_a_job_makes_the_run_it_describes() -> None:
+    described = job(
+        parameters={"nu": 9, "bonus": "theory"},
+        environment="gridworld",
+        environment_options={"rows": 2, "columns": 4},
+        driver="counts",
+    )
+    direct = run(
+        FedUCBVI(nu=9.0, bonus="theory"),
+        gridworld(agents=3, eps_p=0.1, seed=4, rows=2, columns=4),
+        60,
+        seed=5,
+        driver="counts",
+    )
+    made = described.run()
+    assert made.same_outcome(direct)
+    assert described.made(made)
+    others: list[dict[str, Any]] = [
+        {"seed": 6},
+        {"env_seed": 5},
+        {"agents": 2},
+        {"parameters": {}},
+        {"environment_options": {}},
+    ]
+    for changes in others:
+        assert not job(**{**described.content(), **changes}).made(made)
+
+
+# ----------------------------------------------------------------------------------------------------- sweeps
+
+
+def test_jobs_come_in_the_documented_order_and_once() -> None:
+    grid = {
+        "algorithms": ["fed-ucbvi", {"name": "fedq-hoeffding", "label": "rival"}],
+        "environments": ["gridworld", {"name": "synthetic", "states": 3}],
+        "eps_p": [0.2, 0.1],
+        "agents": [2, 1],
+        "episodes": [20, 10],
+        "seeds": [3, 1],
+    }
+    expected = [
+        (environment, algorithm, eps_p, agents, episodes, seed)
+        for environment in ("gridworld", "synthetic")
+        for algorithm in ("fed-ucbvi", "rival")
+        for eps_p in (0.2, 0.1)
+        for agents in (2, 1)
+        for episodes in (20, 10)
+        for seed in (3, 1)
+    ]
+    for grids in ([grid], [grid, {**grid, "agents": [1]}, grid]):
+        jobs = Sweep(name="order", grids=grids).jobs()
+        found = [(one.environment, one.label, one.eps_p, one.agents, one.episodes, one.seed) for one in jobs]
+        assert found == expected
+        assert len({one.id for one in jobs}) == len(jobs)
+
+
+def test_seeds_episodes_and_environments_may_be_said_in_two_ways() -> None:
+    both = {**GRID, "environments": ["gridworld", "synthetic"]}
+    jobs = Sweep(name="x", grids=[{**both, "episodes": {"gridworld": 7, "synthetic": 9}, "seeds": 2}]).jobs()
+    assert [(one.environment, one.episodes, one.seed) for one in jobs] == [
+        ("gridworld", 7, 0),
+        ("gridworld", 7, 1),
+        ("synthetic", 9, 0),
+        ("synthetic", 9, 1),
+    ]
+    assert {one.env_seed for one in jobs} == {0}
+    own = Sweep(name="x", grids=[{**GRID, "seeds": [4, 8], "env_seed": "seed"}]).jobs()
+    assert [(one.seed, one.env_seed) for one in own] == [(4, 4), (8, 8)]
+
+
+def test_a_sweep_survives_json_and_defaults_may_be_written_out() -> None:
+    sweep = Sweep(name="x", grids=[GRID, {**GRID, "agents": [1, 2]}])
+    again = Sweep(**json.loads(json.dumps(sweep.content())))
+    assert (again.jobs(), again.digest, again.content()) == (sweep.jobs(), sweep.digest, sweep.content())
+    explicit = {**GRID, "agents": [20], "eps_p": [0], "seeds": 5, "env_seed": 0, "driver": "auto", "episodes": [1e2]}
+    assert Sweep(name="x", grids=[explicit]).digest == Sweep(name="x", grids=[GRID]).digest
+    others = [{**GRID, "agents": [2]}, {**GRID, "algorithms": [{"name": "fed-ucbvi", "label": "ours"}]}]
+    for other in others:
+        assert Sweep(name="x", grids=[other]).digest != Sweep(name="x", grids=[GRID]).digest
+    assert Sweep(name="y", grids=[GRID]).digest != Sweep(name="x", grids=[GRID]).digest
+
+
+def test_the_example_of_the_documentation_is_the_example_file_and_says_what_it_shows() -> None:
+    text = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    path = ROOT / "examples" / "sweep.toml"
+    assert example == path.read_text(encoding="utf-8")
+    jobs = Sweep.from_toml(path).jobs()
+    assert len(jobs) == 3 * 2 * 2 * 2 * 5 + 5
+    labels = ["fed-ucbvi", "theory's bonus", "fedq-bernstein", "ucbvi"]
+    assert list(dict.fromkeys(one.label for one in jobs)) == labels
+    for label in labels:  # each runs, at a small size
+        chosen = next(one for one in jobs if one.label == label)
+        assert Job(**{**chosen.content(), "episodes": 20}).run().episodes_played == 20
+
+
+# ---------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ('algorithms = ["fed-ucb"]', r"grid\[1\]\.algorithms\[0\]: unknown algorithm .* did you mean 'fed-ucbvi'"),
+        ('algorithms = ["fed-ucbvi", 3]', r"grid\[1\]\.algorithms\[1\]: must be a name or a table"),
+        ("algorithms = [{bonus = 'theory'}]", r"grid\[1\]\.algorithms\[0\]: .* name = "),
+        ("algorithms = [{name = 'fed-ucbvi', bonus = 'x'}]", r"algorithms\[0\]: unknown bonus 'x'.*practical"),
+        ("algorithms = [{name = 'fed-ucbvi', bonsu = 'theory'}]", r"algorithms\[0\]: .*did you mean 'bonus'"),
+        ("algorithms = [{name = 'fed-ucbvi', delta = 2}]", r"algorithms\[0\]: delta must be a number in \(0, 1\)"),
+        ("algorithms = [{name = 'fed-ucbvi', strict = 'no'}]", r"algorithms\[0\]: strict must be true or false"),
+        ("algorithms = [{name = 'fed-ucbvi', label = 3}]", r"algorithms\[0\]\.label: must be text"),
+        ("algorithms = []", r"grid\[1\]\.algorithms: is empty; give at least one"),
+        ('environments = ["gridwrld"]', r"environments\[0\]: unknown environment .* did you mean 'gridworld'"),
+        ("environments = [{name = 'gridworld', rowz = 4}]", r"environments\[0\]: .*did you mean 'rows'"),
+        ("environments = [{name = 'gridworld', rows = 0}]", r"environments\[0\]: rows must be at least 1, got 0"),
+        ("environments = [{name = 'gridworld', agents = 4}]", r"environments\[0\]: agents is no option"),
+        ("environments = 'gridworld'", r"grid\[1\]\.environments: must be a list in square brackets"),
+        ("eps_p = [0.1, 1.0]", r"grid\[1\]\.eps_p\[1\]: eps_p must be a number in \[0, 1\)"),
+        ("eps_p = ['much']", r"grid\[1\]\.eps_p\[0\]: eps_p must be a number"),
+        ("agents = [5, 0]", r"grid\[1\]\.agents\[1\]: agents must be at least 1, got 0"),
+        ("agents = 5", r"grid\[1\]\.agents: must be a list in square brackets, got 5"),
+        ("agents = [1.5]", r"grid\[1\]\.agents\[0\]: agents must be a whole number"),
+        ("episodes = [true]", r"grid\[1\]\.episodes\[0\]: episodes must be a whole number"),
+        ("episodes = []", r"grid\[1\]\.episodes: is empty"),
+        ("episodes = 100", r"grid\[1\]\.episodes: must be a list in square brackets"),
+        ("episodes = {synthetic = 5}", r"grid\[1\]\.episodes: .* give gridworld a value"),
+        ("episodes = {gridworld = 5, synthetic = 5}", r"grid\[1\]\.episodes: .* remove synthetic"),
+        ("episodes = {gridworld = 0}", r"grid\[1\]\.episodes\.gridworld: episodes must be at least 1"),
+        ("seeds = 0", r"grid\[1\]\.seeds: seeds must be at least 1"),
+        ("seeds = []", r"grid\[1\]\.seeds: is empty"),
+        ("seeds = [1, -1]", r"grid\[1\]\.seeds\[1\]: a seed must be at least 0"),
+        ("env_seed = 'sed'", r"grid\[1\]\.env_seed: must be a whole number, or 'seed'"),
+        ("driver = 'slow'", r"grid\[1\]\.driver: unknown driver 'slow'. Known: auto, counts, episodes"),
+        ("eps = [0.1]", r"grid\[1\]\.eps: unknown key 'eps'; did you mean 'eps_p'"),
+        (
+            'algorithms = ["ucbvi"]',
+            r"grid\[1\]\.agents\[0\].*a single agent.*grid of its own with agents = \[1\]",
+        ),
+        ("agents = [1000000]\nepisodes = [1e15]", r"grid\[1\]\.agents\[0\].*agents x episodes"),
+        (
+            "algorithms = ['fedq-hoeffding', {name = 'fedq-advantage', constants = 'published', beta = 11}]",
+            r"grid\[1\]\.agents\[0\] with algorithms\[1\].*beta must be at most the horizon, 10",
+        ),
+    ],
+)
+def test_mistakes_are_named_by_file_key_and_remedy(changes: str, message: str, tmp_path: Path) -> None:
+    good = {"algorithms": '["fed-ucbvi"]', "environments": '["gridworld"]', "episodes": "[100]"}
+    kept = [f"{key} = {value}" for key, value in good.items() if not re.search(rf"^{key} =", changes, re.MULTILINE)]
+    first = "\n".join(f"{key} = {value}" for key, value in good.items())
+    path = tmp_path / "my sweep.toml"
+    path.write_text('name = "x"\n[[grid]]\n' + first + "\n[[grid]]\n" + "\n".join([*kept, changes]))
+    with pytest.raises(InputError) as caught:
+        Sweep.from_toml(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert re.search(message, text)
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "name: is missing; add it. grid: is missing; add it"),
+        ('name = "x"', "grid: is missing"),
+        ('name = "x"\ngrid = []', "grid: is empty"),
+        ('name = "x"\ngrid = [3]', r"grid\[0\]: must be a table"),
+        ('name = "x"\n[grid]\nseeds = 3', r"grid: .* begin each with \[\[grid\]\]"),
+        ('name = "x"\n[[gird]]', "unknown key 'gird'; did you mean 'grid'"),
+        ('name = "x"\n[[grid]]', r"grid\[0\]\.algorithms: is missing; add it. grid\[0\]\.environments: is missing"),
+        ('name = ""\n[[grid]]', "name: is empty"),
+        ("name = 3\n[[grid]]", "name: must be text"),
+        ("name = \n", "is not a TOML file: .*line 1"),
+    ],
+)
+def test_files_that_are_no_sweep_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
+        Sweep.from_toml(path)
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"absent\.toml cannot be read: No such file"):
+        Sweep.from_toml(tmp_path / "absent.toml")
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        Sweep.from_toml(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="binary is not a TOML file"):
+        Sweep.from_toml(tmp_path / "binary")
