@@ -28,7 +28,7 @@ dist: $(READY)
 
 # What newcomers get, in environments of their own: the newest and the oldest versions that the bounds admit.
 check-dist: dist
-	$(BIN)/python tests/shipped_wheel.py dist
+	$(BIN)/python tests/support/shipped_wheel.py dist
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/speed.py

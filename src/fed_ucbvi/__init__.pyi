@@ -40,13 +40,13 @@ from fed_ucbvi.environments.riverswim import riverswim as riverswim
 from fed_ucbvi.environments.six_arms import six_arms as six_arms
 from fed_ucbvi.environments.synthetic import synthetic as synthetic
 from fed_ucbvi.environments.two_state_chain import two_state_chain as two_state_chain
-from fed_ucbvi.problem.common_policy import best_common_policy as best_common_policy
-from fed_ucbvi.problem.common_policy import price_of_sharing as price_of_sharing
 from fed_ucbvi.problem.estimation import EpsEstimate as EpsEstimate
 from fed_ucbvi.problem.estimation import estimate_eps_p as estimate_eps_p
 from fed_ucbvi.problem.federation import Federation as Federation
 from fed_ucbvi.problem.kernel import Kernel as Kernel
 from fed_ucbvi.problem.mdp import MDP as MDP
+from fed_ucbvi.problem.price_of_sharing import best_common_policy as best_common_policy
+from fed_ucbvi.problem.price_of_sharing import price_of_sharing as price_of_sharing
 from fed_ucbvi.results.plotting import plot_runs as plot_runs
 from fed_ucbvi.results.policy import load_policy as load_policy
 from fed_ucbvi.results.run import Run as Run

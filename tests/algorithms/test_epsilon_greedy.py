@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from repository import ROOT
-from test_command_line import call
-from test_own_problems import anew
 
+from commands import anew, call
 from fed_ucbvi import MDP, Federation, InputError, Run, Sweep, make_environment, run, synthetic
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables
@@ -24,6 +22,7 @@ from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.paper import own_sweeps, table1
 from fed_ucbvi.paper.traces import Trace
 from problems import all_policies, brute_force_value, random_federation, random_mdp
+from repository import ROOT
 
 EXAMPLES = ROOT / "examples"
 NAME = "epsilon_greedy:EpsilonGreedy"

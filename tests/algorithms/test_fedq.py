@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from fed_ucbvi import FedQBernstein, FedQHoeffding, InputError, gridworld, resume, run, synthetic
@@ -17,7 +16,8 @@ from fed_ucbvi.engine.checkpoint import Checkpoint
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.liars import ATTACKS
-from naive_fedq import NaiveFedQ, Options, Place, Seen, Sizes, iota, visits_until_ask
+from model_free import asked, seen_in_round, setting_of
+from naive_fedq import NaiveFedQ, Options, Sizes, iota, visits_until_ask
 from problems import random_federation
 
 TOLERANCE = 1e-10
@@ -45,36 +45,6 @@ def options_of(algorithm: FedQHoeffding) -> Options:
     if isinstance(algorithm, FedQBernstein):
         return Options(True, published, algorithm.c, algorithm.c_bernstein, algorithm.bernstein_after)
     return Options(False, published, algorithm.c)
-
-
-def setting_of(federation: Federation, episodes: int = 1000) -> Setting:
-    f = federation
-    return Setting(f.states, f.actions, f.horizon, f.agents, episodes, f.eps_p, seed=3)
-
-
-def seen_in_round(
-    federation: Federation, policy: npt.NDArray[np.int32], transitions: npt.NDArray[np.int64]
-) -> tuple[dict[Place, int], dict[Place, list[Seen]]]:
-    """The actions of the policy, and what the agents saw, in agent order."""
-    f = federation
-    actions = {(h, s): int(policy[h, s]) for h in range(f.horizon) for s in range(f.states)}
-    seen: dict[Place, list[Seen]] = {}
-    for (h, s), a in actions.items():
-        for i in range(f.agents):
-            row = f.successors[h if len(f.successors) > 1 else 0, s, a]
-            counts: dict[int, int] = {}
-            for k, times in enumerate(transitions[i, h, s].tolist()):
-                if times:
-                    counts[int(row[k])] = counts.get(int(row[k]), 0) + times
-            if counts:
-                rewards = f.rewards[i if len(f.rewards) > 1 else 0]
-                seen.setdefault((h, s), []).append(Seen(float(rewards[h if len(rewards) > 1 else 0, s, a]), counts))
-    return actions, seen
-
-
-def asked(simulation: Simulation) -> bool:
-    """Whether the last round ended with a synchronisation."""
-    return bool(simulation.records()["askers"][-1])
 
 
 def random_small(rng: np.random.Generator, *, own_rewards: bool = False) -> Federation:

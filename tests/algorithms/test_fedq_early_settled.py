@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from test_fedq import asked, seen_in_round, setting_of
 
 from fed_ucbvi import FedQEarlySettled, InputError, synthetic
 from fed_ucbvi.algorithms import make_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.liars import ATTACKS
+from model_free import asked, seen_in_round, setting_of
 from naive_fedq import NaiveEarlySettled, Sizes
 from problems import random_federation
 

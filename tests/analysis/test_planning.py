@@ -6,8 +6,8 @@ import math
 import warnings
 
 import pytest
-from test_command_line import call
 
+from commands import call
 from fed_ucbvi import FedUCBVI, gridworld, plan, run, synthetic
 from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.theory.bounds import regret_bound, trivial_bound

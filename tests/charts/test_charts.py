@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import altair
@@ -24,17 +23,7 @@ from fed_ucbvi.core.colours import BLUE, DARK_GREY, PALETTE
 from fed_ucbvi.report.checks import check_figure
 from fed_ucbvi.report.content import Figure
 from fed_ucbvi.report.page import plots_of
-
-SAMPLES = {
-    "many curves": sample_report.many_curves(),
-    "few points": sample_report.speed_up(),
-    "categories": sample_report.by_environment(),
-    "many panels": sample_report.small_panels(),
-}
-
-
-def one_panel(series: Sequence[Series], **axes: Any) -> Figure:
-    return Figure("one", "One panel", "", [Panel("A panel", "along", "up", series, **axes)])
+from figures import SAMPLES, one_panel
 
 
 def layers(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:

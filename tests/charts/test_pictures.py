@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import pytest
 from PIL import Image
-from test_charts import SAMPLES, one_panel
 
 import sample_report
 from fed_ucbvi import InputError
@@ -19,6 +18,7 @@ from fed_ucbvi.core.colours import BLUE, PALETTE
 from fed_ucbvi.report.content import Figure
 from fed_ucbvi.report.page import PICTURES
 from fed_ucbvi.results.style import colour_of
+from figures import SAMPLES, one_panel
 from svg_texts import overlapping, texts_of
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from command_results import Result
+from commands import PROGRAM, SMALL, call, refusal
 from fed_ucbvi import (
     UCBVI,
     FedUCBVI,
@@ -37,37 +37,10 @@ from fed_ucbvi.algorithms import ALGORITHMS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
-    from typer.testing import CliRunner
 
-    from fed_ucbvi.command_line import app
     from fed_ucbvi.command_line.interruption import PATIENCE, Interruption
     from fed_ucbvi.command_line.parameters import by_type
     from fed_ucbvi.engine.progress import progress_bar
-
-SMALL = ("run", "--env", "synthetic", "--agents", "3", "--episodes", "60", "--nu", "50")
-PROGRAM = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from fed_ucbvi.command_line import main; main()"
-)
-
-
-def call(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="fed-ucbvi")
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
-def refusal(*arguments: str | Path) -> str:
-    """The one message of a command that is refused."""
-    result = call(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("error: ")
-    assert "Traceback" not in result.output
-    return lines[0]
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:

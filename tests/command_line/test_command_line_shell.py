@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_command_line import PROGRAM, SMALL, call
 
+from commands import PROGRAM, SMALL, call
 from fed_ucbvi import FedUCBVI, InputError, Run, run, synthetic
 from fed_ucbvi.command_line import COMMANDS
 from fed_ucbvi.command_line.examples import EXAMPLES

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from scipy import stats
 
 from fed_ucbvi import Federation, FedUCBVI, gridworld, run, synthetic
 from fed_ucbvi.core.types import FloatArray
+from repository import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
 
@@ -149,13 +149,11 @@ def test_synthetic_instances_have_regret_and_rounds_of_the_right_size(agents: in
 
 # -------------------------------------------------------------------- stored runs on the very same MDPs
 
-STORED = Path(__file__).resolve().parents[2] / "shared" / "reference"
+STORED = ROOT / "tests" / "reference"
 GRID = "fed-ucbvi-practical_gridworld_M20_eps0.1_seed{}_mdp0_T30000.npz"
 SYNTHETIC = "fed-ucbvi-practical_synthetic_M20_eps0.1_seed{}_mdp0_T3000.npz"
 FILES = [GRID.format(k) for k in range(2)] + [SYNTHETIC.format(k) for k in range(5)]
 EPS_P = 0.1
-
-needs_stored_runs = pytest.mark.skipif(not STORED.is_dir(), reason=f"the stored reference runs are not in {STORED}")
 
 
 class Stored(NamedTuple):
@@ -198,7 +196,6 @@ def stored(name: str) -> Stored:
         )
 
 
-@needs_stored_runs
 @pytest.mark.parametrize("name", FILES)
 def test_replaying_the_stored_policies_gives_the_stored_regret(name: str) -> None:
     """Every epoch's policy evaluated in the common MDP at the initial states that occurred, episode by episode."""
@@ -215,7 +212,6 @@ def test_replaying_the_stored_policies_gives_the_stored_regret(name: str) -> Non
     assert np.abs(np.cumsum(per_episode) - run_there.regret).max() < 1e-8
 
 
-@needs_stored_runs
 @pytest.mark.parametrize(("pattern", "count"), [(GRID, 2), (SYNTHETIC, 5)], ids=["gridworld", "synthetic"])
 def test_runs_on_the_stored_mdps_have_the_stored_law_of_regret_and_rounds(pattern: str, count: int) -> None:
     """20 runs here; the spread of the few stored ones is taken to be at most ours."""

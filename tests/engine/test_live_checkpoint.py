@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_command_line import refusal
 
+from commands import refusal
 from fed_ucbvi import (
     FedUCBVI,
     InputError,
@@ -29,6 +29,7 @@ from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.live import LiveFederation
 from live_world import AGENTS, EPISODES, World
+from repository import ROOT
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "keeps its experience": ("fed-ucbvi", {}),
@@ -93,7 +94,7 @@ def test_an_interrupted_and_resumed_live_run_equals_the_uninterrupted_one_to_the
 
 def test_a_killed_live_run_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
-    program = Path(__file__).with_name("live_world.py")
+    program = ROOT / "tests" / "support" / "live_world.py"
     done = subprocess.run([sys.executable, str(program), str(folder), "30"], check=False, timeout=120)
     assert done.returncode == -9
     kept = clock(folder)

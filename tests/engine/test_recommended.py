@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_agents_value import worth
-from test_command_line import call
 
 import shops
 from by_agent import ByAgent
+from by_hand import worth
+from commands import call
 from fed_ucbvi import (
     MDP,
     ByzanUCBVI,
@@ -367,9 +367,11 @@ def test_a_server_that_is_started_again_has_its_recommendations(tmp_path: Path) 
     federation, algorithm = small(agents=4), FedUCBVI()
     ledger = ServerCheckpoint(tmp_path / "kept")
     plan = ledger.adopt(plan_for(algorithm, federation, 60, seed=1))
-    whole = federate(plan, make_nodes(federation, [2, 2], tmp_path), ledger=ledger).run
+    whole = federate(plan, make_nodes(federation, [2, 2], tmp_path), server_checkpoint=ledger).run
     again = federate(
-        ServerCheckpoint(tmp_path / "kept").adopt(plan), make_nodes(federation, [2, 2], tmp_path), ledger=ledger
+        ServerCheckpoint(tmp_path / "kept").adopt(plan),
+        make_nodes(federation, [2, 2], tmp_path),
+        server_checkpoint=ledger,
     )
     assert_same(again.run, whole)
     assert_same(whole, run(algorithm, federation, 60, seed=1, driver="episodes"), regret=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +18,9 @@ from fed_ucbvi.environments.squares import ACTIONS
 from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
+from repository import ROOT
 
-REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
+REFERENCE = ROOT / "tests" / "reference"
 LEFT, RIGHT, DOWN, UP = range(4)
 FALSE_ALARM = 1e-3
 MIXTURES = sorted(set(ENVIRONMENTS) - {"from_gymnasium"})
@@ -113,10 +113,6 @@ def test_the_optimal_value_of_a_sure_walk_is_the_number_of_steps_left_at_the_goa
     assert world.common.solve().V[0, 0] == 12 - (3 + 4)
 
 
-@pytest.mark.skipif(
-    not list(REFERENCE.glob("*gridworld*.npz")),
-    reason="the reference MDPs are not in ../shared/reference next to the repository",
-)
 def test_gridworld_is_the_reference_mdp() -> None:
     for path in sorted(REFERENCE.glob("*gridworld*.npz")):
         with np.load(path, allow_pickle=False) as stored:
@@ -127,10 +123,6 @@ def test_gridworld_is_the_reference_mdp() -> None:
             np.testing.assert_array_equal(dense_agents(world)[:, 0] > 0, stored["agent_P"] > 0)
 
 
-@pytest.mark.skipif(
-    not list(REFERENCE.glob("*.npz")),
-    reason="the reference MDPs are not in ../shared/reference next to the repository",
-)
 def test_the_reference_agents_fulfil_assumption_1_with_the_eps_p_they_were_made_with() -> None:
     for path in sorted(REFERENCE.glob("*.npz")):
         with np.load(path, allow_pickle=False) as stored:

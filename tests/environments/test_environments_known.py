@@ -8,12 +8,10 @@ import itertools
 import math
 import tracemalloc
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from repository import ROOT
 from scipy import stats
 
 import fed_ucbvi
@@ -24,6 +22,7 @@ from fed_ucbvi.environments.families import Part
 from fed_ucbvi.environments.seeds import generator
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
+from repository import ROOT
 
 FALSE_ALARM = 1e-3
 garnet_module = importlib.import_module("fed_ucbvi.environments.garnet")

@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from repository import ROOT
-from test_command_line import call, refusal
 
+from commands import anew, call, refusal
 from fed_ucbvi import (
     MDP,
     Federation,
@@ -44,6 +43,7 @@ from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.results.style import colour_of, label_of, marker_of
 from fed_ucbvi.sweeps.job import Job, complete_options
 from fed_ucbvi.sweeps.store import Store
+from repository import ROOT
 
 PLUGIN = ROOT / "examples" / "plugin"
 MODULE = '''
@@ -123,19 +123,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield tmp_path
     sys.modules.pop("shops_of_ours", None)
-
-
-def anew(*arguments: str, cwd: Path, paths: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """The program in a new process, in a folder, with these folders for modules besides the package's own."""
-    source = ROOT / "src"
-    return subprocess.run(
-        [sys.executable, "-P", "-c", "from fed_ucbvi.command_line import main; main()", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (source, *paths)))},
-    )
 
 
 # ----------------------------------------------------------------------------------------- federations as files

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from repository import ROOT
 
 from fed_ucbvi import Federation, InputError, Run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
@@ -36,6 +35,7 @@ from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server import Outcome
 from flower_processes import CONNECTION, Flower, flower
 from network import federate
+from repository import ROOT
 
 APP = ROOT / "examples" / "flower"
 SPLIT = (3, 1)

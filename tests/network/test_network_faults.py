@@ -138,7 +138,7 @@ def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: p
     from fed_ucbvi.network import node_state_store, server_checkpoint
 
     writes = 0
-    for module in (generations, server_checkpoint):
+    for module in (node_state_store, server_checkpoint):
         original = module.write_snapshot
 
         def full(*arguments: Any, original: Any = original) -> None:

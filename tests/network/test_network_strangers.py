@@ -28,7 +28,7 @@ from enemies import (
     stream_to,
 )
 from fed_ucbvi import InputError
-from fed_ucbvi.network import node_stream, registry
+from fed_ucbvi.network import node_registry, node_stream
 from fed_ucbvi.network.certificates import make_certificates, revoke, revoked_names
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Played, Up, Welcome, encode
@@ -218,8 +218,8 @@ def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
 ) -> None:
     """One node's certificate is good for no more than its share of handshakes."""
     make_certificates(tmp_path, server="server", nodes=["node-0", "node-1", "flood"])
-    monkeypatch.setattr(registry, "MAX_UNKNOWN", 12)
-    monkeypatch.setattr(registry, "MAX_NAME_LENGTH", 6)
+    monkeypatch.setattr(node_registry, "MAX_UNKNOWN", 12)
+    monkeypatch.setattr(node_registry, "MAX_NAME_LENGTH", 6)
 
     async def story() -> Outcome:
         service = Service(plan(), "127.0.0.1:0", TLSFiles.of(tmp_path, "server"))
@@ -249,7 +249,7 @@ def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
 
 
 def test_a_stream_that_never_says_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "HELLO_SECONDS", 0.2)
+    monkeypatch.setattr(node_registry, "HELLO_SECONDS", 0.2)
 
     async def story() -> str:
         service = Service(plan(), "127.0.0.1:0", None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
-from test_paper_claims import several, trace
 
 from fed_ucbvi.paper import claims, tuned_comparison, tuning
 from fed_ucbvi.paper.judging import Comparison, combine, compare, decide, grade
@@ -14,6 +13,7 @@ from fed_ucbvi.paper.seed_groups import Key
 from fed_ucbvi.paper.traces import Pair, Trace
 from fed_ucbvi.report.content import Outcome
 from fed_ucbvi.sweeps.specification import Sweep
+from traces import several, trace
 
 YES, NO = (Comparison(answer, answer, 5, None, False) for answer in (True, False))
 

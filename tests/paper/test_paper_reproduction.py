@@ -9,13 +9,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from test_paper_claims import trace
-from typer.testing import CliRunner
 
-from command_results import Result
+from commands import call
 from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Series
-from fed_ucbvi.command_line import app
 from fed_ucbvi.paper import ablations, figures, own_sweeps, reproduction, theory, tuning
 from fed_ucbvi.paper.reproduction import EXPERIMENTS, ReproductionPlan, report_on, without_gaps
 from fed_ucbvi.paper.scale import AGENTS, EPISODES, EPS_P, QUICK_SEEDS, Scale
@@ -29,13 +26,10 @@ from fed_ucbvi.sweeps.execution import Outcome, SweepInterrupted, run_sweep
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import Store, load_runs
+from traces import trace
 
 Runs = list[tuple[Job, float, int]]
 """Job, regret and rounds of every run on disk."""
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

@@ -10,20 +10,12 @@ import numpy as np
 import pytest
 
 import shops
+from by_hand import worth
 from fed_ucbvi import MDP, Federation, FedUCBVI, Run, gridworld, riverswim, run
 from fed_ucbvi.command_line.outputs import summary_rows
-from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.network.run_plan import plan_for
 from network import federate, make_nodes
-
-
-def worth(P: FloatArray, r: FloatArray, policy: IndexArray, start: int) -> float:
-    """``V^pi_1(start)`` by backward induction with dense arrays; P is ``[S,A,S]``, r ``[S,A]``."""
-    states = np.arange(len(P))
-    V = np.zeros(len(P))
-    for actions in policy[::-1]:
-        V = r[states, actions] + P[states, actions] @ V
-    return float(V[start])
 
 
 def optimum(P: FloatArray, r: FloatArray, start: int, horizon: int) -> float:

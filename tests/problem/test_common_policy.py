@@ -14,8 +14,9 @@ from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.agent_tables import mean_value, no_policy, occupancies, update_values
-from fed_ucbvi.problem.common_policy import MIN_PASS, WORK, best_common_policy, price_of_sharing
+from fed_ucbvi.problem.common_policy import MIN_PASS, WORK
 from fed_ucbvi.problem.coordinate_ascent import ascend, starting_policies
+from fed_ucbvi.problem.price_of_sharing import best_common_policy, price_of_sharing
 from fed_ucbvi.problem.sharing_bounds import AllowedArray, flow_floor, own_optima, tighten
 from problems import random_federation, random_mdp
 
@@ -235,7 +236,7 @@ def test_brackets_print_and_serialise() -> None:
 def test_ascent_never_loses_and_ends_where_no_single_change_gains() -> None:
     for federation in small_federations(60, states=3):
         tables = federation.agent_tables
-        for start in starting_policies(federation, tables):
+        for start in starting_policies(tables, federation.common.solve().policy):
             before = values_of(federation, start[None]).mean()
             value, sweeps = ascend(tables, start, 100)
             assert 2 <= sweeps < 100
@@ -249,7 +250,9 @@ def test_ascent_never_loses_and_ends_where_no_single_change_gains() -> None:
 
 def test_the_starts_differ_and_every_agent_gives_one_where_they_are_few() -> None:
     federation = next(small_federations(1, states=3))
-    starts = [policy.tobytes() for policy in starting_policies(federation, federation.agent_tables)]
+    starts = [
+        policy.tobytes() for policy in starting_policies(federation.agent_tables, federation.common.solve().policy)
+    ]
     assert len(starts) == len(set(starts))
     for i in range(federation.agents):
         assert federation.agent(i).solve().policy.tobytes() in starts

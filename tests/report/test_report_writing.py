@@ -75,7 +75,7 @@ def test_the_same_report_gives_the_same_bytes_in_another_process(tmp_path: Path)
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", code, str(tmp_path / "there")]
-    subprocess.run(command, check=True, cwd=Path(__file__).parent, env=environment)
+    subprocess.run(command, check=True, cwd=tmp_path, env=environment)
     assert contents(tmp_path / "here") == contents(tmp_path / "there")
 
 

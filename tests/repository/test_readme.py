@@ -8,10 +8,10 @@ import warnings
 from pathlib import Path
 
 import pytest
-from repository import ROOT
 
 from fed_ucbvi import Run
 from fed_ucbvi.engine.simulation import Caution
+from repository import ROOT
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated

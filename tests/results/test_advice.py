@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_command_line import call
 
 import shops
+from commands import call
 from fed_ucbvi import (
     UCBVI,
     FedUCBVI,

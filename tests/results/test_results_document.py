@@ -8,10 +8,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from repository import ROOT
 
 from fed_ucbvi import load_runs
 from fed_ucbvi.engine.simulation import Caution
+from repository import ROOT
 
 DOCUMENT = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT, flags=re.DOTALL)

@@ -1,7 +1,7 @@
 """The package as it is shipped: the wheel in fresh virtual environments, without the constraints file.
 
     make check-dist          # or, with some of the environments only:
-    python tests/shipped_wheel.py dist newest oldest
+    python tests/support/shipped_wheel.py dist newest oldest
 
 ``newest`` has the newest versions that the bounds admit and no extra, ``extras`` the newest with the extras,
 ``oldest`` the oldest with the extras. The names and bounds come from the wheel itself. Not part of the test suite:
@@ -27,6 +27,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from repository import ROOT
 
 ENVIRONMENTS = ("newest", "extras", "oldest")
 LEFT_OUT = {
@@ -212,7 +214,7 @@ def check_environment(kind: str, wheel: Wheel) -> tuple[bool, str]:
 
 def check_source(archive: Path) -> None:
     """Raise unless the sdist holds every file that git knows."""
-    root = Path(__file__).resolve().parent.parent
+    root = ROOT
     if not (root / ".git").exists():
         return
     tracked = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout.split(

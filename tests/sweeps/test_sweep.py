@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from repository import ROOT
-from test_command_line import refusal
 
+from commands import refusal
 from fed_ucbvi import InputError, Run, Sweep, load_runs, run_sweep
 from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.sweeps import execution
@@ -30,6 +29,7 @@ from fed_ucbvi.sweeps.execution import by_need
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import Store
 from ray_cluster import needs_ray, two_nodes, wait_for
+from repository import ROOT
 
 TOML = """
 name = "small"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from repository import ROOT
 
 from fed_ucbvi import FedUCBVI, InputError, Sweep, gridworld, run
 from fed_ucbvi.sweeps.job import Job
+from repository import ROOT
 
 GRID: dict[str, Any] = {"algorithms": ["fed-ucbvi"], "environments": ["gridworld"], "episodes": [100]}
 

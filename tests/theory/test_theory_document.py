@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
-from pathlib import Path
 
 import pytest
+
 from repository import ROOT
 
 TEXT = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
-HOMES = "algorithms|problem|theory|results|regret"
+HOMES = "algorithms|problem|theory|results|engine"
 NAMES = sorted(set(re.findall(rf"`((?:{HOMES})\.[\w.]+)`", TEXT)))
 
 
@@ -35,7 +35,7 @@ def test_every_name_in_the_document_is_in_the_code(name: str) -> None:
 
 def test_every_slip_is_listed_and_checked() -> None:
     listed = {int(number) for number in re.findall(r"^\| (\d+) \|", TEXT, flags=re.MULTILINE)}
-    checks = (ROOT / "tests" / "test_paper_slips.py").read_text(encoding="utf-8")
+    checks = (ROOT / "tests" / "theory" / "test_paper_slips.py").read_text(encoding="utf-8")
     assert listed == {int(number) for number in re.findall(r"^def test_(\d+)_", checks, flags=re.MULTILINE)}
     assert listed == set(range(1, 26))
 

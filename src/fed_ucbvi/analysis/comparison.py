@@ -12,7 +12,7 @@ import numpy as np
 from fed_ucbvi.analysis.run_table import outcomes
 from fed_ucbvi.core.errors import InputError, check_choice, unknown_name
 from fed_ucbvi.core.notebook import html_table
-from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.settings import (
     ENVIRONMENT_SIZES,
     Settings,
@@ -125,7 +125,7 @@ class Comparison:
 
 
 def compare_runs(
-    runs: Iterable[Run], *, by: str | Sequence[str] = "algorithm", metric: str = "regret", baseline: object = None
+    runs: Iterable[RunData], *, by: str | Sequence[str] = "algorithm", metric: str = "regret", baseline: object = None
 ) -> Comparison:
     """Compare groups of runs that differ in ``by``, over seeds and in pairs, on each problem apart.
 
@@ -207,7 +207,7 @@ def _shared_names(settings: Sequence[Settings]) -> list[str]:
     ]
 
 
-def _measure(run: Run, metric: str) -> float:
+def _measure(run: RunData, metric: str) -> float:
     found = outcomes(run)
     check_choice("metric", metric, [name for name in found if name != "complete"])
     where = f"{run.about.algorithm} with seed {run.about.seed}"

@@ -12,9 +12,9 @@ from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.core.notebook import html_table
 from fed_ucbvi.core.numbers import number_text
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.problem.common_policy import price_of_sharing
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.heterogeneity import Distances, distances, overlap
+from fed_ucbvi.problem.price_of_sharing import price_of_sharing
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.settings import checked_runs
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SIZES = ("agents", "states", "actions", "horizon", "episodes", "eps_p", "eps_r")
 
 
-def runs_frame(runs: Iterable[Run]) -> pl.DataFrame:
+def runs_frame(runs: Iterable[RunData]) -> pl.DataFrame:
     """A Polars frame with one row a run; ``.to_pandas()`` and ``.write_csv(path)`` work on it.
 
     First come algorithm, environment, sizes, seed and driver; then the algorithm's parameters and the environment's
@@ -51,7 +51,7 @@ def runs_frame(runs: Iterable[Run]) -> pl.DataFrame:
     return pl.DataFrame([_series(name, values) for name, values in columns.items()])
 
 
-def outcomes(run: Run) -> dict[str, float | int | bool]:
+def outcomes(run: RunData) -> dict[str, float | int | bool]:
     """What came out of a run: ``regret`` is the common regret, bytes are all agents', values are those of an episode.
 
     ``value`` and ``simple_regret`` are the recommended policy's in the common MDP, ``agents_value`` is what it is
@@ -78,7 +78,7 @@ def outcomes(run: Run) -> dict[str, float | int | bool]:
     }
 
 
-def _made_with(run: Run) -> dict[str, Any]:
+def _made_with(run: RunData) -> dict[str, Any]:
     about = run.about
     sizes = {name: getattr(about, name) for name in SIZES}
     environment = about.environment.get("name", "custom")

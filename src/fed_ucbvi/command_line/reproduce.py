@@ -57,7 +57,7 @@ def reproduce(
     if resume:
         if overwrite or only or full or quick or seeds is not None:
             raise InputError("--resume takes the options of the reproduction it goes on with; give none of your own.")
-        plan = reproduction.Plan.read(out)
+        plan = reproduction.ReproductionPlan.read(out)
     else:
         plan = _plan(only or [], seeds, full=full, quick=quick)
         check_out(out, overwrite=overwrite, kind=reproduction.FORMAT)
@@ -87,4 +87,4 @@ def _plan(only: list[str], seeds: int | None, *, full: bool, quick: bool) -> Rep
     size: Any = "full" if full else "quick" if quick else "default"
     count = seeds if seeds is not None else scale.QUICK_SEEDS if quick else scale.SEEDS
     chosen = scale.Scale(size, count)
-    return reproduction.Plan(chosen, reproduction.check_names(only, chosen))
+    return reproduction.ReproductionPlan(chosen, reproduction.check_names(only, chosen))

@@ -34,7 +34,7 @@ __all__ = ["compiled", "compiled_parallel", "inlined", "intrinsic", "prange", "t
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent.parent
 
 if numba.config.DISABLE_JIT:
     raise InputError("fed-ucbvi cannot run without compilation: unset the environment variable NUMBA_DISABLE_JIT.")

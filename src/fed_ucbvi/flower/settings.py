@@ -52,7 +52,7 @@ class _Settings(BaseModel):
         0.1
         >>> NodeSettings.of({"environment": "gridworld"})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        fed_ucbvi.core.errors.InputError: the configuration of this node cannot be used: environment: not a known key. ...
+        fed_ucbvi.core.errors.InputError: the configuration of this node cannot be used: environment: not a ...
         """
         try:
             return cls.model_validate(dict(config))

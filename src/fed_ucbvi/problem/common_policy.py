@@ -23,11 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fed_ucbvi.core.bracket import Bracket
-from fed_ucbvi.core.errors import check_positive_integer
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.problem.agent_tables import AgentTables, mean_value, no_policy, update_values
-from fed_ucbvi.problem.coordinate_ascent import ascend, starting_policies
-from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.coordinate_ascent import ascend, own_policy, starting_policies
 from fed_ucbvi.problem.sharing_bounds import AllowedArray, own_optima, tighten
 
 WORK = 5 * 10**8
@@ -59,26 +57,20 @@ class CommonOptimum:
     nodes: int
 
 
-def best_common_policy(federation: Federation, *, work: int = WORK) -> CommonOptimum:
-    """Bracket the best common policy of the honest agents; the result depends on nothing but the arguments.
-
-    :attr:`Federation.common_optimum` is this with the default ``work``, found once and kept.
+def search_common_policy(tables: AgentTables, common: IndexArray, work: int = WORK) -> CommonOptimum:
+    """Bracket the best common policy of these agents; the result depends on nothing but the arguments.
 
     Args:
-        federation: the agents.
-        work: table entries to read, at most (a few passes over the tables are always made). More may narrow a bracket
-            that is not exact.
-
-    >>> from fed_ucbvi import gridworld
-    >>> optimum = best_common_policy(gridworld(agents=5, eps_p=0.1))
-    >>> optimum.value.exact, round(optimum.value.lower, 4), round(optimum.own, 4)
-    (True, 3.7528, 3.7897)
+        tables: the agents.
+        common: a policy to begin with, the best one of their common MDP.
+        work: table entries to read, at most (a few passes over the tables are always made).
     """
-    allowance = check_positive_integer("work", work)
-    if federation.agent_tables.alike:
-        return _best_of_all(federation)
-    search = _Search(federation, allowance)
-    starts = starting_policies(federation, search.tables)
+    if tables.alike:
+        policy = own_policy(tables, 0, len(common))
+        value = evaluate(tables, policy)
+        return CommonOptimum(Bracket(value, value), policy, history_upper=value, own=value, nodes=1)
+    search = _Search(tables, work)
+    starts = starting_policies(tables, common)
     search.improve(next(starts))
     search.bound_all()
     for policy in starts:
@@ -97,34 +89,14 @@ def best_common_policy(federation: Federation, *, work: int = WORK) -> CommonOpt
     )
 
 
-def _best_of_all(federation: Federation) -> CommonOptimum:
-    """Where all agents have the same MDP: its optimum."""
-    policy = federation.agent(int(federation.honest[0])).solve().policy
-    value = evaluate(federation.agent_tables, policy)
-    return CommonOptimum(Bracket(value, value), policy, history_upper=value, own=value, nodes=1)
-
-
-def price_of_sharing(federation: Federation) -> Bracket:
-    """What agents lose, on average, by sharing one policy: the mean of their own optima less the best common value.
-
-    >>> from fed_ucbvi import synthetic
-    >>> price_of_sharing(synthetic(agents=4))
-    Bracket(lower=0.0, upper=0.0)
-    """
-    optimum = federation.common_optimum
-    lower, upper = (optimum.own - end for end in reversed(optimum.value))
-    slack = TOLERANCE * federation.horizon
-    return Bracket(lower if lower > slack else 0.0, upper if upper > slack else 0.0)
-
-
 class _Search:
     """The best policy so far, the sets of policies still open, and the work done."""
 
-    def __init__(self, federation: Federation, work: int) -> None:
-        self.tables: AgentTables = federation.agent_tables
+    def __init__(self, tables: AgentTables, work: int) -> None:
+        self.tables = tables
         self.shared: FloatArray = np.ascontiguousarray(self.tables.probabilities.min(axis=-1))
         S, m = self.tables.initial.shape
-        H, A = federation.horizon, federation.actions
+        H, A = len(tables.reachable), tables.successors.shape[2]
         self.shape = (H, S, A)
         self.agents = m
         self.tolerance = TOLERANCE * H

@@ -20,7 +20,6 @@ from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.problem.agent_tables import AgentTables, action_values, occupancies
 from fed_ucbvi.problem.dynamic_programming import optimal_values
-from fed_ucbvi.problem.federation import Federation
 
 OWN_STARTS = 20
 """At most so many agents' own optimal policies are tried as starts."""
@@ -74,26 +73,29 @@ def ascend(tables: AgentTables, policy: IndexArray, most: int) -> tuple[float, i
     return value / m, most
 
 
-def starting_policies(federation: Federation, tables: AgentTables) -> Iterator[IndexArray]:
+def starting_policies(tables: AgentTables, common: IndexArray) -> Iterator[IndexArray]:
     """Policies to begin from, none twice: optimal in the common and in the mean MDP, select-update, agents' own."""
     seen = set()
-    for policy in _candidates(federation, tables):
+    for policy in _candidates(tables, common):
         key = policy.tobytes()
         if key not in seen:
             seen.add(key)
             yield policy
 
 
-def _candidates(federation: Federation, tables: AgentTables) -> Iterator[IndexArray]:
-    H = federation.horizon
-    common = federation.common.solve().policy
+def _candidates(tables: AgentTables, common: IndexArray) -> Iterator[IndexArray]:
+    H = len(common)
     yield common.copy()
     kernel, rewards = (np.ascontiguousarray(table.mean(axis=-1)) for table in (tables.probabilities, tables.rewards))
     yield optimal_values(tables.successors, kernel, rewards, H)[2]
     selected = common.copy()
     sweep(tables, np.ones((H, *tables.initial.shape)), selected)
     yield selected
-    for j in np.unique(np.linspace(0, len(federation.honest) - 1, OWN_STARTS).astype(np.int64)):
-        i = federation.honest[j]
-        reward = federation.rewards[i if len(federation.rewards) > 1 else 0]
-        yield optimal_values(federation.successors, federation.probabilities[i], reward, H)[2]
+    for j in np.unique(np.linspace(0, tables.initial.shape[1] - 1, OWN_STARTS).astype(np.int64)):
+        yield own_policy(tables, int(j), H)
+
+
+def own_policy(tables: AgentTables, agent: int, horizon: int) -> IndexArray:
+    """What is optimal for one of the agents alone."""
+    kernel, rewards = (np.ascontiguousarray(table[..., agent]) for table in (tables.probabilities, tables.rewards))
+    return optimal_values(tables.successors, kernel, rewards, horizon)[2]

@@ -108,9 +108,9 @@ class Federation:
     @cached_property
     def common_optimum(self) -> CommonOptimum:
         """The best policy the honest agents can share, with a certified bracket of its value; found once and kept."""
-        from fed_ucbvi.problem.common_policy import best_common_policy
+        from fed_ucbvi.problem.common_policy import search_common_policy
 
-        return best_common_policy(self)
+        return search_common_policy(self.agent_tables, self.common.solve().policy)
 
     @property
     def best_common_value(self) -> Bracket:

@@ -38,9 +38,9 @@ def check_report(report: PageContent) -> None:
 def check_ids(kind: str, ids: Sequence[str]) -> None:
     """Raise unless ids can be names of files and differ, capitals aside.
 
-    >>> check_ids("figure", ["regret", "Regret"])
+    >>> check_ids("figure", ["regret", "Regret"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    fed_ucbvi.core.errors.InputError: two figures have the id 'Regret'; give each one of its own (capitals do not count).
+    fed_ucbvi.core.errors.InputError: two figures have the id 'Regret'; give each one of its own (capitals ...
     """
     seen = set()
     for id_ in ids:

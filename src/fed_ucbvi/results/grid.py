@@ -16,7 +16,7 @@ from fed_ucbvi.charts.boards import FINE
 from fed_ucbvi.charts.panels import Board, Square
 from fed_ucbvi.core.colours import DARK_GREY, GREEN, ORANGE, WHITE, lighter
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.run_data import RunData
 
 Marks = tuple[str, Literal["circle", "diamond"], str]
 """Name, shape and colour of a start or a goal."""
@@ -49,7 +49,7 @@ def first_steps(layout: Mapping[str, Any]) -> list[int | None]:
     return steps
 
 
-def policy_board(run: Run, layout: Mapping[str, Any], step: int | None) -> Board:
+def policy_board(run: RunData, layout: Mapping[str, Any], step: int | None) -> Board:
     """The recommended policy as arrows on the grid.
 
     By default a square shows the action of the first step at which it can be reached: before that nobody is ever

@@ -19,12 +19,12 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.numbers import byte_count, number
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.results.grid import policy_board
-from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.settings import Settings, group_runs, label, labels, setting_text, settings_of, shared
 from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
 from fed_ucbvi.results.style import colour_of, label_of
 
-Curve = Callable[[Run, CountArray], FloatArray | CountArray]
+Curve = Callable[[RunData, CountArray], FloatArray | CountArray]
 """Something of a run, after each of so many episodes."""
 
 WIDE = 1260.0
@@ -41,7 +41,7 @@ REGRET = "Common regret (units of reward)"
 REWARD = "Mean reward an episode so far"
 
 
-def plot_run(run: Run, path: str | Path | None = None, *, step: int | None = None) -> Picture:
+def plot_run(run: RunData, path: str | Path | None = None, *, step: int | None = None) -> Picture:
     """Regret, communication, round lengths and (on a grid) the recommended policy of one run.
 
     Args:
@@ -64,7 +64,7 @@ def plot_run(run: Run, path: str | Path | None = None, *, step: int | None = Non
     return _saved(Picture(panels, title, WIDE if run.about.layout is None else WIDTH), path)
 
 
-def plot_runs(runs: Iterable[Run], path: str | Path | None = None) -> Picture:
+def plot_runs(runs: Iterable[RunData], path: str | Path | None = None) -> Picture:
     """Mean regret and communication rounds over runs that differ by seeds alone, with 95 % intervals of the mean.
 
     Runs are put together by all that is on record but seeds and driver. There is one curve for each group, in its
@@ -82,11 +82,11 @@ def plot_runs(runs: Iterable[Run], path: str | Path | None = None) -> Picture:
     settings = [settings_of(group[0].about) for group in groups]
     names = labels(settings, _written)
     known = not any(math.isnan(run.common_regret) for group in groups for run in group)
-    left = _means(groups, names, Run.regret_at if known else _mean_reward)
+    left = _means(groups, names, RunData.regret_at if known else _mean_reward)
     axis = _episodes_axis(max(run.episodes_played for group in groups for run in group))
     panels = [
         _panel("Regret" if known else "Reward (regret unknown)", REGRET if known else REWARD, left, axis),
-        _panel("Communication", "Communication rounds so far", _means(groups, names, Run.rounds_at), axis),
+        _panel("Communication", "Communication rounds so far", _means(groups, names, RunData.rounds_at), axis),
     ]
     sizes = sorted({len(group) for group in groups})
     if sizes == [1]:
@@ -120,29 +120,29 @@ def _points(played: int, ends: CountArray | Sequence[int] = ()) -> CountArray:
     return np.unique(np.concatenate([grid.round().astype(np.int64), kept, [played]]))
 
 
-def _mean_reward(run: Run, points: CountArray) -> FloatArray:
+def _mean_reward(run: RunData, points: CountArray) -> FloatArray:
     """What an agent was paid an episode, on average over the first so many; even within a round."""
     ends = np.concatenate([[0], np.cumsum(run.records["agent_episodes"]) / run.about.agents])
     totals = np.concatenate([[0.0], np.cumsum(run.records["reward"])])
     return np.asarray(np.interp(points, ends, totals) / points)
 
 
-def _regret(run: Run) -> Panel:
+def _regret(run: RunData) -> Panel:
     """The common regret against episodes; where it is unknown, the reward."""
     if math.isnan(run.common_regret):
         title = f"Reward: {number(run.average_reward)} an episode (regret unknown)"
         return _curve(run, title, REWARD, _mean_reward)
-    return _curve(run, f"Regret: {number(run.common_regret)} in all", REGRET, Run.regret_at)
+    return _curve(run, f"Regret: {number(run.common_regret)} in all", REGRET, RunData.regret_at)
 
 
-def _rounds(run: Run) -> Panel:
+def _rounds(run: RunData) -> Panel:
     """Communication rounds so far against episodes."""
     sent = byte_count(run.bytes_up + run.bytes_down)
     title = f"Communication: {run.rounds:,} round{'s' * (run.rounds != 1)}, {sent}"
-    return _curve(run, title, "Communication rounds so far", Run.rounds_at, steps=True)
+    return _curve(run, title, "Communication rounds so far", RunData.rounds_at, steps=True)
 
 
-def _curve(run: Run, title: str, y_label: str, curve: Curve, *, steps: bool = False) -> Panel:
+def _curve(run: RunData, title: str, y_label: str, curve: Curve, *, steps: bool = False) -> Panel:
     played = run.episodes_played
     points = _points(played, run.records["start"] + run.records["length"])
     heights = curve(run, points).tolist()
@@ -150,7 +150,7 @@ def _curve(run: Run, title: str, y_label: str, curve: Curve, *, steps: bool = Fa
     return _panel(title, y_label, [series], _episodes_axis(played))
 
 
-def _lengths(run: Run) -> Panel:
+def _lengths(run: RunData) -> Panel:
     """The length of every round, by the rule that ended it, against the episode it began with."""
     records = run.records
     asked = records["askers"] > 0
@@ -166,7 +166,7 @@ def _lengths(run: Run) -> Panel:
     return replace(panel, y_log=True, y_axis=log_scale(0.8, max(10.0, 1.3 * float(records["length"].max()))))
 
 
-def _dots(run: Run, chosen: Any, name: str, colour: str, marker: Marker) -> Series:
+def _dots(run: RunData, chosen: Any, name: str, colour: str, marker: Marker) -> Series:
     """Some rounds as dots; of very many, one for all that would lie within a pixel."""
     begins, lengths = (run.records["start"] + 1)[chosen], run.records["length"][chosen]
     if len(begins) > MAX_POINTS:
@@ -176,7 +176,7 @@ def _dots(run: Run, chosen: Any, name: str, colour: str, marker: Marker) -> Seri
     return Series(name, colour, begins.tolist(), lengths.tolist(), marker=marker, line=False)
 
 
-def _means(groups: Sequence[Sequence[Run]], names: Sequence[str], curve: Curve) -> list[Series]:
+def _means(groups: Sequence[Sequence[RunData]], names: Sequence[str], curve: Curve) -> list[Series]:
     """The mean of each group of runs with its interval, named at its right end."""
     found: list[Series] = []
     drawn: dict[str, int] = {}

@@ -14,7 +14,7 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import new_file, reading
 from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.run_data import RunData
 
 FORMAT = "fed-ucbvi/policy"
 FORMAT_VERSION = 1
@@ -52,7 +52,7 @@ class LearntPolicy:
         return Units.of(self.environment)
 
     @classmethod
-    def of(cls, run: Run) -> LearntPolicy:
+    def of(cls, run: RunData) -> LearntPolicy:
         """The recommended policy of a run."""
         return cls(run.policy, run.about.actions, dict(run.about.environment), run.value)
 

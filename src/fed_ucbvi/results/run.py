@@ -1,295 +1,24 @@
-"""The result of a run as a value: it saves to Parquet and JSON and loads back equal."""
+"""The result of a run: figures, files that load back equal, a picture, and the policy to deploy."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
-from fed_ucbvi.algorithms.communication import Traffic
-from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import new_file
-from fed_ucbvi.core.notebook import html_table
-from fed_ucbvi.core.numbers import byte_count, number_text
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.core.unknown import none_for_nan
-from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.about import About
-from fed_ucbvi.results.advice import advice_on, learnt_little
-from fed_ucbvi.results.agents import AgentsValue
-from fed_ucbvi.results.records import rows_of
+from fed_ucbvi.results.policy import LearntPolicy
+from fed_ucbvi.results.run_data import RunData
+from fed_ucbvi.results.storage import load_run, run_from_bytes, run_to_bytes, save_run
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from fed_ucbvi.charts.picture import Picture
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """A finished (or interrupted) run.
-
-    Attributes:
-        about: algorithm, environment, sizes, seed, driver, versions.
-        records: one entry a round, by column; see :data:`~fed_ucbvi.results.records.COLUMNS`.
-        policy: the recommended policy, ``(H, S)``: planned without bonus from all counts, to be deployed.
-        policy_kind: what it is; one of :data:`~fed_ucbvi.results.recommendations.KINDS`.
-        exploring_policy: the optimistic policy that would be played next: ``(H, S)``, or a set of actions for each
-            (h,s), ``(H, S, A)``.
-        V: the server's optimistic values at the end, ``(H+1, S)``.
-        value: what the recommended policy is worth in the common MDP from its initial distribution.
-        estimated_value: what it is estimated to be worth, the mean of the planner's ``V_1`` over the initial states;
-            NaN where nothing was planned.
-        optimistic_value: what the server hopes for, ``1/M sum_i sum_s mu^i(s) V_1(s)``.
-        by_agent: what the recommended policy is worth to each agent in its own MDP, ``(M,)``; NaN for liars.
-        recommendations: what was recommended on the way, and the gap; one entry each, by column: see
-            :data:`~fed_ucbvi.results.recommendations.COLUMNS`.
-        wall_seconds: how long the run took.
-        complete: whether all episodes were played.
-    """
-
-    about: About
-    records: Mapping[str, npt.NDArray[Any]]
-    policy: IndexArray
-    policy_kind: str
-    exploring_policy: npt.NDArray[Any]
-    V: FloatArray
-    value: float
-    estimated_value: float
-    optimistic_value: float
-    by_agent: FloatArray
-    recommendations: Mapping[str, npt.NDArray[Any]]
-    wall_seconds: float
-    complete: bool
-
-    @cached_property
-    def _ends(self) -> FloatArray:
-        return np.asarray(np.cumsum(self.records["agent_episodes"], dtype=np.int64) / self.about.agents)
-
-    @cached_property
-    def _cumulative_regret(self) -> FloatArray:
-        return np.asarray(np.cumsum(self.records["regret"]))
-
-    @property
-    def episodes_played(self) -> int:
-        """Episodes each agent played; T if the run is complete."""
-        return int(self._ends[-1]) if len(self._ends) else 0
-
-    @property
-    def common_regret(self) -> float:
-        """The common regret after the last episode (``def:common_regret``)."""
-        return float(self._cumulative_regret[-1]) if len(self._ends) else 0.0
-
-    @property
-    def federated_regret(self) -> Bracket:
-        """The regret against the best common policy (``def:regret``), in expectation over initial states.
-
-        ``sum_t [max_pi 1/M sum_i V^{i,pi}_1(mu^i)] - 1/M sum_i V^{i,pi_t}_1(mu^i)``, over the honest agents. It is a
-        bracket because the maximum is one (``about.best_common_value``); a policy that was played and turns out to be
-        better than its lower end raises that.
-        """
-        values = self.records["value"]
-        weights = self.records["agent_episodes"] / self.about.agents
-        lower, upper = self.about.best_common_value
-        lower = float(values.max(initial=lower))
-        lower_sum, upper_sum = (float((weights * (end - values)).sum()) for end in (lower, max(lower, upper)))
-        return Bracket(lower_sum, upper_sum)
-
-    @property
-    def simple_regret(self) -> float:
-        """What the recommended policy loses in one episode in the common MDP: ``V*_1(mu) - V^pi_1(mu)``."""
-        return self.about.optimal_value - self.value
-
-    @property
-    def federated_simple_regret(self) -> Bracket:
-        """What the agents lose by it in one episode against the best common policy, on average over them.
-
-        ``[max_pi' 1/M sum_i V^{i,pi'}_1(mu^i)] - 1/M sum_i V^{i,pi}_1(mu^i)``; a bracket because the maximum is one.
-        """
-        mean = self.agents_value.mean
-        return Bracket(*(max(0.0, end - mean) if end == end else end for end in self.about.best_common_value))
-
-    @property
-    def gap(self) -> float:
-        """The optimistic value minus the recommended policy's estimated one; NaN where nothing was planned.
-
-        It bounds what the policy loses, up to the error of the estimate, where the bonus is optimistic with high
-        probability; see :mod:`fed_ucbvi.results.recommendations`.
-        """
-        return self.optimistic_value - self.estimated_value
-
-    @property
-    def rounds(self) -> int:
-        """Communication rounds: synchronisations that somebody asked for."""
-        return int((self.records["askers"] > 0).sum())
-
-    @property
-    def average_reward(self) -> float:
-        """Reward an agent collected per episode, in its own MDP, averaged over agents and episodes."""
-        return float(self.records["reward"].sum()) / max(1, self.episodes_played)
-
-    @property
-    def recent_reward(self) -> float:
-        """The same over the last tenth of the episodes; those of one round count alike."""
-        T = float(self._ends[-1]) if len(self._ends) else 0.0
-        if T == 0.0:
-            return math.nan
-        paid = np.concatenate([[0.0], np.cumsum(self.records["reward"])])
-        return float(paid[-1] - np.interp(0.9 * T, np.concatenate([[0], self._ends]), paid)) / (0.1 * T)
-
-    @property
-    def agents_value(self) -> AgentsValue:
-        """What the agents get from the recommended policy, each in its own MDP: mean, worst and best (if honest)."""
-        return AgentsValue.of(self.by_agent)
-
-    @property
-    def learnt_little(self) -> bool:
-        """Whether the recommended policy is worth less than half of what the server still hopes for."""
-        return learnt_little(self)
-
-    @property
-    def advice(self) -> str | None:
-        """What to try where little was learnt, in one sentence; None where there is nothing to say."""
-        return advice_on(self)
-
-    @property
-    def bytes_up(self) -> int:
-        """Bytes from agents to server."""
-        return int(self.records["bytes_up"].sum())
-
-    @property
-    def bytes_down(self) -> int:
-        """Bytes from server to agents."""
-        return int(self.records["bytes_down"].sum())
-
-    @property
-    def recommendation_traffic(self) -> Traffic:
-        """Messages and bytes of all recommendations, which are no part of the algorithm's own."""
-        return Traffic(*(int(self.recommendations[name].sum()) for name in Traffic._fields))
-
-    @property
-    def rules_fired(self) -> dict[str, int]:
-        """How many synchronisations each rule asked for."""
-        fired = self.records["rule"][self.records["askers"] > 0]
-        return {rule: int((fired == code).sum()) for code, rule in enumerate(self.about.rules)}
-
-    def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
-        """The common regret after that many episodes; linear inside a round, where the policy is fixed."""
-        points = np.asarray(episodes, dtype=np.float64)
-        if points.size and (points.min() < 0 or points.max() > self.episodes_played):
-            raise InputError(f"regret is known after 0..{self.episodes_played} episodes only.")
-        ends = np.concatenate([[0], self._ends])
-        return np.asarray(np.interp(points, ends, np.concatenate([[0.0], self._cumulative_regret])))
-
-    def rounds_at(self, episodes: npt.ArrayLike) -> CountArray:
-        """Communication rounds within the first so many episodes."""
-        asked = self._ends[self.records["askers"] > 0]
-        return np.asarray(np.searchsorted(asked, np.asarray(episodes), side="right"))
-
-    @property
-    def original_units(self) -> dict[str, float]:
-        """Values per episode in the environment's own units; see :class:`~fed_ucbvi.problem.units.Units`.
-
-        ``agents_mean``, ``agents_worst`` and ``agents_best`` are what the agents get from the policy,
-        ``best_common_lower`` and ``best_common_upper`` the bracket of the best shared policy, ``own_optimal_value``
-        the mean of the agents' own optima; ``value`` and ``optimal_value`` are those of the common MDP,
-        ``estimated_value`` and ``optimistic_value`` what the server knows.
-        """
-        about, agents = self.about, self.agents_value
-        ours = {
-            "agents_mean": agents.mean,
-            "agents_worst": agents.worst,
-            "agents_best": agents.best,
-            "best_common_lower": about.best_common_value.lower,
-            "best_common_upper": about.best_common_value.upper,
-            "own_optimal_value": about.own_optimal_value,
-            "value": self.value,
-            "optimal_value": about.optimal_value,
-            "estimated_value": self.estimated_value,
-            "optimistic_value": self.optimistic_value,
-            "average_reward": self.average_reward,
-            "recent_reward": self.recent_reward,
-        }
-        units = Units.of(about.environment)
-        return {name: units.original_return(value, about.horizon) for name, value in ours.items()}
-
-    def summary(self) -> dict[str, Any]:
-        """The figures of the run, ready for JSON; what is unknown is None."""
-        about = self.about
-        content = {
-            "algorithm": about.algorithm,
-            "parameters": dict(about.parameters),
-            "env": about.environment.get("name", "custom"),
-            "environment": dict(about.environment),
-            "agents": about.agents,
-            "states": about.states,
-            "actions": about.actions,
-            "horizon": about.horizon,
-            "episodes": about.episodes,
-            "episodes_played": self.episodes_played,
-            "complete": self.complete,
-            "eps_p": about.eps_p,
-            "eps_p_assumed": about.eps_p_assumed,
-            "eps_r": about.eps_r,
-            "seed": about.seed,
-            "driver": about.driver,
-            "agents_alike": about.alike,
-            "agents_value": self.agents_value._asdict(),
-            "policy_kind": self.policy_kind,
-            "best_common_value": about.best_common_value.summary(),
-            "own_optimal_value": about.own_optimal_value,
-            "optimistic_value": self.optimistic_value,
-            "estimated_value": self.estimated_value,
-            "gap": self.gap,
-            "simple_regret": self.simple_regret,
-            "federated_simple_regret": self.federated_simple_regret.summary(),
-            "advice": self.advice,
-            "common_regret": self.common_regret,
-            "federated_regret": self.federated_regret.summary(),
-            "average_reward": self.average_reward,
-            "recent_reward": self.recent_reward,
-            "value": self.value,
-            "optimal_value": about.optimal_value,
-            "original_units": self.original_units,
-            "rounds": self.rounds,
-            "rules_fired": self.rules_fired,
-            "messages_up": int(self.records["messages_up"].sum()),
-            "messages_down": int(self.records["messages_down"].sum()),
-            "bytes_up": self.bytes_up,
-            "bytes_down": self.bytes_down,
-            "recommendations": self._recommendation_rows(),
-            "recommendation_traffic": self.recommendation_traffic._asdict(),
-            "nu": None,
-            **about.facts,
-            "warnings": list(about.cautions),
-            "wall_seconds": self.wall_seconds,
-            "versions": dict(about.versions),
-        }
-        return {key: none_for_nan(entry) for key, entry in content.items()}
-
-    def _recommendation_rows(self) -> list[dict[str, Any]]:
-        names = list(self.recommendations)
-        return [none_for_nan(dict(zip(names, row, strict=True))) for row in rows_of(self.recommendations)]
-
-    def to_frame(self) -> pl.DataFrame:
-        """The records as a Polars frame, one row a round, with the rule by name and running totals."""
-        import polars as pl
-
-        frame = pl.DataFrame(dict(self.records))
-        names = dict(enumerate(self.about.rules))
-        return frame.with_columns(
-            pl.col("rule").replace_strict(names, default=None, return_dtype=pl.String),
-            (pl.col("agent_episodes").cum_sum() / self.about.agents).alias("episodes"),
-            pl.col("regret").cum_sum().alias("cumulative_regret"),
-            (pl.col("askers") > 0).cum_sum().alias("rounds"),
-        )
+@dataclass(frozen=True, eq=False, repr=False)
+class Run(RunData):
+    """A finished (or interrupted) run. What it holds is described at :class:`~fed_ucbvi.results.run_data.RunData`."""
 
     def plot(self, path: str | Path | None = None) -> Picture:
         """Regret, round lengths and (on a grid) the recommended policy; written to ``path`` if given."""
@@ -299,35 +28,25 @@ class Run:
 
     def export_policy(self, path: str | Path) -> None:
         """Write the recommended policy to one file, ``.json`` or ``.npz``, for :func:`~fed_ucbvi.load_policy`."""
-        from fed_ucbvi.results.policy import LearntPolicy
-
         LearntPolicy.of(self).save(Path(path))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the folder ``path``: ``rounds.parquet`` and ``manifest.json``."""
-        from fed_ucbvi.results.storage import save_run
-
         save_run(self, Path(path), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
         """Read back what :meth:`save` wrote; a damaged or foreign folder is refused."""
-        from fed_ucbvi.results.storage import load_run
-
-        return load_run(Path(path))
+        return load_run(cls, Path(path))
 
     def to_bytes(self) -> bytes:
         """The whole run as one Parquet file."""
-        from fed_ucbvi.results.storage import run_to_bytes
-
         return run_to_bytes(self)
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str | Path = "the run") -> Run:
         """Read back what :meth:`to_bytes` gave; ``name`` is how errors call it."""
-        from fed_ucbvi.results.storage import run_from_bytes
-
-        return run_from_bytes(content, name)
+        return run_from_bytes(cls, content, name)
 
     def write_file(self, path: str | Path) -> None:
         """Write the whole run to one Parquet file, replacing what is there."""
@@ -340,69 +59,3 @@ class Run:
         if not Path(path).is_file():
             raise InputError(f"{path} is not a file; a run in one file is a Parquet file.")
         return cls.from_bytes(Path(path).read_bytes(), path)
-
-    def same_outcome(self, other: Run) -> bool:
-        """Whether two runs agree in everything but the time they took and what they were made with."""
-        mine, theirs = (none_for_nan({**asdict(run.about), "versions": None}) for run in (self, other))
-        return (
-            mine == theirs
-            and self.complete == other.complete
-            and none_for_nan(self._figures()) == none_for_nan(other._figures())
-            and np.array_equal(self.by_agent, other.by_agent, equal_nan=True)
-            and np.array_equal(self.policy, other.policy)
-            and np.array_equal(self.exploring_policy, other.exploring_policy)
-            and np.array_equal(self.V, other.V)
-            and _same_columns(self.records, other.records)
-            and _same_columns(self.recommendations, other.recommendations)
-        )
-
-    def _figures(self) -> tuple[str, float, float, float]:
-        return self.policy_kind, self.value, self.estimated_value, self.optimistic_value
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Run):
-            return NotImplemented
-        return (
-            self.same_outcome(other)
-            and self.wall_seconds == other.wall_seconds
-            and self.about.versions == other.about.versions
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _title(self) -> str:
-        about = self.about
-        state = "" if self.complete else f", interrupted after {self.episodes_played:,}"
-        return (
-            f"{about.algorithm} on {about.environment.get('name', 'custom')}: {about.agents} agents, "
-            f"{about.episodes:,} episodes{state}"
-        )
-
-    def __repr__(self) -> str:
-        regret = "unknown" if np.isnan(self.common_regret) else f"{self.common_regret:,.1f}"
-        sent = byte_count(self.bytes_up + self.bytes_down)
-        return f"<Run {self._title()}; common regret {regret}, {self.rounds:,} rounds, {sent}>"
-
-    def _repr_html_(self) -> str:
-        about = self.about
-        figures = {
-            "horizon": about.horizon,
-            "eps_p": about.eps_p,
-            "seed": about.seed,
-            "common regret": self.common_regret,
-            "rounds": self.rounds,
-            "reward an episode": self.average_reward,
-            "recommended policy's value in the common MDP": self.value,
-            "optimum of the common MDP": about.optimal_value,
-        }
-        rows = [(name, number_text(figure)) for name, figure in figures.items()]
-        rows.insert(4, ("federated regret", str(self.federated_regret)))
-        rows.append(("communication", f"{byte_count(self.bytes_up)} up, {byte_count(self.bytes_down)} down"))
-        rows.append(("wall time", f"{self.wall_seconds:,.2f} s (driver {about.driver})"))
-        return html_table(self._title(), rows)
-
-
-def _same_columns(mine: Mapping[str, npt.NDArray[Any]], theirs: Mapping[str, npt.NDArray[Any]]) -> bool:
-    return mine.keys() == theirs.keys() and all(
-        np.array_equal(column, theirs[name], equal_nan=True) for name, column in mine.items()
-    )

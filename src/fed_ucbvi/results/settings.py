@@ -10,7 +10,7 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.text import shortened
 from fed_ucbvi.environments import current_name
 from fed_ucbvi.results.about import About
-from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.style import label_of
 
 Settings = Mapping[str, Any]
@@ -64,21 +64,21 @@ def key_of(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True, default=str)
 
 
-def checked_runs(runs: Iterable[Any]) -> list[Run]:
+def checked_runs(runs: Iterable[Any]) -> list[RunData]:
     """The runs as a list, or raise unless there are some and all are runs."""
     found = list(runs)
     if not found:
         raise InputError("the list of runs is empty; at least one run is needed.")
     for entry in found:
-        if not isinstance(entry, Run):
+        if not isinstance(entry, RunData):
             hint = "; load_runs gives pairs, of which the second is the run" if isinstance(entry, tuple) else ""
             raise InputError(f"a list of runs is needed, but it holds a {type(entry).__name__}{hint}.")
     return found
 
 
-def group_runs(runs: Iterable[Run]) -> list[list[Run]]:
+def group_runs(runs: Iterable[RunData]) -> list[list[RunData]]:
     """Runs by their settings, in the order in which those appear."""
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[RunData]] = {}
     for run in checked_runs(runs):
         groups.setdefault(key_of(settings_of(run.about)), []).append(run)
     return list(groups.values())

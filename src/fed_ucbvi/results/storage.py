@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -22,10 +22,12 @@ from fed_ucbvi.results.about import About
 from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
 from fed_ucbvi.results.recommendations import EXPLORING, KINDS
 from fed_ucbvi.results.records import COLUMNS
-from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.run_data import RunData
 
 if TYPE_CHECKING:
     import polars as pl
+
+RunT = TypeVar("RunT", bound=RunData)
 
 FORMAT = "fed-ucbvi/run"
 FORMAT_VERSION = 2
@@ -36,7 +38,7 @@ SEAL, UNSEALED = b"sha256:", "sha256:" + "0" * 64
 """How the checksum begins, and what stands in for it while it is computed."""
 
 
-def save_run(run: Run, folder: Path, *, overwrite: bool) -> None:
+def save_run(run: RunData, folder: Path, *, overwrite: bool) -> None:
     """Write ``folder``: ``rounds.parquet`` and ``manifest.json``."""
     import polars as pl
 
@@ -46,7 +48,7 @@ def save_run(run: Run, folder: Path, *, overwrite: bool) -> None:
         write_manifest(draft, {**manifest_of(run), "rounds_sha256": digest})
 
 
-def load_run(folder: Path) -> Run:
+def load_run(kind: type[RunT], folder: Path) -> RunT:
     """Read back what :func:`save_run` wrote; a damaged or foreign folder is refused."""
     import polars as pl
 
@@ -60,10 +62,10 @@ def load_run(folder: Path) -> Run:
     if hashlib.sha256(table.read_bytes()).hexdigest() != manifest.get("rounds_sha256"):
         raise InputError(f"{table} is damaged: it is not the file the manifest describes.")
     with reading(folder):
-        return _from_parts(folder, manifest, pl.read_parquet(table))
+        return _from_parts(kind, folder, manifest, pl.read_parquet(table))
 
 
-def run_to_bytes(run: Run) -> bytes:
+def run_to_bytes(run: RunData) -> bytes:
     """The whole run as one Parquet file: records as rows, the manifest and a checksum in the metadata.
 
     The checksum covers every byte of the file; where it stands itself, :data:`UNSEALED` is taken instead.
@@ -77,7 +79,7 @@ def run_to_bytes(run: Run) -> bytes:
     return content.replace(UNSEALED.encode(), SEAL + hashlib.sha256(content).hexdigest().encode())
 
 
-def run_from_bytes(content: bytes, name: str | Path) -> Run:
+def run_from_bytes(kind: type[RunT], content: bytes, name: str | Path) -> RunT:
     """Read back what :func:`run_to_bytes` gave; ``name`` is how errors call it."""
     import polars as pl
 
@@ -89,10 +91,10 @@ def run_from_bytes(content: bytes, name: str | Path) -> Run:
     with reading(Path(name)):
         manifest = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[MANIFEST_KEY])
         check_version(name, manifest, FORMAT_VERSION)
-        return _from_parts(name, manifest, pl.read_parquet(io.BytesIO(content)))
+        return _from_parts(kind, name, manifest, pl.read_parquet(io.BytesIO(content)))
 
 
-def manifest_of(run: Run) -> dict[str, Any]:
+def manifest_of(run: RunData) -> dict[str, Any]:
     """Everything but the records, ready for JSON."""
     return {
         "format": FORMAT,
@@ -113,7 +115,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
     }
 
 
-def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> Run:
+def _from_parts(kind: type[RunT], name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> RunT:
     """A run from its manifest and its records; ``name`` is where they came from.
 
     Runs saved by earlier versions know less. Those with one policy only have the exploring one, which then stands in
@@ -128,7 +130,7 @@ def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFra
     by_agent = manifest.get("by_agent") or [None] * about["agents"]
     exploring = np.array(manifest.get("exploring_policy", manifest["policy"]))
     recommended = manifest.get("recommendations") or {}
-    run = Run(
+    run = kind(
         about=About(**about),
         records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
         policy=np.array(manifest["policy"], dtype=np.int32),

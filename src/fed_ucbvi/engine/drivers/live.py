@@ -5,8 +5,8 @@ after (s,a), by any agent at any step, takes the first slot, and so on; when som
 are, their number doubles. So memory grows with what the environment does, not with S^2.
 
 Rewards are observed, rescaled to [0, 1] and averaged for each agent and (h,s,a)
-(:mod:`fed_ucbvi.engine.drivers.rewards`). Where they are said to be random they are added up by next state besides, for
-algorithms whose bonus accounts for their spread. Otherwise rewards that depend on chance are replaced by means.
+(:mod:`fed_ucbvi.engine.drivers.rewards`). Where they are said to be random they are added up by next state besides,
+for algorithms whose bonus accounts for their spread. Otherwise rewards that depend on chance are replaced by means.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def on_wider_supports(algorithm: Algorithm[Any, Any], setting: Setting, agents: 
 
 
 class LiveDriver:
-    """Plays some of a run's agents, in step, episode by episode; see :class:`~fed_ucbvi.engine.drivers.base.Driver`."""
+    """A :class:`~fed_ucbvi.engine.drivers.base.Driver` that plays some agents, in step, episode by episode."""
 
     name = "live"
 

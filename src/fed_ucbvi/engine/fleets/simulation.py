@@ -32,7 +32,7 @@ class Fleets(Protocol):
     """All fleets of a run; see :class:`fed_ucbvi.engine.fleets.actors.Actors`."""
 
     def ask(self, call: str, *arguments: Any) -> list[Any]:
-        """Call a method of every :class:`~fed_ucbvi.engine.fleets.host.FleetHost`; the answers in the order of agents."""
+        """Call a method of every fleet's host (:mod:`fed_ucbvi.engine.fleets.host`); answers in agent order."""
         ...
 
     def end_round(self, broadcast: Message, first: int, length: int) -> None:

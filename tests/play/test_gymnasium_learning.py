@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 import sys
 import warnings
-from pathlib import Path
 from types import ModuleType
 
 import pytest
-from repository import ROOT
 
 from fed_ucbvi.engine.simulation import Caution
+from repository import ROOT
 
 EXAMPLE = ROOT / "examples" / "gymnasium_fleet.py"
 

@@ -1,0 +1,1 @@
+"""Playing with learnt policies, and our problems as Gymnasium environments."""

@@ -1,0 +1,74 @@
+"""Commands called in this process or in one of their own, and what they give."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Protocol
+
+from repository import ROOT
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
+    from typer.testing import CliRunner
+
+    from fed_ucbvi.command_line import app
+
+SMALL = ("run", "--env", "synthetic", "--agents", "3", "--episodes", "60", "--nu", "50")
+PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from fed_ucbvi.command_line import main; main()"
+)
+
+
+class Result(Protocol):
+    """A command that has ended."""
+
+    exit_code: int
+    exception: BaseException | None
+
+    @property
+    def stdout(self) -> str: ...
+
+    @property
+    def stderr(self) -> str: ...
+
+    @property
+    def output(self) -> str:
+        """Both, in the order in which they were written."""
+        ...
+
+
+def call(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="fed-ucbvi")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def refusal(*arguments: str | Path) -> str:
+    """The one message of a command that is refused."""
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    assert "Traceback" not in result.output
+    return lines[0]
+
+
+def anew(*arguments: str, cwd: Path, paths: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """The program in a new process, in a folder, with these folders for modules besides the package's own."""
+    source = ROOT / "src"
+    return subprocess.run(
+        [sys.executable, "-P", "-c", "from fed_ucbvi.command_line import main; main()", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (source, *paths)))},
+    )

@@ -1,0 +1,41 @@
+"""Rounds as model-free agents see them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.problem.federation import Federation
+from naive_fedq import Place, Seen
+
+
+def setting_of(federation: Federation, episodes: int = 1000) -> Setting:
+    f = federation
+    return Setting(f.states, f.actions, f.horizon, f.agents, episodes, f.eps_p, seed=3)
+
+
+def seen_in_round(
+    federation: Federation, policy: npt.NDArray[np.int32], transitions: npt.NDArray[np.int64]
+) -> tuple[dict[Place, int], dict[Place, list[Seen]]]:
+    """The actions of the policy, and what the agents saw, in agent order."""
+    f = federation
+    actions = {(h, s): int(policy[h, s]) for h in range(f.horizon) for s in range(f.states)}
+    seen: dict[Place, list[Seen]] = {}
+    for (h, s), a in actions.items():
+        for i in range(f.agents):
+            row = f.successors[h if len(f.successors) > 1 else 0, s, a]
+            counts: dict[int, int] = {}
+            for k, times in enumerate(transitions[i, h, s].tolist()):
+                if times:
+                    counts[int(row[k])] = counts.get(int(row[k]), 0) + times
+            if counts:
+                rewards = f.rewards[i if len(f.rewards) > 1 else 0]
+                seen.setdefault((h, s), []).append(Seen(float(rewards[h if len(rewards) > 1 else 0, s, a]), counts))
+    return actions, seen
+
+
+def asked(simulation: Simulation) -> bool:
+    """Whether the last round ended with a synchronisation."""
+    return bool(simulation.records()["askers"][-1])
