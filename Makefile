@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 FLOWER := .venv-flower
 
-.PHONY: reproduce test lint types check dist check-dist benchmark proto flower-venv clean
+.PHONY: reproduce test test-fast lint types check dist check-dist benchmark proto flower-venv clean
 
 reproduce: $(READY)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
@@ -13,9 +13,14 @@ reproduce: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
+# What can be run after every change, in about two minutes.
+test-fast: $(READY)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow and not network and not browser and not flower"
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(READY)
 	$(BIN)/mypy

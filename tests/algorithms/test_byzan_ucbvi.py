@@ -275,11 +275,13 @@ def ratio(algorithm: FedUCBVI | ByzanUCBVI, attack: str) -> float:
     return sum(regret_under(algorithm, attack, seed) for seed in seeds) / clean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("attack", "times"), [("random", 4), ("collude", 15), ("counts", 15)])
 def test_liars_break_fed_ucbvi(attack: str, times: float) -> None:
     assert ratio(FedUCBVI(), attack) > times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_byzan_ucbvi_stays_near_its_clean_regret_under_every_attack(attack: str) -> None:
     assert ratio(ByzanUCBVI(alpha=LIARS, log_term=LOG_TERM), attack) < 1.5

@@ -220,6 +220,7 @@ LAW_SEEDS = 60
 LAW_ALARM = 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_the_drivers_agree_in_law(variant: str) -> None:
     """H0: regret and rounds have the same law under ``episodes`` and ``counts``.

@@ -265,6 +265,7 @@ def test_the_reference_world_is_the_papers_gridworld() -> None:
     assert rlberry_reference.value(P, R, None) == pytest.approx(common.initial @ common.solve().V[0])
 
 
+@pytest.mark.slow
 def test_regret_has_the_law_measured_from_rlberry() -> None:
     """Two tests with a false-alarm rate of 1e-4 each; Q unclipped and V clipped at H, as rlberry does."""
     assert min(p_values(our_regrets(200, clip="values"), *RLBERRY)) > FALSE_ALARM

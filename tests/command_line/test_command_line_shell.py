@@ -36,6 +36,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.slow
 def test_every_command_has_examples_that_it_would_take() -> None:
     assert set(EXAMPLES) == {command.__name__ for command in COMMANDS}
     for command, examples in EXAMPLES.items():
@@ -47,6 +48,7 @@ def test_every_command_has_examples_that_it_would_take() -> None:
             assert result.exit_code == 0, result.output
 
 
+@pytest.mark.slow
 def test_quick_examples_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for command in ("run", "resume", "show", "plan", "inspect", "environments", "algorithms"):

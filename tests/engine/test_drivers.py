@@ -785,6 +785,7 @@ def test_setups_end_in_a_rest_at_its_end_after_it_and_not_at_all() -> None:
     assert set(ends) >= {(counting, when) for counting in Counting for when in ("in", "at", "after", "none")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [2, 3, 16])
 def test_threads_do_not_change_the_episodes(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episodes, "STEPS_BEFORE_THREADS", 0)

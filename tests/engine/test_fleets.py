@@ -31,6 +31,8 @@ from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.results.recommendations import PLANNED
 from ray_cluster import needs_ray, two_nodes
 
+pytestmark = pytest.mark.slow
+
 SAME = synthetic(agents=5, eps_p=0.2, seed=3, states=3, actions=2, horizon=3)
 OWN_REWARDS = synthetic(agents=5, eps_p=0.2, eps_r=0.3, seed=3, states=3, actions=2, horizon=3)
 GRID = gridworld(agents=5, eps_p=0.2, seed=3, rows=2, columns=2, horizon=4)

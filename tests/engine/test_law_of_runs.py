@@ -19,7 +19,7 @@ from fed_ucbvi import Federation, FedUCBVI, gridworld, run, synthetic
 from fed_ucbvi.core.types import FloatArray
 from repository import ROOT
 
-pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")]
 
 ALARM = 1e-4
 STANDARD_ERRORS = 4.0

@@ -188,6 +188,7 @@ def slippery(success: float) -> Callable[[int], Any]:
     return lambda i: ExpectedReward(gymnasium.make("FrozenLake-v1", success_rate=success, max_episode_steps=12))
 
 
+@pytest.mark.slow
 def test_live_and_simulated_runs_on_frozen_lake_agree_in_law() -> None:
     """Hypothesis: regret and rounds of a run have the same law, live and simulated (counts and episodes mixed).
 

@@ -45,6 +45,8 @@ from fed_ucbvi.sweeps.job import Job, complete_options
 from fed_ucbvi.sweeps.store import Store
 from repository import ROOT
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = ROOT / "examples" / "plugin"
 MODULE = '''
 from dataclasses import dataclass

@@ -28,6 +28,8 @@ from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import Store, load_runs
 from traces import trace
 
+pytestmark = pytest.mark.slow
+
 Runs = list[tuple[Job, float, int]]
 """Job, regret and rounds of every run on disk."""
 

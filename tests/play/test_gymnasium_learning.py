@@ -26,6 +26,7 @@ def example() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "live"), [("FrozenLake 4x4", False), ("CliffWalking", False), ("CliffWalking", True)]
 )

@@ -233,6 +233,7 @@ def test_brackets_print_and_serialise() -> None:
 # -------------------------------------------------------------------------------------------- ascent and floors
 
 
+@pytest.mark.slow
 def test_ascent_never_loses_and_ends_where_no_single_change_gains() -> None:
     for federation in small_federations(60, states=3):
         tables = federation.agent_tables

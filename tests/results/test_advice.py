@@ -59,6 +59,7 @@ def test_a_default_run_that_has_learnt_says_nothing(world: Any) -> None:
     assert "advice" not in dict(summary_rows(result)[1])
 
 
+@pytest.mark.slow
 def test_five_shops_with_defaults_are_advised_in_euro() -> None:
     """With defaults they learn next to nothing in 300 months, with a hundredth of the bonus most of what there is."""
     result = run(FedUCBVI(), shops.shops(), 300)

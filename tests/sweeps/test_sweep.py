@@ -31,6 +31,8 @@ from fed_ucbvi.sweeps.store import Store
 from ray_cluster import needs_ray, two_nodes, wait_for
 from repository import ROOT
 
+pytestmark = pytest.mark.slow
+
 TOML = """
 name = "small"
 [[grid]]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fed_ucbvi import Federation, FedUCBVI, InputError, gridworld, synthetic
+from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.engine.simulation import Caution, Simulation
 from fed_ucbvi.theory.bounds import (
@@ -35,7 +35,6 @@ from fed_ucbvi.theory.constants import (
     most_rounds,
     threshold_nu,
 )
-from promises import check_promises
 
 PUBLISHED = ("mended", "printed")
 SIZES = st.integers(1, 40)
@@ -197,21 +196,41 @@ def least_margin(simulation: Simulation) -> FloatArray:
 RUNS = [
     (environment, agents, episodes, eps_p, seed)
     for environment in (gridworld, synthetic)
-    for agents, episodes in ((1, 10**4), (2, 10**8), (5, 10**6), (20, 10**8))
-    for eps_p in (0.0, 0.001, 0.1)
-    for seed in (0, 1)
+    for agents, episodes in ((1, 10**4), (2, 10**8), (20, 10**8))
+    for eps_p, seed in ((0.0, 0), (0.001, 1), (0.1, 2))
 ]
 
 
 @pytest.mark.parametrize(("environment", "agents", "episodes", "eps_p", "seed"), RUNS)
-def test_runs_stay_below_the_regret_and_the_rounds_of_the_theory_and_are_optimistic(
+def test_runs_are_optimistic_and_have_no_more_rounds_than_the_theory_allows(
     environment: Callable[..., Federation], agents: int, episodes: int, eps_p: float, seed: int
 ) -> None:
     """Each may fail with probability delta = 0.05 by the theory; in truth the constants are generous."""
     federation = environment(agents=agents, eps_p=eps_p, seed=seed)
     simulation = Simulation(FedUCBVI(bonus="corrected"), federation, episodes, seed, "counts")
     assert least_margin(simulation)[0] >= -1e-9
-    assert check_promises(simulation)
+    sizes = (federation.states, federation.actions, federation.horizon, agents, episodes)
+    assert simulation.rounds <= rounds_bound(*sizes, eps_p, 0.05)
+
+
+@pytest.mark.parametrize("agents", [1, 3])
+def test_regret_and_rounds_stay_below_bounds_that_a_bad_policy_would_break(agents: int) -> None:
+    """``thm:regret``, mended, ``lem:communication`` and, from M = 3 on, ``R_max``: small sizes and T = 10^11.
+
+    There the bounds are far below what can happen at worst: the regret of the worst policy, and a round an episode.
+    """
+    T, delta = 10**11, 0.05
+    federation = synthetic(agents=agents, states=2, actions=2, horizon=2, seed=3)
+    common = federation.common
+    worst = MDP(common.kernel, 1 - common.rewards, common.initial, 2).solve().policy
+    sizes = (2, 2, 2, agents, T)
+    regret = regret_bound_terms(*sizes, 0.0, 0.0, delta).common
+    rounds = min(rounds_bound(*sizes, 0.0, delta), most_rounds(*sizes, 0.0, delta) if agents >= 3 else math.inf)
+    assert T * float(common.initial @ (common.solve().V[0] - common.evaluate(worst)[0])) > 2 * regret
+    assert T > 1000 * rounds
+    result = run(FedUCBVI(bonus="corrected"), federation, T, seed=1, driver="counts", progress=False)
+    assert 0 < result.common_regret <= regret
+    assert 0 < result.rounds <= rounds
 
 
 def test_where_agents_differ_estimates_do_fall_below_the_optimum() -> None:
