@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 FLOWER := .venv-flower
 
-.PHONY: reproduce test test-fast lint types check dist check-dist benchmark proto flower-venv clean
+.PHONY: reproduce test test-fast lint types check dist check-dist benchmark architecture proto flower-venv clean
 
 reproduce: $(READY)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
@@ -37,6 +37,9 @@ check-dist: dist
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/speed.py
+
+architecture: $(READY)
+	$(BIN)/python docs/draw_floors.py
 
 proto: $(READY)
 	cd src/fed_ucbvi/network && $(abspath $(BIN))/python -m grpc_tools.protoc --proto_path=. \

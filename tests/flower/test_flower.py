@@ -341,7 +341,7 @@ def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nod
     """Real SuperLink and SuperNodes, with TLS and node keys.
 
     The server is told sizes alone, each node's problem exists in a file of that node alone, and exactly as many
-    messages and bytes crossed the line as cross it without Flower; tests/network/test_network_wire.py looks into those.
+    messages and bytes crossed the line as cross it without Flower (tests/network/test_network_wire.py shows those).
     """
     out = tmp_path / "out"
     with two_supernodes(flower_venv, tmp_path, problem) as (processes, node_ids):

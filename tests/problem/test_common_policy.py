@@ -114,6 +114,7 @@ def parity_federation() -> Federation:
 # -------------------------------------------------------------------------------------------------- the bracket
 
 
+@pytest.mark.slow
 def test_the_bracket_is_closed_and_right_on_five_hundred_small_federations() -> None:
     for federation in itertools.chain(small_federations(250), small_federations(250, horizon=2)):
         optimum = best_common_policy(federation)
