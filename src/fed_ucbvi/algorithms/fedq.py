@@ -35,7 +35,14 @@ from fed_ucbvi.algorithms.fedq_trigger import (
     trigger_cautions,
 )
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
-from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts, first_policy, report_buffers
+from fed_ucbvi.algorithms.one_report import (
+    OneReport,
+    RoundAgents,
+    RoundCounts,
+    fill_means,
+    first_policy,
+    report_buffers,
+)
 from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
 from fed_ucbvi.algorithms.variance import variance_of
@@ -218,7 +225,7 @@ class FedQHoeffding(OneReport[Server, BernsteinReport]):
 
     def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: BernsteinReport) -> None:
         """The round's n, r, v and mu."""
-        _summarise(*counts, tables.successors, tables.rewards, values[0], out)
+        fill_means(counts, tables, (values[0], values[0] ** 2), out)
 
     def report(
         self, agents: RoundAgents[BernsteinReport], query: Message, exchange: int
@@ -283,45 +290,6 @@ def logarithm(setting: Setting, delta: float) -> float:
     pairs, steps = setting.states * setting.actions, float(H * M * T)
     common = 2.0 * pairs * (1.0 + 1.0 / (H * (H + 1))) / delta
     return max(math.log(common * (steps + H * M)), math.log(common * T * H * (steps / H + M)))
-
-
-# ---------------------------------------------------------------------------------------------- agent side
-
-
-@compiled
-def _summarise(
-    policy: IndexArray,
-    transitions: CountArray,
-    visits: CountArray,
-    successors: IndexArray,
-    rewards: FloatArray,
-    V: FloatArray,
-    out: BernsteinReport,
-) -> None:
-    """``n``, ``r``, ``v = sum_k n_k V_{h+1}(s'_k) / n`` and ``mu``, the same with squares; 0 where ``n = 0``."""
-    n, r, v, mu = out
-    m, H, S, K = transitions.shape
-    for i in range(m):
-        ir = i if rewards.shape[0] > 1 else 0
-        for h in range(H):
-            hk = h if successors.shape[0] > 1 else 0
-            hr = h if rewards.shape[1] > 1 else 0
-            for s in range(S):
-                count = visits[i, h, s]
-                n[i, h, s] = count
-                if count == 0:
-                    r[i, h, s] = v[i, h, s] = mu[i, h, s] = 0.0
-                    continue
-                a = policy[h, s]
-                x, y = 0.0, 0.0
-                for k in range(K):
-                    value = V[h + 1, successors[hk, s, a, k]]
-                    w = transitions[i, h, s, k] * value
-                    x += w
-                    y += w * value
-                r[i, h, s] = rewards[ir, hr, s, a]
-                v[i, h, s] = x / count
-                mu[i, h, s] = y / count
 
 
 # --------------------------------------------------------------------------------------------- server side

@@ -36,7 +36,7 @@ from fed_ucbvi.algorithms.advantage import (
 )
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES
-from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, report_buffers
+from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, fill_means, report_buffers
 from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.core.colours import PURPLE, Marker
 from fed_ucbvi.core.compiling import compiled
@@ -190,7 +190,8 @@ class FedQAdvantage(OneReport[Server, FedQAdvantageReport]):
         self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: FedQAdvantageReport
     ) -> None:
         """The round's visits and means."""
-        _summarise(*counts, tables.successors, tables.rewards, values[0], values[1], out)
+        V, V_ref = values
+        fill_means(counts, tables, (V, V_ref, V_ref**2, V - V_ref, (V - V_ref) ** 2), out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side: add up the reports, end the stages that are due."""
@@ -217,50 +218,6 @@ def _fill_budgets(y: CountArray, y_previous: CountArray, M: int, out: CountArray
             rule[h, s] = kind
             for i in range(m):
                 out[i, h, s] = max(1, visits)
-
-
-@compiled
-def _summarise(
-    policy: IndexArray,
-    transitions: CountArray,
-    visits: CountArray,
-    successors: IndexArray,
-    rewards: FloatArray,
-    V: FloatArray,
-    V_ref: FloatArray,
-    out: FedQAdvantageReport,
-) -> None:
-    """All agents' messages from the round's counts: ``sum_k n(s,a,s'_k) f(s'_k) / n(s,a)`` for the six f."""
-    n, r, v, a1, a2, d1, d2 = out
-    m, H, S, K = transitions.shape
-    for i in range(m):
-        ir = i if rewards.shape[0] > 1 else 0
-        for h in range(H):
-            hk = h if successors.shape[0] > 1 else 0
-            hr = h if rewards.shape[1] > 1 else 0
-            for s in range(S):
-                count = visits[i, h, s]
-                n[i, h, s] = count
-                reward, value, ref, ref2, gap, gap2 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-                if count > 0:
-                    a = policy[h, s]
-                    for k in range(K):
-                        times = transitions[i, h, s, k]
-                        if times > 0:
-                            x, z = V[h + 1, successors[hk, s, a, k]], V_ref[h + 1, successors[hk, s, a, k]]
-                            value += times * x
-                            ref += times * z
-                            ref2 += times * (z * z)
-                            gap += times * (x - z)
-                            gap2 += times * ((x - z) * (x - z))
-                    reward = rewards[ir, hr, s, a]
-                    value, ref, ref2, gap, gap2 = value / count, ref / count, ref2 / count, gap / count, gap2 / count
-                r[i, h, s] = reward
-                v[i, h, s] = value
-                a1[i, h, s] = ref
-                a2[i, h, s] = ref2
-                d1[i, h, s] = gap
-                d2[i, h, s] = gap2
 
 
 # --------------------------------------------------------------------------------------------- server side

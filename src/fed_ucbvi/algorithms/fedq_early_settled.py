@@ -43,7 +43,7 @@ from fed_ucbvi.algorithms.fedq_trigger import (
     trigger_cautions,
 )
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
-from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, first_policy, report_buffers
+from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, fill_means, first_policy, report_buffers
 from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
 from fed_ucbvi.algorithms.variance import variance_of
@@ -242,53 +242,12 @@ class FedQEarlySettled(OneReport[Server, EarlySettledReport]):
         self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: EarlySettledReport
     ) -> None:
         """The round's counts and means."""
-        _summarise(*counts, tables.successors, tables.rewards, values, out)
+        V, V_lower, V_reference = values
+        fill_means(counts, tables, (V, V_lower, V_reference, V_reference**2, (V - V_reference) ** 2), out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """One update where someone has been."""
         _aggregate(EarlySettledReport(*report), server.rule, server.estimates, server.means)
-
-
-# ---------------------------------------------------------------------------------------------- agent side
-
-
-@compiled
-def _summarise(
-    policy: IndexArray,
-    transitions: CountArray,
-    visits: CountArray,
-    successors: IndexArray,
-    rewards: FloatArray,
-    values: FloatArray,
-    out: EarlySettledReport,
-) -> None:
-    """Means over the round's visits; 0 where there were none."""
-    n, r, v, lower, reference, reference_square, advantage_square = out
-    m, H, S, K = transitions.shape
-    V, V_lower, V_reference = values[0], values[1], values[2]
-    for i in range(m):
-        ir = i if rewards.shape[0] > 1 else 0
-        for h in range(H):
-            hk = h if successors.shape[0] > 1 else 0
-            hr = h if rewards.shape[1] > 1 else 0
-            for s in range(S):
-                count = visits[i, h, s]
-                n[i, h, s] = count
-                a = policy[h, s]
-                x0, x1, x2, x3, x4 = 0.0, 0.0, 0.0, 0.0, 0.0
-                if count > 0:
-                    for k in range(K):
-                        w = transitions[i, h, s, k] / count
-                        y = successors[hk, s, a, k]
-                        gap = V[h + 1, y] - V_reference[h + 1, y]
-                        x0 += w * V[h + 1, y]
-                        x1 += w * V_lower[h + 1, y]
-                        x2 += w * V_reference[h + 1, y]
-                        x3 += w * V_reference[h + 1, y] ** 2
-                        x4 += w * gap * gap
-                r[i, h, s] = rewards[ir, hr, s, a] if count > 0 else 0.0
-                v[i, h, s], lower[i, h, s], reference[i, h, s] = x0, x1, x2
-                reference_square[i, h, s], advantage_square[i, h, s] = x3, x4
 
 
 # --------------------------------------------------------------------------------------------- server side

@@ -7,6 +7,7 @@ lasts is with the server. What is left for an algorithm to say is in :class:`One
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, ServerState, Setting
 from fed_ucbvi.algorithms.greedy import randomise
+from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 ReportT = TypeVar("ReportT", bound=Any)
@@ -147,10 +149,51 @@ class OneReport(Algorithm[ServerT, RoundAgents[ReportT]], Generic[ServerT, Repor
 
 
 def report_buffers(kind: type[ReportT], m: int, H: int, S: int) -> ReportT:
-    """A report of visits ``n[m,H,S]`` and of means ``[m,H,S]`` at the policy's actions."""
+    """A report of visits ``n[m,H,S]``, rewards and means ``[m,H,S]`` at the policy's actions."""
     shape = (m, H, S)
     buffers: ReportT = kind(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in kind._fields[1:]))
     return buffers
+
+
+def fill_means(counts: RoundCounts, tables: FleetTables, functions: Sequence[FloatArray], report: Message) -> None:
+    """Fill visits, rewards, and for each function ``f[H+1,S]`` of the next state its mean over the visits.
+
+    ``report`` is a report of :func:`report_buffers`; there are as many functions as it has means.
+    """
+    visits, rewards, *means = report
+    _fill_means(*counts, tables.successors, tables.rewards, np.stack(functions), visits, rewards, tuple(means))
+
+
+@compiled
+def _fill_means(
+    policy: IndexArray,
+    transitions: CountArray,
+    visits: CountArray,
+    successors: IndexArray,
+    rewards: FloatArray,
+    functions: FloatArray,
+    n: CountArray,
+    r: FloatArray,
+    means: tuple[FloatArray, ...],
+) -> None:
+    """``sum_k n(s,a,s'_k) f(s'_k) / n(s,a)`` at the next step for every f; 0 where ``n = 0``."""
+    m, H, S, K = transitions.shape
+    for i in range(m):
+        ir = i if rewards.shape[0] > 1 else 0
+        for h in range(H):
+            hk = h if successors.shape[0] > 1 else 0
+            hr = h if rewards.shape[1] > 1 else 0
+            for s in range(S):
+                count, a = visits[i, h, s], policy[h, s]
+                n[i, h, s] = count
+                r[i, h, s] = rewards[ir, hr, s, a] if count > 0 else 0.0
+                for j in range(len(means)):
+                    total = 0.0
+                    if count > 0:
+                        for k in range(K):
+                            total += transitions[i, h, s, k] * functions[j, h + 1, successors[hk, s, a, k]]
+                        total /= count
+                    means[j][i, h, s] = total
 
 
 def first_policy(setting: Setting, choice: str) -> IndexArray:
