@@ -25,7 +25,8 @@ def floors() -> list[list[str]]:
     """The packages floor by floor, from the top."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = next(c["layers"] for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
-    return [[name.strip() for name in layer.split("|")] for layer in layers]
+    names = [[name.strip() for name in layer.split("|")] for layer in layers]
+    return [[name for name in level if (SOURCE / name).is_dir()] for level in names]
 
 
 def sources(package: str) -> list[Path]:

@@ -31,16 +31,16 @@ REGISTRIES = {
     "environments/__init__.py",
 }
 THE_PAPER = {
-    f"experiments/{name}.py"  # what the paper ran and claims, by name
-    for name in ("ablations", "claims", "fair", "figures", "scale", "sharp", "table1", "theory", "tuning")
+    f"paper/{name}.py"  # what the paper ran and claims, by name
+    for name in ("ablations", "claims", "figures", "scale", "sharp", "table1", "theory", "tuned_comparison", "tuning")
 }
 EXCEPTIONS = {
-    "defaults.py": "what a command takes when nobody says must have a name, and here it has it once",
-    "_version.py": "the package is called like its first algorithm",
-    "theory/planning.py": "its bounds are theorems about Fed-UCBVI and hold for no other algorithm",
-    "playing.py": "the other half of the adapter to Gymnasium: it steps what from_gymnasium reads tables of",
-    "live.py": "the other half of the adapter to Gymnasium",
-    "gymnasium_environments.py": "gives Gymnasium all environments but those that are its own",
+    "core/defaults.py": "what a command takes when nobody says must have a name, and here it has it once",
+    "core/version.py": "the package is called like its first algorithm",
+    "analysis/planning.py": "its bounds are theorems about Fed-UCBVI and hold for no other algorithm",
+    "analysis/play.py": "the other half of the adapter to Gymnasium: it steps what from_gymnasium reads tables of",
+    "engine/live.py": "the other half of the adapter to Gymnasium",
+    "environments/gymnasium_environments.py": "gives Gymnasium all environments but those that are its own",
 }
 SHARED = "fed_ucbvi.algorithms.fedq_trigger"
 """When agents ask, for two algorithms of the FedQ family; it knows neither."""

@@ -30,7 +30,7 @@ from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.live import LiveSimulation
 from fed_ucbvi.engine.simulation import Caution
-from fed_ucbvi.play.gymnasium_environments import TabularEnv
+from fed_ucbvi.gymnasium_environments import TabularEnv
 from gymnasium_problems import ExpectedReward, Failing, TableEnv, corridor
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

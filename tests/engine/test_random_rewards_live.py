@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-import fed_ucbvi.play.gymnasium_environments  # noqa: F401 (registers)
+import fed_ucbvi.gymnasium_environments  # noqa: F401 (registers)
 from commands import Result
 from fed_ucbvi import FedUCBVI, Interrupted, LiveFederation, resume_live, run, run_live
 from fed_ucbvi.algorithms.base import Setting

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from fed_ucbvi import MDP, Federation, InputError, from_gymnasium, gridworld, make_environment
 from fed_ucbvi.environments import recorded_options
 from fed_ucbvi.environments.gymnasium_tables import read_table
-from fed_ucbvi.play.gymnasium_environments import TabularEnv
+from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.problem.units import Units
 from gymnasium_problems import Rows, TableEnv, corridor
 

@@ -551,7 +551,7 @@ def test_a_function_gives_every_agent_its_own_environment(tmp_path: Path, monkey
     assert max(p for p, *_ in environment.unwrapped.P[0][2]) == pytest.approx(0.8)
     assert live.host(2, 2).sizes == (17, 4, 6)
     registered = LiveSource.of(
-        "fed_ucbvi.play.gymnasium_environments:fed_ucbvi/gridworld-v0", {"agents": 2}, reward_range=(0, 1), horizon=10
+        "fed_ucbvi.gymnasium_environments:fed_ucbvi/gridworld-v0", {"agents": 2}, reward_range=(0, 1), horizon=10
     )
     assert registered.host(0, 1).sizes == (9, 4, 10)
     with pytest.raises(InputError, match="is a function and knows its own"):

@@ -1,1 +1,1 @@
-"""What can be said of federations and of several runs: inspection, planning, comparison."""
+"""What can be said of federations, of learnt policies and of several runs: inspection, planning, play, comparison."""

@@ -12,7 +12,7 @@ from fed_ucbvi.command_line.shared_options import ENVIRONMENT
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
-    from fed_ucbvi.play.playing import Played
+    from fed_ucbvi.analysis.play import Played
     from fed_ucbvi.results.policy import LearntPolicy
 
 MILLISECONDS = 250
@@ -43,11 +43,11 @@ def play(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Play the policy that a run recommends, and compare what it is paid with what the run says it is worth."""
+    from fed_ucbvi.analysis.play import play as play_policy
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.core.errors import InputError
     from fed_ucbvi.engine.progress import progress_bar
-    from fed_ucbvi.play.playing import play as play_policy
 
     if render is not None and (out is not None or as_json):
         raise InputError("--render shows episodes on the screen; it does not go with --out or --json.")

@@ -14,8 +14,8 @@ from scipy import stats
 from fed_ucbvi import InputError, make_environment
 from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.environments import ENVIRONMENTS
-from fed_ucbvi.play.frames import draw_picture, draw_text, layout_of
-from fed_ucbvi.play.gymnasium_environments import TabularEnv, register
+from fed_ucbvi.environments.frames import draw_picture, draw_text, layout_of
+from fed_ucbvi.gymnasium_environments import TabularEnv, register
 
 IDS = register()
 

@@ -121,7 +121,7 @@ def environment_of(
     agents = check_positive_integer("agents", description.get("agents", 1))
     i = check_integer("agent", agent, at_most=agents - 1)
     if name != from_gymnasium.__name__:
-        from fed_ucbvi.play.gymnasium_environments import TabularEnv
+        from fed_ucbvi.environments.gymnasium_environments import TabularEnv
 
         return TabularEnv(name, agent=i, render_mode=render_mode, **options)
     each = kwargs_of_agents(agents, description.get("kwargs"), description.get("vary"), description.get("seed", 0))

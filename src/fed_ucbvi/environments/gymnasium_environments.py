@@ -1,7 +1,7 @@
 """This package's environments for Gymnasium: importing this module registers them as ``fed_ucbvi/NAME-v0``.
 
 >>> import gymnasium
->>> import fed_ucbvi.play.gymnasium_environments
+>>> import fed_ucbvi.gymnasium_environments
 >>> env = gymnasium.make("fed_ucbvi/gridworld-v0", agent=3, agents=20, eps_p=0.1)
 >>> env.reset(seed=0)
 (0, {})
@@ -15,9 +15,9 @@ import numpy as np
 
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer
 from fed_ucbvi.environments import ENVIRONMENTS, FORMER_NAMES, make_environment
+from fed_ucbvi.environments.frames import Frame, draw_picture, draw_text, layout_of
 from fed_ucbvi.environments.gymnasium_making import gymnasium_package
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
-from fed_ucbvi.play.frames import Frame, draw_picture, draw_text, layout_of
 from fed_ucbvi.problem.reward_law import payments
 
 gymnasium_package()

@@ -1,1 +1,0 @@
-"""Playing with learnt policies, and our problems as Gymnasium environments."""
