@@ -200,10 +200,12 @@ def markdown(summary: dict[str, Any]) -> str:
     lines = [
         "# Every algorithm side by side",
         "",
-        "Written by `fed-ucbvi compare --out FILE.md`. Default parameters, nothing tuned, eps_p = "
-        f"{', '.join(f'{level:.3g}' for level in summary['eps_p'])}; the environment",
-        "of a seed is the same for every algorithm. Orders are those of the papers, for agents all alike, without",
-        f"constants and logarithms. {summary['spread']}",
+        "This page was written by `fed-ucbvi compare --out FILE.md`. Every algorithm has its default parameters;",
+        "nothing is tuned. With the same seed all algorithms run on the same environment. How much agents differ:",
+        f"eps_p = {', '.join(f'{level:.3g}' for level in summary['eps_p'])} (0: not at all). {summary['spread']}",
+        "",
+        "The two last columns of a table are the orders proved in the papers, without constants and logarithms, for",
+        "agents that are all alike: S states, A actions, H steps per episode, M agents, T episodes per agent.",
         "",
     ]
     for environment, rows in summary["tables"].items():
