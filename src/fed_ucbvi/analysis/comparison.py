@@ -1,4 +1,4 @@
-"""Groups of runs against each other: means over seeds, and paired differences to a baseline with their intervals."""
+"""Comparison of groups of runs: means over seeds, and paired differences to a baseline, with intervals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Seeds = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What :func:`compare_runs` finds.
+    """The result of :func:`compare_runs`.
 
     Attributes:
         metric: what is compared, a column of :func:`~fed_ucbvi.analysis.run_table.runs_frame`.
@@ -127,13 +127,13 @@ class Comparison:
 def compare_runs(
     runs: Iterable[RunData], *, by: str | Sequence[str] = "algorithm", metric: str = "regret", baseline: object = None
 ) -> Comparison:
-    """Compare groups of runs that differ in ``by``, over seeds and in pairs, on each problem apart.
+    """Compare groups of runs that differ in ``by``, over seeds and in pairs, separately on each problem.
 
-    Runs with the same ``by`` make a group; whatever else runs differ in makes the problem. By default each algorithm
-    (with its parameters) is thus compared with the baseline separately for each environment, number of agents and so
-    on. Two runs make a pair if all their seeds are equal, those of the environment included: they met the same
-    agents. See :mod:`~fed_ucbvi.results.statistics` for the intervals, which are not corrected for making
-    many comparisons.
+    Runs with the same ``by`` form a group. Any other difference between runs defines separate problems. So by default
+    each algorithm (with its parameters) is compared with the baseline separately for each environment, number of
+    agents and so on. Two runs form a pair if all their seeds are equal, also those of the environment: they then have
+    the same agents. See :mod:`~fed_ucbvi.results.statistics` for the intervals, which are not corrected for multiple
+    comparisons.
 
     Args:
         runs: complete runs.
@@ -174,7 +174,7 @@ def compare_runs(
 
 
 def _chosen(by: Sequence[str], settings: Sequence[Settings]) -> set[str]:
-    """The settings that ``by`` speaks of; an owner brings along what is its."""
+    """The settings that ``by`` names; an algorithm or environment includes its parameters or options."""
     names = list(dict.fromkeys(name for one in settings for name in one))
     known = dict.fromkeys([*names, *(name.partition(".")[2] for name in names if "." in name)])
     chosen: set[str] = set()
@@ -188,7 +188,7 @@ def _chosen(by: Sequence[str], settings: Sequence[Settings]) -> set[str]:
 
 
 def _names(parts: Sequence[Settings], alone: str) -> dict[str, str]:
-    """The label of each part, by its key; ``alone`` (or its algorithm) where there is only one."""
+    """The label of each part, by its key; ``alone`` (or the algorithm) if there is only one part."""
     distinct = {key_of(part): part for part in parts}
     if len(distinct) == 1:
         (part,) = distinct.values()
@@ -223,7 +223,7 @@ def _seed_text(seeds: Seeds) -> str:
 
 
 def _baseline(wanted: object, groups: dict[str, Settings]) -> str:
-    """The label of the group meant."""
+    """The label of the baseline group."""
     if wanted is None:
         return next(iter(groups))
     if str(wanted) in groups:
@@ -272,7 +272,7 @@ def _row(
 
 
 def _interval(row: dict[str, Any], name: str) -> str:
-    """An estimate and its interval; infinite ends stand for an interval without ends."""
+    """An estimate and its interval; infinite ends mean that the interval is unbounded."""
     if row[name] is None:
         return ""
     ends = f"{_number(row[f'{name}_low'])}, {_number(row[f'{name}_high'])}"

@@ -21,15 +21,15 @@ UNSHARED = "Shade: mass not shared, 1 \u2212 \u03a3\u209b\u2032 min\u1d62 P\u207
 MAX_LABELS = 12
 """Axes with more agents, steps or states than this name only some of them."""
 MAX_SQUARES = 120
-"""Along an axis of a board; more are put together."""
+"""The most squares along an axis of a board; where there are more, neighbours are merged."""
 
 
 def plot_inspection(found: Inspection, path: str | Path | None = None) -> Picture:
     """Where kernels differ, which agents differ, and what sharing one policy costs each of them.
 
-    The first panel shows ``1 - sum_s' min_i P^i(s')``, whose largest value is the least eps_p: on the grid, if there
-    is one, with the largest over steps and actions in each square; otherwise by step and (state, action), or by state
-    and action where kernels do not depend on the step.
+    The first panel shows ``1 - sum_s' min_i P^i(s')``, whose largest value is the smallest possible eps_p. If there
+    is a grid, each square shows the largest value over steps and actions. Otherwise the panel shows values by step
+    and (state, action), or by state and action where kernels do not depend on the step.
 
     Args:
         found: what :func:`~fed_ucbvi.inspect_federation` found.
@@ -51,14 +51,14 @@ def plot_inspection(found: Inspection, path: str | Path | None = None) -> Pictur
 
 
 def _some(count: int) -> list[int]:
-    """The numbers 0, 1, ... of so many things that an axis names."""
+    """Those of the numbers 0, 1, ..., ``count - 1`` that are written along an axis."""
     return list(range(0, count, -(-count // MAX_LABELS)))
 
 
 def _board(
     title: str, x_label: str, y_label: str, table: FloatArray, shade: str, group: int = 1, *, even: bool = True
 ) -> Board:
-    """A board of a table; the largest figures of neighbours are drawn where there are very many.
+    """A board of a table; where there are too many entries, neighbours are merged and show their largest.
 
     Args:
         title: above.
@@ -110,7 +110,7 @@ def _grid(missing: FloatArray, layout: Mapping[str, Any]) -> Board:
 
 
 def _pairs(found: Inspection) -> Board:
-    """Agent by agent, the worst total variation."""
+    """The largest total variation between each two agents."""
     table = found.distances.worst / 2
     np.fill_diagonal(table, np.nan)
     agents = "Agent (from 0)"
@@ -118,7 +118,7 @@ def _pairs(found: Inspection) -> Board:
 
 
 def _values(found: Inspection) -> Panel:
-    """Each agent's own optimum and its value under the shared policy, the agents in order of what they lose."""
+    """Each agent's own optimum and its value under the shared policy; agents are sorted by what they lose."""
     order = np.argsort(found.own - found.shared, kind="stable")
     own, shared = found.own[order], found.shared[order]
     rank = list(range(len(order)))

@@ -1,4 +1,4 @@
-"""A federation looked at before any run: how different its agents are, and what sharing one policy costs them."""
+"""Inspect a federation before any run: how different its agents are, and what sharing one policy costs them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fed_ucbvi.problem.price_of_sharing import price_of_sharing
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What :func:`inspect_federation` finds.
+    """The result of :func:`inspect_federation`.
 
     Attributes:
         federation: the federation itself.
-        eps_p: the eps_p of Assumption 1 it was made with.
-        eps_p_least: the smallest for which Assumption 1 holds; never larger.
+        eps_p: the eps_p of Assumption 1 with which it was made.
+        eps_p_least: the smallest eps_p for which Assumption 1 holds; at most ``eps_p``.
         eps_r: of Assumption 2.
         missing: ``(steps, S, A)``, ``1 - sum_s' min_i P^i(s')``; its largest entry is ``eps_p_least``.
         distances: L1 distances between the kernels.
@@ -72,7 +72,7 @@ class Inspection:
         return html_table(f"Inspection of {figures['env']}", [*rows, ("price of sharing", _bracket_text(self.price))])
 
     def summary(self) -> dict[str, Any]:
-        """The figures, without the maps."""
+        """The figures, without the arrays."""
         federation, gaps = self.federation, self.distances
         M = federation.agents
         others = ~np.eye(M, dtype=bool)

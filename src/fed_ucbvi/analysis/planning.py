@@ -1,4 +1,4 @@
-"""What the theory says before any run: rounds, bytes, regret, and whether to federate at all."""
+"""What the theory promises before any run: rounds, bytes, regret, and whether to federate at all."""
 
 from __future__ import annotations
 
@@ -36,22 +36,24 @@ class Plan:
         global_rule_from: the smallest T at which the global rule can fire; None if it never can.
         rounds: synchronisations at most.
         rounds_max_log2: the paper's ``R_max`` with ``log2 nu``, as its proof counts; it prints ``log nu``.
-        one_synchronisation: messages and bytes of a round at whose end one agent asks.
-        all_rounds: messages and bytes of the whole run at most (every agent asks every time).
+        one_synchronisation: messages and bytes of a round that ends with one agent's request.
+        all_rounds: messages and bytes of the whole run at most (all agents make a request in every round).
         bound: the regret bound, term by term.
         bound_paper: its sum with the constants printed in the paper.
         trivial: ``H T``.
         nontrivial_from: the smallest T at which the bound is below ``H T``; None if never.
-        lower: what no algorithm can beat.
+        lower: a lower bound on the regret of any algorithm.
         alone: the bound for one agent that learns by itself, in its own MDP.
-        federation_wins_below: the eps_p below which M agents' bound is lower than that and ``H T``; None if none.
+        federation_wins_below: the eps_p below which the bound for M agents is below ``alone`` and below ``H T``; None
+            if there is no such eps_p.
         alone_wins_from: the T from which the bound of one agent alone is lower, and below ``H T``; None if never.
-        alone_wins_in_order: the same without constants and logarithms, where ``T H (H eps_p + eps_r)`` makes up for
-            ``sqrt(H^3 S A T) - sqrt(H^3 S A T / M)``; None if never.
-        proved: the regret bound of ``FedUCBVI.proved()``; None where agents differ, for which it is not worked out.
+        alone_wins_in_order: the same without constants and logarithms: the T from which ``T H (H eps_p + eps_r)``
+            exceeds ``sqrt(H^3 S A T) - sqrt(H^3 S A T / M)``; None if never.
+        proved: the regret bound of ``FedUCBVI.proved()``; None where agents differ, because it is known only for
+            agents that are all alike.
         proved_rounds: synchronisations of ``FedUCBVI.proved()`` at most.
-        proved_stationary: the same regret bound where kernel and rewards are stationary and counted so.
-        proved_stationary_rounds: and the synchronisations.
+        proved_stationary: the same regret bound with ``stationary=True``, for stationary kernel and rewards.
+        proved_stationary_rounds: synchronisations with ``stationary=True`` at most.
     """
 
     states: int
@@ -89,7 +91,7 @@ class Plan:
 
     @property
     def verdict(self) -> str:
-        """Whether the theory is for federating: ``yes``, ``no``, or ``undecided`` if both bounds exceed ``H T``."""
+        """Whether the bounds favour federating: ``yes``, ``no``, or ``undecided`` if both bounds exceed ``H T``."""
         together = self.bound.federated
         if min(together, self.alone) >= self.trivial:
             return "undecided"
@@ -202,7 +204,7 @@ def plan(
 
 
 def _traffic(setting: Setting, rounds: int) -> tuple[Traffic, Traffic]:
-    """Of one synchronisation with one request, and of ``rounds`` with M requests each and the end of training."""
+    """Traffic of one synchronisation with one request, and of ``rounds`` with M requests each and the end."""
     meter = Meter(FedUCBVI(), setting)
     busy, last = meter.round(setting.agents, last=False), meter.round(0, last=True)
     return meter.round(1, last=False), Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True)))

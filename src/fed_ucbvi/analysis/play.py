@@ -1,4 +1,4 @@
-"""Playing a recommended policy, episode by episode, in the environment it was learnt in."""
+"""Play a recommended policy, episode by episode, in the environment where it was learnt."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Played:
     def summary(self) -> dict[str, Any]:
         """The figures, ready for JSON: means, their standard errors, and what the policy is worth.
 
-        Returns are in the environment's own units, figures in these (``original``) and in ours (``rescaled``).
+        Returns are in the environment's own units. Other figures are in these (``original``) and in ours
+        (``rescaled``).
         """
         policy, n = self.policy, len(self.lengths)
 
@@ -87,7 +88,7 @@ def play(
         agent: whose environment, from 0.
         episodes: how many.
         seed: of the environment.
-        environment: its name, where that is not on record or stands for code (``module:attribute``), which is not
+        environment: its name, if the policy does not contain it or if it is code (``module:attribute``): code is not
             run because a file names it.
         render_mode: Gymnasium's, as ``ansi`` or ``rgb_array``.
         show: is called with every frame, the first of an episode included.

@@ -1,4 +1,4 @@
-"""Runs as a table: one row a run, with all it was made with and all that came out."""
+"""Runs as a table: one row for each run, with its settings and its results."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SIZES = ("agents", "states", "actions", "horizon", "episodes", "eps_p", "eps_r")
 
 
 def runs_frame(runs: Iterable[RunData]) -> pl.DataFrame:
-    """A Polars frame with one row a run; ``.to_pandas()`` and ``.write_csv(path)`` work on it.
+    """A Polars frame with one row for each run; ``.to_pandas()`` and ``.write_csv(path)`` work on it.
 
-    First come algorithm, environment, sizes, seed and driver; then the algorithm's parameters and the environment's
-    options, each under its name and null where a run has none such; then the outcomes (:func:`outcomes`). Where a
-    name is taken, the parameter is called ``algorithm_NAME`` and the option ``environment_NAME``. An option that says
-    the same as another column in every run (as the number of agents) is left out. Lists are written as JSON texts.
-    What is unknown is null.
+    The first columns are algorithm, environment, sizes, seed and driver. Then come the algorithm's parameters and the
+    environment's options, each under its name; a cell is null if the run has no such parameter. The results
+    (:func:`outcomes`) come last. Where a name is taken, the parameter is called ``algorithm_NAME`` and the option
+    ``environment_NAME``. An option that equals another column in every run (such as the number of agents) is left
+    out. Lists are written as JSON texts. Unknown values are null.
 
     >>> from fed_ucbvi import FedUCBVI, run, synthetic
     >>> frame = runs_frame(run(FedUCBVI(nu=50), synthetic(agents=2), 30, seed=seed) for seed in (1, 2))
@@ -52,7 +52,7 @@ def runs_frame(runs: Iterable[RunData]) -> pl.DataFrame:
 
 
 def outcomes(run: RunData) -> dict[str, float | int | bool]:
-    """What came out of a run: ``regret`` is the common regret, bytes are all agents', values are those of an episode.
+    """The results of a run: ``regret`` is the common regret, bytes are those of all agents, values are per episode.
 
     ``value`` and ``simple_regret`` are the recommended policy's in the common MDP, ``agents_value`` is what it is
     worth to the agents on average. ``federated_regret_low`` and ``_high`` are the ends of its bracket; they are equal
@@ -106,7 +106,7 @@ def _renamed(row: Mapping[str, Any], owner: str, taken: set[str]) -> dict[str, A
 
 
 def _series(name: str, values: list[Any]) -> pl.Series:
-    """A column of whole numbers, numbers, truth values or texts; of texts if it holds several kinds."""
+    """A column of whole numbers, numbers, truth values or texts; values of several kinds become texts."""
     import polars as pl
 
     cells = [None if isinstance(value, float) and math.isnan(value) else value for value in values]

@@ -11,23 +11,23 @@ from fed_ucbvi.charts.panels import Board
 from fed_ucbvi.core.colours import LIGHT_GREY, WHITE
 
 SHADES = "cividis"
-"""From dark (least) to light (most), the same to all eyes."""
+"""From dark (smallest) to light (largest), also for colour-blind readers."""
 ARROW = "M-1,-.11H.3V-.4L1,0L.3,.4V.11H-1Z"
 """Two units long, to the right."""
 FINE = 16
-"""Boards of so many rows or columns have arrows that nearly fill the squares."""
+"""On boards with this many rows or columns arrows nearly fill the squares."""
 ARROW_LENGTHS = (0.5, 0.77)
-"""Of a step by one square, in squares; and on fine boards."""
+"""Length of the arrow for a step by one square, in squares; the second is for fine boards."""
 FONT_SIZE = 10.5
 BLACK_MARKS = {"color": "black", "opacity": 1}
 SHAPED = {"shape": SHAPE, "size": MARKER_SIZE}
 BOX = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
 SEAM = 0.4
-"""Pixels by which a shade reaches over the next one."""
+"""Pixels by which a shaded square overlaps the next one, so that no gap shows."""
 
 
 def size_of(board: Board, width: float, height: float) -> tuple[float, float]:
-    """Width and height of a board in a place of that size."""
+    """Width and height of a board that has at most this room."""
     if not board.even:
         return width, height
     side = min(width / board.columns, height / board.rows)
@@ -35,7 +35,7 @@ def size_of(board: Board, width: float, height: float) -> tuple[float, float]:
 
 
 def board_chart(board: Board, width: float, height: float) -> Spec:
-    """Shades, squares, lines, texts, rings and arrows of a board that is so wide and so high."""
+    """Shades, squares, lines, texts, rings and arrows of a board of this width and height."""
     side = min(width / board.columns, height / board.rows)
     layers = [_shades(board, height, side), _fills(board, side), *_lines(board), *_texts(board), _rings(board, side)]
     layers.append(_arrows(board, side))

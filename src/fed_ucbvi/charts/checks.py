@@ -1,4 +1,4 @@
-"""What panels must be like to be drawn: found out before anything is, and said with its place."""
+"""Checks of panels before anything is drawn; messages name the place of the error."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A panel as a Vega-Lite specification: the one drawing of it, from which the page and the pictures are made.
+"""A panel as a Vega-Lite specification, from which both the page and the pictures are made.
 
-The data have one row for each series, with its looks (colour, dash, shape) beside its points; Vega-Lite unfolds them.
-So the chart itself says only what is drawn along which axes, and a viewer may hide or stress a series by its name or
-variant without touching it.
+The data have one row for each series, with its style (colour, dash, shape) and its points; Vega-Lite unfolds them. So
+the chart itself says only what is drawn along which axes, and a page can hide or highlight a series by its name or
+variant without changing the chart.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MARKS = 6
 SIZE = 60.0
 """Of a marker, as the area of the square that it would fill."""
 MANY_POINTS, SMALL = 40, 22.0
-"""From more loose points than that on, markers are small."""
+"""With more unconnected points than this, markers are small."""
 NUMBER, SHORT = ",.9~r", ",.6~r"
-"""A number with up to nine or six digits, none of them idle."""
+"""Formats of numbers with up to nine or six digits, without trailing zeros."""
 PARAMETERS: list[Spec] = [{"name": "hidden", "value": []}, {"name": "stressed", "value": ""}]
-"""Of a specification: names and variants not to draw, and the one name or variant to draw alone in full strength."""
+"""Parameters of a specification: names and variants to hide, and the name or variant to highlight."""
 PART = {
     **{part: f"indexof(datum.parts, '{part}') >= 0" for part in ("band", "bars", "line", "steps")},
     "marker": "datum.marked > 0",
@@ -58,7 +58,7 @@ FEW_CURVES = 6
 
 
 def rows_of(panel: Panel, colour: Callable[[str], str] = str) -> list[dict[str, Any]]:
-    """The data of a panel, a row for each series; ``colour`` may put something else in place of a colour."""
+    """The data of a panel, a row for each series; ``colour`` may replace colours."""
     grouped = bool(categories(panel))
     rows = []
     for number, (series, xs) in enumerate(zip(panel.series, positions(panel), strict=True)):
@@ -96,7 +96,7 @@ def _rounded(value: Any) -> float:
 
 
 def _marked(series: Series, count: int, number: int) -> list[int]:
-    """For each point whether it has a marker (1 or 0); with many points, those of several series take turns."""
+    """For each point whether it has a marker (1 or 0); with many points, markers of several series alternate."""
     if not series.line or count <= FEW_POINTS:
         return [1] * count
     step = count // MARKS
@@ -105,9 +105,9 @@ def _marked(series: Series, count: int, number: int) -> list[int]:
 
 
 def panel_chart(panel: Panel, data: str, *, y_title: bool = True, lines: tuple[int, int] = (44, 40)) -> Spec:
-    """Bands, curves and markers of a panel on its axes; without size, labels or what answers a pointer.
+    """Bands, curves and markers of a panel on its axes; without size, labels or interaction.
 
-    Whoever shows it declares :data:`PARAMETERS` outermost.
+    The outermost specification must declare :data:`PARAMETERS`.
 
     Args:
         panel: what to draw.
@@ -154,7 +154,7 @@ def panel_chart(panel: Panel, data: str, *, y_title: bool = True, lines: tuple[i
 
 
 def pointer_layer(panel: Panel, name: str = "nearest") -> Spec:
-    """Unseen points to lay over a panel: the one nearest to the pointer is ringed and tells its figures.
+    """Invisible points over a panel: the one nearest to the pointer gets a ring and shows its figures.
 
     Args:
         panel: what is drawn.
@@ -201,7 +201,7 @@ def _axis(scale: Scale, title: str, characters: int) -> Spec:
 
 
 def _category_labels(values: Sequence[float], texts: Sequence[str]) -> Spec:
-    """Texts below an axis: in lines where there is room for them, else aslant."""
+    """Texts below an axis: broken into lines where there is room, otherwise slanted."""
     broken = [textwrap.wrap(text, CATEGORY_CHARACTERS, break_long_words=False) for text in texts]
     longest = max(len(line) for text in broken for line in text)
     tight = f"width < {len(texts) * (longest * CATEGORY_CHARACTER + 6)}"
@@ -217,5 +217,5 @@ def _category_labels(values: Sequence[float], texts: Sequence[str]) -> Spec:
 
 
 def pick(values: Sequence[float], texts: Sequence[object]) -> str:
-    """An expression for the text at a tick."""
+    """A Vega expression for the text at a tick."""
     return f"{json.dumps(texts, ensure_ascii=False)}[indexof({json.dumps(values)}, datum.value)]"

@@ -14,15 +14,15 @@ def spread(
 ) -> list[float]:
     """Centres of labels, as near to ``wanted`` as they can be without overlapping.
 
-    Minimises the sum of squared moves subject to neighbours keeping half the sum of their sizes apart and all staying
-    within ``low`` to ``high``. Less the room that labels below take, the centres need only be in order: that is
-    isotonic regression.
+    Minimises the sum of squared moves. The centres of neighbours must be at least half the sum of their sizes apart,
+    and all labels must stay within ``low`` to ``high``. After subtracting the sizes of the labels below, the centres
+    only have to be in order, so the problem is isotonic regression.
 
     Args:
         wanted: centres, from the lowest up.
         sizes: height of each label, gap included.
         low: no label reaches below.
-        high: no label reaches above; given up if the labels are too many.
+        high: no label reaches above; ignored if there are too many labels.
 
     >>> spread([1.0, 1.0, 5.0], [1.0, 1.0, 1.0])
     [0.5, 1.5, 5.0]

@@ -1,7 +1,7 @@
 """The layout of a picture: panels and boards side by side, as wide as a page, as one Vega-Lite specification.
 
-Above stands a legend for what no label says, below it the panels, each with labels beside the ends of its curves.
-Sizes are in pixels of a screen; on paper there are 1.6 of them to a point.
+The legend is at the top; it has the entries for which there is no label. Below it are the panels, with labels beside
+the ends of curves. Sizes are in screen pixels; on paper there are 1.6 of them to a point.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from fed_ucbvi.core.colours import DARK_GREY, LIGHT_GREY
 
 WIDTH = 853.0
 HEIGHT = 240.0
-"""Of axes side by side; more where that many labels stand beside them."""
+"""Height of axes side by side; larger where many labels stand beside them."""
 HEIGHT_ALONE = 320.0
 MIN_WIDTH = 152.0
-"""Of axes; where panels side by side would have less, they are put into more rows."""
+"""The least width of axes; where panels would have less, they are put into more rows."""
 MAX_COLUMNS = 4
 FEW_PANELS = 2
-"""More than so many with the same labels leave these to the last column."""
+"""Where more panels than this have the same labels, only the last column shows them."""
 CHARACTER = 7.85
 """Width of a character, about."""
 BESIDE = 77.0
@@ -54,7 +54,7 @@ SHADES_ROOM = 64.0
 """What a scale of shades takes at the right of a board."""
 SWATCH = 38.0
 FONT = "DejaVu Sans"
-"""In one weight: a document with two fonts has them in an order that chance decides."""
+"""Used in one weight only, because the order of two fonts in a document is random."""
 TITLE_CHARACTER = 8.8
 """Width of a character of a panel's title, about."""
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -82,7 +82,7 @@ CONFIG: Spec = {
 
 
 class Label(NamedTuple):
-    """A text beside axes, and the last points it names as shares (x, y) of the axes."""
+    """A text beside axes, and the last points of its curves as shares (x, y) of the axes."""
 
     lines: list[str]
     colour: str
@@ -108,7 +108,7 @@ def vega_lite(
         panels: from left to right, then from top to bottom.
         title: above everything; lines are kept.
         width: of the picture, about.
-        interactive: whether points and squares tell their figures to a pointer.
+        interactive: whether points and squares show their figures under the pointer.
     """
     labels = [_labels(panel) for panel in panels]
     columns, wide = _columns(panels, labels, width)
@@ -148,7 +148,7 @@ def vega_lite(
 
 
 def _columns(panels: Sequence[Panel | Board], labels: Sequence[Sequence[Label]], whole: float) -> tuple[int, float]:
-    """The most panels side by side that leave each its least width, in rows as even as may be; and that width."""
+    """The number of columns, as large as the least width allows and with even rows; and the width of a panel."""
     count = len(panels)
     for columns in range(min(count, MAX_COLUMNS), 0, -1):
         beside = columns * BESIDE - (columns - 1) * (TITLE if _same_y_label(panels) else 0)
@@ -184,7 +184,7 @@ def _left_to_last_column(labels: Sequence[list[Label]], columns: int) -> list[li
 
 
 def _labels(panel: Panel | Board) -> list[Label]:
-    """What stands beside a panel, from the lowest up."""
+    """The labels beside a panel, from the lowest up."""
     if isinstance(panel, Board):
         return []
     x, y = x_scale(panel), y_scale(panel)
@@ -228,7 +228,7 @@ def _label_layers(labels: Sequence[Label], width: float, height: float) -> list[
 
 
 def _legend_strip(panels: Sequence[Panel | Board], whole: float) -> Spec | None:
-    """The legend, in as many lines as it takes; None if labels say everything."""
+    """The legend, in as many lines as it needs; None if all entries have labels."""
     swatches, texts, x, y = [], [], 0.0, LINE * 0.65
     for entry in _entries(panels):
         width = SWATCH + 10 + CHARACTER * len(entry.text) + GAP
@@ -270,7 +270,7 @@ def _at_places(mark: str, rows: Sequence[Spec], encoding: Spec, **looks: Any) ->
 
 
 def _entries(panels: Sequence[Panel | Board]) -> list[Entry]:
-    """What labels do not say: series whose name no label stands for, variants, and what bands are."""
+    """Entries of the legend: series whose name has no label, variants, and what bands are."""
     curves = [panel for panel in panels if isinstance(panel, Panel)]
     legend = legend_of(curves)
     labelled = {series.name for panel in curves for series in panel.series if series.label}

@@ -52,6 +52,6 @@ def legend_of(panels: Iterable[Panel]) -> Legend:
 
 
 def _name(series: Series, *, plain: bool, marked: bool) -> Entry:
-    """A piece of the curve; without its dash if variants show that, without its marker unless ``marked``."""
+    """The entry of a name; without dash if variants show it, without marker unless ``marked``."""
     marker: Marker = series.marker if marked else "none"
     return Entry(series.name, series.colour, "solid" if plain else series.dash, marker, series.line or not marked)

@@ -1,8 +1,8 @@
-"""What a picture is made of, as values: curves on axes, and boards of squares.
+"""The parts of a picture as plain values: curves on axes, and boards of squares.
 
 All texts are plain Unicode, without mark-up of any kind: write εₚ, 10⁶ and ≤, neither TeX nor HTML. What cannot be
-drawn (NaN, an empty series, a negative figure on a logarithmic axis, one name in two colours) is refused by
-:func:`fed_ucbvi.charts.checks.check_panels`; leave out points that are not known.
+drawn (NaN, an empty series, a negative figure on a logarithmic axis, one name in two colours) is an error of
+:func:`fed_ucbvi.charts.checks.check_panels`. Leave out points that are not known.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 class Series:
     """One curve, or one set of points, with an optional band from ``low`` to ``high``.
 
-    Where many curves differ in two ways (algorithm and εₚ, say), colour and ``name`` tell the one, dash and
-    ``variant`` the other: three algorithms with four εₚ each make a legend of three names and four variants, not of
-    twelve curves, and each name and each variant is switched on and off as a whole. Throughout a figure a name has
-    one colour and a variant one dash; the marker goes with the name, or else with the variant.
+    Curves may differ in two ways, say algorithm and εₚ. Colour and ``name`` then show the first, dash and ``variant``
+    the second. Three algorithms with four εₚ each have a legend of three names and four variants, not of twelve
+    curves, and each name and each variant can be switched on and off as a whole. Throughout a figure a name has one
+    colour and a variant one dash. The marker belongs to the name, or else to the variant.
 
     Attributes:
         name: in the legend; the same name in two panels is toggled together. May be empty for the only series of a
@@ -39,9 +39,9 @@ class Series:
         line: whether points are joined.
         steps: whether the line keeps the height of a point until the next one.
         label: written beside the last point; none if empty. Curves of one colour with the same label share it. A name
-            that has a label somewhere in a figure does not stand in the legend of the picture.
+            that has a label somewhere in a figure is left out of the picture's legend.
         variant: what sets this curve apart from others of its name, such as ``εₚ = 0.1``.
-        band: what ``low`` and ``high`` are, such as ``95 % interval of the mean``; the legend says it.
+        band: what ``low`` and ``high`` are, such as ``95 % interval of the mean``; written in the legend.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Scale:
-    """The ends of an axis, and where to write what; a linear axis with ``ticks`` None has round numbers."""
+    """The ends of an axis and its ticks with their texts; a linear axis with ``ticks`` None has round numbers."""
 
     low: float
     high: float
@@ -91,7 +91,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes; ``x_axis`` and ``y_axis`` take the places of axes that just hold the points."""
+    """One pair of axes; ``x_axis`` and ``y_axis`` replace the default axes, which just fit the points."""
 
     title: str
     x_label: str

@@ -22,7 +22,7 @@ from fed_ucbvi.core.text import with_printable_texts
 
 FORMATS = ("svg", "png", "pdf", "html")
 POINTS = 0.625
-"""Of a pixel of the layout, on paper."""
+"""The size of a layout pixel on paper, in points."""
 PRINT = POINTS * 200 / 72
 """Pixels for each pixel of the layout, in PNG: 200 to an inch."""
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -67,7 +67,8 @@ class Picture:
     width: float = WIDTH
 
     def specification(self, *, interactive: bool = False) -> Spec:
-        """The Vega-Lite specification, with its data; points tell their figures if it is to be ``interactive``."""
+        """The Vega-Lite specification, with its data; if ``interactive``, points show their figures under the
+        pointer."""
         panels = with_printable_texts(list(self.panels))
         check_panels([panel for panel in panels if isinstance(panel, Panel)], "the picture")
         title = "\n".join(with_printable_texts(self.title.splitlines()))
@@ -82,7 +83,7 @@ class Picture:
         return vl_convert.vegalite_to_svg(self.specification(), allowed_base_urls=[])
 
     def content(self, format_: str) -> bytes:
-        """What a file of that format holds; the same bytes for the same picture if the font has its signs."""
+        """The content of a file of that format; equal pictures give equal bytes if the font has all characters."""
         import vl_convert
 
         if format_ == "html":
@@ -109,7 +110,7 @@ class Picture:
         )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        """An interactive page in a frame of its own, and a PNG for what shows no pages."""
+        """An interactive page in a frame, and a PNG for programs that show no pages."""
         width, height = (float(size) for size in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', self.svg)[0])
         frame = (
             f'<iframe srcdoc="{html.escape(self._page())}" sandbox="allow-scripts" '
@@ -135,9 +136,10 @@ def check_picture(path: str | Path) -> str:
 
 @cache
 def javascript_library() -> str:
-    """The script that draws Vega-Lite in a page, as ``vegaEmbed``, without what would end or comment it out in HTML.
+    """The script that draws Vega-Lite in a page, as ``vegaEmbed``, safe to embed in HTML.
 
-    Both stand only inside strings, where nothing changes.
+    Sequences that would end the script element or begin a comment are escaped. They occur only inside strings, where
+    this changes nothing.
     """
     import vl_convert
 
@@ -164,8 +166,8 @@ def _on_paper(svg: str) -> str:
 
 
 def _in_order(pdf: bytes) -> bytes:
-    """The document with the names of its parts sorted; it comes with them in an order that chance decides.
+    """The document with the names of its parts sorted, because the library writes them in a random order.
 
-    Nothing changes its length, so that the places of objects, listed at the end of the document, stay true.
+    Nothing changes length, so the positions of objects that are listed at the end of the document stay valid.
     """
     return re.sub(rb"(?: +/\w+ \d+ 0 R\n){2,}", lambda found: b"".join(sorted(found[0].splitlines(True))), pdf)

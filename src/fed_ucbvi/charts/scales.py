@@ -13,16 +13,16 @@ from fed_ucbvi.core.text import shortened
 MARGIN = 0.04
 """Left free beyond the outermost points, as a share of the axis."""
 CATEGORY_WIDTH = 0.6
-"""Of the distance between two categories, what the points of one of them take."""
+"""The share of the distance between two categories that the points of one category take."""
 MAX_TICKS = 8
-"""Up to so many different x, each is written under the axis if there is room."""
+"""Up to this many different x, each is written under the axis if there is room."""
 FEW_DECADES = 2.5
-"""On a logarithmic axis, from which powers of ten suffice."""
+"""From this many decades on a logarithmic axis has ticks at powers of ten only."""
 MAX_POWERS = 6
-"""Of ten along an axis; on longer axes some are left out."""
+"""The most powers of ten along an axis; on longer axes some are left out."""
 MIN_TICKS = 3
 CROWD = 12
-"""Of ticks along an axis: with more, some are left out."""
+"""The most ticks along an axis; where there are more, some are left out."""
 LONGEST = 30
 """Characters of a category under an axis; longer ones are cut."""
 MIN_DISTANCE = 0.09

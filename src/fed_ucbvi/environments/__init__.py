@@ -46,20 +46,20 @@ ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
         from_gymnasium,
     )
 }
-"""Every builder takes ``agents``, ``eps_p``, ``seed`` and options of its own, and gives a federation."""
+"""Every builder takes ``agents``, ``eps_p``, ``seed`` and its own options, and returns a federation."""
 REGISTRY: Mapping[str, Any] = Registry(ENVIRONMENTS, GROUP)
-"""These and those of other packages."""
+"""The environments of this package and those that other packages register."""
 FORMER_NAMES = {former: name for name, builder in ENVIRONMENTS.items() if (former := former_name(builder))}
-"""What environments were called in earlier versions, with what they are called now."""
+"""Names of environments in earlier versions, with their present names."""
 COMMON = ("agents", "eps_p", "seed")
-"""What every environment may be told; the rest are options of its own."""
+"""The parameters that every environment may have; all others are its own options."""
 DIGEST = "digest"
 
 
 def current_name(name: str) -> str:
-    """The name of an environment today: that of its function. Hyphens may stand for underscores.
+    """The present name of an environment, which is that of its function. Hyphens may replace underscores.
 
-    Names of earlier versions are known, so that what they wrote can be read. What is neither is left as it is.
+    Names of earlier versions are translated, so that their files can be read. Any other name is returned as it is.
 
     >>> current_name("deepsea"), current_name("deep-sea"), current_name("deep_sea"), current_name("shops:five")
     ('deep_sea', 'deep_sea', 'deep_sea', 'shops:five')
@@ -71,7 +71,7 @@ def current_name(name: str) -> str:
 
 
 def name_in_ids(name: str) -> str:
-    """The name by which an environment goes into the ids of runs: its first one, so that ids stay what they were.
+    """The name of an environment in the ids of runs: its oldest name, so that ids stay the same.
 
     >>> name_in_ids("deep_sea"), name_in_ids("gridworld")
     ('deepsea', 'gridworld')
@@ -81,7 +81,7 @@ def name_in_ids(name: str) -> str:
 
 
 def environment_label(name: str) -> str:
-    """How the name of an environment is written; as it is, where nobody says. Nothing is imported for it.
+    """The label of an environment in tables and figures; its name if it has no label. Nothing is imported for it.
 
     >>> environment_label("deep_sea"), environment_label("shops:five")
     ('DeepSea', 'shops:five')
@@ -91,7 +91,7 @@ def environment_label(name: str) -> str:
 
 
 def _at_hand(name: str) -> object:
-    """What a name on record stands for; None if it is code that has not been imported, or cannot be loaded."""
+    """What a recorded name stands for; None if its code has not been imported or cannot be loaded."""
     if is_attribute(name):
         return loaded_attribute(name)
     try:
@@ -102,7 +102,7 @@ def _at_hand(name: str) -> object:
 
 @dataclass(frozen=True, eq=False)
 class Environment:
-    """What a name stands for: a function that gives a federation, or a federation as it is.
+    """What a name stands for: a function that returns a federation, or a federation.
 
     Args:
         name: as it was given.
@@ -118,15 +118,15 @@ class Environment:
 
     @cached_property
     def _open(self) -> bool:
-        """Whether the function takes whatever it is given (``**options``)."""
+        """Whether the function takes any option (``**options``)."""
         return any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters.values())
 
     def accepts(self, key: str) -> bool:
-        """Whether it may be told ``key``; every environment may be told to pay 1 or 0 (:meth:`build`)."""
+        """Whether it has the parameter ``key``; every environment has ``bernoulli_rewards`` (:meth:`build`)."""
         return key in self._parameters or self._open or key == BERNOULLI_REWARDS
 
     def defaults(self) -> dict[str, Any]:
-        """Its own options with their defaults, where these can be written down; a federation has its digest."""
+        """Its own options with their defaults, where JSON can hold these; for a federation, its digest."""
         if isinstance(self.made, Federation):
             return {DIGEST: self.made.digest}
         return {
@@ -136,14 +136,14 @@ class Environment:
         }
 
     def recorded(self, description: Mapping[str, object]) -> dict[str, object]:
-        """What a description says that it can be told."""
+        """The entries of a description that are its parameters."""
         known = {BERNOULLI_REWARDS, *({DIGEST} if isinstance(self.made, Federation) else self._parameters)}
         return {key: value for key, value in description.items() if key in known}
 
     def given(self, **parameters: object) -> dict[str, Any]:
-        """Those of the parameters that it can be told; one that would be without effect is refused.
+        """The given parameters that it takes; one that would have no effect is an error.
 
-        The number of agents is never refused: whoever asked sees how many there are.
+        The number of agents is never an error here: the caller compares it with the result.
         """
         told = {}
         for key, value in parameters.items():
@@ -163,7 +163,7 @@ class Environment:
         return told
 
     def make(self, **parameters: object) -> Federation:
-        """The federation; it has as many agents as were asked for."""
+        """Make the federation; its number of agents must be the one given."""
         federation = self.build(**parameters)
         wanted = parameters.get("agents", federation.agents)
         if wanted != federation.agents:
@@ -173,9 +173,9 @@ class Environment:
         return federation
 
     def build(self, **parameters: object) -> Federation:
-        """The federation; it may have another number of agents than was asked for, such as a node's own.
+        """Make the federation; its number of agents may differ from the one given (a node has only some agents).
 
-        Its description says what is needed to make it again: the name and everything it was told. With
+        Its description contains what is needed to make it again: its name and all its parameters. With
         ``bernoulli_rewards=True`` every reward is 1 or 0, with the same means
         (:meth:`~fed_ucbvi.problem.federation.Federation.with_bernoulli_rewards`).
         """
@@ -194,7 +194,7 @@ class Environment:
 
     @property
     def _ours(self) -> bool:
-        """Whether it belongs to this package; those describe themselves."""
+        """Whether it belongs to this package; such environments write their own description."""
         return ENVIRONMENTS.get(self.name) is self.made and str(self.made.__module__).startswith(f"{__name__}.")
 
     def _call(self, told: Mapping[str, Any]) -> Federation:
@@ -227,7 +227,7 @@ def _can_be_written(value: object) -> bool:
 
 
 def _federation(name: str, built: object) -> Federation:
-    """What a function gave as a federation; MDPs alone are compared on their mean kernel."""
+    """The result of a function as a federation; for a list of MDPs the common MDP has the mean kernel."""
     if isinstance(built, Federation):
         return built
     mdps = [built] if isinstance(built, MDP) else list(built) if isinstance(built, Sequence) else []
@@ -241,8 +241,9 @@ def find_environment(name: str) -> Environment:
 
     Args:
         name: as registered; a file that :meth:`Federation.save` wrote, by its suffix ``.npz``; or
-            ``module:attribute``: a :class:`Federation`, a list of MDPs, or a function that gives one of these and is
-            called with those of ``agents``, ``eps_p``, ``seed`` and options that it has parameters for.
+            ``module:attribute``: a :class:`Federation`, a list of MDPs, or a function that returns one of these. The
+            function is called with those of ``agents``, ``eps_p``, ``seed`` and the options for which it has
+            parameters.
     """
     if name.endswith(SUFFIX):
         return Environment(name, Federation.load(name))
@@ -263,12 +264,12 @@ def make_environment(name: str, **parameters: object) -> Federation:
 
 
 def recorded_options(description: Mapping[str, object], named: str | None = None) -> tuple[str, dict[str, object]]:
-    """Name and options of the environment that a description, as runs keep it, speaks of; liars are left out.
+    """Name and options of the environment of a saved description; liars are left out.
 
     Args:
-        description: with the name and everything the environment was told.
-        named: the environment, where the caller says it; code (``module:attribute``) is not run because a file
-            names it.
+        description: the name and all parameters of the environment, as runs store them.
+        named: the name of the environment, if the caller gives it. Without it, code (``module:attribute``) is not
+            run, because a file may name any code.
 
     >>> world = make_environment("gridworld", agents=3, eps_p=0.1)
     >>> name, options = recorded_options({**world.description, "liars": [2]})

@@ -37,7 +37,7 @@ def chain(
     Args:
         agents: M.
         eps_p: weight of the individual kernels (Assumption 1), which move to either side.
-        seed: of what agents have of their own; agent i's part depends on ``(seed, i)`` alone.
+        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
         spread: how far the probability of failing differs between agents: its odds are ``e^x`` times those of
             ``fail``.
         length: number of states, at least 2.

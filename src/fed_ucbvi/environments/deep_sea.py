@@ -39,7 +39,7 @@ def deep_sea(
     Args:
         agents: M.
         eps_p: weight of the individual kernels (Assumption 1), which sink to any square that some move reaches.
-        seed: of the action map and of what agents have of their own; agent i's part depends on ``(seed, i)`` alone.
+        seed: of the action map and of the differences between agents; those of agent i depend only on ``(seed, i)``.
         spread: how far the probability of slipping differs between agents: its odds are ``e^x`` times those of 1/N;
             needs the stochastic version.
         size: N, at least 2.

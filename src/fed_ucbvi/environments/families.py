@@ -36,7 +36,7 @@ Rows = Sequence[Sequence[Mapping[int, float]]]
 
 
 class Part(IntEnum):
-    """The first key of the generators of an environment's parts; agent i's own parts have ``i`` as the second."""
+    """The first key of an environment's random generators; the second is ``i`` for the parts of agent i."""
 
     INDIVIDUAL = 0
     DISPLACEMENT = 1
@@ -59,8 +59,8 @@ class Environment(NamedTuple):
         individual: ``P^{ind,i}`` from the published kernel, i and agent i's generator; by default
             :func:`random_kernel`.
         layout: how to draw the states.
-        reward_scale: with ``reward_offset``, what an original reward is: ``offset + scale * r``.
-        reward_offset: see there.
+        reward_scale: an original reward is ``reward_offset + reward_scale * r``.
+        reward_offset: see ``reward_scale``.
     """
 
     name: str
@@ -134,8 +134,8 @@ def shifted(probability: float, x: npt.ArrayLike) -> float:
 def kernel_of(*steps: Rows) -> Kernel:
     """The kernel with ``P_h(s'|s,a) = steps[h][s][a][s']``; a single table is stationary.
 
-    All actions of a state list the same next states: those that any of them names, also where one names a state with
-    probability zero.
+    All actions of a state list the same next states: every state that one of the actions lists, even with probability
+    zero.
 
     >>> kernel_of([[{0: 0.5, 1: 0.5}, {0: 1.0}], [{1: 1.0}, {1: 1.0}]]).successors[0, 0].tolist()
     [[0, 1], [0, 1]]
@@ -163,7 +163,7 @@ def random_kernel(kernel: Kernel, rng: np.random.Generator, allowed: npt.NDArray
 
 
 def _distinct(successors: IndexArray) -> npt.NDArray[np.bool_]:
-    """Where a row's slot is no padding, that is, not the same successor again."""
+    """The slots of a row that are not padding, that is, do not repeat the successor before them."""
     used = np.ones(successors.shape, dtype=bool)
     used[..., 1:] = successors[..., 1:] != successors[..., :-1]
     return used

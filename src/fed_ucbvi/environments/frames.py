@@ -13,7 +13,7 @@ from fed_ucbvi.core.colours import BLUE, DARK_GREY, GREEN, LIGHT_GREY, ORANGE
 Frame = npt.NDArray[np.uint8]
 
 ROW = 20
-"""States without a layout are drawn in rows of so many."""
+"""States without a layout are drawn in rows of this length."""
 LARGEST = 480
 """Pixels along the longer side of a picture, about."""
 
@@ -31,7 +31,7 @@ def layout_of(layout: Mapping[str, Any] | None, states: int) -> dict[str, Any]:
 
 
 def draw_text(layout: Mapping[str, Any], state: int) -> str:
-    """The states as signs: ``#`` no state (a wall), ``S`` start, ``G`` goal, ``.`` others; the agent's in brackets.
+    """The states as signs: ``#`` no state (a wall), ``S`` start, ``G`` goal, ``.`` others; the agent in brackets.
 
     >>> print(draw_text({"rows": 1, "columns": 3, "cells": [[0, 0], [0, 1], [0, 2]], "goals": [[0, 2]]}, 1))
      . [.] G

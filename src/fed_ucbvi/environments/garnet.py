@@ -13,7 +13,7 @@ from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 
 MAX_RANKED = 10**8
-"""Up to so many triples (s,a,s') every one draws a rank; beyond, only the next states are drawn."""
+"""Up to this many triples (s,a,s') every triple draws a rank; beyond, only the next states are drawn."""
 AT_ONCE = 10**7
 """How many ranks are held at a time."""
 

@@ -31,7 +31,7 @@ def gridworld(
 
     Under the common kernel a move goes to the intended square with probability ``success`` and otherwise to
     another free neighbouring square, evenly; a move into a wall or out of the grid stays put. Agent i's
-    individual kernel moves to the free neighbours with weights uniform on (0,1), normalised, drawn anew for
+    individual kernel moves to the free neighbours with weights uniform on (0,1), normalised, drawn independently for
     every (square, action). Every step spent in a goal pays 1; goals are not terminal.
 
     Args:

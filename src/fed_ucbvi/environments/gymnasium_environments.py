@@ -91,7 +91,7 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         }
 
     def _outcomes(self, step: int, state: int, action: int) -> list[tuple[float, float]]:
-        """What may be paid, with which probability; ``step`` is that of the table of rewards."""
+        """The possible rewards and their probabilities; ``step`` is an index into the table of rewards."""
         if self._payments is None:
             return [(float(self.mdp.rewards[step, state, action]), 1.0)]
         amount, chance = (float(table[step, state, action]) for table in self._payments)
@@ -134,9 +134,9 @@ class TabularEnv(gymnasium.Env[Any, Any]):
 
 
 def register() -> list[str]:
-    """Register every environment of this package that is not registered yet; the ids of all of them.
+    """Register every environment of this package that is not registered yet; returns all ids.
 
-    Those that are Gymnasium's own already are left out. Ids of earlier versions are registered as well.
+    Environments that come from Gymnasium are left out. Ids of earlier versions are registered as well.
     """
     names = [name for name, builder in ENVIRONMENTS.items() if builder is not from_gymnasium]
     spellings = {**{name: name for name in names}, **{old: new for old, new in FORMER_NAMES.items() if new in names}}

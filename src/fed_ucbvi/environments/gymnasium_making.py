@@ -75,7 +75,7 @@ def discrete_sizes(env: gymnasium.Env[Any, Any], name: str) -> tuple[int, int]:
 def kwargs_of_agents(
     agents: int, kwargs: Kwargs | Sequence[Kwargs] | None, vary: Mapping[str, Sequence[float]] | None, seed: int
 ) -> list[dict[str, Any]]:
-    """Each agent's keyword arguments: those given, and those of ``vary`` drawn for it alone.
+    """Each agent's keyword arguments: those in ``kwargs``, and those of ``vary``, drawn for each agent.
 
     Agent i's values depend on ``(seed, i)`` and the names in ``vary``, not on the number of agents.
 
@@ -120,7 +120,7 @@ def reward_bounds(reward_range: Sequence[float] | None) -> tuple[float, float] |
 
 
 def live_units(reward_range: Sequence[float] | None) -> Units:
-    """The units in which live rewards are counted; an error if nobody says how large they can be."""
+    """The units of live rewards; an error if ``reward_range`` is missing."""
     bounds = reward_bounds(reward_range)
     if bounds is None:
         raise InputError(
@@ -152,7 +152,7 @@ def environment_failure(agent: int, doing: str, error: BaseException) -> InputEr
 
 
 def make_live(make: Callable[[int], gymnasium.Env[Any, Any]], agent: int) -> gymnasium.Env[Any, Any]:
-    """``make(agent)``; whatever ends it, but for Ctrl-C, is told as an error."""
+    """``make(agent)``; any exception except Ctrl-C becomes an :class:`InputError`."""
     try:
         return make(agent)
     except (KeyboardInterrupt, InputError):
@@ -164,7 +164,7 @@ def make_live(make: Callable[[int], gymnasium.Env[Any, Any]], agent: int) -> gym
 def live_sizes(
     make: Callable[[int], gymnasium.Env[Any, Any]], agents: range, horizon: int | None
 ) -> tuple[int, int, int]:
-    """``(S, A, H)`` of live environments, one state more than they have, for what terminates; makes each of them."""
+    """``(S, A, H)`` of live environments, with one more state for termination; makes each environment once."""
     sizes = set()
     for i in agents:
         env = make_live(make, i)
@@ -183,7 +183,7 @@ def live_sizes(
 
 
 def horizon_of_spec(env: gymnasium.Env[Any, Any], name: str, horizon: int | None) -> int:
-    """H as given, or where the environment's own specification cuts episodes off."""
+    """H as given, or else the ``max_episode_steps`` of the environment's specification."""
     if horizon is not None:
         return check_positive_integer("horizon", horizon)
     limit = None if env.spec is None else env.spec.max_episode_steps

@@ -1,9 +1,9 @@
 """Gymnasium's environments with a table ``P`` as federations (FrozenLake, Taxi, CliffWalking and their like).
 
-The table ``P[s][a]`` lists ``(probability, next state, reward, terminated)``. One state is added, number S: whatever
-terminates goes there, and it is never left. So an episode has H steps always, as everywhere in this package.
-Rewards belong to transitions; agents are paid their expectation, ``r(s,a) = sum_s' P(s'|s,a) r(s,a,s')``, rescaled to
-[0, 1] (:class:`~fed_ucbvi.problem.units.Units`).
+The table ``P[s][a]`` lists ``(probability, next state, reward, terminated)``. One state is added, number S. Every
+transition that terminates goes there, and the state is never left. So an episode always has H steps, as everywhere in
+this package. Rewards belong to transitions; agents are paid their expectation, ``r(s,a) = sum_s' P(s'|s,a)
+r(s,a,s')``, rescaled to [0, 1] (:class:`~fed_ucbvi.problem.units.Units`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Entry = tuple[float, int, float, bool]
 
 
 class Table(NamedTuple):
-    """What ``P`` says, with the absorbing state: kernel, expected rewards ``[S+1,A]``, and the span of rewards."""
+    """The content of ``P`` with the absorbing state: kernel, expected rewards ``[S+1,A]`` and range of rewards."""
 
     kernel: Kernel
     rewards: FloatArray
@@ -162,7 +162,7 @@ def read_table(env: gymnasium.Env[Any, Any], name: str) -> Table:
 
 
 def _row(P: Any, s: int, a: int, states: int, name: str) -> list[Entry]:
-    """The entries of ``P[s][a]`` that can happen; none where there is no such row."""
+    """The entries of ``P[s][a]`` with positive probability; none if the row is missing."""
     try:
         entries = list(P[s][a])
     except (KeyError, IndexError, TypeError):
@@ -190,7 +190,7 @@ def _row(P: Any, s: int, a: int, states: int, name: str) -> list[Entry]:
 
 
 def _support(row: Sequence[Entry], absorbing: int) -> dict[int, float]:
-    """Next states and their probabilities; what terminates, and a state from which nothing is listed, is absorbed."""
+    """Next states and probabilities; termination, or a state with no entries, leads to the absorbing state."""
     support: dict[int, float] = {}
     for p, following, _, terminated in row:
         target = absorbing if terminated else following

@@ -34,23 +34,23 @@ def hard_instance(
 ) -> Federation:
     """A needle in a haystack of ``waiting * leaves * actions`` places, for ``S = 3 + (A^d - 1) / (A - 1)``.
 
-    One waits in state 0 with action 0, during the first ``waiting`` steps if one likes, then walks down a full A-ary
-    tree of d levels, action a to child a. Any action in a leaf leads to the good or the bad state, which are never
-    left, evenly but in one place: in step, leaf and action ``best`` the good state has probability 1/2 + gap. After
-    step ``waiting + d`` (from 1) every step in the good state pays 1, so waiting costs nothing and
-    ``V* = (H - waiting - d) (1/2 + gap)``. The lower bound takes ``waiting = H/3`` and
+    The agent may wait in state 0 with action 0 during the first ``waiting`` steps. Then it walks down a full A-ary
+    tree of d levels; action a leads to child a. Any action in a leaf leads to the good or the bad state, which are
+    never left. Both have probability 1/2, except in one place: at the step, leaf and action ``best`` the good state
+    has probability 1/2 + gap. After step ``waiting + d`` (from 1) every step in the good state pays 1, so waiting
+    costs nothing and ``V* = (H - waiting - d) (1/2 + gap)``. The lower bound takes ``waiting = H/3`` and
     ``gap = (1 - 1/n) sqrt(n/T) / (2 sqrt 2)`` with n places.
 
     Args:
         agents: M.
         eps_p: weight of the individual kernels (Assumption 1), which move to any state that some action reaches.
-        seed: of ``best`` and of what agents have of their own; agent i's part depends on ``(seed, i)`` alone.
+        seed: of ``best`` and of the differences between agents; those of agent i depend only on ``(seed, i)``.
         spread: how far the gap differs between agents: the odds of twice the gap are ``e^x`` times those of
             ``2 gap``, so all gaps stay between 0 and 1/2.
         actions: A, at least 2.
         depth: d, the levels of the tree, at least 2.
         horizon: H, at least 3 d.
-        waiting: the last step (from 1) at which one may wait, at most H - d; by default H/3, rounded down.
+        waiting: the last step (from 1) at which the agent may wait, at most H - d; by default H/3, rounded down.
         gap: between 0 and 1/2.
         best: step, leaf and action of the needle, all from 0: the step from d to waiting + d - 1; by default drawn.
 

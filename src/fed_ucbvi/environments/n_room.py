@@ -16,7 +16,7 @@ from fed_ucbvi.problem.kernel import Kernel
 
 ROOMS_IN_A_ROW = 5
 FIRST, START, LAST = 0.1, 0.01, 1.0
-"""What the middles of the first room, of the room one starts in and of the last room pay."""
+"""The rewards in the middle of the first room, of the room where the agent starts and of the last room."""
 
 
 @known_as("NRoom", formerly="nroom")
@@ -31,16 +31,16 @@ def n_room(
     success: float = 0.95,
     horizon: int = 25,
 ) -> Federation:
-    """Square rooms of rlberry's NRoom, five in a row, each with a door to the next, there and back like a snake.
+    """Square rooms of rlberry's NRoom, five to a row that winds like a snake, each with a door to the next.
 
-    Moves are those of GridWorld. One starts in the middle of the middle room, where a step pays 0.01; a step in the
-    middle of the first room pays 0.1, and one in the middle of the last room pays 1 and ends the episode: the last
-    state, which has no square, pays nothing and is never left.
+    Moves are those of GridWorld. The agent starts in the middle of the middle room, where a step pays 0.01. A step in
+    the middle of the first room pays 0.1. One in the middle of the last room pays 1 and ends the episode: the agent
+    moves to the last state, which has no square, pays nothing and is never left.
 
     Args:
         agents: M.
         eps_p: weight of the individual kernels (Assumption 1), which are those of GridWorld.
-        seed: of what agents have of their own; agent i's part depends on ``(seed, i)`` alone.
+        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
         spread: how far the probability of success differs between agents: its odds are ``e^x`` times those of
             ``success``.
         rooms: number of rooms, at least 3.

@@ -1,4 +1,4 @@
-"""What an environment says of itself: how its name is written, and what it was called in earlier versions."""
+"""The label of an environment in tables and figures, and its name in earlier versions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 BuilderT = TypeVar("BuilderT", bound=Callable[..., Any])
 
 LABEL, FORMERLY = "environment_label", "former_environment_name"
-"""Attributes of the function."""
+"""Attributes that :func:`known_as` sets on the function."""
 
 
 def known_as(label: str, *, formerly: str = "") -> Callable[[BuilderT], BuilderT]:
-    """Mark the function that makes an environment; its name is the function's.
+    """Give a label to the function that makes an environment; the name of the environment is that of the function.
 
     Args:
         label: how the name is written in tables and figures.

@@ -15,7 +15,7 @@ SWIM: dict[str, dict[str, tuple[float, float, float]]] = {
     "tabularl": {"first": (0.6, 0.4, 0.0), "between": (0.35, 0.6, 0.05), "last": (0.0, 0.6, 0.4)},
     "strehl-littman": {"first": (0.3, 0.7, 0.0), "between": (0.3, 0.6, 0.1), "last": (0.0, 0.3, 0.7)},
 }
-"""Swimming right gets one state up, stays, or drifts one state down with these probabilities."""
+"""Probabilities that swimming right moves one state up, stays, or drifts one state down."""
 
 
 @known_as("RiverSwim")
@@ -31,15 +31,16 @@ def riverswim(
 ) -> Federation:
     """RiverSwim of Strehl and Littman (2008), in their version or in that of TabulaRL (Osband).
 
-    Action 0 (left) drifts one state down surely; action 1 (right) swims up, stays or drifts down. Drifting in the
-    first state pays little, swimming in the last one pays 1. In TabulaRL's version swimming up, staying and drifting
+    Action 0 (left) always drifts one state down. Action 1 (right) moves up, stays or drifts down. Action 0 in the
+    first state pays a little, action 1 in the last state pays
+    1. In TabulaRL's version swimming up, staying and drifting
     have probabilities 0.35, 0.6 and 0.05, and episodes begin in the first state; in Strehl and Littman's 0.3, 0.6 and
     0.1, rewards are 5 and 10000 (divided by 10000 here), and episodes begin in the second or third state.
 
     Args:
         agents: M.
         eps_p: weight of the individual kernels (Assumption 1), which move to neighbouring states or stay.
-        seed: of what agents have of their own; agent i's part depends on ``(seed, i)`` alone.
+        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
         spread: how far the current differs between agents: a current x makes swimming up ``e^{-x}`` and drifting
             down ``e^x`` times as likely, relative to staying.
         states: S, at least 3.

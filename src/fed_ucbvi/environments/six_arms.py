@@ -1,4 +1,4 @@
-"""SixArms: six rooms behind doors that open the less often the more lies behind."""
+"""SixArms: six rooms behind doors; the more a room pays, the less often its door opens."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ def six_arms(
     """SixArms of Strehl and Littman (2008), with rewards divided by 6000.
 
     In the hall, state 0, action a tries the door of room a + 1, which opens with probability 1, 0.15, 0.1, 0.05, 0.03
-    or 0.01; otherwise one stays in the hall. In room 1 every action but 4 stays and pays 50; in room i >= 2 only
+    or 0.01; otherwise the agent stays in the
+    hall. In room 1 every action but 4 stays and pays 50; in room i >= 2 only
     action i - 1 stays, and pays 133, 300, 800, 1660 or 6000. All other actions lead back to the hall.
 
     Args:
         agents: M.
         eps_p: weight of the individual kernels (Assumption 1): from the hall to anywhere, from a room to the hall or
             into the room again.
-        seed: of what agents have of their own; agent i's part depends on ``(seed, i)`` alone.
+        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
         spread: how far the doors differ between agents: the odds that a door opens are ``e^x`` times those above,
             with x drawn for each door (the first always opens).
         horizon: H.

@@ -1,4 +1,4 @@
-"""Moving on squares, as GridWorld and the rooms do: left, right, down and up, with a chance of going astray."""
+"""Moves on squares, as in GridWorld and NRoom: left, right, down and up, with a chance of going elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All agents' tables with the agent axis last, for loops over agents that run through memory."""
+"""The tables of all agents with the agent axis last, so that loops over agents read memory in order."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def action_values(
 
 
 def no_policy(horizon: int, states: int, actions: int) -> npt.NDArray[np.int8]:
-    """What :func:`update_values` takes for the last policy where there was none."""
+    """The ``last`` of :func:`update_values` where no policy has been evaluated yet."""
     return np.full((horizon, states, actions), -1, dtype=np.int8)
 
 
@@ -103,10 +103,10 @@ def update_values(
 ) -> None:
     """Turn ``V[H+1,S,m]``, the values of the policy ``last`` for every agent, into those of ``policy``.
 
-    Only what may have changed is computed anew (``eq:bellman_equations``): where the policy has changed, or the value
-    of a next state has. So the result does not depend on ``last``, to the last bit. ``last[H,S,A]`` (1 for actions of
-    the set, 0 for others) becomes ``policy``; where it is -1 nothing is taken for known. Both stay as they are where
-    nobody can be.
+    A value is recomputed (``eq:bellman_equations``) only where the policy, or the value of a next state, has changed.
+    So the result does not depend on ``last``, to the last bit. On return ``last[H,S,A]`` (1 for actions of the set, 0
+    for others) is ``policy``. An entry of -1 says that the value there is not known yet. Both arrays stay as they are
+    in states that no agent can reach.
     """
     H, S, A = last.shape
     K, m = probabilities.shape[3:]

@@ -4,10 +4,10 @@ This maximum is what federated regret (``def:regret``) compares with. The proble
 in general (Steimle, Kaufman and Denton, 2021). Three steps:
 
 1. from below: coordinate ascent from several starts (:mod:`~fed_ucbvi.problem.coordinate_ascent`);
-2. from above: the mean of the agents' own optima less what sharing must cost
-   (:mod:`~fed_ucbvi.problem.sharing_bounds`), ruling out actions no better policy can take;
-3. branch and bound over the decisions ``(h,s)`` left open, best bound first, until the bracket is closed or the work
-   allowed is done.
+2. from above: the mean of the agents' own optima minus a lower bound on the cost of sharing
+   (:mod:`~fed_ucbvi.problem.sharing_bounds`), which also rules out actions that no better policy can take;
+3. branch and bound over the decisions ``(h,s)`` that are still open, best bound first, until the bracket is closed or
+   the limit of work is reached.
 
 *Which policies.* The bracket is for Markov policies ``pi_h(s)``, what the paper's algorithms play. The mean value is
 linear in each decision rule alone, so some deterministic Markov policy is best among all Markov ones, randomised ones
@@ -31,9 +31,9 @@ from fed_ucbvi.problem.sharing_bounds import AllowedArray, own_optima, tighten
 WORK = 5 * 10**8
 """Table entries (agent, step, state, action, next state) read, at most; about a second's worth."""
 MIN_PASS = 1 << 15
-"""A pass over smaller tables than this counts as one over so many entries: it takes no less time."""
+"""A pass over smaller tables counts as one over this many entries, because it takes no less time."""
 MIN_PASSES = 8
-"""Passes over all tables that are made however large they are."""
+"""The number of passes that are always made, however large the tables are."""
 TOLERANCE = 1e-12
 """The bracket is closed when it is narrower than this share of H, the most an episode can pay."""
 
@@ -47,7 +47,7 @@ class CommonOptimum:
         policy: the policy ``[H,S]`` that attains its lower end.
         history_upper: no policy does better, whatever it remembers.
         own: the mean of the agents' own optimal values.
-        nodes: sets of policies bounded; 1 if no branching was needed.
+        nodes: the number of sets of policies for which a bound was computed; 1 if no branching was needed.
     """
 
     value: Bracket
@@ -115,11 +115,11 @@ class _Search:
 
     @property
     def closed(self) -> bool:
-        """Whether the bracket is."""
+        """Whether the bracket is closed."""
         return self.upper <= self.lower + self.tolerance
 
     def improve(self, policy: IndexArray) -> None:
-        """Climb from ``policy`` (changed in place); keep what is reached if it is better."""
+        """Coordinate ascent from ``policy``, in place; keep the result if it is better than the best so far."""
         value, sweeps = ascend(self.tables, policy, max(1, min(self.left, self.passes // 4)))
         self.spent += sweeps
         if value > self.lower + self.tolerance / 2 or self.lower < 0.0:
@@ -137,7 +137,7 @@ class _Search:
         self.upper = max(self.lower, -self.open[0][0]) if self.open else self.lower
 
     def _bound(self, allowed: AllowedArray, above: float) -> None:
-        """Bound a set of policies, known to be worth ``above`` at most; keep it if it may hold a better one."""
+        """Bound a set of policies worth at most ``above``; keep it if it may contain a better policy."""
         known = (self.lower + self.tolerance) * self.agents
         upper, policy, h, s, made = tighten(self.tables, self.shared, allowed, known, max(2, self.left))
         self.spent += made
@@ -147,7 +147,7 @@ class _Search:
             heapq.heappush(self.open, (-bound, self.nodes, allowed, policy, h, s))
 
     def branch(self) -> None:
-        """Split the set with the largest bound, again and again, until none is better than what is known."""
+        """Split the set with the largest bound until no set can contain a better policy than the best so far."""
         settled = self.lower
         while self.open and self.left > 2 * self.shape[2]:
             bound, _, allowed, policy, h, s = heapq.heappop(self.open)

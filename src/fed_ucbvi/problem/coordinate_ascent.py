@@ -4,10 +4,10 @@ The mean value of a Markov policy is linear in each decision rule ``pi_h(s)`` al
 
 ``1/M sum_i V^{i,pi} = const + 1/M sum_i d^{i,pi}_h(s) Q^{i,pi}_h(s, pi_h(s))``,
 
-where ``d_h`` depends on the decisions before h and ``Q_h`` on those after it. A sweep from h = H to 1 that takes, at
-every ``(h,s)``, the action with the largest weighted sum is therefore exact for that decision and never loses; sweeps
-are repeated until nothing is gained. With weights 1 instead of d the first sweep is the weight-select-update rule of
-multi-model MDPs.
+where ``d_h`` depends on the decisions before h and ``Q_h`` on those after it. A sweep goes from h = H to 1 and takes,
+at every ``(h,s)``, the action with the largest weighted sum. This is exact for that decision, so a sweep never lowers
+the value. Sweeps are repeated until the value no longer rises. With weights 1 instead of d the first sweep is the
+weight-select-update rule of multi-model MDPs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fed_ucbvi.problem.agent_tables import AgentTables, action_values, occupanci
 from fed_ucbvi.problem.dynamic_programming import optimal_values
 
 OWN_STARTS = 20
-"""At most so many agents' own optimal policies are tried as starts."""
+"""The search starts from the individual optimal policies of at most this many agents."""
 ROUNDING = 1e-13
-"""A gain below this share of what an episode can pay is none."""
+"""A gain below this share of the most that an episode can pay counts as none."""
 
 
 @compiled
 def sweep(tables: AgentTables, weights: FloatArray, policy: IndexArray) -> float:
-    """One sweep, in place; ``weights[H,S,m]`` are the ``d^i_h(s)``. The sum over agents of the policy's values."""
+    """One sweep, in place, with the ``d^i_h(s)`` as ``weights[H,S,m]``; returns the value, summed over agents."""
     successors, probabilities, rewards, initial, _ = tables
     _, S, A, _, m = probabilities.shape
     H = policy.shape[0]
@@ -61,7 +61,7 @@ def sweep(tables: AgentTables, weights: FloatArray, policy: IndexArray) -> float
 
 @compiled
 def ascend(tables: AgentTables, policy: IndexArray, most: int) -> tuple[float, int]:
-    """Sweeps, in place, until nothing is gained, at most ``most``; ``(mean value, sweeps)``."""
+    """At most ``most`` sweeps, in place, until the value no longer rises; returns ``(mean value, sweeps)``."""
     H = policy.shape[0]
     m = tables.initial.shape[1]
     value = 0.0
@@ -74,7 +74,7 @@ def ascend(tables: AgentTables, policy: IndexArray, most: int) -> tuple[float, i
 
 
 def starting_policies(tables: AgentTables, common: IndexArray) -> Iterator[IndexArray]:
-    """Policies to begin from, none twice: optimal in the common and in the mean MDP, select-update, agents' own."""
+    """Different starts: optimal in the common MDP, optimal in the mean MDP, select-update, optimal for one agent."""
     seen = set()
     for policy in _candidates(tables, common):
         key = policy.tobytes()
@@ -96,6 +96,6 @@ def _candidates(tables: AgentTables, common: IndexArray) -> Iterator[IndexArray]
 
 
 def own_policy(tables: AgentTables, agent: int, horizon: int) -> IndexArray:
-    """What is optimal for one of the agents alone."""
+    """The optimal policy of one of the agents alone."""
     kernel, rewards = (np.ascontiguousarray(table[..., agent]) for table in (tables.probabilities, tables.rewards))
     return optimal_values(tables.successors, kernel, rewards, horizon)[2]

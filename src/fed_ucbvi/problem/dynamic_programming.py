@@ -1,8 +1,8 @@
 """Compiled backward induction and forward occupancy on support-compressed tables.
 
 Tables of a single MDP: ``successors`` and ``probabilities`` ``(steps, S, A, K)``, ``rewards`` ``(steps, S, A)``;
-the step axis has length one where the table is stationary. A policy is ``(H, S)``, one action each, or a mask
-``(H, S, A)``: of the actions of its set one is drawn uniformly at every visit.
+the step axis has length one where the table is stationary. A policy is ``(H, S)``, one action for each step and
+state, or a mask ``(H, S, A)`` that marks a set of actions, of which one is drawn uniformly at every visit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 
 @compiled
 def may_play(policy: PolicyArray, h: int, s: int, a: int) -> bool:
-    """Whether ``policy`` ever takes action a at (h,s); which of the two forms it has is known when compiling."""
+    """Whether ``policy``, in either form, ever takes action a at (h,s); the form is known when compiling."""
     if policy.ndim == 2:
         return bool(policy[h, s] == a)
     return bool(policy[h, s, a])
@@ -61,7 +61,7 @@ def optimal_values(
 def policy_values(
     successors: IndexArray, probabilities: FloatArray, rewards: FloatArray, policy: PolicyArray
 ) -> FloatArray:
-    """``V^pi`` of shape ``(H+1, S)`` by ``eq:bellman_equations``; of a set of actions, the mean of their values."""
+    """``V^pi`` of shape ``(H+1, S)`` by ``eq:bellman_equations``; for a set of actions, the mean of their values."""
     kernel_steps, S, A, K = successors.shape
     reward_steps = rewards.shape[0]
     horizon = policy.shape[0]

@@ -1,4 +1,4 @@
-"""eps_p from counts, where the agents' kernels are unknown, with a confidence interval."""
+"""Estimate eps_p from transition counts, with a confidence interval, where the agents' kernels are unknown."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class EpsEstimate(NamedTuple):
     """What counts say about ``eps_p = 1 - min_{h,s,a} sum_s' min_i P^i(s'|s,a)``.
 
     Attributes:
-        point: with the empirical kernels, over the pairs counted; noise makes it too large on average.
+        point: eps_p of the empirical kernels, over the pairs counted; noise makes it too large on average.
         lower: eps_p of all pairs is at least this.
         upper: eps_p of all pairs is at most this; 1 as long as some agent has never been at some (h,s,a).
         upper_counted: eps_p *of the pairs counted* is at most this.
         pairs_counted: how many (h,s,a) every agent visited at least ``least_visits`` times.
         pairs: how many (h,s,a) there are.
-        least_visits: what it takes to be counted.
+        least_visits: visits of every agent that a pair needs to be counted.
         delta: all three bounds hold together with probability at least ``1 - delta``.
     """
 
@@ -44,16 +44,17 @@ class EpsEstimate(NamedTuple):
 def estimate_eps_p(counts: npt.ArrayLike, delta: float = 0.05, *, least_visits: int = 1) -> EpsEstimate:
     """A confidence interval for eps_p from transition counts ``[M,steps,S,A,K]``, with K next states or slots.
 
-    Counts may come from any run: ``lem:kl_deviation_inequality`` holds for all numbers of visits at once, so it does
-    not matter what decided how often a pair was visited. It is used twice, each time with ``delta/2`` shared out
-    evenly by a union bound, and the narrower end is taken:
+    Counts may come from any run, under any policy: ``lem:kl_deviation_inequality`` holds for all numbers of visits at
+    once. It is used twice, each time with ``delta/2`` divided evenly by a union bound, and the tighter of the two
+    bounds is taken:
 
     - *entries*: ``n kl(p_hat, p) <= log(1/delta') + log(e (1 + n))`` for each of the M.steps.S.A.K probabilities
       bounds ``min_i P^i(s')`` from both sides;
     - *rows*: ``n KL(P_hat, P) <= log(1/delta') + (K-1) log(e (1 + n/(K-1)))`` for each of the M.steps.S.A rows gives
-      a total variation ``w_i`` by Pinsker's inequality. The overlap falls by at most ``sum_i w_i`` and, as it is at
-      most ``sum_i P^i(B_i)`` for any partition into sets ``B_i``, grows by at most the sum over agents whose
-      ``B_i``, where its empirical probability is the least, is not empty.
+      a bound ``w_i`` on the total variation by Pinsker's inequality. The true overlap is smaller than the empirical
+      one by at most ``sum_i w_i``. To bound it from above, let ``B_i`` be the next states where agent i has the
+      smallest empirical probability. The overlap is at most ``sum_i P^i(B_i)``, so it is larger than the empirical
+      one by at most the sum of ``w_i`` over agents whose ``B_i`` is not empty.
 
     >>> estimate_eps_p([[[[[9_000, 1_000]]]], [[[[7_000, 3_000]]]]]).point.__round__(12)
     0.2

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 REFERENCES = ("overlap", "mean")
 OWN_TABLES = ("successors", "probabilities", "rewards", "initial")
 BERNOULLI_REWARDS = "bernoulli_rewards"
-"""What a description says of :meth:`Federation.with_bernoulli_rewards`."""
+"""The key in a description that records :meth:`Federation.with_bernoulli_rewards`."""
 DIGITS = 16
 """Of a digest."""
 
@@ -126,12 +126,12 @@ class Federation:
 
     @cached_property
     def payments(self) -> Payments | None:
-        """What agents are paid with which probability, ``(M or 1, steps, S, A)``; None where nothing is random."""
+        """The amounts that agents are paid and their probabilities, ``(M or 1, steps, S, A)``; None if not random."""
         return None if self.reward_variances is None else payments(self.rewards, self.reward_variances)
 
     @property
     def pay_alike(self) -> bool:
-        """Whether rewards are not random, or what is paid, if it is paid, is the same for all agents."""
+        """Whether rewards are not random, or are 0 or one amount that is the same for all agents."""
         return self.payments is None or pay_alike(self.payments)
 
     def with_bernoulli_rewards(self) -> Federation:
@@ -186,7 +186,7 @@ class Federation:
 
     @cached_property
     def digest(self) -> str:
-        """Hexadecimal digits that tell federations apart: of the SHA-256 of the agents' tables and the horizon."""
+        """Hexadecimal digits that identify a federation: SHA-256 of the agents' tables and the horizon."""
         sha = hashlib.sha256(f"{self.horizon}".encode())
         for name in OWN_TABLES + (() if self.reward_variances is None else (VARIANCES,)):
             table = getattr(self, name)
@@ -251,8 +251,8 @@ class Federation:
             common: the common kernel, ``[S,A,S]``, ``[H,S,A,S]`` or a :class:`Kernel`.
             individual: one such kernel for each of the M agents.
             eps_p: in ``[0,1)``.
-            rewards: ``[S,A]`` or ``[H,S,A]`` for all agents alike, or ``[M,H,S,A]`` (``[M,1,S,A]`` where
-                stationary) for each its own.
+            rewards: ``[S,A]`` or ``[H,S,A]``, the same for all agents, or ``[M,H,S,A]`` (``[M,1,S,A]`` where
+                stationary), one table for each agent.
             initial: one distribution ``[S]`` or state for all, or ``[M,S]``.
             horizon: ``H`` where kernels and rewards are stationary.
             description: name and parameters, for the record.

@@ -1,13 +1,13 @@
-"""Agents that lie: a property of a federation, whatever the algorithm.
+"""Agents that lie. Lying is a property of the federation, so it works with every algorithm.
 
-A liar plays like everyone else but may ask, or not ask, for synchronisation as it pleases, and replaces its row of
-every report. It knows the honest agents' reports before it sends its own (the strongest adversary). Attacks act on
-what every report is made of: real numbers (values, ``float64``) and counts (``int64``); arrays of other kinds (states
-visited, requests made) are left as they are.
+A liar plays like every other agent, but it requests synchronisations as it likes and replaces its row of every
+report. It knows the honest agents' reports before it sends its own (the strongest adversary). Attacks change the
+values (``float64``) and the counts (``int64``) of a report. Arrays of other types (states visited, requests made) are
+left as they are.
 
-``collude`` and ``mimic`` aim at the wrong ranking: along the last axis of a report (the actions, where an algorithm
-reports on all of them; the states otherwise) what the honest agents find better than average is made worse, and the
-other way round.
+``collude`` and ``mimic`` aim at a wrong ranking. They look along the last axis of a report: the actions, where an
+algorithm reports on all of them, and otherwise the states. Entries that the honest agents find better than average
+are made worse, and the others better.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ATTACKS: dict[str, str] = {
 """What liars may do."""
 
 NEVER = 1 << 59
-"""A budget no visits reach; an agent that has no other is one the server no longer listens to."""
+"""A budget that no visits can reach. The server ignores an agent all of whose budgets are this."""
 FALSE_COUNT_FACTOR = 1000
 MAX_FALSE = 2**53
 """The sum of all false counts for one entry stays below this, so that sums are exact."""
@@ -53,9 +53,9 @@ class Liars:
         check_choice("attack", self.attack, ATTACKS)
 
     def tamper_budgets(self, budgets: CountArray) -> None:
-        """Change when liars ask, in place; ``budgets`` is ``(M, H, S)``.
+        """Change, in place, when liars request a synchronisation; ``budgets`` is ``(M, H, S)``.
 
-        An agent whose budgets are all unreachable is one the server ignores: asking does not help it.
+        The server ignores an agent whose budgets are all unreachable; such an agent cannot spam.
         """
         if self.attack == "silent":
             budgets[list(self.agents)] = NEVER
@@ -92,7 +92,7 @@ class Liars:
             self._mislead(values, counts, horizon)
 
     def _mislead(self, values: list[FloatArray], counts: list[CountArray], horizon: int) -> None:
-        """``collude`` and ``mimic``, for the arrays of the same shape as the last one of values.
+        """``collude`` and ``mimic``, for the arrays that have the shape of the last array of values.
 
         With n the honest counts (1 where a report has none) and mu the honest mean of a value, weighted by n:
         ``collude`` reports ``mu -+ 0.99 H sqrt(2 ln(2 M) / max n)`` and ``max n`` as its count; ``mimic`` the row

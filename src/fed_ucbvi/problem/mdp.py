@@ -33,8 +33,8 @@ class MDP:
         initial: distribution ``mu[S]`` of the first state, or the first state itself.
         horizon: ``H``; may be left out where the kernel or the reward depends on the step.
         reward_variances: where rewards are random, their variances, ``[S,A]`` or ``[H,S,A]``, or ``"bernoulli"``:
-            every reward is 1 or 0. See :mod:`fed_ucbvi.problem.reward_law`. None, also if all are 0, where nothing
-            is random; otherwise as many steps as ``rewards``.
+            every reward is 1 or 0. See :mod:`fed_ucbvi.problem.reward_law`. The attribute is None if nothing is
+            random, also where all variances are 0; otherwise it has as many steps as ``rewards``.
 
     >>> coin = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], initial=0, horizon=3)
     >>> coin.solve().V[0]
@@ -76,7 +76,7 @@ class MDP:
         return mdp
 
     def with_end(self) -> MDP:
-        """The same with one state more, number S, that nothing leads to and that is never left."""
+        """The same MDP with one more state, number S, which no transition enters or leaves."""
         kernel, steps = self.kernel, self.kernel.steps
         S, A, K = kernel.successors.shape[1:]
         stay = np.zeros((steps, 1, A, K))
@@ -204,7 +204,7 @@ def check_initial(initial: npt.ArrayLike | int, states: int) -> FloatArray:
 
 
 def horizon_of(kernel_steps: int, reward_steps: int, horizon: int | None) -> int:
-    """H from what depends on the step and what the caller said, or an error where they disagree."""
+    """H from the tables that depend on the step and from ``horizon``, or an error where they disagree."""
     said = {steps for steps in (kernel_steps, reward_steps) if steps > 1}
     if horizon is not None:
         said.add(check_positive_integer("the horizon", horizon))

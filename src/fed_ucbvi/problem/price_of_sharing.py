@@ -28,7 +28,7 @@ def best_common_policy(federation: Federation, *, work: int = WORK) -> CommonOpt
 
 
 def price_of_sharing(federation: Federation) -> Bracket:
-    """What agents lose, on average, by sharing one policy: the mean of their own optima less the best common value.
+    """What agents lose on average by sharing one policy: the mean of their own optima minus the best common value.
 
     >>> from fed_ucbvi import synthetic
     >>> price_of_sharing(synthetic(agents=4))

@@ -1,11 +1,12 @@
 """Random rewards, given by mean and variance.
 
-A reward lies in [0, 1] and does not depend on the next state, given (h,s,a). Of all laws with mean ``mu`` and
-variance ``v`` agents are paid by the one with two outcomes, of which one is nothing:
+A reward lies in [0, 1]. Given (h,s,a), it does not depend on the next state. Among all laws with mean ``mu`` and
+variance ``v``, agents are paid by the one with two outcomes of which one is 0:
 
     ``y = (mu^2 + v)/mu`` with probability ``q = mu^2/(mu^2 + v)``, otherwise 0.
 
-Such a law exists in [0, 1] for every ``v <= mu (1 - mu)``, which no law in [0, 1] exceeds. Where ``v = mu (1 - mu)``
+This law stays in [0, 1] for every ``v <= mu (1 - mu)``, and no law in [0, 1] has a larger
+variance. Where ``v = mu (1 - mu)``
 the reward is Bernoulli, ``y = 1`` and ``q = mu``; where ``v = 0`` it is ``mu`` for certain.
 """
 
@@ -21,13 +22,13 @@ from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.problem.kernel import frozen_floats, real_numbers
 
 BERNOULLI = "bernoulli"
-"""What may stand for variances: every reward is 1 with its mean for probability, otherwise 0."""
+"""May be given in place of variances: every reward is 1 with probability equal to its mean, and otherwise 0."""
 ROUNDING = 1e-12
-"""How far a variance may lie outside its range to be taken for a matter of rounding."""
+"""A variance outside its range by at most this is taken for a rounding error."""
 
 
 class Payments(NamedTuple):
-    """``amounts`` y are paid with the probabilities ``chances`` q, otherwise nothing; one shape."""
+    """The ``amounts`` y are paid with the probabilities ``chances`` q, otherwise 0; both have the same shape."""
 
     amounts: FloatArray
     chances: FloatArray
@@ -36,7 +37,7 @@ class Payments(NamedTuple):
 def check_variances(variances: npt.ArrayLike | str, rewards: FloatArray) -> FloatArray | None:
     """Variances of rewards whose means are ``rewards[steps,S,A]``, as a read-only table; None where all are 0.
 
-    The table has as many steps as the means, or H where it depends on the step and they do not.
+    The table has as many steps as the means, or H if only the variances depend on the step.
     """
     if isinstance(variances, str):
         if variances != BERNOULLI:
@@ -86,6 +87,6 @@ def payments(means: FloatArray, variances: FloatArray) -> Payments:
 
 
 def pay_alike(paid: Payments) -> bool:
-    """Whether all agents (the first axis) are paid the same amounts, wherever they are paid at all."""
+    """Whether all agents (the first axis) have the same amounts, wherever the amounts can be paid at all."""
     most = paid.amounts.max(axis=0)
     return bool(((paid.amounts == most) | (paid.chances == 0.0)).all())

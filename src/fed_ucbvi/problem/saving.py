@@ -20,7 +20,7 @@ from fed_ucbvi.problem.reward_law import check_variances
 FORMAT = "fed-ucbvi/federation"
 FORMAT_VERSION = 1
 VERSION_WITH_VARIANCES = 2
-"""Of federations with random rewards; all others are written as they always were."""
+"""The format version of federations with random rewards; all others keep the first version."""
 SUFFIX = ".npz"
 Kind = tuple[type[np.generic], str]
 TABLES: dict[str, Kind] = {
@@ -92,7 +92,7 @@ def _check_shapes(
 
 
 def _check_values(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> None:
-    """Every agent's kernel, rewards and first state, and the common ones, by the rules for those of an MDP."""
+    """Check kernel, rewards and initial distribution of every agent and of the common MDP, as for an MDP."""
     S, A = tables["initial"].shape[1], tables["successors"].shape[2]
     for probabilities in tables["probabilities"]:
         Kernel(tables["successors"], probabilities)
@@ -109,7 +109,7 @@ def _check_values(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, An
 
 
 def _check_variances(rewards: npt.NDArray[Any], variances: npt.NDArray[Any]) -> None:
-    """By the rule for those of an MDP, agent by agent."""
+    """Check the variances as for an MDP, agent by agent."""
     if variances.shape[1:] != rewards.shape[1:]:
         raise InputError(f"rewards have shape {rewards.shape}, their variances {variances.shape}.")
     for i in range(max(len(rewards), len(variances))):

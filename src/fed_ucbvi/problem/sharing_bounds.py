@@ -5,25 +5,27 @@ performance-difference lemma a policy pi loses, over all agents,
 
 ``L(pi) = sum_i (V^i_1 - V^{i,pi}_1) = sum_{h,s} sum_i d^{i,pi}_h(s) g^i_h(s, pi_h(s))``.
 
-*The overlap floor.* With weights ``b^i`` the agents lose at least ``min_i b^i`` times what they lose with weights 1,
-and from ``(h,s,a)`` all of them go on to s' with probability ``min_i P^i_h(s'|s,a)`` at least. So
+*The overlap floor.* With weights ``b^i`` the agents lose at least ``min_i b^i`` times what they lose with weights 1.
+From ``(h,s,a)`` all of them move to s' with probability at least ``min_i P^i_h(s'|s,a)``. So the loss from ``(h,s)``
+on, with weights 1, is at least ``W_h(s)``, and L is bounded by its value at the first step:
 
 - ``W_h(s) = min_a [ sum_i g^i_h(s,a) + sum_s' min_i P^i_h(s'|s,a) W_{h+1}(s') ]``,
 - ``L >= sum_s min_i mu^i(s) W_1(s)``.
 
-The minimum is taken anew whenever s is reached, by whatever path, so this holds for policies that remember their
-history as well. (Under Assumption 1 a share of at least ``(1 - eps_p)^h`` stays together.)
+The minimum is taken separately at every visit of s, on every path, so the bound holds for policies that remember
+their history as well. (Under Assumption 1 a share of at least ``(1 - eps_p)^h`` stays together.)
 
-*The flow floor*, for Markov policies. ``l^i_h(s)`` is a flow no choice of actions avoids: it starts with ``mu^i``
-and passes on ``l^i_h(s) min_a P^i_h(s'|s,a)``. All of it takes one action ``a = pi_h(s)`` and loses ``l^i g^i(s,a)``
-there; what a sends to s' beyond the minimum loses at least ``W_{h+1}(s')`` times the least of it over agents. So
+*The flow floor*, for Markov policies. ``l^i_h(s)`` is the flow of agent i through s that no choice of actions avoids:
+it starts as ``mu^i`` and passes ``l^i_h(s) min_a P^i_h(s'|s,a)`` on to s'. All of this flow takes one action ``a =
+pi_h(s)`` and loses ``l^i g^i(s,a)`` there. The action may send more than the unavoidable flow to s'. The smallest
+such excess over agents then loses at least ``W_{h+1}(s')`` per unit. So
 
 - ``c_h(s,a) = sum_i l^i g^i(s,a) + sum_s' min_i [ l^i (P^i(s'|s,a) - min_a' P^i(s'|s,a')) ] W_{h+1}(s')``,
 - ``L >= sum_{h,s} min_a c_h(s,a)``.
 
-These minima are apart, so an action with ``c_h(s,a)`` too far above the least can be ruled out at once: every policy
-that takes it is no better than one already known. All this may be restricted to some *allowed* actions. With fewer of
-them the bounds are tighter, and with one at each ``(h,s)`` the flow floor is the loss itself.
+These minima are separate. So an action whose ``c_h(s,a)`` is too far above the minimum can be ruled out: every policy
+that takes it is no better than one already known. Both floors can be computed among some *allowed* actions only. With
+fewer actions the floors are tighter, and with one action at each ``(h,s)`` the flow floor is the loss itself.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ def _least_outflow(
     least: FloatArray,
     times: IndexArray,
 ) -> int:
-    """``min_a P^i_h(s'|s,a)`` into ``least[s',i]`` for every s' an allowed action may reach; how many are allowed."""
+    """Write ``min_a P^i_h(s'|s,a)`` to ``least[s',i]`` for the s' of allowed actions; return how many are allowed."""
     A, K, m = probabilities.shape[2:]
     actions = 0
     for a in range(A):
@@ -213,7 +215,7 @@ def flow_floor(
 def tighten(
     tables: AgentTables, shared: FloatArray, allowed: AllowedArray, known: float, most: int
 ) -> tuple[float, IndexArray, int, int, int]:
-    """Rule out actions, in place, until no more can be: only policies at least as good as ``known`` matter.
+    """Rule out, in place, the actions of policies that are worse than ``known``, until no more can be ruled out.
 
     Args:
         tables: the agents.
@@ -224,8 +226,8 @@ def tighten(
 
     Returns:
         ``(upper, policy, h, s, passes)``: no allowed policy has a larger sum of values than ``max(upper, known)``;
-        the policy that minimises the flow floor; the decision to branch on (where that policy loses most, among
-        those left open; -1 if all are settled); passes made.
+        the policy that minimises the flow floor; the decision to branch on (the open one where that policy loses
+        most; -1 if none is open); passes made.
     """
     _, S, A, _, m = tables.probabilities.shape
     H = allowed.shape[0]

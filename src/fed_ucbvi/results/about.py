@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def versions() -> dict[str, str]:
-    """What the result was made with."""
+    """The versions of the programs that made the result."""
     packages = {name: version(name) for name in (PROGRAM, "numpy", "numba", "polars")}
     return {"python": platform.python_version(), **packages}
 
 
 @dataclass(frozen=True)
 class About:
-    """Everything about a run but its numbers: goes into the manifest as it is."""
+    """The description of a run, without its results; it is stored in the manifest as it is."""
 
     algorithm: str
     parameters: Mapping[str, Any]
@@ -45,20 +45,20 @@ class About:
     facts: Mapping[str, float]
     cautions: tuple[str, ...]
     optimal_value: float
-    """Of the common MDP."""
+    """The optimal value of the common MDP."""
     best_common_value: Bracket
-    """Of the best policy that all (honest) agents share, on average over them in their own MDPs."""
+    """The value of the best policy that all (honest) agents can share: their mean, each in its own MDP."""
     versions: Mapping[str, str] = field(default_factory=versions)
     own_optimal_value: float = math.nan
     """The mean over the agents of what each would get with its own optimal policy."""
     alike: bool | None = None
-    """Whether all agents have the same MDP; None where nobody knows."""
+    """Whether all agents have the same MDP; None if that is unknown."""
     random_rewards: bool = False
     """Whether rewards were taken to be random."""
 
     @property
     def eps_p_assumed(self) -> float:
-        """What nu was computed with where eps_p is unknown: 0, as if the agents were alike. Otherwise NaN."""
+        """The eps_p with which nu was computed if eps_p is unknown: 0, as if agents were alike. Otherwise NaN."""
         computed = "nu" in self.facts and self.parameters.get("nu") is None
         return 0.0 if computed and math.isnan(self.eps_p) else math.nan
 
@@ -66,7 +66,7 @@ class About:
     def of(
         cls, algorithm: Algorithm[Any, Any], setting: Setting, federation: Federation | None, driver: str
     ) -> About:
-        """The description of a run on ``federation``; where that is None, nothing is known but the setting."""
+        """The description of a run on ``federation``; if that is None, only the setting is known."""
         from fed_ucbvi.algorithms import algorithm_name, parameters_of
 
         known: dict[str, Any] = {

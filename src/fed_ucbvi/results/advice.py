@@ -1,10 +1,10 @@
 """Advice on a run that has learnt little.
 
-The server's values are optimistic; what separates them from the truth is what it has not seen yet. A run *has learnt
-little* when its recommended policy is worth less than half of what the server still hopes for. What that is worth is
-the mean over agents where their MDPs are known; otherwise what it is estimated at; and where nothing was planned,
-what the last tenth of the episodes paid. A policy known to be within 1 % of the best shared one is good enough,
-whatever the server hopes for.
+The server's values are optimistic, and they exceed the truth by what the server has not seen yet. A run *has learnt
+little* when its recommended policy is worth less than half of the server's optimistic value. The worth of the policy
+is the mean over agents if their MDPs are known, and otherwise the plan's estimate. If nothing was planned, it is the
+mean reward of the last tenth of the episodes. A policy known to be within 1 % of the best shared one is good enough
+in any case.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from fed_ucbvi.results.about import About
 LITTLE = 0.5
 """A policy worth less than this share of what the server hopes for has learnt little."""
 GOOD_ENOUGH = 0.99
-"""Share of the best shared policy's value from which there is nothing to complain about."""
+"""A policy with at least this share of the best shared policy's value needs no advice."""
 
 
 def learnt_little(worth: float, hoped: float, known: float, best: float) -> bool:
     """Whether a policy is worth less than half of what the server still hopes for.
 
     Args:
-        worth: the best figure there is for what the policy is worth.
+        worth: the best available figure for the value of the policy.
         hoped: the server's optimistic value.
         known: what the policy is worth on average over the agents; NaN where their MDPs are unknown.
-        best: what the best shared policy is worth, at least.
+        best: a lower bound on the value of the best shared policy.
     """
     return worth < LITTLE * hoped and not known >= GOOD_ENOUGH * best
 
 
 def advice_on(about: About, hoped: float, worth: float, said: str) -> str:
-    """What to try where little was learnt, in one sentence; ``said`` is what to call ``worth``."""
+    """One sentence on what to try where little was learnt; ``said`` is the name of ``worth`` in the sentence."""
     units, H = Units.of(about.environment), about.horizon
     hope, get = (f"{units.original_return(value, H):,.4g}" for value in (hoped, worth))
     parameters = about.parameters

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class AgentsValue(NamedTuple):
     """The mean over the (honest) agents of ``V^{i,pi}_1(mu^i)``, and the worst and the best of them.
 
-    NaN, and agent -1, where nothing is known.
+    If nothing is known, values are NaN and agents -1.
 
     >>> AgentsValue.of(np.array([2.0, np.nan, 1.0]))
     AgentsValue(mean=1.5, worst=1.0, best=2.0, worst_agent=2, best_agent=0, agents=2)
@@ -31,7 +31,7 @@ class AgentsValue(NamedTuple):
 
     @classmethod
     def of(cls, by_agent: FloatArray) -> AgentsValue:
-        """From each agent's value, NaN for those that do not count."""
+        """From the values of all agents; NaN marks agents that do not count."""
         known = by_agent[~np.isnan(by_agent)]
         if len(known) == 0:
             return cls(np.nan, np.nan, np.nan, -1, -1, 0)
@@ -40,12 +40,12 @@ class AgentsValue(NamedTuple):
 
 
 def is_known(federation: Federation) -> bool:
-    """Whether the agents' MDPs are known, as they are not in a live run without a table."""
+    """Whether the agents' MDPs are known. They are not in a live run without a table."""
     return not bool(np.isnan(federation.common.rewards).any())
 
 
 def are_alike(federation: Federation) -> bool | None:
-    """Whether all honest agents have the same MDP; None where nobody knows."""
+    """Whether all honest agents have the same MDP; None if that is unknown."""
     if not is_known(federation):
         return None
     return federation.agent_tables.alike
@@ -69,6 +69,6 @@ def initial_value(federation: Federation, V: FloatArray) -> float:
 
 
 def mean_over(starts: CountArray | None, V: FloatArray) -> float:
-    """The mean of ``V_1`` over episodes of which ``starts[s]`` began in s; NaN where nobody knows, or none did."""
+    """The mean of ``V_1`` over episodes of which ``starts[s]`` began in s; NaN if there are none or it is unknown."""
     met = 0 if starts is None else int(starts.sum())
     return float(starts @ V[0]) / met if starts is not None and met else float("nan")

@@ -26,7 +26,7 @@ SMALL_GRID = 6
 
 
 def moves_from(layout: Mapping[str, Any], state: int) -> Sequence[Sequence[int]]:
-    """For each action the (row, column) by which it moves on from ``state``."""
+    """For each action, the (row, column) by which it moves from ``state``."""
     by_state = layout.get("moves_by_state")
     return layout["moves"] if by_state is None else by_state[state]  # type: ignore[no-any-return]
 
@@ -52,8 +52,8 @@ def first_steps(layout: Mapping[str, Any]) -> list[int | None]:
 def policy_board(run: RunData, layout: Mapping[str, Any], step: int | None) -> Board:
     """The recommended policy as arrows on the grid.
 
-    By default a square shows the action of the first step at which it can be reached: before that nobody is ever
-    there and nothing is learnt. With ``step`` (from 0) every square that can be reached by then shows that step's.
+    By default a square shows the action of the first step at which it can be reached, because before that no agent is
+    ever there. With ``step`` (from 0) every square that can be reached by then shows the action of that step.
     """
     horizon = run.about.horizon
     if step is not None and not 0 <= step < horizon:
@@ -87,7 +87,7 @@ def grid_board(
 def grid_squares(layout: Mapping[str, Any], *, fill: bool = True) -> list[Square]:
     """Walls, start and goals by colour and by name, or by colour and shape where squares are too small for names.
 
-    Without ``fill`` start and goals are told by name and shape alone, so that squares can have colours of their own.
+    Without ``fill``, start and goals have a name and a shape but no colour, so that squares can have other colours.
     """
     start, goals = tuple(layout["start"]), {tuple(cell) for cell in layout["goals"]}
     free = {tuple(cell) for cell in layout["cells"]}

@@ -1,4 +1,4 @@
-"""Pictures of one run, and of several runs of the same thing."""
+"""Pictures of one run, and of several runs together."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
 from fed_ucbvi.results.style import colour_of, label_of
 
 Curve = Callable[[RunData, CountArray], FloatArray | CountArray]
-"""Something of a run, after each of so many episodes."""
+"""A quantity of a run, at each of the given numbers of episodes."""
 
 WIDE = 1260.0
 """Width of three panels side by side."""
 LOG_FROM = 100
-"""Episodes from which a logarithmic axis helps."""
+"""From this many episodes on the axis is logarithmic."""
 CURVE_POINTS = 400
 MAX_POINTS = 4000
-"""Ends of rounds on a curve, and rounds drawn one by one."""
+"""The most ends of rounds on a curve, and the most rounds drawn one by one."""
 RULE_MARKERS: tuple[Marker, ...] = ("circle", "triangle", "square", "diamond")
-"""Of an algorithm's first, second... synchronisation rule; their colours are those of the palette."""
+"""Markers of an algorithm's first, second... synchronisation rule; colours are those of the palette."""
 EPISODES = "Episodes per agent"
 REGRET = "Common regret (units of reward)"
 REWARD = "Mean reward an episode so far"
@@ -67,8 +67,9 @@ def plot_run(run: RunData, path: str | Path | None = None, *, step: int | None =
 def plot_runs(runs: Iterable[RunData], path: str | Path | None = None) -> Picture:
     """Mean regret and communication rounds over runs that differ by seeds alone, with 95 % intervals of the mean.
 
-    Runs are put together by all that is on record but seeds and driver. There is one curve for each group, in its
-    algorithm's colour, labelled with what sets it apart. Where regret is unknown, the reward is drawn.
+    Runs that differ only in seeds and driver form a group. There is one curve for each group, in its algorithm's
+    colour, labelled with the settings in which it differs from the others. Where regret is unknown, the reward is
+    drawn.
 
     Args:
         runs: runs with at least one round each.
@@ -112,7 +113,7 @@ def _episodes_axis(played: int) -> Scale:
 
 
 def _points(played: int, ends: CountArray | Sequence[int] = ()) -> CountArray:
-    """Episodes at which to draw a curve: evenly on both kinds of axis, and where rounds end if not too many."""
+    """Episodes at which to draw a curve: even on both kinds of axis, and the ends of rounds if there are few."""
     if played == 0:
         return np.zeros(1, dtype=np.int64)
     grid = np.concatenate([np.geomspace(1, played, CURVE_POINTS), np.linspace(1, played, CURVE_POINTS)])
@@ -121,7 +122,7 @@ def _points(played: int, ends: CountArray | Sequence[int] = ()) -> CountArray:
 
 
 def _mean_reward(run: RunData, points: CountArray) -> FloatArray:
-    """What an agent was paid an episode, on average over the first so many; even within a round."""
+    """The mean reward per agent and episode over the first ``points`` episodes; constant within a round."""
     ends = np.concatenate([[0], np.cumsum(run.records["agent_episodes"]) / run.about.agents])
     totals = np.concatenate([[0.0], np.cumsum(run.records["reward"])])
     return np.asarray(np.interp(points, ends, totals) / points)
@@ -167,7 +168,7 @@ def _lengths(run: RunData) -> Panel:
 
 
 def _dots(run: RunData, chosen: Any, name: str, colour: str, marker: Marker) -> Series:
-    """Some rounds as dots; of very many, one for all that would lie within a pixel."""
+    """Some rounds as dots; where there are very many, one dot for all rounds within a pixel."""
     begins, lengths = (run.records["start"] + 1)[chosen], run.records["length"][chosen]
     if len(begins) > MAX_POINTS:
         pixels = np.column_stack([np.log(begins), np.log(lengths)]) / math.log(run.episodes_played) * WIDTH
@@ -207,7 +208,7 @@ def _means(groups: Sequence[Sequence[RunData]], names: Sequence[str], curve: Cur
 
 
 def _written(name: str, value: Any) -> str:
-    """One setting as pictures write it."""
+    """One setting as it is written in pictures."""
     if name == "episodes":
         return f"T = {number(value)}"
     return setting_text(name, value).replace("eps_p = ", "εₚ = ") if name == "eps_p" else setting_text(name, value)

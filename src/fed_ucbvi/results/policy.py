@@ -1,4 +1,4 @@
-"""A recommended policy as a file: what to do, where it was learnt, and in which units it was paid."""
+"""A recommended policy as a file: its actions, the environment where it was learnt, and the units of rewards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class LearntPolicy:
-    """A deterministic policy ``(H, S)`` and all that is needed to play it.
+    """A deterministic policy ``(H, S)`` and everything that is needed to play it.
 
     Attributes:
         table: the action of every step and state.

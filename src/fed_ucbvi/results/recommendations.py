@@ -1,8 +1,8 @@
-"""The policies that a run recommends on its way: one row each, and when there is one.
+"""The policies that a run recommends while it learns: when one is planned, and what is recorded of each.
 
-The exploring policy is optimistic; the *recommended* policy is planned without bonus from all counts. One is planned
-after the first round, whenever the number of episodes has at least doubled since the last one, and at the end: about
-``log2 T`` times. Each is one more synchronisation, counted apart from those of the algorithm.
+The exploring policy is optimistic. The *recommended* policy is planned without bonus from all counts. A policy is
+planned after the first round, whenever the number of episodes has at least doubled since the last plan, and at the
+end: about ``log2 T`` times. Each plan is one more synchronisation, counted separately from those of the algorithm.
 
 **The gap** of a row is ``optimistic - estimated``: the mean over the initial states of the server's optimistic values
 minus that of the planner's values, which are those of the recommended policy on the estimated kernel. With ``V*`` the
@@ -11,14 +11,14 @@ optimum and ``V^pi`` the true value of the recommended policy::
     V* - V^pi  =  gap - (optimistic - V*) + (estimated - V^pi)
 
 So the loss is at most the gap plus the error of the estimate, if the server's values are optimistic,
-``optimistic >= V*``. That is so with high probability under bonuses with a proof (Fed-UCBVI's ``corrected``; its
-``theory`` up to the factor that the print lacks; UCBVI's and Byzan-UCBVI's of their papers), for agents that are
-alike or for the common MDP of Assumption 1. It is not so with ``practical`` or ``simplified`` bonuses or a
-``bonus_scale`` below 1: there the gap says how much the server still hopes for, and bounds nothing. The estimate
-comes from the very data by which the policy was chosen, so it is a little too high on average; where agents differ it
-is that of a mixture of them. Its error falls like ``1/sqrt(N)``.
+``optimistic >= V*``. They are, with high probability, under bonuses that have a proof, for agents that are alike or
+for the common MDP of Assumption 1. Such bonuses are Fed-UCBVI's ``corrected``, its ``theory`` up to the factor that
+the printed formula lacks, and those of UCBVI's and Byzan-UCBVI's papers. The ``practical`` and ``simplified``
+bonuses, and a ``bonus_scale`` below 1, give no such guarantee: there the gap says how much the server still hopes
+for, and bounds nothing. The estimate comes from the data that chose the policy, so it is a little too high on
+average. Where agents differ, it is the value in a mixture of them. Its error falls like ``1/sqrt(N)``.
 
-Initial states are weighted by their law where that is known, and by how often episodes began in them where it is not.
+Initial states are weighted by their distribution if that is known, and otherwise by how often episodes began in them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import ServerState
 
 PLANNED, GREEDY, EXPLORING = KINDS = ("planned", "greedy", "exploring")
-"""What a recommended policy is: planned without bonus; greedy in the algorithm's estimates, where it plans nothing;
-or, in runs saved by earlier versions, the exploring policy, because there was no other."""
+"""How a recommended policy was made: planned without bonus; greedy in the estimates of an algorithm that does not
+plan; or, in runs saved by earlier versions, equal to the exploring policy, the only one they have."""
 
 COLUMNS: dict[str, type[np.generic]] = {
     "round": np.int64,
@@ -50,10 +50,11 @@ COLUMNS: dict[str, type[np.generic]] = {
     "bytes_up": np.int64,
     "bytes_down": np.int64,
 }
-"""One row a recommendation. ``round`` counts the rounds played, ``episodes`` those of the agent that has played most;
-``optimistic`` and ``estimated`` are the two values of the gap; ``value`` is what the policy is truly worth, in the
-agents' own MDPs and averaged over them. What nobody knows is NaN. The traffic is that of the recommendation alone;
-the last row of a complete run counts the policy that all agents are sent with the end signal."""
+"""There is one row for each recommendation. ``round`` is the number of rounds played, ``episodes`` that of episodes
+of the agent that has played most. ``optimistic`` and ``estimated`` are the two values of the gap. ``value`` is the
+true value of the policy, averaged over agents, each in its own MDP. Unknown numbers are NaN. Messages and bytes are
+those of the recommendation alone; the last row of a complete run includes the policy that is sent to all agents at
+the end."""
 
 Row = tuple[float, ...]
 """In the order of :data:`COLUMNS`."""
@@ -61,7 +62,7 @@ Row = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Recommended:
-    """What is recommended.
+    """A recommended policy.
 
     Attributes:
         policy: ``(H, S)``.
@@ -75,14 +76,14 @@ class Recommended:
 
     @classmethod
     def of(cls, server: ServerState, planner: ServerState | None) -> Recommended:
-        """The policy of a planner that has planned; the server's own where there is none."""
+        """The policy of a planner that has planned, or the server's policy if there is no planner."""
         if planner is None:
             return cls(np.array(server.policy), np.full_like(server.V, np.nan), GREEDY)
         return cls(np.array(planner.policy), np.array(planner.V), PLANNED)
 
 
 def is_due(episodes: int, rows: Sequence[Row]) -> bool:
-    """Whether a recommendation is planned after so many episodes: they have doubled since the last.
+    """Whether to plan a recommendation now: the number of ``episodes`` has doubled since the last one.
 
     >>> [is_due(episodes, [(1, 3)]) for episodes in (5, 6)]
     [False, True]

@@ -1,4 +1,4 @@
-"""The records of a run: one row a round."""
+"""The records of a run: one row for each round."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ COLUMNS: dict[str, type[np.generic]] = {
     "bytes_up": np.int64,
     "bytes_down": np.int64,
 }
-"""One record a round. ``start`` counts the episodes before it and ``length`` those in it, of the agent that has
-played most; ``agent_episodes`` adds up all agents' (M times the length where they stop together). ``regret`` and
-``reward`` are sums over its episodes, averaged over agents; ``value`` is what its policy is worth in one episode,
-in the agents' own MDPs and averaged over them; who asked is -1 in a round cut short; ``rule`` is an index into the
-algorithm's rules."""
+"""There is one record for each round. ``start`` is the number of episodes before it and ``length`` the number in it,
+of the agent that has played most. ``agent_episodes`` is the sum over agents (M times the length where they stop
+together). ``regret`` and ``reward`` are sums over its episodes, averaged over agents. ``value`` is the value of its
+policy for one episode, averaged over agents, each in its own MDP. ``askers`` is the number of agents that requested
+the synchronisation. ``agent``, ``step``, ``state``, ``action`` and ``rule`` (an index into the algorithm's rules)
+describe the first of these requests; they are -1 in a round cut short."""
 
 
 def columns_of(
@@ -42,5 +43,5 @@ def columns_of(
 
 
 def rows_of(columns: Mapping[str, npt.NDArray[Any]]) -> list[tuple[float, ...]]:
-    """Columns as rows: the inverse."""
+    """Columns of records as rows: the inverse of :func:`columns_of`."""
     return [tuple(row) for row in zip(*(column.tolist() for column in columns.values()), strict=True)]

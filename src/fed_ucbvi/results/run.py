@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(RunData):
-    """A finished (or interrupted) run. What it holds is described at :class:`~fed_ucbvi.results.run_data.RunData`."""
+    """A finished (or interrupted) run. :class:`~fed_ucbvi.results.run_data.RunData` describes its attributes."""
 
     def plot(self, path: str | Path | None = None) -> Picture:
         """Regret, round lengths and (on a grid) the recommended policy; written to ``path`` if given."""
@@ -45,7 +45,7 @@ class Run(RunData):
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str | Path = "the run") -> Run:
-        """Read back what :meth:`to_bytes` gave; ``name`` is how errors call it."""
+        """Read back the bytes of :meth:`to_bytes`; ``name`` is the name in error messages."""
         return run_from_bytes(cls, content, name)
 
     def write_file(self, path: str | Path) -> None:

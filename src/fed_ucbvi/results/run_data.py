@@ -1,4 +1,4 @@
-"""What a run has recorded, and the figures that follow from it."""
+"""The records of a run, and the figures computed from them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class RunData:
-    """What a finished (or interrupted) run came to; a :class:`~fed_ucbvi.results.run.Run` without files and pictures.
+    """The results of a finished (or interrupted) run; :class:`~fed_ucbvi.results.run.Run` adds files and pictures.
 
     Attributes:
         about: algorithm, environment, sizes, seed, driver, versions.
-        records: one entry a round, by column; see :data:`~fed_ucbvi.results.records.COLUMNS`.
+        records: one entry for each round, by column; see :data:`~fed_ucbvi.results.records.COLUMNS`.
         policy: the recommended policy, ``(H, S)``: planned without bonus from all counts, to be deployed.
         policy_kind: what it is; one of :data:`~fed_ucbvi.results.recommendations.KINDS`.
         exploring_policy: the optimistic policy that would be played next: ``(H, S)``, or a set of actions for each
@@ -45,7 +45,7 @@ class RunData:
             NaN where nothing was planned.
         optimistic_value: what the server hopes for, ``1/M sum_i sum_s mu^i(s) V_1(s)``.
         by_agent: what the recommended policy is worth to each agent in its own MDP, ``(M,)``; NaN for liars.
-        recommendations: what was recommended on the way, and the gap; one entry each, by column: see
+        recommendations: the policies recommended during the run, with their gap, by column; see
             :data:`~fed_ucbvi.results.recommendations.COLUMNS`.
         wall_seconds: how long the run took.
         complete: whether all episodes were played.
@@ -87,9 +87,9 @@ class RunData:
     def federated_regret(self) -> Bracket:
         """The regret against the best common policy (``def:regret``), in expectation over initial states.
 
-        ``sum_t [max_pi 1/M sum_i V^{i,pi}_1(mu^i)] - 1/M sum_i V^{i,pi_t}_1(mu^i)``, over the honest agents. It is a
-        bracket because the maximum is one (``about.best_common_value``); a policy that was played and turns out to be
-        better than its lower end raises that.
+        ``sum_t [max_pi 1/M sum_i V^{i,pi}_1(mu^i)] - 1/M sum_i V^{i,pi_t}_1(mu^i)``, over the honest agents. The
+        maximum is known as a bracket (``about.best_common_value``), so the regret is one too. If a policy that was
+        played is better than the lower end of that bracket, it raises the lower end.
         """
         values = self.records["value"]
         weights = self.records["agent_episodes"] / self.about.agents
@@ -105,9 +105,10 @@ class RunData:
 
     @property
     def federated_simple_regret(self) -> Bracket:
-        """What the agents lose by it in one episode against the best common policy, on average over them.
+        """What the agents lose on average in one episode of the recommended policy, against the best common policy.
 
-        ``[max_pi' 1/M sum_i V^{i,pi'}_1(mu^i)] - 1/M sum_i V^{i,pi}_1(mu^i)``; a bracket because the maximum is one.
+        ``[max_pi' 1/M sum_i V^{i,pi'}_1(mu^i)] - 1/M sum_i V^{i,pi}_1(mu^i)``, as a bracket, because the maximum is
+        one.
         """
         mean = self.agents_value.mean
         return Bracket(*(max(0.0, end - mean) if end == end else end for end in self.about.best_common_value))
@@ -116,14 +117,14 @@ class RunData:
     def gap(self) -> float:
         """The optimistic value minus the recommended policy's estimated one; NaN where nothing was planned.
 
-        It bounds what the policy loses, up to the error of the estimate, where the bonus is optimistic with high
-        probability; see :mod:`fed_ucbvi.results.recommendations`.
+        If the server's values are optimistic, the gap bounds what the policy loses, up to the error of the estimate;
+        see :mod:`fed_ucbvi.results.recommendations`.
         """
         return self.optimistic_value - self.estimated_value
 
     @property
     def rounds(self) -> int:
-        """Communication rounds: synchronisations that somebody asked for."""
+        """Communication rounds: the synchronisations that an agent requested."""
         return int((self.records["askers"] > 0).sum())
 
     @property
@@ -133,7 +134,7 @@ class RunData:
 
     @property
     def recent_reward(self) -> float:
-        """The same over the last tenth of the episodes; those of one round count alike."""
+        """The same over the last tenth of the episodes; all episodes of a round count alike."""
         T = float(self._ends[-1]) if len(self._ends) else 0.0
         if T == 0.0:
             return math.nan
@@ -154,11 +155,11 @@ class RunData:
 
     @property
     def advice(self) -> str | None:
-        """What to try where little was learnt, in one sentence; None where there is nothing to say."""
+        """What to try where little was learnt, in one sentence; None if no advice is needed."""
         return advice_on(self.about, self.optimistic_value, *self._worth()) if self.learnt_little else None
 
     def _worth(self) -> tuple[float, str]:
-        """The best figure there is for what the policy is worth, and what to call it."""
+        """The best available figure for the value of the policy, and its name in a sentence."""
         figures = {
             "the policy is worth": self.agents_value.mean,
             "the policy is estimated at": self.estimated_value,
@@ -178,17 +179,17 @@ class RunData:
 
     @property
     def recommendation_traffic(self) -> Traffic:
-        """Messages and bytes of all recommendations, which are no part of the algorithm's own."""
+        """Messages and bytes of all recommendations; those of the algorithm do not include them."""
         return Traffic(*(int(self.recommendations[name].sum()) for name in Traffic._fields))
 
     @property
     def rules_fired(self) -> dict[str, int]:
-        """How many synchronisations each rule asked for."""
+        """How many synchronisations each rule triggered."""
         fired = self.records["rule"][self.records["askers"] > 0]
         return {rule: int((fired == code).sum()) for code, rule in enumerate(self.about.rules)}
 
     def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
-        """The common regret after that many episodes; linear inside a round, where the policy is fixed."""
+        """The common regret after each number of episodes; linear inside a round, where the policy is fixed."""
         points = np.asarray(episodes, dtype=np.float64)
         if points.size and (points.min() < 0 or points.max() > self.episodes_played):
             raise InputError(f"regret is known after 0..{self.episodes_played} episodes only.")
@@ -196,7 +197,7 @@ class RunData:
         return np.asarray(np.interp(points, ends, np.concatenate([[0.0], self._cumulative_regret])))
 
     def rounds_at(self, episodes: npt.ArrayLike) -> CountArray:
-        """Communication rounds within the first so many episodes."""
+        """Communication rounds within each of the given numbers of episodes."""
         asked = self._ends[self.records["askers"] > 0]
         return np.asarray(np.searchsorted(asked, np.asarray(episodes), side="right"))
 
@@ -286,7 +287,7 @@ class RunData:
         return [none_for_nan(dict(zip(names, row, strict=True))) for row in rows_of(self.recommendations)]
 
     def to_frame(self) -> pl.DataFrame:
-        """The records as a Polars frame, one row a round, with the rule by name and running totals."""
+        """The records as a Polars frame, one row for each round, with the rule by name and running totals."""
         import polars as pl
 
         frame = pl.DataFrame(dict(self.records))
@@ -299,7 +300,7 @@ class RunData:
         )
 
     def same_outcome(self, other: RunData) -> bool:
-        """Whether two runs agree in everything but the time they took and what they were made with."""
+        """Whether two runs agree in everything except wall time and versions."""
         mine, theirs = (none_for_nan({**asdict(run.about), "versions": None}) for run in (self, other))
         return (
             mine == theirs

@@ -1,4 +1,4 @@
-"""What runs were made with: those that differ by seeds alone belong together; labels say what sets groups apart."""
+"""The settings of runs. Runs that differ only in seeds form a group; labels say in what groups differ."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def is_seed(name: str) -> bool:
 
 
 def settings_of(about: About) -> dict[str, Any]:
-    """All that is on record about a run but seeds and driver.
+    """Everything that is recorded about a run except seeds and driver.
 
-    Where agents differ by other means than eps_p (as ``spread``), eps_p is an outcome, which changes with the seed of
-    the environment, and no setting. Which agents lie is drawn from a seed as well; their number is a setting.
+    Where agents differ by other means than eps_p (such as ``spread``), eps_p is not a setting but an outcome, which
+    changes with the seed of the environment. Which agents lie also depends on a seed, but their number is a setting.
     """
     environment = dict(about.environment)
     given = environment.pop("eps_p", about.eps_p)
@@ -54,7 +54,7 @@ def settings_of(about: About) -> dict[str, Any]:
 
 
 def seeds_of(about: About) -> tuple[tuple[str, int], ...]:
-    """All seeds of a run: its own and the environment's. Runs with the same ones met the same agents."""
+    """All seeds: of the run and of its environment. Runs with the same seeds had the same agents."""
     options = sorted((name, value) for name, value in about.environment.items() if is_seed(name))
     return (("run", about.seed), *options)
 
@@ -65,7 +65,7 @@ def key_of(settings: Settings) -> str:
 
 
 def checked_runs(runs: Iterable[Any]) -> list[RunData]:
-    """The runs as a list, or raise unless there are some and all are runs."""
+    """The runs as a list; an error if it is empty or holds anything else."""
     found = list(runs)
     if not found:
         raise InputError("the list of runs is empty; at least one run is needed.")
@@ -77,7 +77,7 @@ def checked_runs(runs: Iterable[Any]) -> list[RunData]:
 
 
 def group_runs(runs: Iterable[RunData]) -> list[list[RunData]]:
-    """Runs by their settings, in the order in which those appear."""
+    """Runs grouped by their settings, in the order in which settings first appear."""
     groups: dict[str, list[RunData]] = {}
     for run in checked_runs(runs):
         groups.setdefault(key_of(settings_of(run.about)), []).append(run)
@@ -94,7 +94,7 @@ def shared(groups: Sequence[Settings]) -> dict[str, Any]:
 
 
 def apart(groups: Sequence[Settings]) -> list[dict[str, Any]]:
-    """For each group the settings that set it apart: no two groups that differ have the same ones.
+    """For each group the settings in which it differs from others; different groups get different ones.
 
     A parameter is compared among groups with the same algorithm, an option or a size of the environment among those
     with the same environment.
@@ -121,7 +121,7 @@ def _same(group: Settings, name: str, value: Any) -> bool:
 
 
 def labels(groups: Sequence[Settings], write: Write | None = None) -> list[str]:
-    """What sets each group apart, in words; never the same for two groups. ``write`` as in :func:`label`.
+    """Different labels for different groups: the settings that set them apart; for ``write`` see :func:`label`.
 
     >>> labels([{"algorithm": "fed-ucbvi", "algorithm.bonus_scale": scale} for scale in (0.1, 0.2)])
     ['bonus_scale = 0.1', 'bonus_scale = 0.2']
@@ -131,7 +131,7 @@ def labels(groups: Sequence[Settings], write: Write | None = None) -> list[str]:
 
 
 def label(settings: Settings, write: Write | None = None) -> str:
-    """Settings in words, each by ``write`` or else as :func:`setting_text` has it; signs that do not print give way.
+    """Settings in words, each by ``write`` or by :func:`setting_text`; characters that do not print are replaced.
 
     >>> label({"algorithm": "fed-ucbvi", "agents": 20, "algorithm.bonus_scale": 0.1})
     'Fed-UCBVI, M = 20, bonus_scale = 0.1'

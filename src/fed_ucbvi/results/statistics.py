@@ -18,13 +18,13 @@ from fed_ucbvi.core.types import FloatArray
 LEVEL = 0.95
 """The level of every interval."""
 POWER = 0.8
-"""The probability with which :func:`seeds_needed` wants a comparison to be decided."""
+"""The probability of a decision for which :func:`seeds_needed` computes the number of seeds."""
 INTERVAL_NAME = "95 % interval of the mean"
 """How pictures and tables name the band of :func:`mean_interval`."""
 FORMULA_FROM = 20
 """Pairs from which on the formula of :func:`seeds_needed` needs no correction."""
 NEVER_MISSED = 15.0
-"""A difference of so many standard deviations is seen with two pairs."""
+"""A difference of this many standard deviations is found with two pairs."""
 
 
 class Band(NamedTuple):
@@ -58,7 +58,7 @@ class PairedDifference(NamedTuple):
 
     @property
     def decided(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Whether the interval does not contain 0."""
         return self.low > 0 or self.high < 0
 
     @property
@@ -166,15 +166,16 @@ def _pairs(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
 
 
 def seeds_needed(difference: float, deviation: float) -> int | None:
-    """How many pairs would decide: so many that the 95 % interval leaves out 0 with probability 80 %.
+    """The number of pairs with which the 95 % interval excludes 0 with probability 80 %.
 
     ``n = (z_0.975 + z_0.8)^2 (deviation / difference)^2 + z_0.975^2 / 2``, rounded up, where z are quantiles of the
     normal distribution, ``difference`` is the true mean difference and ``deviation`` the standard deviation of the
-    differences. The last term makes up for the deviation being estimated (Guenther 1981). Below a dozen pairs the
-    formula can be one or two short; there n grows until the exact power (noncentral Student) is reached.
+    differences. The last term corrects for the deviation being estimated (Guenther 1981). Below a dozen pairs the
+    formula can give one or two pairs too few; there n is increased until the exact power (noncentral Student) is
+    reached.
 
-    The observed difference stands for the true one, so the number is a guide and no promise. It is None where the
-    difference is 0 or below a billionth of the deviation.
+    In practice the observed difference is used in place of the true one, so the number is only a guide. It is None if
+    the difference is 0 or below a billionth of the deviation.
 
     >>> seeds_needed(1.0, 1.0), seeds_needed(0.1, 1.0), seeds_needed(0.0, 1.0)
     (10, 787, None)
@@ -191,7 +192,7 @@ def seeds_needed(difference: float, deviation: float) -> int | None:
 
 
 def _power(pairs: int, difference: float, deviation: float) -> float:
-    """The probability that the interval of so many pairs lies above 0; below it lies next to never."""
+    """The probability that the interval of ``pairs`` pairs lies above 0; that it lies below is negligible."""
     from scipy.special import nctdtr
 
     if deviation * NEVER_MISSED < difference:

@@ -33,9 +33,9 @@ FORMAT = "fed-ucbvi/run"
 FORMAT_VERSION = 2
 ROUNDS = "rounds.parquet"
 MANIFEST_KEY, CHECKSUM_KEY = PROGRAM, f"{PROGRAM}-checksum"
-"""Where a run in one file keeps its manifest and the checksum of everything, in the Parquet metadata."""
+"""Keys of the Parquet metadata where a run in one file keeps its manifest and its checksum."""
 SEAL, UNSEALED = b"sha256:", "sha256:" + "0" * 64
-"""How the checksum begins, and what stands in for it while it is computed."""
+"""The prefix of the checksum, and the placeholder that takes its place while it is computed."""
 
 
 def save_run(run: RunData, folder: Path, *, overwrite: bool) -> None:
@@ -68,7 +68,7 @@ def load_run(kind: type[RunT], folder: Path) -> RunT:
 def run_to_bytes(run: RunData) -> bytes:
     """The whole run as one Parquet file: records as rows, the manifest and a checksum in the metadata.
 
-    The checksum covers every byte of the file; where it stands itself, :data:`UNSEALED` is taken instead.
+    The checksum covers every byte of the file, with :data:`UNSEALED` in the place of the checksum itself.
     """
     import polars as pl
 
@@ -80,7 +80,7 @@ def run_to_bytes(run: RunData) -> bytes:
 
 
 def run_from_bytes(kind: type[RunT], content: bytes, name: str | Path) -> RunT:
-    """Read back what :func:`run_to_bytes` gave; ``name`` is how errors call it."""
+    """Read back the bytes of :func:`run_to_bytes`; ``name`` is the name in error messages."""
     import polars as pl
 
     start = content.rfind(SEAL)
@@ -118,8 +118,8 @@ def manifest_of(run: RunData) -> dict[str, Any]:
 def _from_parts(kind: type[RunT], name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> RunT:
     """A run from its manifest and its records; ``name`` is where they came from.
 
-    Runs saved by earlier versions know less. Those with one policy only have the exploring one, which then stands in
-    for the recommended one and is called what it is.
+    Runs saved by earlier versions contain less. Those with a single policy have the exploring one. It is then used as
+    the recommended policy, and ``policy_kind`` says so.
     """
     about = dict(manifest["about"])
     about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])

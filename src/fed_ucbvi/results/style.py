@@ -1,4 +1,4 @@
-"""The label, colour and marker of what is drawn."""
+"""The label, colour and marker of algorithms and environments in figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fed_ucbvi.environments import environment_label
 
 
 def colour_of(algorithm: str) -> str:
-    """The colour of an algorithm, by its name on record.
+    """The colour of an algorithm, by its recorded name.
 
     >>> colour_of("fed-ucbvi")
     '#0072B2'
@@ -18,7 +18,7 @@ def colour_of(algorithm: str) -> str:
 
 
 def marker_of(algorithm: str) -> Marker:
-    """The marker of an algorithm's points, by its name on record.
+    """The marker of an algorithm's points, by its recorded name.
 
     >>> marker_of("fed-ucbvi")
     'cross'
@@ -28,7 +28,7 @@ def marker_of(algorithm: str) -> Marker:
 
 
 def label_of(name: str) -> str:
-    """How the name of an algorithm or environment is written; as it is, where nobody says.
+    """The label of an algorithm or environment; its name if it has no label.
 
     >>> label_of("fed-ucbvi"), label_of("deep_sea"), label_of("something new")
     ('Fed-UCBVI', 'DeepSea', 'something new')

@@ -1,10 +1,10 @@
-"""What the paper promises: regret (``thm:regret``), rounds (``lem:communication``) and what nobody can beat.
+"""The paper's bounds on regret (``thm:regret``) and rounds (``lem:communication``), and a lower bound on regret.
 
-Symbols are those of :mod:`~fed_ucbvi.theory.constants`. The regret bound comes in three forms, on the event
-``G(delta)``. Two are for Fed-UCBVI with ``bonus="corrected"``: ``printed``, with the constants of the paper's last
-display, and ``mended``, with those that the same proof gives once its slips are put right (``docs/theory.md``). Every
-mended term is below the printed one. The third, ``tight``, is for ``FedUCBVI.proved()``
-(:mod:`fed_ucbvi.theory.proved`).
+Symbols are those of :mod:`~fed_ucbvi.theory.constants`. The regret bound has three forms. All hold on the event
+``G(delta)``, on which the concentration inequalities of the proof hold. Two are for Fed-UCBVI with
+``bonus="corrected"``: ``printed`` has the constants of the paper's last display, ``mended`` those that the same proof
+gives once its slips are corrected (``docs/theory.md``). Every mended term is below the printed one. The third,
+``tight``, is for ``FedUCBVI.proved()`` (:mod:`fed_ucbvi.theory.proved`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def regret_bound_terms(
 
     Printed: ``138 e b sqrt(H^3 S A T / M) + 6020 e^2 H^3 S^2 A b^2 + e b T H (595 H eps_p + 148 H eps_r)`` with
     ``b = beta^max``. Mended: see :func:`_mended`. Tight: see :func:`~fed_ucbvi.theory.proved.proved_regret_bound`; it
-    is for agents all alike, and may be ``stationary``.
+    requires agents that are all alike, and may be ``stationary``.
 
     >>> terms = regret_bound_terms(S=8, A=4, H=10, M=20, T=10**12, eps_p=0, eps_r=0, delta=0.05)
     >>> terms.federated == terms.common == terms.exploration + terms.burn_in
@@ -116,17 +116,18 @@ def trivial_bound(H: int, T: int) -> float:
 
 
 class LowerBound(NamedTuple):
-    """What every algorithm pays on some MDP, and the conditions of the theorem that these sizes do not meet."""
+    """The regret of every algorithm on some MDP, at least; and the conditions that these sizes do not meet."""
 
     value: float
     unmet: tuple[str, ...]
 
 
 def regret_lower_bound(S: int, A: int, H: int, M: int, T: int) -> LowerBound:
-    """``sqrt(H^3 S A T / M) / (48 sqrt(6))`` (Domingues et al., 2021, with M T episodes shared out).
+    """``sqrt(H^3 S A T / M) / (48 sqrt(6))`` (Domingues et al., 2021, with M T episodes divided among M agents).
 
-    The theorem asks for ``S >= 6, A >= 2``, a full A-ary tree among the states, ``S = 3 + (A^d - 1)/(A - 1)``,
-    ``H >= 3 d``, and here ``M T >= H S A``. What is not met is named; orders stay as they are without the tree.
+    The theorem requires ``S >= 6, A >= 2``, a full A-ary tree among the states, ``S = 3 + (A^d - 1)/(A - 1)``, ``H >=
+    3 d``, and here ``M T >= H S A``. ``unmet`` lists the conditions that fail. Without the full tree the order is the
+    same.
 
     >>> regret_lower_bound(S=10, A=2, H=9, M=4, T=10_000).unmet
     ()
@@ -161,19 +162,19 @@ def rounds_bound(
     stationary: bool = False,
     rest: float = 0.0,
 ) -> float:
-    """The most synchronisations on the event ``E^count``, counted as in ``lem:communication`` but more closely.
+    """A bound on synchronisations on the event ``E^count``, as in ``lem:communication`` but closer.
 
     Agents must start in the same distribution; otherwise ``E^count`` fails (slip 23 of ``docs/theory.md``).
 
-    For one (h,s,a): an agent's first request by the local rule finds its counter at 0, its k-th at ``2^(k-2)`` or
-    more. Until N reaches nu the counters of all agents add up to less than ``L = min(nu, M T)``, so by concavity they
-    ask at most ``M (1 + log2(L / M)) + 1`` times. Above nu a request makes N grow by 9/7 at least (``N_hat >= 2 N``,
-    ``|N - N_hat| <= 2/7 N_hat + nu/7``; the paper has 8/7), so there are at most ``log(M T / nu) / log(9/7)``. With
-    three agents or more this is below ``R_max``; with one or two, the first visits are what ``R_max`` leaves out.
-    There are never more rounds than episodes.
+    Consider one (h,s,a). When an agent makes its first request by the local rule, its counter is 0; at its k-th
+    request it is at least ``2^(k-2)``. Until N reaches nu, the counters of all agents add up to less than ``L =
+    min(nu, M T)``. So by concavity the agents make at most ``M (1 + log2(L / M)) + 1`` requests. Above nu a request
+    multiplies N by at least 9/7 (``N_hat >= 2 N``, ``|N - N_hat| <= 2/7 N_hat + nu/7``; the paper has 8/7), so there
+    are at most ``log(M T / nu) / log(9/7)``. With three agents or more this is below ``R_max``. With one or two it is
+    not, because ``R_max`` leaves out the first visits. There are never more rounds than episodes.
 
-    With ``rule="global"``, the global rule everywhere, see :func:`~fed_ucbvi.theory.proved.proved_rounds_bound`; only
-    then may counts be ``stationary`` and rounds ``rest``.
+    ``rule="global"`` means the global rule everywhere: see :func:`~fed_ucbvi.theory.proved.proved_rounds_bound`. Only
+    with it may counts be ``stationary`` and rounds ``rest``.
     """
     check_choice("rule", rule, RULES)
     check_sizes(S, A, H, M, T, eps_p, 0.0, delta)
@@ -190,7 +191,8 @@ def rounds_bound(
 def first_episode(holds: Callable[[int], bool], start: int = 1) -> int | None:
     """The smallest T from ``start`` at which ``holds``, by doubling and then bisection; None if it never does.
 
-    Exact where ``holds`` stays true once it is; otherwise the first of the powers of two decides.
+    The result is exact if ``holds`` stays true once it is true. Otherwise the first power of two at which it holds
+    decides.
 
     >>> first_episode(lambda T: T * T >= 1000)
     32
@@ -211,7 +213,7 @@ def first_episode(holds: Callable[[int], bool], start: int = 1) -> int | None:
 def nontrivial_from(
     S: int, A: int, H: int, M: int, eps_p: float, eps_r: float, delta: float, *, proof: str = "mended"
 ) -> int | None:
-    """The smallest T at which the bound says more than ``H T``; None if heterogeneity keeps it above for ever.
+    """The smallest T at which the bound is below ``H T``; None if heterogeneity keeps it above for every T.
 
     >>> nontrivial_from(S=8, A=4, H=10, M=20, eps_p=0.1, eps_r=0, delta=0.05) is None
     True

@@ -38,7 +38,7 @@ def beta_martingale(H: int, delta: float) -> float:
 
 
 def beta_max(S: int, A: int, H: int, M: int, T: int, delta: float) -> float:
-    """``beta^max(delta)``, the largest of all of them and of ``log(e M T H / (S A))`` (``eq:def-beta-max``).
+    """``beta^max(delta)``, the largest of all betas above and of ``log(e M T H / (S A))`` (``eq:def-beta-max``).
 
     >>> round(beta_max(S=8, A=4, H=10, M=20, T=30_000, delta=0.05), 3)
     27.345

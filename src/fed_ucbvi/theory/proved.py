@@ -1,26 +1,27 @@
-"""What is proved of Fed-UCBVI with ties at every visit, the remaining horizon and the global rule everywhere.
+"""Proved bounds for Fed-UCBVI with ties at every visit, the remaining horizon and the global rule everywhere.
 
-All agents play, at every visit, a uniformly random one of the greedy actions. Q is at most ``c = H-h+1`` and the
-next value at most ``G = H-h``, in the cap and in the bonus. An agent asks once its visits of the round at some
-(h,s,a) reach ``max(1, ceil(N/M))``. Steps count from 1. The bonus is, for ``N >= 2``,
+At every visit an agent draws one of the greedy actions uniformly. Q is at most ``c = H-h+1`` and the next value at
+most ``G = H-h``; the corrected bonus has G in place of H. An agent requests a synchronisation once its visits of the
+round at some (h,s,a) reach ``max(1, ceil(N/M))``. Steps count from 1. The bonus is, for ``N >= 2``,
 
 - ``tight`` (agents all alike): ``max(sqrt(2 b* Var/(N-1)), 2 b* B/(N-1)) + 7 b* B/(3 (N-1))`` with
   ``B = max V_{h+1}`` and ``b* = ln(12 S A H M T / delta)``; or
 - ``corrected``: ``(28 b* + 11 b^c(N)) G/N + sqrt(8 b* Var/N)``.
 
-Ties change nothing in the argument, so ``FedUCBVI(bonus="corrected", clip="remaining", synchronisation="global")``,
-which plays one of the greedy actions, is covered too, but for the ``ln(M T)`` in ``b*`` (``docs/theory.md``, slip 8).
+The argument does not depend on how ties are broken. So ``FedUCBVI(bonus="corrected", clip="remaining",
+synchronisation="global")``, which plays one of the greedy actions, is covered too, except that its ``b*`` lacks the
+``ln(M T)`` (``docs/theory.md``, slip 8).
 
 With ``stationary`` kernel and rewards, counts are pooled over the steps, ``N(s,a)``. With *rest*, the rule ends a
-round only once the round has lasted ``gamma t`` episodes (t: its first), and ``hard_factor`` times the budget ends
-it always.
+round only once the round has lasted ``gamma t`` episodes, where t is the number of episodes before it.
+``hard_factor`` times the budget ends a round at any time.
 
 The argument, for ``eps_p = eps_r = 0``, with ``b = beta^max`` and ``L = sqrt(H^3 S A T / M)``:
 
-1. *Counting, surely.* Before a round's last episode nobody has reached the budget, so ``N_end <= 2 N + M - 1``.
-   Visits in rounds that begin with ``N < M`` are at most 2 M for each (h,s,a). Over all other visits ``N~ <= 3 N``,
-   so ``sum 1/N <= 3 b`` and ``sum 1/sqrt(N) <= 2 sqrt(3 N_T)``. With a hard factor f these are ``(1 + f) M`` and
-   ``N~ <= (1 + 2 f) N``.
+1. *Counting*, with certainty. Before the last episode of a round no agent has reached its budget, so ``N_end <= 2 N +
+   M - 1``. Visits in rounds that begin with ``N < M`` are at most 2 M for each (h,s,a). Over all other visits ``N~ <=
+   3 N``, so ``sum 1/N <= 3 b`` and ``sum 1/sqrt(N) <= 2 sqrt(3 N_T)``. With a hard factor f these are ``(1 + f) M``
+   and ``N~ <= (1 + 2 f) N``.
 2. *One step*, for ``N >= max(M, 2)``: the optimistic Q exceeds the policy's by at most ``(1 + 1/H)`` times that of
    the next step, a martingale difference, ``sqrt(4 b Var V*/N) + sqrt(k b Var V/N)`` and ``K H^2 S b/N``: k = 4, K =
    15 (tight: 4 + 14/3 + 14/3 and 1/2 + 2/3) or k = 8, K = 45 (corrected: 28 + 11 + 14/3 and 1/2 + 2/3).
@@ -60,7 +61,7 @@ def proved_regret_bound(
     By step, tight: ``33.4 e b L + (190 e + 96 e^2) b^2 H^3 S^2 A / M + 2 e S A H (H+1)``; corrected: 39.2, 391 and
     140. Stationary, with ``ln(M T H)`` in b: ``27.6 e b sqrt(H^2 S A T / M) + 8 e sqrt(H^3 T b / M) + (190 e + 96
     e^2) b^2 H^2 S^2 A / M + 4 e S A H^2``. A hard factor f multiplies the leading term by ``sqrt((1 + 2 f)/3)`` at
-    most, and what is left by constants.
+    most, and the other terms by constants.
 
     >>> terms = proved_regret_bound(S=8, A=4, H=10, M=20, T=10**9, delta=0.05)
     >>> terms.burn_in < proved_regret_bound(S=8, A=4, H=10, M=1, T=10**9, delta=0.05).burn_in
@@ -110,14 +111,15 @@ def proved_rounds_bound(
 ) -> float:
     """The most synchronisations of the global rule everywhere, with probability ``1 - delta/6``.
 
-    For each (h,s,a), or (s,a) if ``stationary``: a request with ``N < M`` adds at least one visit, so there are at
-    most M. One with ``N >= M`` multiplies N by ``1 + 1/M`` at least, surely. From ``N >= k M`` on,
+    Consider one (h,s,a), or (s,a) if ``stationary``. A request with ``N < M`` adds at least one visit, so there are
+    at most M such requests. One with ``N >= M`` multiplies N by at least ``1 + 1/M``, with certainty. From ``N >= k
+    M`` on,
     ``k = 44 b~ + 4 eps_p H T``, it multiplies N by 1.458, because agents share one policy: where one agent has
     ``N/M`` visits, all together have 0.458 N. Hence ``M + (M + 1/2) ln k + 1 + ln(T/k) / ln 1.45`` requests, with
     ``b~ = ln(48 e S A H M T (2 M T + 1) / delta)``; one agent doubles N each time. Stationary counts reach ``M T H``
     and ``k = 44 H b~ + 4 eps_p H^2 T``.
 
-    With ``rest`` gamma > 0, rounds that end by the rule last ``gamma t`` episodes, so there are at most
+    With ``rest`` gamma > 0, rounds that end by the rule last at least ``gamma t`` episodes, so there are at most
     ``ceil(1/gamma) + 1 + log_{1+gamma}(gamma T)``; those ended by the hard factor f are counted as above, with
     budgets f times as large. There are never more rounds than episodes.
 

@@ -1,4 +1,4 @@
-"""What bounds on regret are made of, and the sizes they are functions of."""
+"""The terms of a bound on regret, and a check of the sizes on which it depends."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 from fed_ucbvi.core.errors import InputError, check_number, check_positive_integer
 
 MAX_EPISODES = 2.0**200
-"""Where searches over T give up."""
+"""Searches over T stop here."""
 
 
 class RegretBound(NamedTuple):
     """An upper bound on regret, term by term; averaged over agents, in units of reward.
 
     Attributes:
-        exploration: of order ``sqrt(H^3 S A T / M)``: what M agents learning together must pay.
-        burn_in: of order ``H^3 S^2 A``, whatever T.
+        exploration: of order ``sqrt(H^3 S A T / M)``, the leading term for M agents that learn together.
+        burn_in: of order ``H^3 S^2 A``; it does not grow with T, except by logarithms.
         kernels: linear in T, from learning in kernels that differ by eps_p.
         rewards: linear in T, from rewards that differ by eps_r.
         reduction_kernels: ``2 T eps_p H^2``, from comparing in the agents' MDPs, not in the common one.
