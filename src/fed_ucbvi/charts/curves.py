@@ -29,7 +29,7 @@ SHAPES = {
 }
 """Markers as SVG paths of about two units each way."""
 FEW_POINTS = 12
-"""Up to so many, every point of a curve is marked; else about so many are:"""
+"""Up to this many points, every point of a curve has a marker; otherwise about ``MARKS`` of them have one."""
 MARKS = 6
 SIZE = 60.0
 """Of a marker, as the area of the square that it would fill."""
@@ -46,7 +46,7 @@ PART = {
 """Which points the layers of a panel show."""
 CATEGORY_CHARACTERS = 12
 CATEGORY_CHARACTER = 7.5
-"""In a line of text below an axis, at most; and how wide one is, at most."""
+"""The most characters in a line of text below an axis, and the largest width of a character in pixels."""
 SHOWN = "indexof(hidden, datum.name) < 0 && indexof(hidden, datum.variant) < 0"
 FAINT = "stressed != '' && datum.name != stressed && datum.variant != stressed"
 COLOUR = {"field": "colour", "type": "nominal", "scale": None}
@@ -54,7 +54,7 @@ DASH = {"field": "dash", "type": "nominal", "scale": None}
 SHAPE = {"field": "shape", "type": "nominal", "scale": None}
 MARKER_SIZE = {"field": "size", "type": "quantitative", "scale": None}
 FEW_CURVES = 6
-"""Up to so many have bands in full strength."""
+"""Up to this many curves have bands in full strength; with more, bands are fainter."""
 
 
 def rows_of(panel: Panel, colour: Callable[[str], str] = str) -> list[dict[str, Any]]:

@@ -67,8 +67,7 @@ class Picture:
     width: float = WIDTH
 
     def specification(self, *, interactive: bool = False) -> Spec:
-        """The Vega-Lite specification, with its data; if ``interactive``, points show their figures under the
-        pointer."""
+        """The Vega-Lite specification, with its data; if ``interactive``, pointing at a point shows its figures."""
         panels = with_printable_texts(list(self.panels))
         check_panels([panel for panel in panels if isinstance(panel, Panel)], "the picture")
         title = "\n".join(with_printable_texts(self.title.splitlines()))

@@ -1,4 +1,4 @@
-"""Fed-UCBVI with one part changed at a time: options that the authors' code has and the paper does not show."""
+"""Fed-UCBVI with one part changed at a time; the authors' code has these options, the paper does not show them."""
 
 from __future__ import annotations
 

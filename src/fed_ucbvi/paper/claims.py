@@ -1,8 +1,8 @@
-"""The paper's claims, each judged by a rule that is stated here, before anything is run.
+"""The paper's claims, each judged by a rule that is fixed here, before anything is run.
 
-A claim is judged for each environment and then combined: it holds if it holds everywhere, does not hold if it holds
-nowhere even in part, and holds partly otherwise. Comparisons have an error term, so a claim may also be undecided
-(:mod:`fed_ucbvi.paper.judging`). A claim that the runs cannot judge gives None.
+A claim is judged for each environment, and the outcomes are combined. It holds if it holds in all of them, does not
+hold if it fails in all of them, and holds partly otherwise. Comparisons have an error term, so a claim may also be
+undecided (:mod:`fed_ucbvi.paper.judging`). If the runs cannot judge a claim, the result is None.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fed_ucbvi.results.statistics import PairedRatio, mean_interval, paired_rati
 from fed_ucbvi.results.style import label_of
 
 SLIGHT = 1.25
-"""Regret at most so many times that of identical agents: a slight increase."""
+"""A regret of at most this many times that of identical agents is a slight increase."""
 LINEAR = -0.9
 """Slope of log regret against log M up to which the speed-up is called linear; -1 would be exactly linear."""
 ROOT = -0.5
@@ -37,7 +37,7 @@ FEW_ROUNDS = 0.1
 
 
 def cases(lots: Lots, algorithm: str) -> dict[str, dict[Key, Sequence[Trace]]]:
-    """The lots of an algorithm by everything but M and eps_p, under a name for each."""
+    """The groups of an algorithm, divided by everything except M and eps_p, with a name for each part."""
     groups: dict[tuple[str, str, str, str, int], dict[Key, Sequence[Trace]]] = {}
     for key, lot in having(lots, algorithm=algorithm).items():
         groups.setdefault((key.environment, key.label, key.options, key.parameters, key.episodes), {})[key] = lot
@@ -112,7 +112,7 @@ def _late_share(group: Lots) -> float:
 
 
 def slopes_in_agents(group: Lots, measure: Measure) -> FloatArray | None:
-    """Slope of log measure against log M over all M, for each seed that every M has; None for a single M."""
+    """Slope of log measure against log M over all M, for each seed that all M have in common; None for a single M."""
     order = sorted(group, key=lambda key: key.agents)
     if len({key.agents for key in order}) < 2:
         return None
@@ -124,7 +124,7 @@ def slopes_in_agents(group: Lots, measure: Measure) -> FloatArray | None:
 
 
 def local_slopes(group: Lots, measure: Measure) -> dict[tuple[int, int], float]:
-    """Slope of log mean measure against log M between one M and the next, by the two M."""
+    """Slope of log mean measure against log M between neighbouring M, by the pair of M."""
     means = {key.agents: mean(lot, measure) for key, lot in sorted(group.items(), key=lambda item: item[0].agents)}
     return {
         (few, many): float(np.log(max(means[many], 1e-12) / max(means[few], 1e-12)) / np.log(many / few))
@@ -272,7 +272,7 @@ def _below(group: Lots, lots: Lots, other: str) -> Finding | None:
 
 
 def _ends(ratio: PairedRatio) -> str:
-    """The interval of a ratio, where it has ends."""
+    """The interval of a ratio, if it is bounded."""
     if not (math.isfinite(ratio.low) and math.isfinite(ratio.high)):
         return " (no interval: these runs allow any)"
     return f" (95 % interval {signed(ratio.low)} to {signed(ratio.high)})"
@@ -281,7 +281,7 @@ def _ends(ratio: PairedRatio) -> str:
 def against(
     group: Lots, lots: Lots, other: str, measure: Measure = regret
 ) -> list[tuple[Key, list[float], list[float]]]:
-    """A measure of each lot in ``group`` and of the other algorithm in the same cell, paired by seed."""
+    """A measure of each group of runs in ``group`` and of the other algorithm in the same cell, paired by seed."""
     found = []
     for key, lot in group.items():
         same = {part: getattr(key, part) for part in ("environment", "options", "agents", "eps_p", "episodes")}
@@ -293,12 +293,12 @@ def against(
 
 
 def ratios_to(group: Lots, lots: Lots, other: str, measure: Measure = regret) -> list[float]:
-    """The mean measure of each lot in ``group`` over that of the other algorithm in the same cell."""
+    """The mean measure of each group of runs in ``group``, divided by that of the other algorithm in its cell."""
     return [float(np.mean(x) / np.mean(y)) for _, x, y in against(group, lots, other, measure)]
 
 
 def ordered(claim: str, place: str, rows: Mapping[str, Sequence[Sequence[Trace]]], measure: Measure) -> Verdict:
-    """A claim that the mean of a measure grows along lots (one for each algorithm), for each environment."""
+    """A claim that the mean of a measure grows along a list of algorithms, for each environment."""
     findings: dict[str, Finding | None] = {}
     for name, row in rows.items():
         found = [compare(*paired(low, high, measure), strictly=True) for low, high in pairwise(row)]

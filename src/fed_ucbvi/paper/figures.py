@@ -49,10 +49,10 @@ BYTES_LABEL = "Megabytes sent so far"
 
 
 def grids(scale: Scale) -> list[dict[str, Any]]:
-    """All eps_p for all M, which FedQ does in ``full`` only.
+    """All eps_p for all M; for FedQ only if the scale is ``full``.
 
-    Otherwise FedQ has some eps_p for the base M; M varies at eps_p = 0 for both, and at the largest for
-    FedQ-Bernstein, without its slowest runs.
+    Otherwise FedQ has some eps_p for the base M. M varies at eps_p = 0 for both FedQ algorithms, and at the largest
+    eps_p for FedQ-Bernstein, without its slowest runs.
     """
     everywhere = scale.grid(ALGORITHMS, eps_p=scale.eps_p, agents=scale.agents)
     if scale.size == "full":

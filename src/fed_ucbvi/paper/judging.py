@@ -1,12 +1,12 @@
-"""How a claim is judged from runs: comparisons with an error term, paired by seed, and a rule over them.
+"""How a claim is judged from runs: comparisons paired by seed, with an error term, and a rule that combines them.
 
 A comparison asks whether the mean of x, over seeds, is at most the mean of y. It is answered by the 95 % interval of
 the mean of ``x - y`` (:func:`fed_ucbvi.results.statistics.paired_difference`): yes if the interval is at or below 0,
-no if it lies above, and *open* if 0 is inside. The intervals are for one comparison each, so of many comparisons that
-stand at the limit about one in forty is answered wrongly on either side.
+no if it lies above, and *open* if 0 is inside. Each interval is for one comparison. So of many comparisons whose true
+difference is at the limit, about one in forty is answered wrongly on either side.
 
-A rule turns the answers into an outcome. It is applied twice, with every open comparison counted as a yes and with
-every one counted as a no. If both give the same outcome, that is the outcome; otherwise the claim is undecided.
+A rule turns the answers into an outcome. It is applied twice: once every open comparison counts as yes, once as no.
+If both outcomes are the same, that is the outcome. Otherwise the claim is undecided.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Comparison(NamedTuple):
 
     Attributes:
         answer: None if the interval leaves it open.
-        leaning: the answer of the means alone.
+        leaning: the answer by the means alone, without the interval.
         seeds: how many pairs there are.
-        needed: how many pairs would close it, roughly; None if that cannot be said.
-        one_run: whether leaving out a single pair turns round which mean is lower.
+        needed: about how many pairs would give an answer; None if unknown.
+        one_run: whether leaving out a single pair reverses which mean is lower.
     """
 
     answer: bool | None
@@ -73,12 +73,12 @@ def compare(x: npt.ArrayLike, y: npt.ArrayLike, *, strictly: bool = False) -> Co
 
 
 class Ruling(NamedTuple):
-    """What a rule says.
+    """The result of a rule.
 
     Attributes:
         outcome: by the rule.
-        seeds: the least and the largest number of pairs that a comparison rests on.
-        needed: of an undecided outcome, how many pairs would decide it, roughly; None if that cannot be said.
+        seeds: the smallest and the largest number of pairs of a comparison.
+        needed: about how many pairs would decide an undecided outcome; None if unknown.
     """
 
     outcome: Outcome
@@ -87,10 +87,11 @@ class Ruling(NamedTuple):
 
 
 def decide(rule: Callable[..., Outcome], *groups: Sequence[Comparison]) -> Ruling:
-    """What a rule over yes and no says about groups of comparisons, some of which may be open.
+    """Apply a rule on yes and no to groups of comparisons, some of which may be open.
 
-    The rule must not get worse when a no becomes a yes. The number of pairs that would decide is the least for which
-    the comparisons that so many pairs would close, as their means lean, settle the outcome.
+    The rule must not give a worse outcome when a no becomes a yes. To find how many pairs would decide, open
+    comparisons that n pairs would close are given the answer of their means; the smallest n that settles the outcome
+    is taken.
 
     >>> sure, open_ = compare([1, 2], [8, 9]), compare([1, 9], [2, 3])
     >>> decide(grade, [sure, sure]).outcome, decide(grade, [sure, open_]).outcome
@@ -121,7 +122,7 @@ def _outcome(rule: Callable[..., Outcome], groups: Sequence[Sequence[Comparison]
 
 
 def grade(answers: Sequence[bool], *, most: float = 0.5) -> Outcome:
-    """Holds if true everywhere, partly if true in at least ``most`` of the cases.
+    """Holds if all answers are true, partly if at least the share ``most`` of them is.
 
     >>> grade([True, True]), grade([True, False]), grade([True, False, False])
     ('holds', 'holds partly', 'does not hold')
@@ -131,14 +132,14 @@ def grade(answers: Sequence[bool], *, most: float = 0.5) -> Outcome:
 
 
 def all_or_none(answers: Sequence[bool]) -> Outcome:
-    """Holds if true everywhere, and else not at all."""
+    """Holds if all answers are true, and otherwise does not hold."""
     return "holds" if all(answers) else "does not hold"
 
 
 def combine(outcomes: Iterable[Outcome]) -> Outcome:
     """One outcome from those of several environments: what all say, or else "holds partly".
 
-    An undecided environment makes the whole undecided, unless the others settle it whatever it will say.
+    An undecided environment makes the combined outcome undecided, unless the others settle it in any case.
 
     >>> combine(["holds", "does not hold"]), combine(["holds", "undecided"]), combine(["holds partly", "undecided"])
     ('holds partly', 'undecided', 'holds partly')
@@ -151,7 +152,7 @@ def combine(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 class Finding(NamedTuple):
-    """What one environment says.
+    """The finding in one environment.
 
     Attributes:
         ruling: by the rule.
@@ -174,7 +175,7 @@ class Finding(NamedTuple):
 def verdict_of(
     claim: str, place: str, rule: str, findings: Mapping[str, Finding | None], *, detail: str = ""
 ) -> Verdict | None:
-    """The verdict on a claim from what each environment says; None if none of them says anything."""
+    """The verdict on a claim from the findings of all environments; None if there is no finding."""
     known = {name: finding for name, finding in findings.items() if finding is not None}
     if not known:
         return None

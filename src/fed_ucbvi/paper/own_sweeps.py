@@ -1,4 +1,4 @@
-"""What can be said about any sweep: curves, dependence on M, regret against bytes, a table.
+"""The report on any sweep: curves, dependence on M, regret against bytes, a table.
 
 The paper's claims are judged only from runs at the paper's settings: its environments and T, and the default
 parameters of its algorithms. Other runs say something about other settings.
@@ -72,7 +72,7 @@ def analyse(pairs: Sequence[Pair], name: str) -> Section:
 
 
 def at_the_papers_settings(lots: Lots) -> dict[Key, Sequence[Trace]]:
-    """The lots on the paper's environments with its T, of algorithms with their default parameters."""
+    """The groups of runs on the paper's environments with its T, of algorithms with default parameters."""
     return {
         key: lot
         for key, lot in lots.items()
@@ -84,12 +84,12 @@ def at_the_papers_settings(lots: Lots) -> dict[Key, Sequence[Trace]]:
 
 
 def _all_positive(series: Sequence[Series]) -> bool:
-    """Whether a logarithmic axis can hold these curves; the regret of a run that never errs is 0."""
+    """Whether a logarithmic axis can show these curves; the regret of a run that never errs is 0."""
     return all(value > 0 for one in series for value in one.y)
 
 
 def _problems(lots: Lots) -> dict[str, Lots]:
-    """The lots by environment, its options and T, under a title that says what sets them apart."""
+    """The groups of runs by environment, its options and T, with a title that says in what these differ."""
     groups: dict[tuple[str, str, int], dict[Key, Any]] = {}
     for key, lot in lots.items():
         groups.setdefault((key.environment, key.options, key.episodes), {})[key] = lot

@@ -1,10 +1,10 @@
-"""The whole experimental section from nothing: runs, figures, tables, verdicts, one page.
+"""The whole experimental section of the paper: runs, figures, tables, verdicts, one page.
 
 ``manifest.json``
     which experiments at which scale;
 ``sweeps/main``, ``sweeps/wider`` and ``sweeps/tuned``
-    the runs, each made once however many experiments use it; the second and the third hold those whose parameters
-    depend on the runs before them;
+    the runs, each made once even if several experiments use it; the second and third folder hold runs whose
+    parameters depend on earlier runs;
 ``report``
     what :func:`fed_ucbvi.report.writing.write_report` writes.
 """
@@ -43,18 +43,18 @@ QUICK_TEXT = (
     "say nothing about the paper, so no claim is judged. For verdicts leave out --quick."
 )
 MAX_MISSING = 20
-"""Cells with missing runs that are named at the top of a report; the provenance has all."""
+"""The most cells with missing runs that are named at the top of a report; the provenance lists all."""
 
 Grids = list[dict[str, Any]]
 
 
 class Experiment(NamedTuple):
-    """Constants to runs, and runs to a section of the report.
+    """An experiment: which runs to make, and how they become a section of the report.
 
     Attributes:
         grids: what to run.
-        analyse: the section; it must cope with runs that are missing.
-        further: what to run once the runs of all earlier stages are there, stage by stage.
+        analyse: makes the section; it must work also if runs are missing.
+        further: what to run once the runs of all earlier stages exist, stage by stage.
     """
 
     grids: Callable[[Scale], Grids]
@@ -74,11 +74,11 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 """In the order of the report."""
 FULL_ONLY = (table1.NAME,)
-"""Run by default in a full reproduction alone; ``fed-ucbvi compare`` makes the same table by itself."""
+"""Run by default only in a full reproduction; ``fed-ucbvi compare`` makes the same table alone."""
 
 
 def check_names(names: Iterable[str], scale: Scale) -> tuple[str, ...]:
-    """The experiments named, in the order of the report; by default all, or what is not left to ``full``."""
+    """The named experiments, in the order of the report; by default all, without those only for ``full``."""
     left_out = FULL_ONLY if scale.size == "default" else ()
     asked = set(names) or set(EXPERIMENTS) - set(left_out)
     for name in asked:
@@ -89,7 +89,7 @@ def check_names(names: Iterable[str], scale: Scale) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ReproductionPlan:
-    """What a reproduction is asked for: it goes into the manifest and comes back from it."""
+    """The experiments and the scale of a reproduction, as stored in its manifest."""
 
     scale: Scale
     experiments: tuple[str, ...]
@@ -119,20 +119,20 @@ class ReproductionPlan:
 
 
 def start(out: Path, plan: ReproductionPlan, *, overwrite: bool) -> None:
-    """A folder with the plan and nothing else; with ``overwrite`` an earlier reproduction goes."""
+    """Make a folder with only the plan; ``overwrite`` removes an earlier reproduction."""
     with new_folder(out, FORMAT, overwrite=overwrite) as draft:
         write_manifest(draft, plan.manifest())
 
 
 @dataclass
 class Runs:
-    """The runs in the folder of a reproduction; each is read once, however many experiments ask for it."""
+    """The runs in the folder of a reproduction; each is read once, even if several experiments need it."""
 
     folder: Path
     traces: dict[str, Trace] = field(default_factory=dict)
 
     def pairs(self, jobs: Sequence[Job]) -> list[Pair]:
-        """Those of the jobs whose runs are there, with their traces; a run may be in any stage's sweep."""
+        """The jobs whose runs exist, with their traces; a run may be in the sweep of any stage."""
         for stage in STAGES:
             unread = [job for job in jobs if job.id not in self.traces]
             if unread and (self.folder / stage).exists():
@@ -147,7 +147,7 @@ def run_experiments(
     jobs: int | None = None,
     report: Callable[[int, int, int], None] | None = None,
 ) -> dict[str, str]:
-    """Make every run that is missing in the folder, stage by stage; the errors of runs that failed, by id."""
+    """Make every run that is missing, stage by stage; returns the errors of failed runs, by id."""
     failed: dict[str, str] = {}
     asked: set[str] = set()
     for stage, place in enumerate(STAGES):
@@ -165,7 +165,7 @@ def run_experiments(
 
 
 def _stage_grids(name: str, scale: Scale, stage: int, runs: Runs) -> Grids:
-    """What an experiment asks for at a stage, from its runs of the stages before."""
+    """The grids of an experiment at a stage, which may depend on its runs of earlier stages."""
     experiment = EXPERIMENTS[name]
     if stage == 0:
         return experiment.grids(scale)
@@ -180,7 +180,7 @@ def _jobs(name: str, grids: Grids) -> tuple[Job, ...]:
 
 
 def report_on(folder: Path, runs: Runs | None = None) -> PageContent:
-    """The report on a reproduction or on a sweep, complete or not; ``runs`` are those read before."""
+    """The report on a reproduction or a sweep, complete or not; ``runs`` are those already read, if any."""
     kind = read_manifest(folder).get("format")
     if kind == FORMAT:
         return _report_on_reproduction(folder, runs or Runs(folder))
@@ -229,7 +229,7 @@ def without_gaps(section: Section) -> Section:
 
 
 def missing_runs(jobs: Sequence[Job], pairs: Sequence[Pair]) -> list[str]:
-    """What is not there, in words, a line for each algorithm, environment, M and eps_p."""
+    """The missing runs in words, a line for each algorithm, environment, M and eps_p."""
     there = {job.id for job, _ in pairs}
     lacking: dict[str, list[int]] = {}
     for job in jobs:
@@ -241,7 +241,7 @@ def missing_runs(jobs: Sequence[Job], pairs: Sequence[Pair]) -> list[str]:
 
 
 def _checked(report: PageContent, folder: Path, missing: Sequence[str]) -> PageContent:
-    """The report, with what is missing said at its top; refused if there is nothing to report on."""
+    """The report, with a note on missing runs at its top; an error if there is no finished run."""
     if not report.sections:
         raise InputError(f"{folder} holds no finished run; make some first (--resume).")
     if not missing:

@@ -47,7 +47,7 @@ class Scale:
 
     @property
     def quick(self) -> bool:
-        """Whether little data is enough."""
+        """Whether the scale is ``quick``."""
         return self.size == "quick"
 
     @property
@@ -71,7 +71,7 @@ class Scale:
         return _QUICK_AGENTS[-1] if self.quick else BASE_AGENTS
 
     def grid(self, algorithms: Sequence[str | dict[str, Any]], **changes: Any) -> dict[str, Any]:
-        """A grid of a sweep: both environments, M as it is where it does not vary, one environment for each seed."""
+        """A grid of a sweep: both environments, the base M, one instance of the environment for each seed."""
         grid = {
             "algorithms": list(algorithms),
             "environments": list(self.episodes),

@@ -1,7 +1,7 @@
-"""Runs put together: those that differ by seed alone make a lot, and a lot gives means, bands and curves.
+"""Groups of runs that differ only in their seed (each is a ``lot``), with their means, bands and curves.
 
-In experiments the seed of the environment is the seed of the run, so run k of one lot and run k of another met the
-same MDP and the same agents; comparisons are paired.
+In experiments the seed of the environment is the seed of the run. So run k of one group and run k of another have the
+same MDP and the same agents, and comparisons are paired.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CURVE_POINTS = 33
 
 
 class Key(NamedTuple):
-    """What the runs of a lot share; ``parameters`` and ``options`` (of the environment) are JSON texts."""
+    """What the runs of a group share; ``parameters`` and ``options`` (of the environment) are JSON texts."""
 
     environment: str
     algorithm: str
@@ -43,7 +43,7 @@ Measure = Callable[[Trace], float]
 
 
 def key_of(job: Job) -> Key:
-    """The lot that a run belongs to."""
+    """The key of the group to which a run belongs."""
     return Key(
         job.environment,
         job.algorithm,
@@ -57,7 +57,7 @@ def key_of(job: Job) -> Key:
 
 
 def lots_of(pairs: Iterable[Pair]) -> dict[Key, list[Trace]]:
-    """Runs by lot, in the order in which lots appear; within a lot by seed."""
+    """Runs by group, in the order in which groups first appear; within a group by seed."""
     lots: dict[Key, list[Trace]] = {}
     for job, run in pairs:
         lots.setdefault(key_of(job), []).append(run)
@@ -67,7 +67,7 @@ def lots_of(pairs: Iterable[Pair]) -> dict[Key, list[Trace]]:
 
 
 def having(lots: Lots, **wanted: Any) -> dict[Key, Sequence[Trace]]:
-    """The lots whose keys have these values."""
+    """The groups whose keys have these values."""
     return {
         key: lot for key, lot in lots.items() if all(getattr(key, name) == value for name, value in wanted.items())
     }
@@ -103,19 +103,19 @@ def megabytes(run: Trace) -> float:
 
 
 def mean(lot: Sequence[Trace], measure: Measure) -> float:
-    """The mean of a measure over a lot."""
+    """The mean of a measure over a group."""
     return float(np.mean([measure(run) for run in lot]))
 
 
 def paired(x: Sequence[Trace], y: Sequence[Trace], measure: Measure) -> tuple[list[float], list[float]]:
-    """A measure of two lots over the seeds that both have, in the same order."""
+    """A measure of two groups, over the seeds that both have, in the same order."""
     others = {run.about.seed: run for run in y}
     both = [(run, others[run.about.seed]) for run in x if run.about.seed in others]
     return [measure(run) for run, _ in both], [measure(run) for _, run in both]
 
 
 def interval(lot: Sequence[Trace], measure: Measure) -> Interval:
-    """The mean of a measure over a lot, with its 95 % interval."""
+    """The mean of a measure over a group, with its 95 % interval."""
     middle, low, high = mean_interval([measure(run) for run in lot])
     return Interval(float(middle), max(0.0, float(low)), float(high))
 
@@ -145,7 +145,7 @@ def banded(
 ) -> Series:
     """A series in the colour and with the marker of an algorithm: means of ``samples[run, x]`` with their bands.
 
-    With ``positive`` the band's lower end stays above a hundredth of the mean, so that logarithmic axes can hold it.
+    With ``positive`` the band's lower end stays above a hundredth of the mean, so that logarithmic axes can show it.
     """
     middle, low, high = mean_interval(samples)
     if positive:
@@ -157,13 +157,13 @@ def banded(
 
 
 def over_episodes(lot: Sequence[Trace], **style: Any) -> Series:
-    """The common regret of a lot against T."""
+    """The common regret of a group against T."""
     points = episodes_grid(lot)
     return banded(lot[0].about.algorithm, points.tolist(), [run.regret_at(points) for run in lot], **style)
 
 
 def over_bytes(lot: Sequence[Trace], **style: Any) -> Series | None:
-    """The common regret of a lot against the megabytes sent so far, both at the same T; None if nothing was sent."""
+    """The common regret of a group against the megabytes sent by then; None if nothing was sent."""
     points = episodes_grid(lot)
     sent = np.mean([run.bytes_at(points) for run in lot], axis=0) / 1e6
     kept = sent > 0
@@ -174,7 +174,7 @@ def over_bytes(lot: Sequence[Trace], **style: Any) -> Series | None:
 
 
 def over_keys(lots: Lots, axis: str, measure: Measure, **style: Any) -> Series | None:
-    """A measure against a part of the keys (``agents``), over the seeds that every lot has; None for no lots."""
+    """A measure against a part of the keys (``agents``), over the seeds that all groups share; None if no group."""
     if not lots:
         return None
     order = sorted(lots, key=lambda key: getattr(key, axis))
@@ -186,7 +186,7 @@ def over_keys(lots: Lots, axis: str, measure: Measure, **style: Any) -> Series |
 
 
 def cells_table(lots: Lots, name: str, title: str) -> Table:
-    """Regret, rounds and megabytes of every lot, with a column for each thing in which lots differ."""
+    """Regret, rounds and megabytes of every group, with a column for each setting in which groups differ."""
     options = _columns(lots, "environment", "options")
     parameters = _columns(lots, "algorithm", "parameters")
     labelled = any(key.label != key.algorithm for key in lots)
@@ -219,7 +219,7 @@ def cells_table(lots: Lots, name: str, title: str) -> Table:
 
 
 def _columns(lots: Lots, owner: str, what: str) -> list[str]:
-    """The options that are not the same in all lots of one environment, or parameters of one algorithm."""
+    """The options that differ within one environment, or the parameters that differ within one algorithm."""
     texts: dict[str, dict[str, Any]] = {}
     for key in lots:
         texts.setdefault(getattr(key, owner), {})[getattr(key, what)] = json.loads(getattr(key, what))
@@ -227,6 +227,6 @@ def _columns(lots: Lots, owner: str, what: str) -> list[str]:
 
 
 def _cell(text: str, name: str) -> Cell:
-    """A value of an option as a cell; none if there is no such option."""
+    """The value of an option as a cell; empty if there is no such option."""
     value = json.loads(text).get(name)
     return value if value is None or type(value) in (int, float) else value_text(value)

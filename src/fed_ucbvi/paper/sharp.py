@@ -45,10 +45,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 COLOURS = {PUBLISHED: BLUE, SHARP: VERMILLION, STATIONARY: GREEN}
 MARKERS: dict[str, Marker] = {PUBLISHED: "cross", SHARP: "circle", STATIONARY: "diamond"}
 BY_STEP = ("synthetic", "hard_instance")
-"""Environments whose kernel or rewards depend on the step: not to be counted over all steps together."""
+"""Environments whose kernel or rewards depend on the step; stationary counts are not possible there."""
 OTHERS = ("riverswim", "garnet", "deep_sea", "six_arms", "chain")
 MORE = ("hard_instance",)
-"""Looked at for the worst seed alone."""
+"""Environments that are used only to look for the worst seed."""
 OTHERS_EPISODES = 3_000
 MANY_AGENTS, QUICK_AGENTS = (1, 5, 20, 100, 500), (2, 10)
 EPS_P = (0.0, 0.1, 0.316228)
@@ -62,7 +62,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "global rule": ({"synchronisation": "global"}, {"synchronisation": "mixture"}),
     "guard": ({"guard": 0.25}, {"guard": 0.0}),
 }
-"""What is different in sharp Fed-UCBVI: as a change to the published algorithm, and left out of the sharp one."""
+"""The changes of sharp Fed-UCBVI: options that add one to the published algorithm, and that remove it from sharp."""
 ALONE, LEFT_OUT = "alone: ", "left out: "
 A_THIRD, A_TENTH = 3.0, 10.0
 THREE_TIMES = 3.0
@@ -210,7 +210,7 @@ def _fraction(lots: Lots, label: str, factor: float, words: str) -> Verdict | No
 
 
 def _speed_up(lots: Lots) -> Verdict | None:
-    """Whether more agents go on helping at the largest M."""
+    """Whether more agents still help at the largest M."""
     findings: dict[str, Finding | None] = {}
     for environment in environments(lots):
         group = having(lots, environment=environment, label=SHARP)
@@ -282,7 +282,7 @@ def _worst_lots(lots: Lots) -> Lots:
 
 
 def _worst(lots: Lots) -> Verdict | None:
-    """Whether a single seed ever fails. A fact about these runs, so there is no error term."""
+    """Whether a single seed fails. This is a fact about these runs, so there is no error term."""
     findings: dict[str, Finding | None] = {}
     chosen = _worst_lots(lots)
     for environment in environments(chosen):

@@ -56,7 +56,7 @@ ORDERINGS = (
     ),
 )
 UNSTATED = TableRow("\u2013", None, "\u2013", "\u2013")
-"""The row of an algorithm that states none."""
+"""The row of an algorithm that has none."""
 HETEROGENEITY = {True: "yes", False: "no", None: "\u2013"}
 MEASURES: dict[str, Measure] = {"regret": regret, "rounds": rounds}
 
@@ -108,7 +108,7 @@ def orderings(lots: Lots) -> list[Verdict]:
 
 
 def _rows(lots: Lots, environment: str) -> list[tuple[str, Sequence[Trace]]]:
-    """The lots of an environment in the order of the registry; algorithms that are not in it come last."""
+    """The groups of an environment in the order of the registry; algorithms that are not in it come last."""
     group = {key.algorithm: lot for key, lot in having(lots, environment=environment).items()}
     return [(name, group[name]) for name in dict.fromkeys((*ALGORITHMS, *group)) if name in group]
 

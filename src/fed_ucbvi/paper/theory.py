@@ -1,7 +1,8 @@
 """Beyond the paper: the bonus of the theorem, for T long enough to see it work.
 
-With the constants of the theory the regret at the paper's T is still linear. Drawing counts instead of episodes makes
-a billion of them affordable, so regret, speed-up and rounds can be put beside the bounds that were proved.
+With the constants of the theory the regret is still linear at the paper's T. Drawing counts instead of playing
+episodes makes a billion episodes affordable, so that regret, speed-up and rounds can be compared with the proved
+bounds.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ QUICK_AGENTS = (1, 5)
 EPISODES = 10**9
 QUICK_EPISODES = 10**6
 MAX_SEEDS = 3
-"""Runs of each; more change nothing at these T, so only ``full`` has as many as other experiments."""
+"""The most seeds; more change nothing at these T, so only ``full`` has as many as other experiments."""
 LINEAR_UNTIL = 0.5
-"""The regret has left the linear regime once its mean per episode is below this share of what it was at first."""
+"""The regret is no longer linear once its mean per episode is below this share of its initial value."""
 FIRST_EPISODES = 1000
 
 
@@ -127,9 +128,9 @@ def linear_until(run: Trace) -> float:
 
 
 def rounds_within_bound(lots: Lots) -> Verdict | None:
-    """Whether rounds stay below what was proved.
+    """Whether rounds stay below the proved bound.
 
-    The regret has no such verdict: its bound is above the largest regret there can be at every T run here.
+    There is no such verdict on regret, because its bound is above the largest possible regret at every T run here.
     """
     findings: dict[str, Finding | None] = {}
     for label in BONUSES:
@@ -163,7 +164,7 @@ def _largest_share_of_regret(run: Trace) -> float:
 
 
 def _where_the_bound_begins(lots: Lots) -> str:
-    """From which T on the bound says more than that no episode loses more than the optimal value."""
+    """From which T on the bound is below T times the optimal value, which no regret exceeds."""
     first = []
     for lot in having(lots, label=next(iter(BONUSES))).values():
         run = lot[0]

@@ -1,4 +1,4 @@
-"""What analyses need of a run: totals, and curves at a few hundred points instead of a record for every round.
+"""A run in brief, for analyses: totals, and curves at a few hundred points instead of a record for every round.
 
 A run with 30 000 rounds takes 4 MB of memory, its trace 15 kB; a sweep of thousands of runs fits easily.
 """
@@ -32,12 +32,12 @@ class Trace:
         rounds: communication rounds.
         bytes_up: from agents to server.
         bytes_down: from server to agents.
-        rules_fired: rounds by the rule that asked for them.
+        rules_fired: rounds by the rule that triggered them.
         points: numbers of episodes, from 0 to T, evenly on a logarithmic axis, with T/2 and powers of ten.
-        regret: the common regret after so many.
-        rounds_so_far: rounds that ended within so many.
-        bytes_so_far: bytes both ways of these rounds.
-        fingerprint: the same for two runs whose rounds agree in length and regret, and different otherwise.
+        regret: the common regret at these points.
+        rounds_so_far: rounds that ended by then.
+        bytes_so_far: bytes of these rounds, both ways.
+        fingerprint: equal for two runs whose rounds agree in length and regret, and different otherwise.
     """
 
     about: About
@@ -82,15 +82,15 @@ class Trace:
         return int(self.points[-1])
 
     def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
-        """The common regret after so many episodes, linear between points."""
+        """The common regret after ``episodes`` episodes, linear between points."""
         return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), self.points, self.regret))
 
     def rounds_at(self, episodes: npt.ArrayLike) -> FloatArray:
-        """Rounds within so many episodes, linear between points."""
+        """Rounds within ``episodes`` episodes, linear between points."""
         return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), self.points, self.rounds_so_far))
 
     def bytes_at(self, episodes: npt.ArrayLike) -> FloatArray:
-        """Bytes both ways within so many episodes, linear between points."""
+        """Bytes both ways within ``episodes`` episodes, linear between points."""
         return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), self.points, self.bytes_so_far))
 
 
@@ -98,6 +98,6 @@ Pair = tuple[Job, Trace]
 
 
 def load_pairs(folder: Path, jobs: Iterable[Job]) -> list[Pair]:
-    """Those of the jobs whose runs a sweep's folder holds, with their traces."""
+    """The jobs whose runs are in a sweep's folder, with their traces."""
     store = Store.open(folder)
     return [(job, Trace.of(store.read(job))) for job in jobs if store.path(job).exists()]

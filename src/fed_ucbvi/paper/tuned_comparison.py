@@ -1,8 +1,8 @@
 """The comparison repeated with every algorithm's constants tuned by the same rule on other instances.
 
-The constants of the paper's experiments leave FedQ with bonuses far larger than Fed-UCBVI's, which has no logarithm
-in its own. Here one factor on each algorithm's bonus is chosen on tuning instances (:mod:`.tuning`), and the
-algorithms meet again on the instances of the others.
+With the constants of the paper's experiments FedQ's bonuses are far larger than Fed-UCBVI's, which has no logarithm.
+Here one factor on each algorithm's bonus is chosen on tuning instances (:mod:`.tuning`), and the algorithms are
+compared again on the instances of the other experiments.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RANGE_NAME = "from the least run to the largest"
 
 
 def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
-    """Regret over the factors, both comparisons side by side, and what is left of the claim."""
+    """Regret against the factor, both comparisons side by side, and the verdicts with tuned constants."""
     lots = lots_of(pairs)
     tuned, paper = having(lots, label=BEST), having(lots, label=PAPER)
     sharp = having(lots, label=UNTUNED)
@@ -82,7 +82,7 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
 
 
 def verdicts(lots: Lots) -> list[Verdict]:
-    """What is left of the claims once everybody is tuned, with how it was done beside each."""
+    """The verdicts on the claims once every algorithm is tuned, each with how tuning was done."""
     tuned = having(lots, label=BEST)
     found = [
         below(
@@ -108,7 +108,7 @@ def verdicts(lots: Lots) -> list[Verdict]:
 
 
 def fewest_rounds(lots: Lots, detail: str = "") -> Verdict | None:
-    """Whether Fed-UCBVI needs the fewest rounds of all, tuned."""
+    """Whether Fed-UCBVI needs the fewest rounds of all tuned algorithms."""
     findings: dict[str, Finding | None] = {}
     for environment in environments(lots):
         group = having(lots, environment=environment)
@@ -134,7 +134,7 @@ def fewest_rounds(lots: Lots, detail: str = "") -> Verdict | None:
 
 
 def sharp_is_lowest(lots: Lots, detail: str = "") -> Verdict | None:
-    """Whether sharp Fed-UCBVI has less regret than everybody else tuned."""
+    """Whether sharp Fed-UCBVI, not tuned, has less regret than all tuned algorithms."""
     findings: dict[str, Finding | None] = {}
     for environment in environments(lots):
         group = having(lots, environment=environment)

@@ -1,11 +1,12 @@
-"""Tuning: one number for each algorithm, a factor on its bonus, chosen on instances of their own.
+"""Tuning: one number for each algorithm, a factor on its bonus, chosen on separate instances.
 
 *The grid*: each algorithm's bonus is multiplied by each of the same seven factors, 1/64 to 1. Where the best factor
 is the least or the largest of the seven, four more are tried beyond it. If the best is still at the edge of what was
 tried, :func:`tuning_text` says so.
 
-*The rule*: the factor whose largest regret over the tuning instances is least. Too small a bonus leaves some runs
-with a bad policy for ever; a mean over a few short runs does not see what this costs later, the largest regret does.
+*The rule*: take the factor whose largest regret over the tuning instances is smallest. With too small a bonus some
+runs keep a bad policy for ever. A mean over a few short runs does not show what this costs later; the largest regret
+does.
 
 *What is tuned*: FedQ-Bernstein has a second constant, from how many samples on its variance is used; 1000 in the
 paper's experiments, it is 10 here for all factors, in its favour. FedQ-Advantage's bonus is proportional to the root
@@ -25,7 +26,7 @@ from fed_ucbvi.results.style import label_of
 
 EPS_P = (0.0, 0.1)
 ALIKE_ONLY = ("concurrent-ucbvi", "fedq-hoeffding")
-"""Run with identical agents alone; the algorithms of the paper's figures meet different agents too."""
+"""Run only with identical agents; the algorithms of the paper's figures also run with different agents."""
 FACTORS = tuple(2.0**power for power in range(-6, 1))
 QUICK_FACTORS = (0.25, 1.0)
 FURTHER = 4
@@ -73,7 +74,7 @@ def _tuning_grid(scale: Scale, environments: Sequence[str], factors: Mapping[str
 
 
 def wider_grids(pairs: Sequence[Pair], scale: Scale) -> list[dict[str, Any]]:
-    """More factors beyond the edge of the grid, for those whose best is there; none in a quick reproduction."""
+    """More factors beyond the edge of the grid, for algorithms whose best is at the edge; none if ``quick``."""
     if scale.quick:
         return []
     found = []
@@ -86,7 +87,7 @@ def wider_grids(pairs: Sequence[Pair], scale: Scale) -> list[dict[str, Any]]:
 
 
 def tuned_grids(pairs: Sequence[Pair], scale: Scale) -> list[dict[str, Any]]:
-    """The best factor of each algorithm on the instances of the other experiments."""
+    """Runs with the best factor of each algorithm on the instances of the other experiments."""
     found = []
     for (environment, name), (factor, _) in best_factors(lots_of(pairs)).items():
         _, parameters = TUNED[name]
@@ -102,7 +103,7 @@ def _trial(factor: float) -> str:
 
 
 def trials(lots: Lots, environment: str, algorithm: str) -> Lots:
-    """The lots of an algorithm's tuning by label, in ascending order of the factor."""
+    """The groups of an algorithm's tuning runs by label, in ascending order of the factor."""
     group = having(lots, environment=environment, algorithm=algorithm)
     chosen = {key: lot for key, lot in group.items() if _is_trial(key)}
     return dict(sorted(chosen.items(), key=lambda item: factor_of(item[0])))
@@ -113,7 +114,7 @@ def _is_trial(key: Key) -> bool:
 
 
 def factor_of(key: Key) -> float:
-    """The factor of a lot of tuning runs."""
+    """The factor of a group of tuning runs."""
     return float(key.label.removeprefix("k = "))
 
 
@@ -125,7 +126,7 @@ class Best(NamedTuple):
 
 
 def best_factors(lots: Lots) -> dict[tuple[str, str], Best]:
-    """The factor whose largest regret on the tuning instances is least, by environment and algorithm.
+    """The factor whose largest regret on the tuning instances is smallest, by environment and algorithm.
 
     Of factors that do equally well the largest is taken.
     """
@@ -144,7 +145,7 @@ def best_factors(lots: Lots) -> dict[tuple[str, str], Best]:
 
 
 def tuning_text(lots: Lots, algorithms: Sequence[str]) -> str:
-    """How these algorithms were tuned, to stand beside a verdict: on which instances, and whether at an edge."""
+    """How these algorithms were tuned, for a verdict: on which instances, and whether a best factor is at an edge."""
     tuning = {run.about.seed for key, lot in lots.items() if _is_trial(key) for run in lot}
     evaluation = {run.about.seed for key, lot in lots.items() if key.label == BEST for run in lot}
     if not tuning or not evaluation:

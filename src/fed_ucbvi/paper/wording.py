@@ -51,7 +51,7 @@ MAX_CHARACTERS = 40
 
 
 def differences(several: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What sets each of several sets of options apart from the others, in words.
+    """For each of several sets of options, in words, the options in which it differs from the others.
 
     >>> differences([{"states": 5, "actions": 2}, {"states": 9, "actions": 2}])
     ['states = 5', 'states = 9']

@@ -1,4 +1,4 @@
-"""What a report must be like to be written: found out before anything is drawn, and said with its place."""
+"""Checks of a report before anything is drawn; messages name the place of the error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_report(report: PageContent) -> None:
 
 
 def check_ids(kind: str, ids: Sequence[str]) -> None:
-    """Raise unless ids can be names of files and differ, capitals aside.
+    """Raise unless ids can be names of files and are different, also if capitals are ignored.
 
     >>> check_ids("figure", ["regret", "Regret"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):

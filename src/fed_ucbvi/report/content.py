@@ -1,8 +1,8 @@
-"""What a report is made of, as values: drawn on the page, in pictures, and written as data alike.
+"""The parts of a report as plain values. The page, the pictures and the data files are all made from them.
 
-Whoever analyses runs makes these; whoever writes files reads them. Neither knows the other. All texts are plain
-Unicode, without mark-up of any kind, as in :mod:`fed_ucbvi.charts.panels`, where panels and series are. What cannot
-be written is refused by :func:`fed_ucbvi.report.checks.check_report`.
+The analysis of runs makes these values, and the writers of files read them; neither depends on the other. All texts
+are plain Unicode, without mark-up of any kind. Panels and series are in :mod:`fed_ucbvi.charts.panels`.
+:func:`fed_ucbvi.report.checks.check_report` raises an error for what cannot be written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Figure:
 
     Attributes:
         id: name of its files: letters, digits, ``-`` and ``_``.
-        title: the point, in one sentence; stands on the page, not in the pictures.
+        title: the finding, in one sentence; written on the page, not in the pictures.
         caption: setting, what bands mean, where in the paper.
         panels: from left to right, then from top to bottom.
     """
@@ -61,12 +61,12 @@ class Verdict:
     """A claim, what was measured, and whether it holds by a rule stated beforehand.
 
     Attributes:
-        claim: as the paper makes it.
-        place: where.
+        claim: in the words of the paper.
+        place: where the paper makes it.
         measured: the figures.
         rule: when it would hold, partly hold, not hold or stay undecided.
-        outcome: what follows.
-        summary: what was measured in one short line, to stand beside claim and outcome.
+        outcome: the result of the rule.
+        summary: what was measured in one short line, written beside claim and outcome.
         seeds: how many runs it rests on; of an undecided claim, also how many would decide it.
         detail: what else a reader should know, such as how constants were tuned; none if empty.
     """

@@ -1,4 +1,4 @@
-"""The data behind figures and tables as frames: what CSV and Parquet files hold."""
+"""The data of figures and tables as frames, which are written as CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -94,5 +94,5 @@ def cell_text(cell: Cell) -> str:
 
 
 def _decimals(size: float, digits: int) -> int:
-    """Decimals that show so many leading digits of a number of that size."""
+    """The number of decimals that shows ``digits`` leading digits of a number of this size."""
     return max(0, digits - 1 - math.floor(math.log10(size))) if size > 0 else 0

@@ -1,7 +1,7 @@
-"""A report as one page that needs nothing but itself: outcomes of claims, plots, tables, provenance.
+"""A report as one self-contained page: outcomes of claims, plots, tables, provenance.
 
-Text from data is escaped wherever it goes; the page forbids itself every request by its content security policy. The
-same report gives the same bytes.
+All text from data is escaped. The content security policy of the page forbids every request. The same report always
+gives the same bytes.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ HEIGHT = 230
 """Of axes, in pixels."""
 MAX_COLUMNS = 3
 LONGEST = 400
-"""Characters of a paragraph at the top that stands there whole; of longer ones all but the first sentence unfolds."""
+"""Paragraphs at the top up to this many characters are shown whole; longer ones show one sentence and unfold."""
 DARK_PAPER = "#16181B"
 CONTRAST = 4.5
-"""What a curve on dark paper has at least, as WCAG measures it."""
+"""The least contrast of a curve on a dark background, as WCAG measures it."""
 ON_PAGE: Spec = {
     **CONFIG,
     "background": None,
@@ -47,7 +47,7 @@ ON_PAGE: Spec = {
         **{"domainColor": "var(--faint)", "tickColor": "var(--faint)"},
     },
 }
-"""Looks of the page's plots: those of pictures in the colours of the page, light or dark."""
+"""The style of the page's plots: that of pictures, in the colours of the page, light or dark."""
 
 
 def render_page(report: PageContent) -> str:
@@ -90,7 +90,7 @@ def render_page(report: PageContent) -> str:
 
 
 def plots_of(figure: Figure) -> list[Spec]:
-    """The Vega-Lite specification of each panel, as wide as its place on the page, answering a pointer."""
+    """The interactive Vega-Lite specification of each panel, as wide as its place on the page."""
     return [
         {
             "$schema": SCHEMA,
@@ -108,7 +108,7 @@ def plots_of(figure: Figure) -> list[Spec]:
 
 
 def on_dark(colour: str) -> str:
-    """The colour, or as much lighter a one as can be seen well on dark paper.
+    """The colour, made lighter if needed to be seen well on a dark background.
 
     >>> on_dark("#E69F00"), on_dark("#000000")
     ('#E69F00', '#808080')
@@ -126,12 +126,12 @@ def _luminance(colour: str) -> float:
 
 
 def _variable(colour: str) -> str:
-    """The CSS variable that holds a colour, or its like on dark paper."""
+    """The CSS variable that holds a colour, or its lighter version on a dark background."""
     return f"--colour-{colour[1:].upper()}"
 
 
 def _table_cells(table: Table) -> list[list[dict[str, Any]]]:
-    """Each cell as text, with the number to sort by where it is one, and what hovering tells."""
+    """Each cell as text, with the number to sort by if it is a number, and the text shown on hovering."""
     rows = []
     for row in table.rows:
         cells = []

@@ -24,16 +24,16 @@ FORMAT_VERSION = 1
 PAGE = "index.html"
 VERDICTS = "verdicts.json"
 OURS = re.compile(r"index\.html|verdicts\.json|(figures|tables)/[A-Za-z0-9][A-Za-z0-9_-]*\.(svg|png|pdf|csv|parquet)")
-"""Files a report can consist of; nothing else is ever removed, whatever a manifest says."""
+"""The files of which a report can consist. No other file is ever removed, even if a manifest lists it."""
 
 
 def write_report(report: PageContent, folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Path]:
-    """Write a report, in place of an earlier one if there is one; other files in ``folder`` are let alone.
+    """Write a report and replace an earlier one, if there is one; other files in ``folder`` are not touched.
 
-    Everything is written beside its place first and moved there only when all of it is done.
+    All files are first written to a temporary place and moved only when all of them are complete.
 
     Args:
-        report: what to write; refused before anything is written if it cannot be drawn.
+        report: what to write; an error is raised before anything is written if it cannot be drawn.
         folder: where; made if needed.
         progress: called with the number of figures drawn and of all figures.
 
@@ -67,7 +67,7 @@ def write_report(report: PageContent, folder: Path, progress: Callable[[int, int
 
 
 def earlier_files(folder: Path) -> set[str]:
-    """The files of a report in ``folder`` by its manifest; raise if the folder is taken by something else."""
+    """The files of an earlier report in ``folder``, by its manifest; an error if the folder holds something else."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} exists and is not a folder; choose another name.")
     if not (folder / MANIFEST).exists():
@@ -90,7 +90,7 @@ def _names(report: PageContent) -> list[str]:
 
 
 def _list_files(folder: Path, draft: Path, names: Iterable[str]) -> None:
-    """Put a manifest of those files into ``folder``: never half of one, and never without a file that is there."""
+    """Write the manifest of those files, in one step; at no time does it lack a file that exists."""
     write_manifest(draft, {"format": FORMAT, "format_version": FORMAT_VERSION, "files": sorted(names)})
     (draft / MANIFEST).replace(folder / MANIFEST)
 

@@ -1,6 +1,7 @@
-"""Runs as Ray tasks, on a cluster or on this machine. Files are written here, by the process that asks.
+"""Runs as Ray tasks, on a cluster or on this machine. The process that started the sweep writes the files.
 
-A run that is lost with its node is made elsewhere: it is a function of its parameters, so the file is the same.
+A run that is lost with its node is started again elsewhere. Its file depends only on its parameters, so it is the
+same.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from fed_ucbvi.sweeps.local import Results, usable_cores
 from fed_ucbvi.sweeps.worker import Failure, Made, make, one_thread
 
 ATTEMPTS = 4
-"""How often a run is begun that is lost each time with its node, its process or its result."""
+"""How often a run is started if it is lost each time, with its node, its process or its result."""
 
 
 def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) -> Results:
-    """Make the runs, at most ``at_once`` at a time if said; yields each when it ends."""
+    """Make the runs, at most ``at_once`` at a time if that is given; yields each run when it ends."""
     if not jobs:
         return
     with connected_to_ray(address, at_once or usable_cores()) as ray:
@@ -51,7 +52,7 @@ def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) ->
 
 
 def _task(content: Mapping[str, Any], place: str) -> Made:
-    """Make a run, in the folder where the sweep was started if the node has it: files and modules may be there."""
+    """Make a run, in the folder where the sweep was started if the node has it, to find files and modules."""
     with suppress(OSError):
         os.chdir(place)
     one_thread()

@@ -1,4 +1,4 @@
-"""Running a sweep: what is left to do, on local processes or on Ray, with everything kept as it comes."""
+"""Run a sweep: make the runs that are missing, on local processes or on Ray, and store each when it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fed_ucbvi.sweeps.worker import Failure
 EXECUTORS = ("local", "ray")
 
 Report = Callable[[int, int, int], None]
-"""Called with the number of runs there are, of all runs, and of failures so far."""
+"""Called with the number of finished runs, of all runs, and of failures so far."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Outcome:
         done: runs made now.
         skipped: runs made earlier.
         failed: the error of each run that failed, by id.
-        damaged: ids of runs made anew because their files were damaged.
+        damaged: ids of runs that were made again because their files were damaged.
         seconds: how long it took.
     """
 
@@ -94,7 +94,7 @@ def run_sweep(
         jobs: how many runs at a time; by default the usable cores, or on a cluster as many as fit.
         executor: ``local`` processes or ``ray``.
         address: of a Ray cluster; by default Ray is started on this machine.
-        resume: go on with the same sweep in ``out``, if it has begun, skipping what is done.
+        resume: continue the same sweep in ``out``, if it was started before, and skip its finished runs.
         report: see :data:`Report`.
 
     Returns:
@@ -147,10 +147,10 @@ def run_sweep(
 
 
 def by_need(jobs: Sequence[Job]) -> list[Job]:
-    """The longest first, so that none is left over at the end.
+    """The jobs with the longest first, so that no long run is left at the end.
 
-    Before them comes the longest of each algorithm, so that processes that have to compile do not all compile the
-    same.
+    The longest job of each algorithm comes before all others, so that processes compile different algorithms at
+    first.
     """
     longest = sorted(jobs, key=lambda job: -job.agents * job.episodes)
     first = {job.algorithm: job for job in reversed(longest)}

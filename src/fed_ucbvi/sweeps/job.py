@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
 
 MEANING = 1
-"""Part of every id; raised when the same parameters come to give another result."""
+"""Part of every id; increased when a new version gives another result for the same parameters."""
 ID_LENGTH = 16
 OF_THE_JOB = {"agents": "agents", "eps_p": "eps_p", "seed": "env_seed"}
-"""Arguments of every environment that are not options of it, and how a job calls them."""
+"""Arguments of every environment that are not its options, with their names in a job."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Job:
     """One run: what :func:`~fed_ucbvi.engine.simulation.run` needs, as plain values.
 
     Parameters and options are completed with their defaults, and numbers take their proper types, so that two ways
-    of writing the same run are equal and have the same :attr:`id`. Parameters that cannot be used are refused.
+    of writing the same run are equal and have the same :attr:`id`. Parameters that cannot be used are an error.
 
     Args:
         algorithm: its name, or ``module:attribute``; the same class is always called the same.
@@ -53,12 +53,12 @@ class Job:
         environment: its name, ``module:attribute`` or a file; see :func:`~fed_ucbvi.environments.find_environment`.
         environment_options: of the environment, besides agents, eps_p and seed.
         agents: M.
-        eps_p: what the environment is told, the weight of the individual kernels. Where agents differ in another
-            way it is 0 here, and the eps_p of the run is computed.
+        eps_p: the weight of the individual kernels, passed to the environment. Where agents differ in another way it
+            is 0 here, and the eps_p of the run is computed.
         env_seed: the environment's seed.
         episodes: T.
         seed: the run's seed.
-        driver: who collects the data.
+        driver: how the data are collected.
         label: what to call the algorithm in tables and figures; no part of the id. By default its name.
 
     >>> job = Job("fed-ucbvi", {}, "synthetic", {"states": 3}, 4, 0.1, 0, 1e3, 7)
@@ -102,7 +102,7 @@ class Job:
 
     @classmethod
     def recorded(cls, content: Mapping[str, Any]) -> Job:
-        """A job as it is on record, where everything is complete; what it names need not be there any more."""
+        """A job from its stored content, which is complete; the algorithm and environment need not be installed."""
         job = object.__new__(cls)
         for field in fields(cls):
             object.__setattr__(job, field.name, content[field.name])
@@ -111,7 +111,7 @@ class Job:
 
     @property
     def _told(self) -> dict[str, Any]:
-        """What the environment is told."""
+        """The parameters that are passed to the environment."""
         return {"agents": self.agents, "eps_p": self.eps_p, "seed": self.env_seed, **self.environment_options}
 
     def content(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class Job:
         return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
     def run(self) -> Run:
-        """Make the run, without cautions and without a progress bar; cautions are on record in the result."""
+        """Make the run without warnings and without a progress bar; the result contains the warnings."""
         from fed_ucbvi.engine.simulation import Caution, run
 
         federation = make_environment(self.environment, **self._told)
@@ -160,7 +160,7 @@ class Job:
     def made(self, run: Run) -> bool:
         """Whether ``run`` is the run this job describes.
 
-        The environment is compared by what it was told: the eps_p of a run may have been computed.
+        Environments are compared by the parameters they were given, because the eps_p of a run may be computed.
         """
         about = run.about
         environment = {**about.environment, "name": current_name(str(about.environment.get("name", "custom")))}
@@ -182,12 +182,12 @@ class Job:
 
 
 def is_own(environment: str) -> bool:
-    """Whether an environment is code or a file of the user's own, and not registered."""
+    """Whether an environment is the user's code or file, and not a registered name."""
     return is_attribute(environment) or environment.endswith(SUFFIX)
 
 
 def canonical_name(algorithm: str) -> str:
-    """The one name of an algorithm that has several; as given, if its class cannot be found by its own name.
+    """The recorded name of an algorithm that has several names, or ``algorithm`` if that would not find the class.
 
     >>> canonical_name("fed_ucbvi:FedUCBVI")
     'fed-ucbvi'
@@ -254,7 +254,7 @@ def _text(options: Mapping[str, object]) -> str:
 
 
 def _environment(name: str) -> Environment:
-    """What a name stands for; a file is not read, and a function not looked at, again for every job of a sweep."""
+    """What a name stands for, cached: files are read, and functions inspected, once for all jobs of a sweep."""
     if name.endswith(SUFFIX) and Path(name).is_file():
         status = Path(name).stat()
         return _found(name, (status.st_mtime_ns, status.st_size))
@@ -271,7 +271,7 @@ Sizes = tuple[int, int, int]
 
 @lru_cache(maxsize=256)
 def _smallest(environment: str, options: str) -> tuple[Sizes, Mapping[str, Any]]:
-    """Sizes and description of the environment with one agent: to see whether its options can be used.
+    """Sizes and description of the environment with one agent, to check whether its options can be used.
 
     Where options list something for each agent there are as many agents as the list is long.
     """
@@ -283,7 +283,7 @@ def _smallest(environment: str, options: str) -> tuple[Sizes, Mapping[str, Any]]
 
 @lru_cache(maxsize=256)
 def _sizes(environment: str, told: str) -> Sizes:
-    """Sizes of an environment of the user's own, with just what a job tells it."""
+    """Sizes of a user's environment, with the parameters of a job."""
     return _made(environment, json.loads(told))[0]
 
 

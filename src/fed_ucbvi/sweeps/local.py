@@ -1,6 +1,6 @@
 """Runs on local processes.
 
-Each process makes one run at a time and is known by it, so that a process that dies costs that run alone.
+Each process makes one run at a time, so that only this run is lost if the process dies.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.worker import Failure, Made, serve
 
 Results = Generator[tuple[Job, Made], None, None]
-"""What an executor gives: each job when it ends, and what became of it. Closing it stops what is under way."""
+"""What an executor yields: each job when it ends, with its result. Closing the generator stops running jobs."""
 
 
 class DeathError(Exception):
-    """A process ended that should not have."""
+    """A worker process ended unexpectedly."""
 
 
 class Worker:
-    """A process, the line to it, and the job it is at; none while it starts."""
+    """A process, the pipe to it, and its present job; None while it starts."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -40,13 +40,13 @@ class Worker:
         self.job: Job | None = None
 
     def give(self, job: Job) -> None:
-        """Let it make a run."""
+        """Send it a job."""
         self.job = job
         with suppress(BrokenPipeError):  # if it has died, listening will show
             self.line.send_bytes(json.dumps(job.content()).encode())
 
     def listen(self) -> Made | None:
-        """What it has to say: that it is ready, or what became of its job."""
+        """Read its next message: that it is ready, or the result of its job."""
         try:
             message = self.line.recv_bytes()
             if self.job is None:
@@ -113,7 +113,7 @@ def usable_cores() -> int:
 
 @contextmanager
 def _signals_kept_from_children() -> Iterator[None]:
-    """Processes started here never see Ctrl-C or SIGTERM: the parent does, and ends them."""
+    """Processes started here ignore Ctrl-C and SIGTERM; their parent handles these and ends them."""
     resource_tracker.ensure_running()  # starting it inside the block would let the signals through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:

@@ -1,4 +1,4 @@
-"""What a sweep is: grids of runs, from a TOML file or from Python.
+"""The description of a sweep: grids of runs, from a TOML file or from Python.
 
 >>> sweep = Sweep(
 ...     name="bonuses",
@@ -68,7 +68,7 @@ Lengths = Annotated[
 Seed = Annotated[int, BeforeValidator(lambda value: check_integer("a seed", value, at_most=MAX_SEED))]
 
 RECORDED = "recorded"
-"""In the context of validation: whether everything is on record, complete, and nothing named in it is needed."""
+"""Key in the context of validation: the content was stored complete, so what it names need not be installed."""
 
 
 class _Strict(BaseModel):
@@ -131,9 +131,9 @@ class Grid(_Strict):
         eps_p: heterogeneities.
         agents: numbers of agents.
         episodes: values of T, or a table with one T for each environment by name.
-        seeds: how many, counted from 0, or which.
+        seeds: the number of seeds, counted from 0, or a list of seeds.
         env_seed: the environments' seed; ``"seed"`` draws each run's environment from the run's own seed.
-        driver: who collects the data.
+        driver: how the data are collected.
     """
 
     algorithms: list[Algorithm] = Field(min_length=1)
@@ -176,7 +176,7 @@ class Grid(_Strict):
         return given
 
     def cases(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """All combinations but for the seeds: the keys they come from, and what a job needs."""
+        """All combinations without the seeds: the keys they come from, and the arguments of a job."""
         for (e, environment), (a, algorithm) in itertools.product(
             enumerate(self.environments), enumerate(self.algorithms)
         ):
@@ -198,7 +198,7 @@ class Grid(_Strict):
                 )
 
     def jobs(self, where: str, *, recorded: bool) -> Iterator[Job]:
-        """All runs; a combination that an algorithm refuses is an error that names the keys, after ``where``."""
+        """All runs; if an algorithm rejects a combination, the error names ``where`` and the keys."""
         for key, case in self.cases():
             contents = [
                 {**case, "seed": seed, "env_seed": seed if self.env_seed == "seed" else self.env_seed}
@@ -233,7 +233,7 @@ class Sweep(_Strict):
 
     @classmethod
     def recorded(cls, content: Mapping[str, Any]) -> Sweep:
-        """A sweep from its :meth:`content`, as it is on record; what it names need not be installed."""
+        """A sweep from its stored :meth:`content`; what it names need not be installed."""
         sweep = cls.__new__(cls)
         sweep._fill(content, recorded=True)
         return sweep
@@ -268,12 +268,12 @@ class Sweep(_Strict):
     def jobs(self) -> tuple[Job, ...]:
         """All runs: grid by grid, in the order environment, algorithm, eps_p, agents, episodes, seed.
 
-        A run that several grids ask for appears once, where it is first asked for.
+        A run that several grids contain appears once, in the first of them.
         """
         return self._jobs
 
     def content(self) -> dict[str, Any]:
-        """The sweep with nothing left to defaults, ready for JSON; ``Sweep(**content)`` gives it back."""
+        """The sweep with all defaults filled in, ready for JSON; ``Sweep(**content)`` gives it back."""
         return self.model_dump(mode="json", by_alias=True)
 
     @property
@@ -302,7 +302,7 @@ def _explain(error: ValidationError) -> str:
 
 
 def _key(location: tuple[int | str, ...]) -> str:
-    """A key as one would write it; the kind of a list or table is no part of it.
+    """A key as it is written in the file; pydantic's names of types are left out.
 
     >>> _key(("grid", 1, "episodes", "list", 0))
     'grid[1].episodes[0]'

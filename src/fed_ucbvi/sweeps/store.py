@@ -1,10 +1,10 @@
-"""A sweep's folder: one Parquet file a run, named by the run's parameters.
+"""A sweep's folder: one Parquet file for each run, named by a digest of the run's parameters.
 
 ``manifest.json``
-    the sweep, with nothing left to defaults, and its digest;
+    the sweep, with all defaults filled in, and its digest;
 ``runs/ID.parquet``
     finished runs, see :meth:`~fed_ucbvi.results.run.Run.write_file`; on one machine the same run always gives the
-    same bytes, so the time it took is 0 there and in the journal instead;
+    same bytes, so the file has 0 for the time it took, and the journal has the true time;
 ``failures/ID.json``
     runs that failed: the job, the error and the traceback; removed when the run succeeds later;
 ``damaged/``
@@ -37,7 +37,7 @@ FORMAT = "fed-ucbvi/sweep"
 FORMAT_VERSION = 1
 RUNS, FAILURES, DAMAGED, JOURNAL = "runs", "failures", "damaged", "journal.jsonl"
 MAX_DIFFERENCES, MAX_VALUES = 4, 6
-"""How many are named when a folder holds another sweep."""
+"""How many differences, and values of each, the message names when a folder holds another sweep."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class Store:
             if sweep.digest != manifest["digest"]:
                 raise InputError(
                     f"{folder / MANIFEST} was edited, or written by a version of fed-ucbvi whose runs are named "
-                    f"otherwise ({manifest.get('versions')}); run the sweep anew in another folder."
+                    f"otherwise ({manifest.get('versions')}); run the sweep again in another folder."
                 )
         return cls(folder, sweep)
 
     @classmethod
     @contextmanager
     def use(cls, folder: Path, sweep: Sweep, *, resume: bool) -> Iterator[Store]:
-        """The folder of ``sweep`` for this process alone; it must be new, unless this very sweep is to be resumed."""
+        """Lock the folder of ``sweep`` for this process; it must be new, unless the same sweep is resumed."""
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             store = cls.create(folder, sweep)
         else:
@@ -111,7 +111,7 @@ class Store:
             yield store
 
     def left(self) -> tuple[list[Job], tuple[str, ...]]:
-        """The jobs still to be run, and the ids of those among them whose files are damaged and now moved aside."""
+        """The jobs that have no run yet, and the ids of those whose files were damaged and have been moved away."""
         for name in (RUNS, FAILURES):
             (self.folder / name).mkdir(exist_ok=True)
             for leftover in (self.folder / name).glob(".*.partial-*"):
@@ -147,7 +147,9 @@ class Store:
         try:
             return self._read(job)
         except InputError as error:
-            raise InputError(f"{error} Delete the file and resume the sweep (--resume) to make it anew.") from error
+            raise InputError(
+                f"{error} Delete the file and resume the sweep (--resume) to make the run again."
+            ) from error
 
     def _read(self, job: Job) -> Run:
         path = self.path(job)
@@ -186,7 +188,7 @@ def load_runs(folder: str | Path, *, complete: bool = True) -> list[tuple[Job, R
 
     Args:
         folder: a sweep's folder.
-        complete: refuse a sweep with runs missing; otherwise they are left out.
+        complete: whether missing runs are an error; otherwise they are left out.
     """
     store = Store.open(folder)
     jobs = store.sweep.jobs()
@@ -216,7 +218,7 @@ def differences(held: Sweep, given: Sweep) -> str:
 
 
 def _values(sweep: Sweep) -> dict[str, set[str]]:
-    """Every value that occurs, by key; parameters and options one by one."""
+    """Every value that occurs in a sweep, by key, with parameters and options as separate keys."""
     found: dict[str, set[str]] = {}
     for job in sweep.jobs():
         for key, value in job.content().items():

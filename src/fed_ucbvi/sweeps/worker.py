@@ -1,4 +1,4 @@
-"""A process that makes runs: jobs come in and files' contents go out, as JSON and bytes over one pipe."""
+"""A process that makes runs: it receives jobs as JSON and sends back the contents of files, over one pipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Failure(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What became of a job: the content of its file or why it failed, and the seconds it took."""
+    """The result of a job: the content of its file or the reason of its failure, and the seconds it took."""
 
     outcome: bytes | Failure
     seconds: float
@@ -30,7 +30,7 @@ class Made(NamedTuple):
 def make(content: Mapping[str, Any]) -> Made:
     """Make the run that a job's content describes.
 
-    The file does not say how long the run took, so that the same run always gives the same bytes.
+    The file does not contain how long the run took, so that the same run always gives the same bytes.
     """
     from dataclasses import replace
 
@@ -46,7 +46,7 @@ def make(content: Mapping[str, Any]) -> Made:
 
 
 def one_thread() -> None:
-    """Compute on one thread: there is a process for every core."""
+    """Compute on one thread, because there is a process for every core."""
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     import numba
 
@@ -54,7 +54,7 @@ def one_thread() -> None:
 
 
 def serve(line: Connection) -> None:
-    """Say that the process is ready, then make runs until the other side of the line closes it."""
+    """Report that the process is ready, then make runs until the other side closes the pipe."""
     _end_with_parent()
     one_thread()
     line.send_bytes(b"ready")
@@ -71,7 +71,7 @@ def serve(line: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent dies, however it dies."""
+    """End this process when its parent dies, even if the parent is killed."""
     parent = parent_process()
     assert parent is not None
 
