@@ -1,4 +1,4 @@
-"""The door by which Gymnasium finds this package's environments: importing it registers them."""
+"""The module that registers this package's environments with Gymnasium when it is imported."""
 
 from fed_ucbvi.environments.gymnasium_environments import TabularEnv, register
 

@@ -336,7 +336,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
 
     @property
     def together(self) -> bool:
-        """Whether one agent's ask stops everyone, as by default; otherwise each agent plays on until it asks."""
+        """Whether one agent's request stops all agents, as by default; otherwise each plays until its own request."""
         return True
 
     @property

@@ -85,7 +85,7 @@ class FedQAdvantage(OneReport[Server, FedQAdvantageReport]):
         iota: the logarithm; by default as ``constants`` says. The practical bonus is proportional to its root.
         beta: accuracy of the reference function in the published ``N_0``, at most H.
         delta: failure probability, in the published iota.
-        forced_synchronisation: one agent's ask stops everyone; otherwise each plays on until it asks itself.
+        forced_synchronisation: one agent's request stops all agents; otherwise each plays until its own request.
         clip: Q, V and the reference start at H-h+1 (``remaining``, as in the experiments of the Fed-UCBVI paper) or
             at H (``horizon``, the published algorithm), and only ever fall.
         initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
@@ -130,7 +130,7 @@ class FedQAdvantage(OneReport[Server, FedQAdvantageReport]):
 
     @property
     def together(self) -> bool:
-        """Whether one agent's ask stops everyone."""
+        """Whether one agent's request stops all agents."""
         return self.forced_synchronisation
 
     @property

@@ -83,7 +83,7 @@ def finish_federation(
     checkpoint: Path | None,
     failure: InputError | None,
 ) -> None:
-    """Save a run over the network, unless it can be gone on with, and print it; a failure is told last."""
+    """Save a run over the network, unless it can be resumed, and print it; a failure is printed last."""
     from fed_ucbvi.command_line.outputs import print_json, print_rows, save_somewhere, summary_rows
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.core.numbers import byte_count

@@ -25,7 +25,7 @@ DRIVER = "network"
 
 
 class Records:
-    """One row a round, and the events that were no part of the plan.
+    """One row for each round, and the events that were not planned.
 
     Regret is on record where the server knows the problem: exactly where every agent always starts in one state, and
     otherwise in expectation over the starts, which the server does not see. Rewards are the nodes' own business.

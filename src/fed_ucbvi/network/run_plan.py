@@ -29,8 +29,9 @@ class Rules:
     Args:
         deadline: seconds a node has for one answer; after that its connection is given up.
         patience: seconds to wait for a node that is away (and, before the run, for all to come: ``gathering``).
-        away: what to do when patience ends: ``wait``: stop the run, which can be gone on with from its checkpoint;
-            ``last``: go on with the node's last reports until it comes back; ``exclude``: go on without it for good.
+        away: what to do when patience ends. ``wait``: stop the run, which can be resumed from its checkpoint.
+            ``last``: continue with the node's last reports until it comes back. ``exclude``: continue without it for
+            good.
         violation: what to do with a node whose report cannot be true: ``stop`` the run or ``drop`` the node.
         gathering: seconds to wait for all nodes before the first round.
     """

@@ -35,7 +35,7 @@ ROW_BYTES = 8 * len(COLUMNS)
 
 
 def _task(plan: RunPlan) -> dict[str, Any]:
-    """What must be the same for a run to be gone on with; policies for trouble may change."""
+    """What must be the same for a run to be resumed; the rules for failures may change."""
     return {
         "algorithm": algorithm_name(plan.algorithm),
         "parameters": parameters_of(plan.algorithm),

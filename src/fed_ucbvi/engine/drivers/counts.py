@@ -11,11 +11,12 @@ reads is their transition counts F_h(s,s').
   multivariate hypergeometric, then for each (h,s) the first outflow ~ multivariate hypergeometric(F_h(s,.),
   first visits). (Both parts are independent multinomials with the same p; given their sum the p cancel.)
 
-An agent's first asking episode is found by a search over such splits. Agents are taken in turn: each draws a block
-as long as the earliest ask so far, and only one that asks earlier still searches; in the end the blocks of all are
-cut at the earliest ask. A block whose agent never asked in it is cut by one split. A block that was searched is no
-longer exchangeable (its last episode is known to hold the ask), but the parts the search split off are: its search is
-replayed, from the same random numbers, down to the part that holds the cut, and that part is split.
+The first episode in which an agent requests a synchronisation is found by a search over such splits. Agents are taken
+in turn. Each draws a block that ends at the earliest request so far, and only an agent with an earlier request
+searches its block. In the end the blocks of all agents are cut at the earliest request. If an agent made no request
+in its block, one split cuts the block. A block that was searched is no longer exchangeable, because its last episode
+is known to contain the request. But the parts that the search split off are exchangeable. So the search is replayed,
+from the same random numbers, down to the part that contains the cut, and that part is split.
 """
 
 from __future__ import annotations
@@ -296,7 +297,8 @@ def _search(
 ) -> int:
     """Find the first episode at which the agent asks, known to lie in the block, and cut the block there.
 
-    The block is split where the ask is expected or in the middle, in turn, and the part that holds the ask is split
+    The block is split alternately where the request is expected and in the middle, and the part that contains it is
+    split
     again. Where ``cut`` is positive (and smaller than the answer) the search is a replay that ends at the part in
     which the cut falls, and the block is cut there instead. On return ``block`` has the counts of the episodes kept,
     whose number is returned.
