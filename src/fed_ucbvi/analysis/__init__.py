@@ -1,1 +1,1 @@
-"""Analysis of federations (inspection, planning), of learnt policies (play) and of several runs (comparison)."""
+"""What can be said of federations, of learnt policies and of several runs: inspection, planning, play, comparison."""
