@@ -17,7 +17,8 @@ from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Counting, FleetTables, exchange_messages
 from fed_ucbvi.algorithms.communication import HEADER, REQUEST, Traffic
 from fed_ucbvi.engine.drivers import DRIVERS
-from fed_ucbvi.engine.simulation import Caution, Interrupted, Progress, Simulation
+from fed_ucbvi.engine.progress import Progress
+from fed_ucbvi.engine.simulation import Caution, Interrupted, Simulation
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.results.recommendations import table_of
 from problems import SMALL_ENVIRONMENTS

@@ -297,7 +297,7 @@ def test_out_folders_are_checked_before_the_run(tmp_path: Path, monkeypatch: pyt
     file.write_text("precious")
     kept = tmp_path / "kept"
     assert call(*SMALL, "--checkpoint", kept).exit_code == 0
-    monkeypatch.setattr("fed_ucbvi.engine.simulation.run", never)
+    monkeypatch.setattr("fed_ucbvi.engine.running.run", never)
     assert "exists" in refusal(*SMALL, "--out", saved)
     assert "not something fed-ucbvi saved" in refusal(*SMALL, "--out", foreign, "--overwrite")
     assert "not a folder" in refusal(*SMALL, "--out", file, "--overwrite")

@@ -15,7 +15,7 @@ import pytest
 
 from fed_ucbvi import FedUCBVI, InputError, Interrupted, Run, gridworld, resume, run, synthetic
 from fed_ucbvi.engine import simulation as simulation_module
-from fed_ucbvi.engine.simulation import Progress
+from fed_ucbvi.engine.progress import Progress
 from fed_ucbvi.problem.federation import Federation
 from problems import random_federation, random_mdp
 

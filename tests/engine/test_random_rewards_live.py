@@ -21,7 +21,8 @@ from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI
 from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.live import LiveSimulation
-from fed_ucbvi.engine.simulation import Caution, Progress
+from fed_ucbvi.engine.progress import Progress
+from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.network.live_agents import LiveSource
 from fed_ucbvi.network.run_plan import RunPlan
 from gymnasium_problems import TableEnv

@@ -33,7 +33,8 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.command_line.outputs import summary_rows
-from fed_ucbvi.engine.simulation import Caution, Interrupted, Progress, Simulation
+from fed_ucbvi.engine.progress import Progress
+from fed_ucbvi.engine.simulation import Caution, Interrupted, Simulation
 from fed_ucbvi.network.messages import End, Query, Start, Stop
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint

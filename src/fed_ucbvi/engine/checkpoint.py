@@ -12,13 +12,12 @@ import numpy as np
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm, parameters_of
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, new_folder, read_manifest, reading, write_manifest
-from fed_ucbvi.engine.simulation import Progress, Simulation, drive
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.environments import current_name
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
 from fed_ucbvi.results.recommendations import table_of
 from fed_ucbvi.results.records import COLUMNS, rows_of
-from fed_ucbvi.results.run import Run
 
 FORMAT = "fed-ucbvi/checkpoint"
 FORMAT_VERSION = 4
@@ -110,12 +109,6 @@ class Checkpoint:
         return cls(folder, int(manifest["every"])), simulation
 
 
-def resume(folder: str | Path, *, progress: bool | Callable[[Progress], None] = True) -> Run:
-    """Go on with the run whose checkpoint is in ``folder``; the result equals that of an uninterrupted run."""
-    store, simulation = Checkpoint.open(Path(folder))
-    return drive(simulation, progress, store)
-
-
 def _check_same(folder: Path, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise unless two live problems are told apart by nothing."""
     for key in (*was, *now):
@@ -146,8 +139,4 @@ def _read_state(path: Path, simulation: Simulation) -> None:
         recommended = {name: data[f"recommendations.{name}"] for name in RECOMMENDATIONS}
         simulation.seconds = float(data["seconds"])
         simulation.set_clock(data["clock"])
-    simulation.rows, simulation.recommendations = rows_of(columns), rows_of(recommended)
-    simulation.rounds = int((columns["askers"] > 0).sum())
-    simulation.regret = 0.0
-    for regret in columns["regret"].tolist():
-        simulation.regret += regret
+    simulation.restore_rows(rows_of(columns), rows_of(recommended))

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message
 from fed_ucbvi.core.errors import InputError, check_positive_integer
-from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.checkpoint import Checkpoint
 from fed_ucbvi.engine.drivers.base import Driver, RoundEnd
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_supports
-from fed_ucbvi.engine.simulation import Caution, Progress, Simulation, drive
+from fed_ucbvi.engine.progress import Progress, announce_compilation
+from fed_ucbvi.engine.rounds import PlayedRound
+from fed_ucbvi.engine.simulation import Caution, Simulation, drive
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
     kwargs_of_agents,
@@ -32,14 +34,11 @@ from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.agents import is_known, mean_over
-from fed_ucbvi.results.records import COLUMNS
+from fed_ucbvi.results.agents import is_known
 from fed_ucbvi.results.run import Run
 
 if TYPE_CHECKING:
     import gymnasium
-
-REWARD = list(COLUMNS).index("reward")
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,6 @@ class LiveSimulation(Simulation):
         if self.algorithm.keeps_experience:
             self.tables.remember_all()
         self._width = self.tables.width
-        self.starts: CountArray = np.zeros(live.states, dtype=np.int64)
-        """How many episodes have begun in each state."""
 
     def _random_rewards(self) -> bool:
         return self.live.random_rewards
@@ -159,29 +156,23 @@ class LiveSimulation(Simulation):
         self._drivers = [together, *apart]
         return together, apart, self.tables.for_agents()
 
-    def advance(self) -> None:
+    def _play_round(self, broadcast: Message) -> PlayedRound:
         """One round; the reward on record is the one that was paid."""
         self.tables.paid = 0.0
-        super().advance()
-        row = self.rows[-1]
-        self.rows[-1] = (*row[:REWARD], self.tables.paid / self.setting.agents, *row[REWARD + 1 :])
+        return super()._play_round(broadcast)._replace(paid=self.tables.paid)
 
-    def _collect(self, policy: PolicyArray, budgets: Budgets) -> RoundEnd:
-        stop = super()._collect(policy, budgets)
+    def _collect(self, policy: PolicyArray, budgets: Budgets) -> tuple[RoundEnd, CountArray | None]:
+        played = super()._collect(policy, budgets)
         self.starts += self.tables.starts.sum(axis=0)
         if self.tables.width > self._width:
             self._widen()
-        return stop
+        return played
 
     def _widen(self) -> None:
         """Move the agents to wider supports."""
         self._width = self.tables.width
         self.agents = on_wider_supports(self.algorithm, self.setting, self.agents, self.tables)
         self.algorithm.budgets(self.agents, self.algorithm.broadcast(self.server))
-
-    def initial_value(self, V: FloatArray) -> float:
-        """Over the initial states that occurred, where their law is unknown."""
-        return super().initial_value(V) if is_known(self.federation) else mean_over(self.starts, V)
 
     def identity(self) -> dict[str, Any]:
         """Sizes, the description, and what was said about the environments."""
@@ -242,8 +233,6 @@ def run_live(
         InputError: if something cannot be used.
         Interrupted: on Ctrl-C; carries the partial result.
     """
-    from fed_ucbvi.engine.progress import announce_compilation
-
     announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
     simulation = LiveSimulation(algorithm, live, episodes, seed, score_with)

@@ -80,5 +80,4 @@ class Service:
     def outcome(self) -> Outcome:
         """The run as it stands."""
         run = self.coordinator
-        result = run.records.result(run.server.policy, run.server.V, run.recommended, complete=run.done)
-        return Outcome(result, self.registry.wire, run.records.events)
+        return Outcome(run.records.result(), self.registry.wire, run.records.events)

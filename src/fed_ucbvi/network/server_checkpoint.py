@@ -18,11 +18,13 @@ from fed_ucbvi.algorithms import algorithm_name, parameters_of
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_free, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.engine.saved_state import restore
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.node_stream import WireCount
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.snapshots import read_snapshot, restore, sweep, write_snapshot
+from fed_ucbvi.network.snapshots import read_snapshot, sweep, write_snapshot
 from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
+from fed_ucbvi.results.recommendations import Recommended
 from fed_ucbvi.results.records import COLUMNS
 
 if TYPE_CHECKING:
@@ -75,14 +77,17 @@ class ServerCheckpoint:
             return
         with reading(self.folder):
             about, arrays = read_snapshot(self.folder / STATE)
-            restore(run.server, arrays, "server.")
-            run.round, run.records.played = int(about["round"]), int(about["played"])
+            restore(run.records.server, arrays, "server.")
+            run.records.set_clock(arrays["clock"])
             self._written = int(about["rows"])
             data = (self.folder / ROWS).read_bytes()[: self._written * ROW_BYTES]
             table = np.frombuffer(data, dtype="<f8").reshape(self._written, len(COLUMNS))
-            run.records.restore([tuple(row) for row in table.tolist()])
-            run.records.recommendations = [tuple(row) for row in arrays["recommended.rows"].tolist()]
-            run.recommended = replace(run.recommended, policy=arrays["recommended.policy"], V=arrays["recommended.V"])
+            run.records.restore_rows(
+                [tuple(row) for row in table.tolist()], [tuple(row) for row in arrays["recommended.rows"].tolist()]
+            )
+            if about["kind"]:
+                policy, V = arrays["recommended.policy"], arrays["recommended.V"]
+                run.records.recommended = Recommended(policy, V, about["kind"])
             run.records.events = list(about["events"])
             run.records.seconds = float(about["seconds"])
             run.registry.wire = WireCount(**about["wire"])
@@ -104,17 +109,20 @@ class ServerCheckpoint:
             file.truncate()
             file.flush()
             os.fsync(file.fileno())
-        arrays: dict[str, Array] = {f"server.{name}": array for name, array in run.server.arrays().items()}
+        arrays: dict[str, Array] = {f"server.{name}": array for name, array in run.records.server.arrays().items()}
         recommended = np.array(run.records.recommendations, dtype=np.float64)
         arrays["recommended.rows"] = recommended.reshape(-1, len(RECOMMENDATIONS))
-        arrays |= {"recommended.policy": run.recommended.policy, "recommended.V": run.recommended.V}
+        kept = run.records.recommended
+        arrays["clock"] = run.records.clock
+        if kept is not None:
+            arrays |= {"recommended.policy": kept.policy, "recommended.V": kept.V}
         for member in run.registry.everyone:
             for exchange, report in sorted(member.reports.items()):
                 for place, array in enumerate(report):
                     arrays[f"report.{member.name}.{exchange}.{place}"] = array
         about = {
             "round": run.round,
-            "played": run.records.played,
+            "kind": "" if kept is None else kept.kind,
             "rows": len(run.records.rows),
             "seconds": run.records.seconds,
             "events": run.records.events,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fed_ucbvi.algorithms.base import Array, State
+from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import new_file
 from fed_ucbvi.network.arrays import WireError, pack, unpack
@@ -60,14 +60,3 @@ def read_snapshot(path: Path) -> Snapshot:
         return Snapshot(json.loads(message.about), {name: unpack(array) for name, array in message.arrays.items()})
     except (DecodeError, WireError, ValueError) as error:
         raise InputError(f"{path} is damaged: {error}.") from error
-
-
-def restore(state: State, arrays: Mapping[str, Array], prefix: str = "") -> None:
-    """Write saved arrays over those of ``state``; names, shapes and types must be its own."""
-    for name, array in state.arrays().items():
-        saved = arrays.get(prefix + name)
-        if saved is None or saved.shape != array.shape or saved.dtype != array.dtype:
-            raise InputError(
-                f"the saved state does not fit this run: {prefix + name} is missing or of another shape."
-            )
-        array[...] = saved
