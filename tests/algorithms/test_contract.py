@@ -213,7 +213,9 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
     assert sent["bytes_up"] == weighed["up"] + askers * REQUEST.nbytes
     assert sent["messages_up"] == weighed["messages_up"] + askers
     signals = M * (rounds + 1)
-    assert sent["bytes_down"] == weighed["down"] + signals * HEADER.nbytes
+    assert fused.recommended is not None
+    policies = M * fused.recommended.policy.nbytes  # with the end signal
+    assert sent["bytes_down"] == weighed["down"] + signals * HEADER.nbytes + policies
     assert sent["messages_down"] == weighed["messages_down"] + signals
 
 
