@@ -369,9 +369,8 @@ def test_a_server_that_is_started_again_has_its_recommendations(tmp_path: Path) 
     ledger = ServerCheckpoint(tmp_path / "kept")
     plan = ledger.adopt(plan_for(algorithm, federation, 60, seed=1))
     whole = federate(plan, make_nodes(federation, [2, 2], tmp_path), ledger=ledger).run
-    again = federate(
-        ServerCheckpoint(tmp_path / "kept").adopt(plan), make_nodes(federation, [2, 2], tmp_path), ledger=ledger
-    )
+    ledger = ServerCheckpoint(tmp_path / "kept")
+    again = federate(ledger.adopt(plan), make_nodes(federation, [2, 2], tmp_path), ledger=ledger)
     assert_same(again.run, whole)
     assert_same(whole, run(algorithm, federation, 60, seed=1, driver="episodes"), regret=False)
 

@@ -18,6 +18,7 @@ from fed_ucbvi import FedUCBVI, InputError, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_ucbvi import SharpFedUCBVI
+from fed_ucbvi.engine.log_records import GenerationWriter
 from fed_ucbvi.network import client, coordinator
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.messages import Down, Report, Up
@@ -95,7 +96,7 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(
     place, name = {
         "before a round": (coordinator.Coordinator, "_advance"),
         "in the middle of a synchronisation": (Round, "exchange"),
-        "before its checkpoint": (ServerCheckpoint, "write"),
+        "before its checkpoint": (coordinator.Coordinator, "_keep"),
     }[moment]
     original = getattr(place, name)
 
@@ -135,21 +136,20 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(
 
 
 def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fed_ucbvi.network import node_state_store, server_checkpoint
+    writes, original = 0, GenerationWriter._add_record
 
-    writes = 0
-    for module in (generations, server_checkpoint):
-        original = module.write_snapshot
+    def full(*arguments: Any) -> int:
+        nonlocal writes
+        writes += 1
+        size = original(*arguments)
+        if writes in (4, 5, 9, 10, 11, 20):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return size
 
-        def full(*arguments: Any, original: Any = original) -> None:
-            nonlocal writes
-            writes += 1
-            if writes in (2, 3, 9, 10, 11, 20):
-                raise OSError(errno.ENOSPC, "No space left on device")
-            original(*arguments)
-
-        monkeypatch.setattr(module, "write_snapshot", full)
+    monkeypatch.setattr(GenerationWriter, "_add_record", full)
     monkeypatch.setattr(coordinator, "DISK_PAUSE", 0.01)
+    monkeypatch.setattr(client, "DISK_PAUSE", 0.01)
+    monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
     book = ServerCheckpoint(tmp_path / "checkpoint")
     outcome = federate(book.adopt(plan()), make_nodes(WORLD, SPLIT, tmp_path), server_checkpoint=book)
     assert writes > 20

@@ -6,7 +6,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,14 +182,13 @@ class LiveSimulation(Simulation):
         same: dict[str, Any] = json.loads(json.dumps(about))
         return same
 
-    def more_arrays(self) -> dict[str, Array]:
-        """What was seen of the environments."""
-        return {**self.tables.arrays(), "starts": self.starts}
+    def _seen(self) -> dict[str, Array]:
+        """Supports and means of rewards."""
+        return self.tables.arrays()
 
-    def restore_more(self, arrays: Mapping[str, Array]) -> None:
-        """Supports and means of rewards as they were, and agents with as many slots."""
+    def _see_again(self, arrays: Mapping[str, Array]) -> None:
+        """Supports as wide as they were, and agents with as many slots."""
         self.tables.restore(arrays)
-        np.copyto(self.starts, arrays["starts"])
         if self.tables.width != self._width:
             self._width = self.tables.width
             self.agents = self.algorithm.new_agents(self.setting, self.tables.for_agents())
@@ -236,11 +235,11 @@ def run_live(
     announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
     simulation = LiveSimulation(algorithm, live, episodes, seed, score_with)
-    store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
-    for text in algorithm.cautions(simulation.setting):
-        warnings.warn(text, Caution, stacklevel=2)
-    with closing(simulation):
-        return drive(simulation, progress, store)
+    store = nullcontext() if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
+    with closing(simulation), store as kept:
+        for text in algorithm.cautions(simulation.setting):
+            warnings.warn(text, Caution, stacklevel=2)
+        return drive(simulation, progress, kept)
 
 
 def resume_live(
@@ -272,7 +271,7 @@ def resume_live(
         return LiveSimulation(algorithm, live, episodes, seed, score_with)
 
     store, simulation = Checkpoint.open_live(Path(folder), simulate)
-    with closing(simulation):
+    with closing(simulation), store:
         return drive(simulation, progress, store)
 
 

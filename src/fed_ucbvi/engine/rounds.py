@@ -19,6 +19,7 @@ from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.regret import Scorer
+from fed_ucbvi.engine.saved_state import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.agents import AgentsValue, initial_value, is_known, mean_over, values_by_agent
@@ -241,9 +242,32 @@ class Engine:
 
     # ----------------------------------------------------------------------------------------------------- the result
 
-    def restore_rows(self, rows: Sequence[Row], recommendations: Sequence[Row]) -> None:
-        """Go on after these records."""
-        self.rows, self.recommendations = list(rows), list(recommendations)
+    def saved(self) -> SavedState:
+        """What it takes to go on from here; the arrays are the run's own and change with it."""
+        arrays = {f"server.{name}": array for name, array in self.server.arrays().items()}
+        arrays |= {"clock": self.clock, "starts": self.starts}
+        about = {"seconds": self.seconds, "kind": ""}
+        if self.recommended is not None:
+            arrays |= {"recommended.policy": self.recommended.policy, "recommended.V": self.recommended.V}
+            about["kind"] = self.recommended.kind
+        rows = {"records": self.rows, "recommendations": self.recommendations}
+        return SavedState(len(self.rows), about, arrays, rows)
+
+    def restore(self, saved: SavedState) -> None:
+        """Go on from what :meth:`saved` gave; for an engine that has played nothing."""
+        arrays, clock = saved.arrays, np.zeros_like(self.clock)
+        restore(self.server, arrays, "server.")
+        put_back("clock", clock, arrays.get("clock"))
+        put_back("starts", self.starts, arrays.get("starts"))
+        self.set_clock(clock)
+        if saved.about["kind"]:
+            H, S = self.setting.horizon, self.setting.states
+            policy, V = np.zeros((H, S), dtype=np.int32), np.zeros((H + 1, S))
+            put_back("recommended.policy", policy, arrays.get("recommended.policy"))
+            put_back("recommended.V", V, arrays.get("recommended.V"))
+            self.recommended = Recommended(policy, V, saved.about["kind"])
+        self.seconds = float(saved.about["seconds"])
+        self.rows, self.recommendations = (list(saved.rows.get(name, ())) for name in ("records", "recommendations"))
         self.rounds = sum(row[ASKERS] > 0 for row in self.rows)
         for row in self.rows:
             self.regret += row[REGRET]

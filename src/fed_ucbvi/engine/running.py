@@ -78,13 +78,15 @@ def run(
             raise InputError("an address and a fleet_count are for fleets on Ray; say fleets='ray' (--fleets ray).")
         begun = nullcontext(Simulation(algorithm, federation, episodes, seed, driver))
     with begun as simulation:
-        store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
-        for text in algorithm.cautions(simulation.setting):
-            warnings.warn(text, Caution, stacklevel=2)
-        return drive(simulation, progress, store)
+        store = nullcontext() if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
+        with store as kept:
+            for text in algorithm.cautions(simulation.setting):
+                warnings.warn(text, Caution, stacklevel=2)
+            return drive(simulation, progress, kept)
 
 
 def resume(folder: str | Path, *, progress: bool | Callable[[Progress], None] = True) -> Run:
     """Go on with the run whose checkpoint is in ``folder``; the result equals that of an uninterrupted run."""
     store, simulation = Checkpoint.open(Path(folder))
-    return drive(simulation, progress, store)
+    with store:
+        return drive(simulation, progress, store)

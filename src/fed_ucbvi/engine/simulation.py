@@ -29,6 +29,7 @@ from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, rule_at, star
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
 from fed_ucbvi.engine.progress import Progress, show_progress
 from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound, Request, answered
+from fed_ucbvi.engine.saved_state import SavedState, named, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.recommendations import Recommended, last_gap
 from fed_ucbvi.results.run import Run
@@ -192,14 +193,30 @@ class Simulation(Engine):
         """What tells whether a problem that no file can hold is the same, ready for JSON; None where a file can."""
         return None
 
-    def more_arrays(self) -> dict[str, Array]:
-        """What a checkpoint keeps beside server, agents, clock and records."""
+    def saved(self) -> SavedState:
+        """With the agents, and what was seen of their problem."""
+        saved = super().saved()
+        saved.arrays.update({f"agents.{name}": array for name, array in self.agents.arrays().items()})
+        saved.arrays.update({f"seen.{name}": array for name, array in self._seen().items()})
+        return saved
+
+    def restore(self, saved: SavedState) -> None:
+        """What was seen first: agents may have more room for it than new ones have."""
+        seen = named("seen.", saved.arrays)
+        if seen.keys() != self._seen().keys():
+            raise InputError("the saved state does not fit this run: what was seen of the problem is something else.")
+        self._see_again(seen)
+        for name, array in self._seen().items():
+            put_back(f"seen.{name}", array, seen[name])
+        restore(self.agents, saved.arrays, "agents.")
+        super().restore(saved)
+
+    def _seen(self) -> dict[str, Array]:
+        """What was seen of the problem, where it is not known."""
         return {} if self._rewards is None else self._rewards.arrays()
 
-    def restore_more(self, arrays: Mapping[str, Array]) -> None:
-        """Go back to what :meth:`more_arrays` said, before server and agents do."""
-        if self._rewards is not None:
-            self._rewards.restore(arrays)
+    def _see_again(self, arrays: Mapping[str, Array]) -> None:
+        """Make room for what :meth:`_seen` gave."""
 
 
 class Store(Protocol):

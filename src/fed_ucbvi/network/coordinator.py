@@ -67,7 +67,7 @@ class Coordinator:
         self.report_schema = ReportSchema(plan, self.records.server)
         self._node_calls = NodeCalls(registry, self.records, plan.rules)
         if server_checkpoint is not None:
-            server_checkpoint.load(self)
+            server_checkpoint.load(self.records, registry)
 
     @property
     def round(self) -> int:
@@ -196,7 +196,7 @@ class Coordinator:
         end = time.monotonic() + self.plan.rules.patience
         while True:
             try:
-                self._server_checkpoint.write(self)
+                self._server_checkpoint.write(self.records, self.registry)
                 return
             except OSError as error:
                 if time.monotonic() > end:
