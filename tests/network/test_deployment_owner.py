@@ -1,0 +1,73 @@
+"""Real processes and one folder: second servers and nodes, old copies, damage."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_command_line import refusal
+from test_network_server_faults import assert_undisturbed
+
+from fed_ucbvi import FedUCBVI, InputError, gridworld, run
+from fed_ucbvi.engine.lock import FolderLock
+from fed_ucbvi.network.run_plan import plan_for
+from federation_processes import SERVER, Party, Processes
+from network import make_nodes
+from saved_states import log_files
+
+
+def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -> None:
+    """A second server and a second node are refused; then the server goes on from a copy of its checkpoint, which the
+    nodes are rounds ahead of, and then from a log whose end is damaged.
+    """
+    checkpoint = tmp_path / "checkpoint"
+    with Processes(tmp_path) as processes:
+        processes.start(SERVER, "node-1")
+        processes.wait((tmp_path / "node-1" / "lock").exists, "node-1 to begin")
+        for second, holder in ((processes._serve(), SERVER), (processes._join("node-1", None), "node-1")):
+            refused = Party(*second)
+            assert refused.end() == 2
+            assert f"in use by process {processes.parties[holder].process.pid} on " in refused.words()
+        processes.start("node-0")
+        processes.reach(10)
+        processes.signal(SERVER, signal.SIGSTOP)
+        shutil.copytree(checkpoint, tmp_path / "copy")
+        processes.signal(SERVER, signal.SIGCONT)
+        held = processes.round()
+        processes.reach(held + 20)
+        processes.kill(SERVER)
+        shutil.rmtree(checkpoint)
+        (tmp_path / "copy").rename(checkpoint)
+        assert processes.round() <= held
+        processes.start(SERVER)
+        processes.reach(held + 40)
+        processes.kill(SERVER)
+        last = log_files(checkpoint)[-1]
+        content = bytearray(last.read_bytes())
+        content[-1000] ^= 4
+        last.write_bytes(content)
+        processes.start(SERVER)
+        processes.hear(SERVER, "a record is not what was written")
+        assert_undisturbed(processes.finish(), processes)
+
+
+def test_a_checkpoint_in_use_is_refused_by_resume(tmp_path: Path) -> None:
+    run(FedUCBVI(), gridworld(agents=2), 5, checkpoint=tmp_path / "kept", progress=False)
+    with FolderLock(tmp_path / "kept"):
+        assert re.search(f"in use by process {os.getpid()} on ", refusal("resume", str(tmp_path / "kept")))
+
+
+def test_a_node_that_has_met_a_newer_server_does_not_go_back(tmp_path: Path) -> None:
+    world = gridworld(agents=2)
+    welcome = replace(plan_for(FedUCBVI(), world, 10), epoch=7).welcome()
+    (node,), (again,) = make_nodes(world, [2], tmp_path), make_nodes(world, [2], tmp_path)
+    node.enter(welcome)
+    node.enter(replace(welcome, epoch=8))
+    for one in (node, again):
+        with pytest.raises(InputError, match="opened the run's checkpoint as number 7"):
+            one.enter(welcome)
