@@ -23,14 +23,14 @@ from saved_states import log_files
 
 def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -> None:
     """A second server and a second node are refused; then the server goes on from a copy of its checkpoint, which the
-    nodes are rounds ahead of, and then from a log whose end is damaged.
+    nodes are rounds ahead of, and then from a log whose end is damaged, with a node that has lost its state.
     """
     checkpoint = tmp_path / "checkpoint"
     with Processes(tmp_path) as processes:
         processes.start(SERVER, "node-1")
         processes.wait((tmp_path / "node-1" / "lock").exists, "node-1 to begin")
-        for second, holder in ((processes._serve(), SERVER), (processes._join("node-1", None), "node-1")):
-            refused = Party(*second)
+        seconds = {SERVER: Party(*processes._serve()), "node-1": Party(*processes._join("node-1", None))}
+        for holder, refused in seconds.items():
             assert refused.end() == 2
             assert f"in use by process {processes.parties[holder].process.pid} on " in refused.words()
         processes.start("node-0")
@@ -46,12 +46,14 @@ def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -
         assert processes.round() <= held
         processes.start(SERVER)
         processes.reach(held + 40)
-        processes.kill(SERVER)
+        processes.kill(SERVER, "node-0")
         last = log_files(checkpoint)[-1]
         content = bytearray(last.read_bytes())
         content[-1000] ^= 4
         last.write_bytes(content)
-        processes.start(SERVER)
+        shutil.rmtree(tmp_path / "node-0")
+        processes.start(SERVER, "node-0")
+        processes.hear(SERVER, "node-0: has lost its state after round 0; plays up to round [0-9]+ again")
         processes.hear(SERVER, "a record is not what was written")
         assert_undisturbed(processes.finish(), processes)
 

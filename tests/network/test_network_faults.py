@@ -162,6 +162,48 @@ def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress(tmp_path
         asyncio.run(asyncio.wait_for(with_restarts_and_lost_state(task, tmp_path), 60))
 
 
+@pytest.mark.parametrize("name", ["fed-ucbvi", "fedq-bernstein", "concurrent-ucbvi"])
+def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tmp_path: Path) -> None:
+    """Twice; in between the server begins anew as well. The node is brought back by the server's history."""
+    algorithm = make_algorithm(name, {})
+    task = plan_for(algorithm, WORLD, 40, seed=SEED)
+
+    def die(run: coordinator.Coordinator) -> None:
+        if run.round == 12:
+            raise CrashError
+
+    async def story() -> Outcome:
+        server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
+        service = Service(
+            server_checkpoint.adopt(task), "127.0.0.1:0", None, server_checkpoint=server_checkpoint, report=die
+        )
+        address = f"127.0.0.1:{service.port}"
+        deaths = [14, 60]
+
+        def forgetful() -> Node:
+            node = Fragile("node-0", lambda M: WORLD, 0, 1, trajectories=True)
+            node.dies_at = deaths.pop(0) if deaths else -1
+            return node
+
+        tasks = [
+            asyncio.ensure_future(keep_alive(forgetful, address)),
+            asyncio.ensure_future(take_part(make_nodes(WORLD, SPLIT, tmp_path)[1], address, None)),
+        ]
+        with pytest.raises(CrashError):
+            await service.run()
+        tasks[0].cancel()
+        server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
+        service = Service(server_checkpoint.adopt(task), address, None, server_checkpoint=server_checkpoint)
+        tasks[0] = asyncio.ensure_future(keep_alive(forgetful, address))
+        outcome = await service.run()
+        await asyncio.gather(*tasks)
+        assert deaths == []
+        return outcome
+
+    outcome = asyncio.run(asyncio.wait_for(story(), 60))
+    assert_same(outcome.run, run(algorithm, WORLD, 40, seed=SEED, driver="episodes"), regret=False)
+
+
 async def with_restarts_and_lost_state(task: RunPlan, folder: Path) -> Outcome:
     service = Service(task, "127.0.0.1:0", None)
     address = f"127.0.0.1:{service.port}"

@@ -76,13 +76,14 @@ class Log:
         folder: must exist.
         run: identifies the run and all that must be the same for it to go on.
         durable: whether what is written is on disk, not only with the operating system, before a write is over.
+        kept: how many generations are; None for all.
 
     Raises:
         InputError: if there is a log and nothing of it can be read.
     """
 
-    def __init__(self, folder: Path, run: str, *, durable: bool) -> None:
-        self.folder, self._run, self._durable = folder, run, durable
+    def __init__(self, folder: Path, run: str, *, durable: bool, kept: int | None = KEPT) -> None:
+        self.folder, self._run, self._durable, self._kept = folder, run, durable, kept
         self._writer: GenerationWriter | None = None
         self._full_bytes = self._change_bytes = 0
         self._shadow: dict[str, Array] = {}
@@ -128,8 +129,16 @@ class Log:
         for generation in self._generations:
             for entry in reversed(generation.entries):
                 if after is None or entry.round == after:
-                    return self._state(generation, entry)
+                    return next(state for at, state in self._states(generation) if at == entry)
         raise InputError(f"{self.folder} holds no state after round {after}.")
+
+    def between(self, first: int, last: int) -> Iterator[SavedState]:
+        """The states after these rounds, in order; the arrays are the same ones every time, as far as they last."""
+        newer = [generation.entries[0].round for generation in self._generations]
+        for generation, until in reversed([*zip(self._generations, [last + 1, *newer], strict=False)]):
+            for entry, state in self._states(generation):
+                if first <= entry.round < min(until, last + 1):
+                    yield state
 
     def _numbers(self) -> set[int]:
         """Of all generations that there are files of."""
@@ -154,21 +163,25 @@ class Log:
             generation.trouble = str(damage)
         return generation
 
-    def _state(self, generation: Generation, entry: Entry) -> SavedState:
-        """The state after an entry: the full one with all changes up to there."""
+    def _states(self, generation: Generation) -> Iterator[tuple[Entry, SavedState]]:
+        """The state after each entry: the full one with all changes up to there."""
         arrays: dict[str, Array] = {}
         rows: dict[str, list[tuple[float, ...]]] = {}
         about: dict[str, Any] = {}
         order: list[Array] = []
+        entries = iter(generation.entries)
+        entry = next(entries, None)
         for record in read_records(self.folder, self._run, generation.number):
             about = record.header.get("about", about)
             if "forms" in record.header:
                 arrays = {name: _shaped(arrays.get(name), *form) for name, *form in record.header["forms"]}
                 order = [*arrays.values()]
             apply_pieces(order, rows, record.header["pieces"], record.payload)
-            if (record.part, record.end) == entry[1:]:
-                break
-        return SavedState(entry.round, about, arrays, rows)
+            if entry is not None and (record.part, record.end) == entry[1:]:
+                yield entry, SavedState(entry.round, about, arrays, rows)
+                entry = next(entries, None)
+            if entry is None:
+                return
 
     # ------------------------------------------------------------------------------------------------------- writing
 
@@ -202,7 +215,7 @@ class Log:
             raise
         self._writer, self._number, self._change_bytes = writer, generation.number, 0
         kept = [earlier for earlier in self._generations if self._cut(earlier, state.round)]
-        self._generations = [generation, *kept][:KEPT]
+        self._generations = [generation, *kept][: self._kept]
         for number in self._numbers() - {one.number for one in self._generations}:
             self._remove(number)
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from fed_ucbvi.network.checks import Expected
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import End, Query
 from fed_ucbvi.network.node_calls import FederationStoppedError, NodeCalls
-from fed_ucbvi.network.node_registry import NodeRegistry
+from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
 from fed_ucbvi.network.node_stream import StreamLostError
 from fed_ucbvi.network.records import Records
 from fed_ucbvi.network.report_schema import ReportSchema
@@ -68,6 +68,7 @@ class Coordinator:
         self._node_calls = NodeCalls(registry, self.records, plan.rules)
         if server_checkpoint is not None:
             server_checkpoint.load(self.records, registry)
+        registry.past = self._past
 
     @property
     def round(self) -> int:
@@ -101,11 +102,12 @@ class Coordinator:
 
     async def _advance(self) -> None:
         """Play one round and, if someone asked, synchronise: answer what the engine's round asks for."""
+        first = self.records.played
         number, steps, recommended = self.round + 1, self.records.round(), len(self.records.recommendations)
         self._node_calls.begin(number)
         request = self._send(steps, None)
         broadcast = tuple(np.array(array) for array in request.broadcast) if isinstance(request, Play) else ()
-        now = Round(self.plan, self._node_calls, number, broadcast, self.records.played)
+        now = Round(self.plan, self._node_calls, number, broadcast, first)
         collected = await now.collect(self._chunk())
         fresh: dict[str, dict[int, Message]] = {member.name: {} for member in self.registry.everyone}
         if not collected.askers:
@@ -120,6 +122,7 @@ class Coordinator:
         for member in self.registry.present:
             member.base, member.episodes = number, member.episodes + collected.lengths[member.name]
             member.reports.update(fresh[member.name])
+        self._last = PastRound(number, first, collected.end.length, broadcast)
         gap = last_gap(self.records.recommendations[recommended:])
         if not math.isnan(gap):
             log.info("round %d: the recommended policy's gap is %.4g", number, gap)
@@ -133,6 +136,13 @@ class Coordinator:
             return steps.send(answer)
         except StopIteration:
             return None
+
+    def _past(self, member: Member, held: int) -> Iterator[PastRound] | None:
+        """The rounds after ``held`` that a member's agents have played, if these were all rounds there were."""
+        start, length = self.records.rows[member.base - 1][:2]
+        if self._server_checkpoint is None or not self.records.together or member.episodes != start + length:
+            return None
+        return self._server_checkpoint.past(held + 1, member.base)
 
     def _played(self, collected: Collected) -> PlayedRound:
         lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
@@ -196,6 +206,8 @@ class Coordinator:
         end = time.monotonic() + self.plan.rules.patience
         while True:
             try:
+                if self.records.together:
+                    self._server_checkpoint.remember(self._last)
                 self._server_checkpoint.write(self.records, self.registry)
                 return
             except OSError as error:

@@ -2,14 +2,22 @@
 
 A folder with ``manifest.json`` (the task) and the log of the state (:mod:`fed_ucbvi.engine.log`): the engine's, who
 takes part, and the nodes' last reports. A round counts once it is in the log.
+
+Where all agents stop together, a second log, ``history``, holds what began every round and how long it was. From that
+a node that has lost its state plays all its rounds again: episodes are functions of seed, agent, number and policy.
 """
 
 from __future__ import annotations
 
+import logging
+import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of
 from fed_ucbvi.core.errors import InputError
@@ -27,7 +35,7 @@ from fed_ucbvi.engine.lock import FolderLock
 from fed_ucbvi.engine.log import Log
 from fed_ucbvi.engine.saved_state import SavedState, named
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.node_registry import NodeRegistry
+from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
 from fed_ucbvi.network.node_stream import WireCount
 from fed_ucbvi.network.records import Records
 from fed_ucbvi.network.run_plan import RunPlan
@@ -35,6 +43,9 @@ from fed_ucbvi.network.run_plan import RunPlan
 FORMAT = "fed-ucbvi/federation"
 FORMAT_VERSION = 4
 REPORT = "report."
+HISTORY = "history"
+
+log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
 
 def _task(plan: RunPlan) -> dict[str, Any]:
@@ -78,12 +89,48 @@ class ServerCheckpoint:
         try:
             self._log = Log(self.folder, manifest_digest(self.folder), durable=True)
             self._saved = None if self._log.empty else self._log.read()
+            self._open_history(manifest_digest(self.folder))
         except BaseException:
             self.close()
             raise
         before = 0 if self._saved is None else int(self._saved.about["epoch"])
         self._epoch = max(before + 1, time.time_ns() // 10**6)
         return replace(plan, run=str(manifest["run"]), epoch=self._epoch)
+
+    def _open_history(self, run: str) -> None:
+        """A history that cannot be read is begun anew; then nodes that have lost their state are not brought back."""
+        folder = self.folder / HISTORY
+        folder.mkdir(exist_ok=True)
+        try:
+            self._history = Log(folder, run, durable=False, kept=None)
+        except InputError as error:
+            log.warning("%s; it is begun anew", error)
+            shutil.rmtree(folder)
+            self._open_history(run)
+
+    def remember(self, past: PastRound) -> None:
+        """Add a round to the history; what is there of later ones is of a course that was left."""
+        arrays = {str(place): array for place, array in enumerate(past.broadcast)}
+        state = SavedState(past.number, {"first": past.first, "length": past.length}, arrays, {})
+        if self._history.last >= past.number:
+            self._history.begin(state)
+        else:
+            self._history.write(state)
+
+    def past(self, first: int, last: int) -> Iterator[PastRound] | None:
+        """These rounds; None if not all of them are in the history."""
+        known = [number for number in self._history.rounds if first <= number <= last]
+        if known != list(range(first, last + 1)):
+            return None
+        return (
+            PastRound(
+                state.round,
+                state.about["first"],
+                state.about["length"],
+                tuple(np.array(array) for array in state.arrays.values()),
+            )
+            for state in self._history.between(first, last)
+        )
 
     def load(self, records: Records, registry: NodeRegistry) -> None:
         """Put the server into the state on record, if there is one, and say that it goes on from there."""
