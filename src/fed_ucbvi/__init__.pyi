@@ -21,13 +21,13 @@ from fed_ucbvi.analysis.planning import plan as plan
 from fed_ucbvi.analysis.run_table import runs_frame as runs_frame
 from fed_ucbvi.core.errors import InputError as InputError
 from fed_ucbvi.core.version import __version__ as __version__
-from fed_ucbvi.engine.checkpoint import resume as resume
 from fed_ucbvi.engine.live import LiveFederation as LiveFederation
 from fed_ucbvi.engine.live import resume_live as resume_live
 from fed_ucbvi.engine.live import run_live as run_live
+from fed_ucbvi.engine.running import resume as resume
+from fed_ucbvi.engine.running import run as run
 from fed_ucbvi.engine.simulation import Caution as Caution
 from fed_ucbvi.engine.simulation import Interrupted as Interrupted
-from fed_ucbvi.engine.simulation import run as run
 from fed_ucbvi.environments import make_environment as make_environment
 from fed_ucbvi.environments.chain import chain as chain
 from fed_ucbvi.environments.deep_sea import deep_sea as deep_sea

@@ -17,7 +17,8 @@ from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Counting, FleetTables, exchange_messages
 from fed_ucbvi.algorithms.communication import HEADER, REQUEST, Traffic
 from fed_ucbvi.engine.drivers import DRIVERS
-from fed_ucbvi.engine.simulation import Caution, Interrupted, Progress, Simulation
+from fed_ucbvi.engine.progress import Progress
+from fed_ucbvi.engine.simulation import Caution, Interrupted, Simulation
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.results.recommendations import table_of
 from problems import SMALL_ENVIRONMENTS
@@ -212,7 +213,9 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
     assert sent["bytes_up"] == weighed["up"] + askers * REQUEST.nbytes
     assert sent["messages_up"] == weighed["messages_up"] + askers
     signals = M * (rounds + 1)
-    assert sent["bytes_down"] == weighed["down"] + signals * HEADER.nbytes
+    assert fused.recommended is not None
+    policies = M * fused.recommended.policy.nbytes  # with the end signal
+    assert sent["bytes_down"] == weighed["down"] + signals * HEADER.nbytes + policies
     assert sent["messages_down"] == weighed["messages_down"] + signals
 
 

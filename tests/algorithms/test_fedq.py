@@ -289,6 +289,7 @@ def test_the_seed_decides_everything_and_a_checkpoint_goes_on_as_if_never_stoppe
     for _ in range(40):
         half.advance()
     store.write(half)
+    store.close()
     assert resume(tmp_path / "half").same_outcome(first.result())
 
 

@@ -363,6 +363,7 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(forced: bool
     for _ in range(60):
         simulation.advance()
     store.write(simulation)
+    store.close()
     _, resumed = Checkpoint.open(tmp_path / "kept")
     while not simulation.done:
         simulation.advance()

@@ -270,7 +270,7 @@ def test_out_folders_are_checked_before_the_run(tmp_path: Path, monkeypatch: pyt
     file.write_text("precious")
     kept = tmp_path / "kept"
     assert call(*SMALL, "--checkpoint", kept).exit_code == 0
-    monkeypatch.setattr("fed_ucbvi.engine.simulation.run", never)
+    monkeypatch.setattr("fed_ucbvi.engine.running.run", never)
     assert "exists" in refusal(*SMALL, "--out", saved)
     assert "not something fed-ucbvi saved" in refusal(*SMALL, "--out", foreign, "--overwrite")
     assert "not a folder" in refusal(*SMALL, "--out", file, "--overwrite")
@@ -393,15 +393,11 @@ def test_a_bar_appears_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def wait_until_running(process: subprocess.Popen[str], checkpoint: Path) -> None:
-    """Until a checkpoint has been replaced, which a run does after its first round."""
-    state = checkpoint / "state.npz"
-    first, deadline = None, time.monotonic() + 60
+    """Until the state has been kept after a round; the first generation is that before it."""
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        if state.exists():
-            now = state.stat().st_mtime_ns
-            first = first or now
-            if now != first:
-                return
+        if any(checkpoint.glob("log-000002-*")):
+            return
         time.sleep(0.01)
     process.kill()
     pytest.fail(f"the run has not begun: {process.communicate()}")

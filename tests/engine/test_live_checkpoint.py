@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from commands import refusal
@@ -30,6 +29,7 @@ from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.live import LiveFederation
 from live_world import AGENTS, EPISODES, World
 from repository import ROOT
+from saved_states import log_files, saved_in
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "keeps its experience": ("fed-ucbvi", {}),
@@ -52,8 +52,7 @@ def stop_in(episode: int) -> Callable[[int, int], None]:
 
 def clock(folder: Path) -> Any:
     """How many episodes of each agent the checkpoint has."""
-    with np.load(folder / "state.npz", allow_pickle=False) as state:
-        return state["clock"]
+    return saved_in(folder).arrays["clock"]
 
 
 @pytest.fixture
@@ -156,10 +155,10 @@ def test_live_and_simulated_checkpoints_are_told_apart(tmp_path: Path) -> None:
         resume_live(tmp_path / "simulated", World().live(), progress=False)
 
 
-def test_a_damaged_live_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_live_checkpoint_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
     finished(tmp_path / "checkpoint")
-    state = tmp_path / "checkpoint" / "state.npz"
-    state.write_bytes(state.read_bytes()[:-100])
+    for file in log_files(tmp_path / "checkpoint"):
+        file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(InputError, match="is damaged"):
         resume_live(tmp_path / "checkpoint", World().live(), progress=False)
 

@@ -19,6 +19,7 @@ from fed_ucbvi.algorithms.fed_ucbvi import RANGES_OF
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.simulation import Caution, Simulation
 from problems import budgets_of, random_federation, random_sets
 
@@ -199,10 +200,10 @@ def test_what_a_round_touched_is_listed_once_and_completely() -> None:
 def test_agents_alike_are_evaluated_once_and_the_value_is_the_same_to_the_last_bit() -> None:
     alike = gridworld(agents=6, eps_p=0.0)
     simulation = Simulation(FedUCBVI(), alike, 50, 1, "episodes")
-    assert simulation._scorer._agents.V.shape[2] == 1
+    assert Scorer(simulation.federation)._agents.V.shape[2] == 1
     while not simulation.done:
         policy = simulation.server.policy.copy()
         simulation.advance()
         value = sum(float(alike.initial[i] @ alike.agent(i).evaluate(policy)[0]) for i in range(6)) / 6
         assert simulation.records()["value"][-1] == pytest.approx(value, rel=1e-14)
-    assert Simulation(FedUCBVI(), gridworld(agents=3, eps_p=0.2), 5, 1, "auto")._scorer._agents.V.shape[2] == 3
+    assert Scorer(gridworld(agents=3, eps_p=0.2))._agents.V.shape[2] == 3

@@ -29,7 +29,8 @@ from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
 from fed_ucbvi.engine.hosted_agents import SimulatedHostedAgents
 from fed_ucbvi.engine.hosted_problem import host
-from fed_ucbvi.engine.simulation import Caution, Progress, Simulation
+from fed_ucbvi.engine.progress import Progress
+from fed_ucbvi.engine.simulation import Caution, Simulation
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.problem.liars import ATTACKS

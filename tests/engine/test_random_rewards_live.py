@@ -21,12 +21,14 @@ from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI
 from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.live import LiveSimulation
-from fed_ucbvi.engine.simulation import Caution, Progress
+from fed_ucbvi.engine.progress import Progress
+from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.network.live_agents import LiveSource
 from fed_ucbvi.network.run_plan import RunPlan
 from gymnasium_problems import TableEnv
 from naive_random_rewards import Visit, Visits, no_visits, plan, practical
 from network import federate, make_nodes
+from saved_states import saved_in
 from shops import HIGH, LOW, shops, variance_of_money
 
 with warnings.catch_warnings():
@@ -115,8 +117,7 @@ def test_a_live_run_is_resumed_with_its_sums(tmp_path: Path, monkeypatch: pytest
         run_live(
             FedUCBVI(), corridors.live(), 60, progress=interrupt, checkpoint=tmp_path / "kept", checkpoint_every=1
         )
-    with np.load(tmp_path / "kept" / "state.npz") as kept:
-        assert kept["more.reward_sums"].sum() > 0
+    assert saved_in(tmp_path / "kept").arrays["seen.reward_sums"].sum() > 0
     assert resume_live(tmp_path / "kept", Corridors().live(), progress=False).complete
     with pytest.raises(Exception, match="random_rewards"):
         resume_live(tmp_path / "kept", Corridors().live(random_rewards=False), progress=False)

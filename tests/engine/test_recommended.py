@@ -33,7 +33,8 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.command_line.outputs import summary_rows
-from fed_ucbvi.engine.simulation import Caution, Interrupted, Progress, Simulation
+from fed_ucbvi.engine.progress import Progress
+from fed_ucbvi.engine.simulation import Caution, Interrupted, Simulation
 from fed_ucbvi.network.messages import End, Query, Start, Stop
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
@@ -368,11 +369,8 @@ def test_a_server_that_is_started_again_has_its_recommendations(tmp_path: Path) 
     ledger = ServerCheckpoint(tmp_path / "kept")
     plan = ledger.adopt(plan_for(algorithm, federation, 60, seed=1))
     whole = federate(plan, make_nodes(federation, [2, 2], tmp_path), server_checkpoint=ledger).run
-    again = federate(
-        ServerCheckpoint(tmp_path / "kept").adopt(plan),
-        make_nodes(federation, [2, 2], tmp_path),
-        server_checkpoint=ledger,
-    )
+    ledger = ServerCheckpoint(tmp_path / "kept")
+    again = federate(ledger.adopt(plan), make_nodes(federation, [2, 2], tmp_path), server_checkpoint=ledger)
     assert_same(again.run, whole)
     assert_same(whole, run(algorithm, federation, 60, seed=1, driver="episodes"), regret=False)
 

@@ -14,7 +14,8 @@ from fed_ucbvi import MDP, Caution, Federation, FedUCBVI, InputError, Interrupte
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine import simulation as module
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.simulation import Progress, Simulation, drive
+from fed_ucbvi.engine.progress import Progress
+from fed_ucbvi.engine.simulation import Simulation, drive
 from fed_ucbvi.results.records import COLUMNS
 from problems import all_policies, brute_force_value, policies_in, random_federation
 

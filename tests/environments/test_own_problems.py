@@ -35,7 +35,7 @@ from fed_ucbvi.algorithms import algorithm_name, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.core.colours import SPARE, spare_colour
 from fed_ucbvi.core.plugins import load_registered, registered
-from fed_ucbvi.engine.checkpoint import resume
+from fed_ucbvi.engine.running import resume
 from fed_ucbvi.environments import ENVIRONMENTS, find_environment, make_environment, recorded_options
 from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.network.node import Node

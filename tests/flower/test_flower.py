@@ -161,7 +161,7 @@ def test_a_run_by_invitation_that_is_stopped_and_begun_again_is_the_simulation(
     config = run_config(nodes=3, checkpoint=str(checkpoint))
     stopped = FakePost(nodes)
     with pytest.raises(InputError, match="the run has been stopped"):
-        hold_here(stopped, config, stop=checkpoint / "state.snapshot")
+        hold_here(stopped, config, stop=tmp_path / "state-20" / "flower-1" / "log-000001-0000")
     for task in stopped.tasks.values():
         assert "the run has been stopped" in str(task.exception())  # no node waits for what does not come
     outcome, figures = hold_here(FakePost(nodes), config)

@@ -18,6 +18,7 @@ from fed_ucbvi import FedUCBVI, InputError, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_ucbvi import SharpFedUCBVI
+from fed_ucbvi.engine.log_records import GenerationWriter
 from fed_ucbvi.network import client, coordinator
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.messages import Down, Report, Up
@@ -95,7 +96,7 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(
     place, name = {
         "before a round": (coordinator.Coordinator, "_advance"),
         "in the middle of a synchronisation": (Round, "exchange"),
-        "before its checkpoint": (ServerCheckpoint, "write"),
+        "before its checkpoint": (coordinator.Coordinator, "_keep"),
     }[moment]
     original = getattr(place, name)
 
@@ -135,21 +136,20 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(
 
 
 def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fed_ucbvi.network import node_state_store, server_checkpoint
+    writes, original = 0, GenerationWriter._add_record
 
-    writes = 0
-    for module in (node_state_store, server_checkpoint):
-        original = module.write_snapshot
+    def full(*arguments: Any) -> int:
+        nonlocal writes
+        writes += 1
+        size = original(*arguments)
+        if writes in (4, 5, 9, 10, 11, 20):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return size
 
-        def full(*arguments: Any, original: Any = original) -> None:
-            nonlocal writes
-            writes += 1
-            if writes in (2, 3, 9, 10, 11, 20):
-                raise OSError(errno.ENOSPC, "No space left on device")
-            original(*arguments)
-
-        monkeypatch.setattr(module, "write_snapshot", full)
+    monkeypatch.setattr(GenerationWriter, "_add_record", full)
     monkeypatch.setattr(coordinator, "DISK_PAUSE", 0.01)
+    monkeypatch.setattr(client, "DISK_PAUSE", 0.01)
+    monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
     book = ServerCheckpoint(tmp_path / "checkpoint")
     outcome = federate(book.adopt(plan()), make_nodes(WORLD, SPLIT, tmp_path), server_checkpoint=book)
     assert writes > 20
@@ -160,6 +160,48 @@ def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress(tmp_path
     task = plan(patience=1.0)
     with pytest.raises(FederationStoppedError, match="'node-0' has stayed away"):
         asyncio.run(asyncio.wait_for(with_restarts_and_lost_state(task, tmp_path), 60))
+
+
+@pytest.mark.parametrize("name", ["fed-ucbvi", "fedq-bernstein", "concurrent-ucbvi"])
+def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tmp_path: Path) -> None:
+    """Twice; in between the server begins anew as well. The node is brought back by the server's history."""
+    algorithm = make_algorithm(name, {})
+    task = plan_for(algorithm, WORLD, 40, seed=SEED)
+
+    def die(run: coordinator.Coordinator) -> None:
+        if run.round == 12:
+            raise CrashError
+
+    async def story() -> Outcome:
+        server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
+        service = Service(
+            server_checkpoint.adopt(task), "127.0.0.1:0", None, server_checkpoint=server_checkpoint, report=die
+        )
+        address = f"127.0.0.1:{service.port}"
+        deaths = [14, 60]
+
+        def forgetful() -> Node:
+            node = Fragile("node-0", lambda M: WORLD, 0, 1, trajectories=True)
+            node.dies_at = deaths.pop(0) if deaths else -1
+            return node
+
+        tasks = [
+            asyncio.ensure_future(keep_alive(forgetful, address)),
+            asyncio.ensure_future(take_part(make_nodes(WORLD, SPLIT, tmp_path)[1], address, None)),
+        ]
+        with pytest.raises(CrashError):
+            await service.run()
+        tasks[0].cancel()
+        server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
+        service = Service(server_checkpoint.adopt(task), address, None, server_checkpoint=server_checkpoint)
+        tasks[0] = asyncio.ensure_future(keep_alive(forgetful, address))
+        outcome = await service.run()
+        await asyncio.gather(*tasks)
+        assert deaths == []
+        return outcome
+
+    outcome = asyncio.run(asyncio.wait_for(story(), 60))
+    assert_same(outcome.run, run(algorithm, WORLD, 40, seed=SEED, driver="episodes"), regret=False)
 
 
 async def with_restarts_and_lost_state(task: RunPlan, folder: Path) -> Outcome:

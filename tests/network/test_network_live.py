@@ -20,8 +20,9 @@ from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.drivers.live import environment_seed
+from fed_ucbvi.engine.log_records import GenerationWriter
 from fed_ucbvi.engine.simulation import Caution
-from fed_ucbvi.network import client, node_state_store
+from fed_ucbvi.network import client
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.live_agents import LiveSource
 from fed_ucbvi.network.messages import Continue, Down, Played, Query, Report, Start, Stop
@@ -30,7 +31,6 @@ from fed_ucbvi.network.rounds import Round
 from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome, Service
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from fed_ucbvi.network.snapshots import write_snapshot
 from gymnasium_problems import Failing, TableEnv
 from network import CrashError, federate, keep_alive, make_nodes
 
@@ -427,16 +427,16 @@ def test_a_server_that_dies_loses_nothing_that_its_nodes_have_seen(
 
 
 def test_a_round_that_could_not_be_written_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writes = 0
+    writes, original = 0, GenerationWriter._add_record
 
-    def full(*arguments: Any) -> None:
+    def full(*arguments: Any) -> int:
         nonlocal writes
         writes += 1
         if writes in (2, 3, 9):
             raise OSError(errno.ENOSPC, "No space left on device")
-        write_snapshot(*arguments)
+        return original(*arguments)
 
-    monkeypatch.setattr(node_state_store, "write_snapshot", full)
+    monkeypatch.setattr(GenerationWriter, "_add_record", full)
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.05)
     outcome = federate(plan(FedUCBVI(), LAKE, 6, 2, 30), make_nodes(source(LAKE, 6), [2], tmp_path))
     assert writes > 9

@@ -24,7 +24,6 @@ from fed_ucbvi.network.node_stream import StreamLostError
 from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
 from fed_ucbvi.network.server import Service
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from fed_ucbvi.network.snapshots import read_snapshot, write_snapshot
 from network import assert_same, federate, make_nodes
 from problems import budgets_of
 
@@ -237,8 +236,10 @@ def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> N
     book = ServerCheckpoint(tmp_path / "run")
     first = book.adopt(plan())
     outcome = federate(first, make_nodes(WORLD, [4]), server_checkpoint=book)
-    assert ServerCheckpoint(tmp_path / "run").adopt(plan()).run == first.run
-    assert ServerCheckpoint(tmp_path / "run").adopt(replace(plan(), rules=Rules(away="last"))).run == first.run
+    for same in (plan(), replace(plan(), rules=Rules(away="last"))):
+        again = ServerCheckpoint(tmp_path / "run")
+        assert again.adopt(same).run == first.run
+        again.close()
     for other in (
         replace(plan(), setting=replace(plan().setting, episodes=41)),
         replace(plan(), setting=replace(plan().setting, seed=2)),
@@ -270,19 +271,6 @@ def test_a_finished_run_is_read_back_from_its_checkpoint(tmp_path: Path, monkeyp
     assert reopened.wire.bytes_up == outcome.wire.bytes_up
 
 
-def test_a_damaged_snapshot_is_never_taken_for_a_state(tmp_path: Path) -> None:
-    path = tmp_path / "state.snapshot"
-    write_snapshot(path, {"round": 3}, {"x": np.arange(6).reshape(2, 3)})
-    about, arrays = read_snapshot(path)
-    assert about == {"round": 3}
-    assert np.array_equal(arrays["x"], np.arange(6).reshape(2, 3))
-    content = path.read_bytes()
-    for damaged in (content[:-1], b"", content[:40], content[:50] + b"?" + content[51:]):
-        path.write_bytes(damaged)
-        with pytest.raises(InputError, match="is damaged"):
-            read_snapshot(path)
-
-
 class Counter:
     """A state of one array."""
 
@@ -297,26 +285,44 @@ class Counter:
 
 
 def test_a_node_holds_the_round_it_came_from_and_the_one_it_has_taken_in(tmp_path: Path) -> None:
-    """Also after rounds it missed: the state it must be able to return to is never the file that is replaced."""
+    """Also after rounds it missed; and, with a folder, every round before, but none of a course that was left."""
     state = Counter()
     kept = NodeStateStore(state, {"run": "r"}, tmp_path)
     for number in (1, 2, 3, 7, 8):
         kept.return_to(kept.current)
         state.count += number
         kept.keep(number)
-    assert kept.rounds == (0, 7, 8)
+    assert kept.rounds == (0, 1, 2, 3, 7, 8)
+    assert NodeStateStore(Counter(), {"run": "r"}, tmp_path).rounds == kept.rounds
+    without = NodeStateStore(state, {"run": "r"}, None)
+    without.keep(1)
+    without.keep(2)
+    assert without.rounds == (0, 1, 2)
     kept.return_to(7)
     assert state.count.tolist() == [13, 13]
     state.count += 100
     kept.keep(10)
     again = Counter()
     read = NodeStateStore(again, {"run": "r"}, tmp_path)
-    assert read.rounds == (0, 7, 10)
+    assert read.rounds == (0, 1, 2, 3, 7, 10)
+    read.return_to(2)
+    assert again.count.tolist() == [3, 3]
     read.return_to(7)
     assert again.count.tolist() == [13, 13]
     read.return_to(0)
     assert again.count.tolist() == [0, 0]
     with pytest.raises(InputError, match="the state of another run"):
         NodeStateStore(Counter(), {"run": "other"}, tmp_path)
-    (tmp_path / "state-0.snapshot").write_bytes(b"torn")
-    assert len(NodeStateStore(Counter(), {"run": "r"}, tmp_path).rounds) == 2
+    (tmp_path / "state-0.snapshot").write_bytes(b"old")
+    with pytest.raises(InputError, match="an earlier version"):
+        NodeStateStore(Counter(), {"run": "r"}, tmp_path)
+
+
+def test_a_node_goes_to_no_older_server_than_it_has_met(tmp_path: Path) -> None:
+    kept = NodeStateStore(Counter(), {"run": "r"}, tmp_path)
+    for epoch in (3, 5, 5):
+        kept.meet(epoch)
+    for again in (kept, NodeStateStore(Counter(), {"run": "r"}, tmp_path)):
+        with pytest.raises(InputError, match="the server is an old one"):
+            again.meet(4)
+        again.meet(6)

@@ -159,8 +159,8 @@ def test_what_a_kill_while_writing_has_left_is_swept_up(tmp_path: Path) -> None:
     book = ServerCheckpoint(tmp_path / "checkpoint")
     task = book.adopt(plan_for(ALGORITHM, WORLD, T, seed=SEED))
     drafts = [
-        tmp_path / "checkpoint" / ".state.snapshot.partial-1",
-        tmp_path / "node-0" / ".state-1.snapshot.partial-2",
+        tmp_path / "checkpoint" / ".log-000001-0000.partial-1",
+        tmp_path / "node-0" / ".log-000001-0000.partial-2",
     ]
     for draft in drafts:
         draft.parent.mkdir(exist_ok=True)

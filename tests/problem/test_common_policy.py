@@ -12,6 +12,7 @@ import pytest
 from fed_ucbvi import MDP, Federation, FedQAdvantage, FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.agent_tables import mean_value, no_policy, occupancies, update_values
 from fed_ucbvi.problem.common_policy import MIN_PASS, WORK
@@ -429,7 +430,7 @@ def test_only_honest_agents_values_are_recorded() -> None:
     last = values_of(lying, result.policy[None])[0, honest].mean()
     simulation = Simulation(LOCAL, lying, 51, 2, "episodes")
     driver = simulation.driver
-    assert simulation._scorer.score(result.policy, driver.visits, driver.starts)[2] == pytest.approx(last)
+    assert Scorer(simulation.federation).score(result.policy, driver.visits, driver.starts)[2] == pytest.approx(last)
     assert (result.records["value"] <= lying.common_optimum.value.upper + 1e-12).all()
 
 

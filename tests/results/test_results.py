@@ -17,7 +17,7 @@ import pytest
 from fed_ucbvi import Federation, FedUCBVI, InputError, Interrupted, Run, gridworld, run, synthetic
 from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.engine import simulation as simulation_module
-from fed_ucbvi.engine.simulation import Progress
+from fed_ucbvi.engine.progress import Progress
 from fed_ucbvi.results.records import COLUMNS
 
 ALGORITHM = FedUCBVI(nu=9.0, bonus_scale=0.3)

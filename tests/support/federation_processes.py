@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fed_ucbvi import FedUCBVI, Run, run, synthetic
-from fed_ucbvi.network.snapshots import read_snapshot
+from saved_states import log_in
 
 PROGRAM = (sys.executable, "-c", "from fed_ucbvi.command_line import main; main()")
 SECONDS = 120.0
@@ -154,8 +154,8 @@ class Processes:
 
     def round(self) -> int:
         """The last finished round, from the checkpoint, which must be intact at any moment."""
-        path = self.folder / "checkpoint" / "state.snapshot"
-        return int(read_snapshot(path).about["round"]) if path.exists() else 0
+        folder = self.folder / "checkpoint"
+        return max(0, log_in(folder).last) if folder.exists() else 0
 
     def wait(self, condition: Any, what: str) -> None:
         """Wait until ``condition()``; the server must live."""

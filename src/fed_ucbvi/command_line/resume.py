@@ -18,7 +18,7 @@ def resume(
     """Go on with an interrupted run; the result equals that of a run that was never interrupted."""
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_out, finish
-    from fed_ucbvi.engine.checkpoint import resume as go_on
+    from fed_ucbvi.engine.running import resume as go_on
     from fed_ucbvi.engine.simulation import Interrupted
     from fed_ucbvi.results.storage import FORMAT
 

@@ -148,8 +148,8 @@ def run(
         plain_warnings,
     )
     from fed_ucbvi.command_line.parameters import build_algorithm, build_environment
+    from fed_ucbvi.engine.running import run as simulate
     from fed_ucbvi.engine.simulation import Interrupted
-    from fed_ucbvi.engine.simulation import run as simulate
     from fed_ucbvi.results.storage import FORMAT
 
     flags = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -70,6 +71,15 @@ def new_file(path: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on disk, not only with the operating system."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 @contextmanager
 def reading(folder: Path) -> Iterator[None]:
     """Whatever damaged files make a reader raise becomes an :class:`InputError` that names the folder."""
@@ -91,7 +101,8 @@ def write_parquet(frame: pl.DataFrame, path: Path) -> None:
 def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
     """Write ``manifest.json``."""
     text = json.dumps(content, indent=1, allow_nan=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    with new_file(folder / MANIFEST) as draft:
+        draft.write_text(text + "\n", encoding="utf-8")
 
 
 def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
@@ -111,7 +122,15 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
     return dict(content)
 
 
+def manifest_digest(folder: Path) -> str:
+    """What identifies a manifest, to the last byte."""
+    return hashlib.blake2b((folder / MANIFEST).read_bytes(), digest_size=16).hexdigest()
+
+
 def check_version(name: str | Path, manifest: Mapping[str, Any], version: int) -> None:
     """Raise unless the manifest says that what ``name`` holds has this version of its format."""
     if manifest.get("format_version") != version:
-        raise InputError(f"{name} has format version {manifest.get('format_version')}; this program reads {version}.")
+        raise InputError(
+            f"{name} has format version {manifest.get('format_version')}; this program reads {version}. Take the "
+            "version of fed-ucbvi that wrote it."
+        )

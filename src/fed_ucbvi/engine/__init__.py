@@ -1,1 +1,1 @@
-"""Rounds: drivers that collect, the loop, regret, checkpoints; one engine for every kind of run."""
+"""Runs in progress: the loop over rounds, written once, and the state that is saved of it."""

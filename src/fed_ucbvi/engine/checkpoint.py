@@ -2,118 +2,154 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm, parameters_of
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import check_version, new_file, new_folder, read_manifest, reading, write_manifest
-from fed_ucbvi.engine.simulation import Progress, Simulation, drive
+from fed_ucbvi.core.files import check_version, manifest_digest, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.core.version import __version__
+from fed_ucbvi.engine.lock import FolderLock
+from fed_ucbvi.engine.log import Log
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.environments import current_name
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
-from fed_ucbvi.results.recommendations import table_of
-from fed_ucbvi.results.records import COLUMNS, rows_of
-from fed_ucbvi.results.run import Run
 
 FORMAT = "fed-ucbvi/checkpoint"
-FORMAT_VERSION = 4
-FEDERATION, STATE = "federation.npz", "state.npz"
+FORMAT_VERSION = 5
+FEDERATION = "federation.npz"
 
-LiveT = TypeVar("LiveT", bound=Simulation)
+SimulationT = TypeVar("SimulationT", bound=Simulation)
 
 
-@dataclass(frozen=True)
 class Checkpoint:
-    """A folder with the problem, written once, and the state, replaced every so many rounds.
+    """A folder with the problem, written once, and the log of the state, added to every so many rounds.
 
-    The problem of a live run is out there and cannot be written; what identifies it is in the manifest instead.
+    The problem of a live run is out there and cannot be written; what identifies it is in the manifest instead. The
+    folder is this process's own until the checkpoint is closed.
     """
 
-    folder: Path
-    every: int
+    def __init__(self, folder: Path, *, live: bool) -> None:
+        self.folder, self.manifest = folder, _manifest(folder, live=live)
+        with reading(folder):
+            self.every = int(self.manifest["every"])
+        self._lock = FolderLock(folder)
+        try:
+            self._log = Log(folder, manifest_digest(folder), durable=False)
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def create(cls, folder: Path, simulation: Simulation, every: int) -> Checkpoint:
         """Write the problem and the state before the first round."""
         setting, live = simulation.setting, simulation.identity()
+        problem: dict[str, Any] = {"live": live}
         with new_folder(folder, FORMAT) as draft:
             if live is None:
                 simulation.federation.save(draft / FEDERATION)
-            _write_state(draft / STATE, simulation)
+                problem = {"federation": _digest(draft / FEDERATION)}
             write_manifest(
                 draft,
                 {
                     "format": FORMAT,
                     "format_version": FORMAT_VERSION,
+                    "version": __version__,
+                    "run": secrets.token_hex(8),
                     "algorithm": algorithm_name(simulation.requested),
                     "parameters": parameters_of(simulation.requested),
                     "episodes": setting.episodes,
                     "seed": setting.seed,
                     "driver": simulation.driver_name,
                     "every": every,
-                    **({} if live is None else {"live": live}),
+                    **problem,
                 },
             )
-        return cls(folder, every)
+            Log(draft, manifest_digest(draft), durable=False).write(simulation.saved())
+        return cls(folder, live=live is not None)
 
     def write(self, simulation: Simulation) -> None:
-        """Replace the state."""
-        with new_file(self.folder / STATE) as draft:
-            _write_state(draft, simulation)
+        """Add the state to the log."""
+        self._log.write(simulation.saved())
+
+    def close(self) -> None:
+        """Let the folder go."""
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @classmethod
     def open(cls, folder: Path) -> tuple[Checkpoint, Simulation]:
         """Read a checkpoint back into a simulation."""
-        manifest = cls._manifest(folder, live=False)
-        with reading(folder):
-            simulation = Simulation(
+
+        def simulate(manifest: Mapping[str, Any]) -> Simulation:
+            if _digest(folder / FEDERATION) != manifest["federation"]:
+                raise InputError(f"{folder / FEDERATION} is damaged: it is not what was written.")
+            return Simulation(
                 make_algorithm(manifest["algorithm"], manifest["parameters"]),
                 Federation.load(folder / FEDERATION),
                 manifest["episodes"],
                 manifest["seed"],
                 manifest["driver"],
             )
-            return cls._go_on(folder, manifest, simulation)
+
+        return cls._go_on(folder, simulate, live=False)
 
     @classmethod
-    def open_live(cls, folder: Path, simulate: Callable[..., LiveT]) -> tuple[Checkpoint, LiveT]:
-        """Read a checkpoint back into the live run that ``simulate(algorithm, episodes, seed)`` gives."""
-        manifest = cls._manifest(folder, live=True)
-        with reading(folder):
+    def open_live(cls, folder: Path, make: Callable[..., SimulationT]) -> tuple[Checkpoint, SimulationT]:
+        """Read a checkpoint back into the live run that ``make(algorithm, episodes, seed)`` gives."""
+
+        def simulate(manifest: Mapping[str, Any]) -> SimulationT:
             algorithm = make_algorithm(manifest["algorithm"], manifest["parameters"])
-            simulation = simulate(algorithm, manifest["episodes"], manifest["seed"])
+            simulation = make(algorithm, manifest["episodes"], manifest["seed"])
             was = {**manifest["live"], "name": current_name(manifest["live"]["name"])}
             _check_same(folder, was, simulation.identity() or {})
-            return cls._go_on(folder, manifest, simulation)
+            return simulation
 
-    @staticmethod
-    def _manifest(folder: Path, *, live: bool) -> dict[str, Any]:
-        manifest = read_manifest(folder, FORMAT)
-        check_version(folder, manifest, FORMAT_VERSION)
-        if live and "live" not in manifest:
-            raise InputError(f"{folder} is the checkpoint of a simulation; go on with it by resume({str(folder)!r}).")
-        if not live and "live" in manifest:
-            raise InputError(
-                f"{folder} is the checkpoint of a live run, which needs its environments: go on with it in Python by "
-                f"resume_live({str(folder)!r}, environments)."
-            )
-        return manifest
+        return cls._go_on(folder, simulate, live=True)
 
     @classmethod
-    def _go_on(cls, folder: Path, manifest: dict[str, Any], simulation: LiveT) -> tuple[Checkpoint, LiveT]:
-        _read_state(folder / STATE, simulation)
-        return cls(folder, int(manifest["every"])), simulation
+    def _go_on(
+        cls, folder: Path, simulate: Callable[[Mapping[str, Any]], SimulationT], *, live: bool
+    ) -> tuple[Checkpoint, SimulationT]:
+        store = cls(folder, live=live)
+        try:
+            with reading(folder):
+                simulation = simulate(store.manifest)
+                simulation.restore(store._log.read())
+        except BaseException:
+            store.close()
+            raise
+        return store, simulation
 
 
-def resume(folder: str | Path, *, progress: bool | Callable[[Progress], None] = True) -> Run:
-    """Go on with the run whose checkpoint is in ``folder``; the result equals that of an uninterrupted run."""
-    store, simulation = Checkpoint.open(Path(folder))
-    return drive(simulation, progress, store)
+def _manifest(folder: Path, *, live: bool) -> dict[str, Any]:
+    """The manifest of a checkpoint of this kind."""
+    manifest = read_manifest(folder, FORMAT)
+    check_version(folder, manifest, FORMAT_VERSION)
+    if live and "live" not in manifest:
+        raise InputError(f"{folder} is the checkpoint of a simulation; go on with it by resume({str(folder)!r}).")
+    if not live and "live" in manifest:
+        raise InputError(
+            f"{folder} is the checkpoint of a live run, which needs its environments: go on with it in Python by "
+            f"resume_live({str(folder)!r}, environments)."
+        )
+    return manifest
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_same(folder: Path, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -123,31 +159,3 @@ def _check_same(folder: Path, was: Mapping[str, Any], now: Mapping[str, Any]) ->
             raise InputError(
                 f"{folder} holds a run on other environments: {key} was {was.get(key)}, and is {now.get(key)} now."
             )
-
-
-def _write_state(path: Path, simulation: Simulation) -> None:
-    arrays = {f"server.{name}": array for name, array in simulation.server.arrays().items()}
-    arrays |= {f"agents.{name}": array for name, array in simulation.agents.arrays().items()}
-    arrays |= {f"records.{name}": array for name, array in simulation.records().items()}
-    arrays |= {f"recommendations.{name}": array for name, array in table_of(simulation.recommendations).items()}
-    arrays |= {f"more.{name}": array for name, array in simulation.more_arrays().items()}
-    with path.open("wb") as file:
-        np.savez(file, seconds=np.array(simulation.seconds), clock=simulation.clock, **arrays)
-
-
-def _read_state(path: Path, simulation: Simulation) -> None:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
-        more = {name.removeprefix("more."): data[name] for name in data.files if name.startswith("more.")}
-        simulation.restore_more(more)
-        for side, state in (("server", simulation.server), ("agents", simulation.agents)):
-            for name, array in state.arrays().items():
-                np.copyto(array, data[f"{side}.{name}"])
-        columns = {name: data[f"records.{name}"] for name in COLUMNS}
-        recommended = {name: data[f"recommendations.{name}"] for name in RECOMMENDATIONS}
-        simulation.seconds = float(data["seconds"])
-        simulation.set_clock(data["clock"])
-    simulation.rows, simulation.recommendations = rows_of(columns), rows_of(recommended)
-    simulation.rounds = int((columns["askers"] > 0).sum())
-    simulation.regret = 0.0
-    for regret in columns["regret"].tolist():
-        simulation.regret += regret

@@ -16,7 +16,7 @@ from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
 from fed_ucbvi.engine.hosted_problem import HostedProblem
-from fed_ucbvi.network.snapshots import restore
+from fed_ucbvi.engine.saved_state import restore
 
 SEEN = "seen."
 """Before the names of arrays that are not the agents' own."""

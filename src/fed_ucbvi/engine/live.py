@@ -6,20 +6,22 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message
 from fed_ucbvi.core.errors import InputError, check_positive_integer
-from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.checkpoint import Checkpoint
 from fed_ucbvi.engine.drivers.base import Driver, RoundEnd
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_supports
-from fed_ucbvi.engine.simulation import Caution, Progress, Simulation, drive
+from fed_ucbvi.engine.progress import Progress, announce_compilation
+from fed_ucbvi.engine.rounds import PlayedRound
+from fed_ucbvi.engine.simulation import Caution, Simulation, drive
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
     kwargs_of_agents,
@@ -32,14 +34,11 @@ from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.agents import is_known, mean_over
-from fed_ucbvi.results.records import COLUMNS
+from fed_ucbvi.results.agents import is_known
 from fed_ucbvi.results.run import Run
 
 if TYPE_CHECKING:
     import gymnasium
-
-REWARD = list(COLUMNS).index("reward")
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,6 @@ class LiveSimulation(Simulation):
         if self.algorithm.keeps_experience:
             self.tables.remember_all()
         self._width = self.tables.width
-        self.starts: CountArray = np.zeros(live.states, dtype=np.int64)
-        """How many episodes have begun in each state."""
 
     def _random_rewards(self) -> bool:
         return self.live.random_rewards
@@ -159,29 +156,23 @@ class LiveSimulation(Simulation):
         self._drivers = [together, *apart]
         return together, apart, self.tables.for_agents()
 
-    def advance(self) -> None:
+    def _play_round(self, broadcast: Message) -> PlayedRound:
         """One round; the reward on record is the one that was paid."""
         self.tables.paid = 0.0
-        super().advance()
-        row = self.rows[-1]
-        self.rows[-1] = (*row[:REWARD], self.tables.paid / self.setting.agents, *row[REWARD + 1 :])
+        return super()._play_round(broadcast)._replace(paid=self.tables.paid)
 
-    def _collect(self, policy: PolicyArray, budgets: Budgets) -> RoundEnd:
-        stop = super()._collect(policy, budgets)
+    def _collect(self, policy: PolicyArray, budgets: Budgets) -> tuple[RoundEnd, CountArray | None]:
+        played = super()._collect(policy, budgets)
         self.starts += self.tables.starts.sum(axis=0)
         if self.tables.width > self._width:
             self._widen()
-        return stop
+        return played
 
     def _widen(self) -> None:
         """Move the agents to wider supports."""
         self._width = self.tables.width
         self.agents = on_wider_supports(self.algorithm, self.setting, self.agents, self.tables)
         self.algorithm.budgets(self.agents, self.algorithm.broadcast(self.server))
-
-    def initial_value(self, V: FloatArray) -> float:
-        """Over the initial states that occurred, where their law is unknown."""
-        return super().initial_value(V) if is_known(self.federation) else mean_over(self.starts, V)
 
     def identity(self) -> dict[str, Any]:
         """Sizes, the description, and what was said about the environments."""
@@ -191,14 +182,13 @@ class LiveSimulation(Simulation):
         same: dict[str, Any] = json.loads(json.dumps(about))
         return same
 
-    def more_arrays(self) -> dict[str, Array]:
-        """What was seen of the environments."""
-        return {**self.tables.arrays(), "starts": self.starts}
+    def _seen(self) -> dict[str, Array]:
+        """Supports and means of rewards."""
+        return self.tables.arrays()
 
-    def restore_more(self, arrays: Mapping[str, Array]) -> None:
-        """Supports and means of rewards as they were, and agents with as many slots."""
+    def _see_again(self, arrays: Mapping[str, Array]) -> None:
+        """Supports as wide as they were, and agents with as many slots."""
         self.tables.restore(arrays)
-        np.copyto(self.starts, arrays["starts"])
         if self.tables.width != self._width:
             self._width = self.tables.width
             self.agents = self.algorithm.new_agents(self.setting, self.tables.for_agents())
@@ -242,16 +232,14 @@ def run_live(
         InputError: if something cannot be used.
         Interrupted: on Ctrl-C; carries the partial result.
     """
-    from fed_ucbvi.engine.progress import announce_compilation
-
     announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
     simulation = LiveSimulation(algorithm, live, episodes, seed, score_with)
-    store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
-    for text in algorithm.cautions(simulation.setting):
-        warnings.warn(text, Caution, stacklevel=2)
-    with closing(simulation):
-        return drive(simulation, progress, store)
+    store = nullcontext() if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
+    with closing(simulation), store as kept:
+        for text in algorithm.cautions(simulation.setting):
+            warnings.warn(text, Caution, stacklevel=2)
+        return drive(simulation, progress, kept)
 
 
 def resume_live(
@@ -283,7 +271,7 @@ def resume_live(
         return LiveSimulation(algorithm, live, episodes, seed, score_with)
 
     store, simulation = Checkpoint.open_live(Path(folder), simulate)
-    with closing(simulation):
+    with closing(simulation), store:
         return drive(simulation, progress, store)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -9,12 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fed_ucbvi.core.notebook import in_notebook
-
-if TYPE_CHECKING:
-    from fed_ucbvi.engine.simulation import Progress
 
 PATIENCE = 2.0
 """Seconds before a bar appears."""
@@ -23,6 +21,17 @@ BETWEEN_UPDATES = 0.2
 
 Show = Callable[[int, int, str], None]
 """Is told how many of how many are done, and what to write beside the bar."""
+
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    episodes: int
+    total: int
+    rounds: int
+    regret: float
+    gap: float = math.nan
+    """Between the server's optimistic value and the estimated one of the policy recommended last."""
 
 
 class ProgressCallback(Protocol):
@@ -93,11 +102,12 @@ def _bar() -> Iterator[Show]:
 def _terminal_bar() -> Iterator[Show]:
     """A bar on standard error, gone in the end."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     text_column = TextColumn("{task.description}", markup=False)
     columns = (text_column, BarColumn(bar_width=12), TimeElapsedColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task("")
     timer = threading.Timer(PATIENCE, bar.start)
     timer.daemon = True

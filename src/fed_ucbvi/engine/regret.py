@@ -39,6 +39,7 @@ class Scorer:
     """Scores rounds; agents with equal MDPs are evaluated once."""
 
     def __init__(self, federation: Federation) -> None:
+        self.federation = federation
         common, honest, H = federation.common, federation.honest, federation.horizon
         self.optimum = common.solve()
         chosen, self._kind = _distinct(federation)

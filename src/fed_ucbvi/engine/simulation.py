@@ -1,14 +1,11 @@
-"""Running an algorithm on a federation in one process: the loop over rounds."""
+"""Running an algorithm on a federation in one process."""
 
 from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,25 +20,21 @@ from fed_ucbvi.algorithms.base import (
     Touched,
     exchange_messages,
 )
-from fed_ucbvi.algorithms.communication import Meter
-from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_positive_integer
+from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
-from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, rule_at, starts_in
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
-from fed_ucbvi.engine.regret import Scorer
+from fed_ucbvi.engine.progress import Progress, show_progress
+from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound, Request, answered
+from fed_ucbvi.engine.saved_state import SavedState, named, put_back, restore
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.results.about import About
-from fed_ucbvi.results.agents import AgentsValue, initial_value, values_by_agent
-from fed_ucbvi.results.recommendations import Recommended, Row, is_due, last_gap, table_of
-from fed_ucbvi.results.records import columns_of
+from fed_ucbvi.results.recommendations import Recommended, last_gap
 from fed_ucbvi.results.run import Run
 
 SECONDS_BETWEEN_REPORTS = 0.1
-FLEETS = ("local", "ray")
-"""Where the agents of a run may be."""
 
 
 class Caution(UserWarning):
@@ -56,32 +49,8 @@ class Interrupted(KeyboardInterrupt):
         self.partial = partial
 
 
-class Progress(NamedTuple):
-    """How far a run is."""
-
-    episodes: int
-    total: int
-    rounds: int
-    regret: float
-    gap: float = math.nan
-    """Between the server's optimistic value and the estimated one of the policy recommended last."""
-
-
-class PlayedRound(NamedTuple):
-    """What agents have played: how it ended, by which rule (-1 if nobody asked), visits, and where episodes began.
-
-    ``visits`` is ``(m, *place)`` and ``starts`` ``(m, S)``, or one row for all agents together, as :class:`Scorer`
-    takes them.
-    """
-
-    stop: RoundEnd
-    rule: int
-    visits: CountArray
-    starts: CountArray
-
-
-class Simulation:
-    """A run in progress: one server, one fleet of all M agents, one driver, and the records so far."""
+class Simulation(Engine):
+    """A run in progress in one process: the server, one fleet of all M agents, and one driver."""
 
     _rewards: SimulatedRewards | None = None
     """Where they are random."""
@@ -101,12 +70,9 @@ class Simulation:
                 f"up to 2^53 = {MAX_COUNT:.3g} only. Take fewer episodes or agents."
             )
         seed = check_integer("seed", seed, at_most=MAX_SEED)
-        self.requested = algorithm
-        """What goes on record; where agents lie, the same algorithm taking rows is what runs."""
-        self.algorithm = algorithm if federation.liars is None else algorithm.by_rows()
-        self.federation, self.driver_name = federation, driver
+        self.federation = federation
         known = not math.isnan(federation.eps_p)
-        self.setting = Setting(
+        setting = Setting(
             federation.states,
             federation.actions,
             federation.horizon,
@@ -117,17 +83,9 @@ class Simulation:
             known,
             self._random_rewards(),
         )
+        super().__init__(algorithm, setting, federation, driver, together=algorithm.together)
         self._pooled: Touched | None = None
         self._make_agents()
-        self.server = self.algorithm.new_server(self.setting)
-        self._meter = Meter(self.algorithm, self.setting)
-        self._scorer = Scorer(federation)
-        self.rows: list[tuple[float, ...]] = []
-        self.recommendations: list[Row] = []
-        self.set_clock(np.zeros(federation.agents, dtype=np.int64))
-        self.rounds = 0
-        self.regret = 0.0
-        self.seconds = 0.0
 
     def _random_rewards(self) -> bool:
         """Whether rewards are random."""
@@ -157,31 +115,19 @@ class Simulation:
             tables = self._rewards.for_agents(federation.agents, federation.successors, touched=touched)
         return make_driver(name, fleet), [make_driver(name, one) for one in apart], tables
 
-    def set_clock(self, clock: CountArray) -> None:
-        """Say how many episodes each agent has played."""
-        self.clock = clock
-        self.played, self.least, self.agent_episodes = int(clock.max()), int(clock.min()), int(clock.sum())
-
-    @property
-    def done(self) -> bool:
-        """Whether all agents have played T episodes."""
-        return self.least >= self.setting.episodes
-
     def advance(self) -> None:
         """Play one round and, if someone asked, synchronise."""
-        broadcast = self.algorithm.broadcast(self.server)
-        policy = broadcast[0]
-        start, before = self.played, self.agent_episodes
-        stop, rule, visits, starts = self._play_round(broadcast)
-        score = self._scorer.score(policy, visits, starts)
-        traffic = self._meter.round(stop.askers, last=self.done)
-        if stop.askers:
+        answered(self.round(), self._answer)
+
+    def _answer(self, request: Request) -> PlayedRound | None:
+        """Do what the round needs."""
+        if isinstance(request, Play):
+            return self._play_round(request.broadcast)
+        if request.planning:
+            self.exchange(request.server)
+        else:
             self.synchronise()
-            self.rounds += 1
-        self.regret += score[0]
-        self.rows.append((start, stop.length, self.agent_episodes - before, *score, *stop[1:], rule, *traffic))
-        if not self.done and is_due(self.played, self.recommendations):  # the last one is planned for the result
-            self.recommendations.append(self._row(self.recommend()))
+        return None
 
     def _play_round(self, broadcast: Message) -> PlayedRound:
         """Have the agents play and take in the round that ``broadcast`` begins."""
@@ -189,36 +135,31 @@ class Simulation:
         budgets = algorithm.budgets(self.agents, broadcast)
         if self.federation.liars is not None:
             self.federation.liars.tamper_budgets(budgets.visits)
-        stop = self._collect(policy, budgets)
+        stop, lengths = self._collect(policy, budgets)
         transitions = driver.transitions
         if self._rewards is not None:
             transitions = self._rewards.take(policy, transitions, driver.visits)
         algorithm.absorb(self.agents, policy, transitions, driver.visits)
         visits = driver.visits if self._pooled is None else self._pooled.all_visits
         starts = driver.starts if algorithm.counting is Counting.STATIONARY else starts_in(visits)
-        return PlayedRound(stop, rule_at(stop, budgets), visits, starts)
+        return PlayedRound(stop, rule_at(stop, budgets), visits, starts, lengths)
 
-    def _collect(self, policy: PolicyArray, budgets: Budgets) -> RoundEnd:
-        """Play the round and move the agents' clocks on."""
+    def _collect(self, policy: PolicyArray, budgets: Budgets) -> tuple[RoundEnd, CountArray | None]:
+        """Play the round; how it ended, and how long it was for each agent where they stop apart."""
         T = self.setting.episodes
         if not self._alone:
-            stop = self.driver.collect(policy, budgets, self.played, T - self.played)
-            self.clock += stop.length
-            self.played = self.least = self.played + stop.length
-            self.agent_episodes += len(self.clock) * stop.length
-            return stop
-        stops = []
+            return self.driver.collect(policy, budgets, self.played, T - self.played), None
+        stops, lengths = [], np.zeros_like(self.clock)
         for i, driver in enumerate(self._alone):
             left = T - int(self.clock[i])
             driver.clear()
             if left:
                 own = budgets._replace(visits=budgets.visits[i : i + 1])
                 stops.append(driver.collect(policy, own, int(self.clock[i]), left))
-                self.clock[i] += stops[-1].length
-        self.set_clock(self.clock)
+                lengths[i] = stops[-1].length
         asked = [stop for stop in stops if stop.askers]
         longest = max(stop.length for stop in stops)
-        return RoundEnd(longest, len(asked), *(asked[0][2:] if asked else (-1, -1, -1, -1)))
+        return RoundEnd(longest, len(asked), *(asked[0][2:] if asked else (-1, -1, -1, -1))), lengths
 
     def synchronise(self) -> None:
         """Bring the server up to date with the agents; message by message if some of them are lies."""
@@ -239,142 +180,64 @@ class Simulation:
 
     def recommend(self) -> Recommended:
         """The policy to deploy, planned from all counts; nothing changes by it."""
-        planner = self.algorithm.new_planner(self.setting, self.server)
-        if planner is not None and self.algorithm.asks_to_plan:
-            self.exchange(planner)
-        return Recommended.of(self.server, planner)
+        return answered(self.plan(), self._answer)
 
-    def _row(self, recommended: Recommended) -> Row:
-        """A recommendation for the record."""
-        asked = self.algorithm.asks_to_plan
-        return (
-            len(self.rows),
-            self.played,
-            self.initial_value(self.server.V),
-            self.initial_value(recommended.V),
-            AgentsValue.of(values_by_agent(self.federation, recommended.policy)).mean,
-            *self._meter.recommendation(recommended.policy, asked=asked, last=self.done),
-        )
+    def result(self) -> Run:
+        """The run as it stands, with a policy planned from all counts there are now."""
+        if self.recommended is not None and self.recommendations[-1][0] == len(self.rows):
+            return super().result()
+        recommended, earlier = self.recommend(), [row for row in self.recommendations if row[0] < len(self.rows)]
+        return self._result(recommended, [*earlier, self._row(recommended)])
 
     def identity(self) -> dict[str, Any] | None:
         """What tells whether a problem that no file can hold is the same, ready for JSON; None where a file can."""
         return None
 
-    def more_arrays(self) -> dict[str, Array]:
-        """What a checkpoint keeps beside server, agents, clock and records."""
+    def saved(self) -> SavedState:
+        """With the agents, and what was seen of their problem."""
+        saved = super().saved()
+        saved.arrays.update({f"agents.{name}": array for name, array in self.agents.arrays().items()})
+        saved.arrays.update({f"seen.{name}": array for name, array in self._seen().items()})
+        return saved
+
+    def restore(self, saved: SavedState) -> None:
+        """What was seen first: agents may have more room for it than new ones have."""
+        seen = named("seen.", saved.arrays)
+        if seen.keys() != self._seen().keys():
+            raise InputError("the saved state does not fit this run: what was seen of the problem is something else.")
+        self._see_again(seen)
+        for name, array in self._seen().items():
+            put_back(f"seen.{name}", array, seen[name])
+        restore(self.agents, saved.arrays, "agents.")
+        super().restore(saved)
+
+    def _seen(self) -> dict[str, Array]:
+        """What was seen of the problem, where it is not known."""
         return {} if self._rewards is None else self._rewards.arrays()
 
-    def restore_more(self, arrays: Mapping[str, Array]) -> None:
-        """Go back to what :meth:`more_arrays` said, before server and agents do."""
-        if self._rewards is not None:
-            self._rewards.restore(arrays)
-
-    def records(self) -> dict[str, Array]:
-        """The records so far, by column."""
-        return columns_of(self.rows)
-
-    def initial_value(self, V: FloatArray) -> float:
-        """The mean of ``V_1`` over the agents' initial states."""
-        return initial_value(self.federation, V)
-
-    def result(self) -> Run:
-        """The run as it stands, with a policy planned from all counts there are now."""
-        common, recommended = self.federation.common, self.recommend()
-        rows = [row for row in self.recommendations if row[0] < len(self.rows)]
-        policy = recommended.policy
-        return Run(
-            about=About.of(self.requested, self.setting, self.federation, self.driver_name),
-            records=self.records(),
-            policy=policy,
-            policy_kind=recommended.kind,
-            exploring_policy=self.server.policy.copy(),
-            V=self.server.V.copy(),
-            value=float(common.initial @ common.evaluate(policy)[0]),
-            estimated_value=self.initial_value(recommended.V),
-            optimistic_value=self.initial_value(self.server.V),
-            by_agent=values_by_agent(self.federation, policy),
-            recommendations=table_of([*rows, self._row(recommended)]),
-            wall_seconds=self.seconds,
-            complete=self.done,
-        )
+    def _see_again(self, arrays: Mapping[str, Array]) -> None:
+        """Make room for what :meth:`_seen` gave."""
 
 
-def run(
-    algorithm: Algorithm[Any, Any],
-    federation: Federation,
-    episodes: int,
-    *,
-    seed: int = 0,
-    driver: str = "auto",
-    fleets: str = "local",
-    address: str | None = None,
-    fleet_count: int | None = None,
-    progress: bool | Callable[[Progress], None] = True,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: int = 100,
-) -> Run:
-    """Run ``algorithm`` on ``federation`` for exactly ``episodes`` episodes per agent.
+class Store(Protocol):
+    """Where a run is kept while it is in progress."""
 
-    Args:
-        algorithm: parameters, e.g. ``FedUCBVI(bonus="theory")``.
-        federation: e.g. ``gridworld(agents=20, eps_p=0.1)``.
-        episodes: T.
-        seed: of trajectories, the initial policy and ties; the same seed gives the same result.
-        driver: ``episodes`` (trajectory by trajectory), ``counts`` (exact in law, logarithmic in the length of a
-            round) or ``auto`` (each where it is faster).
-        fleets: where the agents are: ``local``, in this process, or ``ray``, in fleets that are Ray actors, for
-            agents that do not fit one machine. Fleets play trajectory by trajectory; the result is that of
-            ``driver="episodes"`` in one process, bit for bit, also if nodes of the cluster die in the middle.
-        address: of a Ray cluster; by default Ray is started on this machine.
-        fleet_count: how many fleets; by default one a core of the cluster.
-        progress: show a bar on a terminal once the run has taken two seconds; or a function to call instead.
-        checkpoint: folder to keep the state in, for :func:`resume`.
-        checkpoint_every: rounds between two checkpoints.
+    @property
+    def every(self) -> int:
+        """Rounds between two times that the state is written."""
+        ...
 
-    Returns:
-        The :class:`~fed_ucbvi.results.run.Run`.
-
-    Raises:
-        InputError: if something cannot be used.
-        Interrupted: on Ctrl-C; carries the partial result.
-
-    >>> from fed_ucbvi import FedUCBVI, run, synthetic
-    >>> result = run(FedUCBVI(nu=100), synthetic(agents=2), episodes=50, seed=1)
-    >>> result.episodes_played
-    50
-    """
-    from fed_ucbvi.engine.checkpoint import Checkpoint
-    from fed_ucbvi.engine.progress import announce_compilation
-
-    announce_compilation()
-    every = check_positive_integer("checkpoint_every", checkpoint_every)
-    check_choice("place of the fleets", fleets, FLEETS)
-    begun: AbstractContextManager[Simulation]
-    if fleets == "ray":
-        from fed_ucbvi.engine.fleets.simulation import on_ray
-
-        if checkpoint is not None:
-            raise InputError("a run whose fleets are on Ray has no checkpoint: its agents are not in one place.")
-        begun = on_ray(algorithm, federation, episodes, seed, driver, address=address, count=fleet_count)
-    else:
-        if address is not None or fleet_count is not None:
-            raise InputError("an address and a fleet_count are for fleets on Ray; say fleets='ray' (--fleets ray).")
-        begun = nullcontext(Simulation(algorithm, federation, episodes, seed, driver))
-    with begun as simulation:
-        store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
-        for text in algorithm.cautions(simulation.setting):
-            warnings.warn(text, Caution, stacklevel=2)
-        return drive(simulation, progress, store)
+    def write(self, simulation: Simulation) -> None:
+        """Keep the state."""
+        ...
 
 
 def drive(
     simulation: Simulation,
     progress: bool | Callable[[Progress], None],
-    store: Any = None,
+    store: Store | None = None,
 ) -> Run:
     """Advance a simulation to its end, reporting progress and keeping checkpoints."""
-    from fed_ucbvi.engine.progress import show_progress
-
     with show_progress(progress) as report:
         try:
             _ = simulation.federation.best_common_value  # now, so that Ctrl-C has nothing left to work out

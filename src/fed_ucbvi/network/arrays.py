@@ -10,9 +10,9 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Array
+from fed_ucbvi.engine.saved_state import differs
 from fed_ucbvi.network.schema import CLASSES
 
 DTYPES = {1: np.dtype("?"), 2: np.dtype("<i1"), 3: np.dtype("<i4"), 4: np.dtype("<i8"), 5: np.dtype("<f8")}
@@ -95,10 +95,3 @@ def _with_changes(before: Array, places: bytes, data: bytes) -> Array:
         raise WireError(f"{numbers} changes of type {array.dtype} take {expected} bytes, got {len(data)}.")
     array.reshape(-1)[np.flatnonzero(bits)] = _from_bytes(data, numbers, array.dtype)
     return array
-
-
-def differs(array: Array, before: Array) -> npt.NDArray[np.bool_]:
-    """Where two arrays of one shape and type differ in a bit; what is not a number equals itself."""
-    mine, theirs = (np.ascontiguousarray(one).view(f"u{one.itemsize}") for one in (array, before))
-    different: npt.NDArray[np.bool_] = mine != theirs
-    return different

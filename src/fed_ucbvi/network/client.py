@@ -8,11 +8,12 @@ import random
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import __version__
+from fed_ucbvi.engine.lock import FolderLock
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.copies import Copies
 from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Refusal, Welcome, decode_down, encode, keep_taken
@@ -66,6 +67,14 @@ async def take_part(
         InputError: if the server turns the node away, or stays away too long.
     """
     check_name(node.name)
+    with nullcontext() if node.folder is None else FolderLock(node.folder):
+        await _stay(node, address, tls_files, server_name, patience)
+
+
+async def _stay(
+    node: Node, address: str, tls_files: TLSFiles | None, server_name: str | None, patience: float
+) -> None:
+    """Connect again and again until the run is over."""
     incarnation = secrets.token_bytes(16)
     pause, alone_since = FIRST_PAUSE, time.monotonic()
     while not node.finished:

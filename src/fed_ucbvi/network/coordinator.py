@@ -1,4 +1,4 @@
-"""The server's loop over rounds: collect, synchronise, keep.
+"""The server of a run over the network: it asks its nodes for what the engine's rounds need, and keeps each round.
 
 The server keeps to what the paper's server knows. Nodes play ahead in chunks; the earliest episode after which
 anyone asks ends the round for all of them, and nodes that went past it take back what they played. So nobody waits
@@ -12,27 +12,27 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, Message
-from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.engine.chunks import first_chunk
+from fed_ucbvi.engine.rounds import Play, PlayedRound, Request, Steps, Synchronise
 from fed_ucbvi.network.checks import Expected
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import End, Query
 from fed_ucbvi.network.node_calls import FederationStoppedError, NodeCalls
-from fed_ucbvi.network.node_registry import NodeRegistry
+from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
 from fed_ucbvi.network.node_stream import StreamLostError
 from fed_ucbvi.network.records import Records
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.rounds import Collected, Round
-from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from fed_ucbvi.results.recommendations import Recommended, is_due, last_gap
+from fed_ucbvi.results.recommendations import last_gap
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -63,23 +63,22 @@ class Coordinator:
     ) -> None:
         self.plan, self.registry = plan, registry
         self._server_checkpoint, self._report = server_checkpoint, report
-        self.server = plan.algorithm.new_server(plan.setting)
-        self.report_schema = ReportSchema(plan, self.server)
         self.records = Records(plan)
+        self.report_schema = ReportSchema(plan, self.records.server)
         self._node_calls = NodeCalls(registry, self.records, plan.rules)
-        self._meter = Meter(plan.algorithm, plan.setting)
-        self.recommended = Recommended.of(self.server, plan.algorithm.new_planner(plan.setting, self.server))
-        self.round = 0
         if server_checkpoint is not None:
-            server_checkpoint.load(self)
+            server_checkpoint.load(self.records, registry)
+        registry.past = self._past
+
+    @property
+    def round(self) -> int:
+        """How many rounds have been played."""
+        return len(self.records.rows)
 
     @property
     def done(self) -> bool:
         """Whether all agents that take part have played T episodes."""
-        T = self.plan.setting.episodes
-        if self.plan.collection == LIVE:
-            return self.round > 0 and all(member.episodes >= T for member in self.registry.present)
-        return self.records.played >= T
+        return self.records.done
 
     async def run(self) -> None:
         """Wait for the nodes, then play to the end."""
@@ -102,39 +101,55 @@ class Coordinator:
         await self._end()
 
     async def _advance(self) -> None:
-        """Play one round and, if someone asked, synchronise."""
-        number, before = self.round + 1, self.records.played
+        """Play one round and, if someone asked, synchronise: answer what the engine's round asks for."""
+        first = self.records.played
+        number, steps, recommended = self.round + 1, self.records.round(), len(self.records.recommendations)
         self._node_calls.begin(number)
-        broadcast = tuple(np.array(array) for array in self.plan.algorithm.broadcast(self.server))
-        now = Round(self.plan, self._node_calls, number, broadcast, before)
+        request = self._send(steps, None)
+        broadcast = tuple(np.array(array) for array in request.broadcast) if isinstance(request, Play) else ()
+        now = Round(self.plan, self._node_calls, number, broadcast, first)
         collected = await now.collect(self._chunk())
         fresh: dict[str, dict[int, Message]] = {member.name: {} for member in self.registry.everyone}
-        if collected.askers:
-            await self._synchronise(now, broadcast[0], collected, fresh)
-        else:
+        if not collected.askers:
             await now.settle()
-        played, last = self._reached(before, collected)
-        if last or is_due(played, self.records.recommendations):
-            await self._recommend(now, broadcast[0], collected, played, last=last)
-        lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
+        request = self._send(steps, self._played(collected))
+        while isinstance(request, Synchronise):
+            if request.planning:
+                await self._plan(now, broadcast[0], collected, request.server)
+            else:
+                await self._synchronise(now, broadcast[0], collected, fresh)
+            request = self._send(steps, None)
         for member in self.registry.present:
-            length = collected.lengths[member.name]
-            member.base, member.episodes = number, member.episodes + length
+            member.base, member.episodes = number, member.episodes + collected.lengths[member.name]
             member.reports.update(fresh[member.name])
-            lengths[member.span] = length
-        self.round = number
-        self._meter.agents = sum(member.agents for member in self.registry.present)
-        self.records.played = played
-        traffic = self._meter.round(collected.end.askers, last=self.done)
-        self.records.add(before, collected, lengths, broadcast[0], traffic)
+        self._last = PastRound(number, first, collected.end.length, broadcast)
+        gap = last_gap(self.records.recommendations[recommended:])
+        if not math.isnan(gap):
+            log.info("round %d: the recommended policy's gap is %.4g", number, gap)
 
-    def _reached(self, before: int, collected: Collected) -> tuple[int, bool]:
-        """Episodes played once this round counts, of the agent that has played most; and whether it is the last."""
-        played, T = before + collected.end.length, self.plan.setting.episodes
-        if self.plan.collection != LIVE:
-            return played, played >= T
-        ends = [member.episodes + collected.lengths[member.name] for member in self.registry.present]
-        return max(before, *ends), min(ends) >= T
+    def _send(self, steps: Steps[None], answer: PlayedRound | None) -> Request | None:
+        """Send the engine's round an answer, and who takes part by now; what it needs next, None at its end."""
+        self.records.present[:] = False
+        for member in self.registry.present:
+            self.records.present[member.span] = True
+        try:
+            return steps.send(answer)
+        except StopIteration:
+            return None
+
+    def _past(self, member: Member, held: int) -> Iterator[PastRound] | None:
+        """The rounds after ``held`` that a member's agents have played, if these were all rounds there were."""
+        start, length = self.records.rows[member.base - 1][:2]
+        if self._server_checkpoint is None or not self.records.together or member.episodes != start + length:
+            return None
+        return self._server_checkpoint.past(held + 1, member.base)
+
+    def _played(self, collected: Collected) -> PlayedRound:
+        lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
+        for member in self.registry.everyone:
+            lengths[member.span] = collected.lengths.get(member.name, 0)
+        request = collected.request
+        return PlayedRound(collected.end, -1 if request is None else request.rule, lengths=lengths)
 
     def _chunk(self) -> int:
         """How far nodes play before they first answer: as far as costs little, or twice the last round."""
@@ -145,8 +160,9 @@ class Coordinator:
         self, now: Round, policy: PolicyArray, collected: Collected, fresh: dict[str, dict[int, Message]]
     ) -> None:
         """All exchanges with the server; nodes that are away count with their last reports."""
+        server = self.records.server
         for exchange in range(self.plan.algorithm.exchanges(self.plan.setting)):
-            reports = await self._exchange(now, policy, collected, self.server, exchange, self.report_schema.report)
+            reports = await self._exchange(now, policy, collected, server, exchange, self.report_schema.report)
             for name, report in reports.items():
                 fresh[name][exchange] = report
 
@@ -174,27 +190,14 @@ class Coordinator:
         algorithm.aggregate(server, self.report_schema.assemble(rows), exchange)
         return reports
 
-    async def _recommend(
-        self, now: Round, policy: PolicyArray, collected: Collected, played: int, *, last: bool
-    ) -> None:
-        """Plan without bonus, after the round's own synchronisation; nodes that are away have seen nothing then.
+    async def _plan(self, now: Round, policy: PolicyArray, collected: Collected, planner: Any) -> None:
+        """All exchanges with a planner, after the round's own; nodes that are away have seen nothing then.
 
         Their last reports are about the server's values, not about the planner's.
         """
-        algorithm, setting = self.plan.algorithm, self.plan.setting
-        planner = algorithm.new_planner(setting, self.server)
-        if planner is not None and algorithm.asks_to_plan:
-            E = algorithm.exchanges(setting)
-            for exchange in range(E):
-                await self._exchange(now, policy, collected, planner, exchange, self.report_schema.newcomers, first=E)
-        self.recommended = Recommended.of(self.server, planner)
-        self._meter.agents = sum(member.agents for member in self.registry.present)
-        traffic = self._meter.recommendation(self.recommended.policy, asked=algorithm.asks_to_plan, last=last)
-        starts = None if planner is None else algorithm.starts(planner)
-        self.records.recommend(now.number, played, self.server.V, self.recommended, starts, traffic)
-        gap = last_gap(self.records.recommendations)
-        if not math.isnan(gap):
-            log.info("round %d, %d episodes: the recommended policy's gap is %.4g", now.number, played, gap)
+        E = self.plan.algorithm.exchanges(self.plan.setting)
+        for exchange in range(E):
+            await self._exchange(now, policy, collected, planner, exchange, self.report_schema.newcomers, first=E)
 
     async def _keep(self) -> None:
         """Put the round on record before anyone hears of the next; a full disk is waited for."""
@@ -203,7 +206,9 @@ class Coordinator:
         end = time.monotonic() + self.plan.rules.patience
         while True:
             try:
-                self._server_checkpoint.write(self)
+                if self.records.together:
+                    self._server_checkpoint.remember(self._last)
+                self._server_checkpoint.write(self.records, self.registry)
                 return
             except OSError as error:
                 if time.monotonic() > end:
@@ -219,7 +224,7 @@ class Coordinator:
         registry.over = True
         members = self.registry.present
         await registry.wait_until(lambda: all(member.stream is not None for member in members), FAREWELL_SECONDS)
-        end = End(self.round, self.records.played, (self.recommended.policy,))
+        end = End(self.round, self.records.played, (self.records.result().policy,))
         for member in registry.seated:
             if member.stream is not None:
                 try:

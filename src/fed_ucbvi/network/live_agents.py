@@ -19,8 +19,8 @@ from fed_ucbvi.core.plugins import load_attribute
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_supports
 from fed_ucbvi.engine.hosted_agents import SEEN, seen_of
+from fed_ucbvi.engine.saved_state import restore
 from fed_ucbvi.environments.gymnasium_making import Kwargs, limited_maker, live_sizes, live_units
-from fed_ucbvi.network.snapshots import restore
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:

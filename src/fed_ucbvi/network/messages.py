@@ -54,6 +54,7 @@ class Welcome:
     seed: int
     collection: str
     random_rewards: bool = False
+    epoch: int = 0
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class Node:
         self.name, self.first_agent, self.agents = name, first_agent, agents
         self._only = algorithm
         self._only_name = None if algorithm is None else algorithm_name(class_of(algorithm))
-        self._folder, self._trajectories = folder, trajectories
+        self.folder, self._trajectories = folder, trajectories
         self._source = source.host(first_agent, agents) if isinstance(source, LiveSource) else source
         self.welcome: Welcome | None = None
         self.finished = False
@@ -132,8 +132,9 @@ class Node:
         if self.welcome is None:
             self._build(welcome)
             self.welcome = welcome
-        elif welcome != self.welcome:
+        elif replace(welcome, epoch=self.welcome.epoch) != self.welcome:
             raise InputError("the server has changed the run since this node joined; start the node anew.")
+        self._generations.meet(welcome.epoch)
         return Ready(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds)
 
     def close(self) -> None:
@@ -178,7 +179,7 @@ class Node:
             "agents": [self.first_agent, self.agents],
             "problem": hosted.digest().hex(),
         }
-        self._generations = NodeStateStore(self._players, identity, self._folder)
+        self._generations = NodeStateStore(self._players, identity, self.folder)
 
     def _check_algorithm(self, name: str) -> None:
         """Raise unless this node agrees to run the server's algorithm."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
+from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.hosted_problem import DIGEST_BYTES, host
 from fed_ucbvi.network.checks import ViolationError
 from fed_ucbvi.network.members import GONE, HERE, Member
-from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Ready, Refusal, encode
+from fed_ucbvi.network.messages import PROTOCOL, Continue, Fault, Hello, Ready, Refusal, Start, Stop, encode
 from fed_ucbvi.network.names import certified_names, check_name
 from fed_ucbvi.network.node_stream import BROKEN, MIN_LIMIT, NodeStream, StreamLostError, WireCount
 from fed_ucbvi.network.run_plan import RunPlan
@@ -29,6 +30,15 @@ LISTENING_SECONDS = 1.0
 """The stream stays open so long after that: a node that was just writing would find it broken and read no more."""
 MAX_UNKNOWN, MAX_NAME_LENGTH = 64, 8
 """Streams that may be in the handshake at one time: in all, and with certificates of one name."""
+
+
+class PastRound(NamedTuple):
+    """What began a round that is over, and its episodes: the number of the first, and how many there were."""
+
+    number: int
+    first: int
+    length: int
+    broadcast: Message
 
 
 class TurnedAwayError(Exception):
@@ -63,6 +73,8 @@ class NodeRegistry:
         self._welcome = plan.welcome()
         self.most_bytes = MIN_LIMIT
         self.begun = self.over = False
+        self.past: Callable[[Member, int], Iterator[PastRound] | None] = lambda member, held: None
+        """The rounds that a member has played after one; None where they are not known or cannot be played again."""
         self._at_the_door: Counter[tuple[str, ...]] = Counter()
         self._open: set[NodeStream] = set()
 
@@ -192,10 +204,26 @@ class NodeRegistry:
             told = f": {ready.reason}" if isinstance(ready, Fault) else ""
             raise TurnedAwayError(f"a ready was expected, got {type(ready).__name__}{told}")
         member = self._seat(hello, ready)
+        await self._catch_up(member, stream, max(number for number in ready.rounds if number <= member.base))
         old, member.stream, member.incarnation = member.stream, stream, hello.incarnation
         if old is not None:
             old.close("the node has opened another stream")
         return member
+
+    async def _catch_up(self, member: Member, stream: NodeStream, held: int) -> None:
+        """Have a node that has lost its state play the rounds that it lacks again, as they were."""
+        if held == member.base:
+            return
+        log.warning(
+            "%s: has lost its state after round %d; plays up to round %d again", member.name, held, member.base
+        )
+        for past in self.past(member, held) or ():
+            left = self.plan.setting.episodes - past.first
+            await stream.send(Start(past.number, past.number - 1, past.first, left, 0, past.broadcast))
+            await stream.expect_played(past.number)
+            await stream.send(Stop(past.number, past.length))
+            await stream.send(Continue(past.number, past.length))
+            await stream.expect_played(past.number)
 
     def _check_hello(self, hello: Hello, certified: tuple[str, ...] | None) -> None:
         """Raise unless this node may take part."""
@@ -264,10 +292,12 @@ class NodeRegistry:
             member = Member(hello.node, hello.first_agent, hello.agents, ready.digest)
         if member.digest != ready.digest:
             raise TurnedAwayError(f"'{hello.node}' came with another problem before")
-        if member.base not in ready.rounds:
+        held = max((number for number in ready.rounds if number <= member.base), default=-1)
+        if held < 0 or (held < member.base and self.past(member, held) is None):
             raise TurnedAwayError(
-                f"'{hello.node}' must go on after round {member.base} but holds rounds {list(ready.rounds)}; start "
-                "it with the state folder it had"
+                f"'{hello.node}' must go on after round {member.base} but holds rounds {list(ready.rounds[-10:])}, "
+                "and what it lacks cannot be played again (simulated agents in lockstep can, if they have missed no "
+                "round and the server keeps a checkpoint); start it with the state folder it had"
             )
         self.members[member.name] = member
         return member

@@ -1,7 +1,9 @@
 """What a node keeps of its agents: their state after the round before and after this one, in memory and on disk.
 
-The server may stand one round behind a node (it was killed before it had finished the round the node has already
-taken in), never further: a node therefore keeps two generations. Round 0 is the state before anything was played.
+The server usually stands at most one round behind a node: it was killed before it had finished the round that the
+node has already taken in. It stands further behind if it goes on from an old copy of its checkpoint, or if the end of
+that was damaged. A node with a folder can go back to every round in its log (:mod:`fed_ucbvi.engine.log`), and one
+without to the round before. Round 0 is the state before anything was played.
 """
 
 from __future__ import annotations
@@ -14,12 +16,19 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.network.snapshots import read_snapshot, sweep, write_snapshot
+from fed_ucbvi.core.files import MANIFEST, check_version, manifest_digest, new_file, read_manifest, write_manifest
+from fed_ucbvi.core.version import __version__
+from fed_ucbvi.engine.log import Log
+from fed_ucbvi.engine.saved_state import SavedState, named
 
-KEPT = 2
 FORMAT = "fed-ucbvi/node"
-ROUND = "round."
-"""Before the names of arrays that are about the round alone."""
+FORMAT_VERSION = 2
+EPOCH = "epoch"
+"""The file that holds the largest epoch of a server that this node has met."""
+MAX_ROUNDS = 1000
+"""That the server is told of."""
+STATE, ROUND = "state.", "round."
+"""Before the names of arrays, of the agents and of those that are about the round alone."""
 
 
 class Restorable(Protocol):
@@ -41,6 +50,17 @@ class Generation(NamedTuple):
     note: dict[str, Any]
     counts: dict[str, Array]
 
+    def saved(self, round_number: int) -> SavedState:
+        """For the log."""
+        arrays = {STATE + name: array for name, array in self.state.items()}
+        arrays |= {ROUND + name: array for name, array in self.counts.items()}
+        return SavedState(round_number, {"note": self.note}, arrays, {})
+
+    @classmethod
+    def of(cls, saved: SavedState) -> Generation:
+        """From the log."""
+        return cls(named(STATE, saved.arrays), saved.about["note"], named(ROUND, saved.arrays))
+
 
 class NodeStateStore:
     """The agents' arrays after the last rounds; on disk too if there is a folder.
@@ -52,69 +72,79 @@ class NodeStateStore:
     """
 
     def __init__(self, state: Restorable, identity: Mapping[str, object], folder: Path | None) -> None:
-        self._state, self._identity, self._folder = state, dict(identity), folder
+        self._state, self._folder = state, folder
         self.current = 0
-        self._slots: dict[int, int] = {}
-        self._kept = {0: Generation(_copies(state.arrays()), {}, {})}
-        self._fresh = self._kept[0]
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._load(folder)
+        self.epoch = 0
+        self._fresh = Generation(_copies(state.arrays()), {}, {})
+        self._kept = {0: self._fresh}
+        self._log = None if folder is None else self._open(folder, identity)
+
+    def _open(self, folder: Path, identity: Mapping[str, object]) -> Log:
+        """The log that an earlier process left, or a new one; another run's is refused."""
+        folder.mkdir(parents=True, exist_ok=True)
+        about = {"format": FORMAT, "format_version": FORMAT_VERSION, **identity}
+        if any(folder.glob("state-*.snapshot")):
+            raise InputError(f"{folder} holds a state that an earlier version of fed-ucbvi wrote and reads.")
+        if not (folder / MANIFEST).exists():
+            write_manifest(folder, {**about, "version": __version__})
+        manifest = read_manifest(folder, FORMAT)
+        check_version(folder, manifest, FORMAT_VERSION)
+        if {name: manifest.get(name) for name in about} != about:
+            raise InputError(
+                f"{folder} holds the state of another run or node ({manifest.get('node')}, run "
+                f"{manifest.get('run')}); take another folder or remove it."
+            )
+        if (folder / EPOCH).exists():
+            self.epoch = int((folder / EPOCH).read_text(encoding="ascii"))
+        return Log(folder, manifest_digest(folder), durable=True)
+
+    def meet(self, epoch: int) -> None:
+        """A server of this epoch welcomes the node; an older one than the node has met is refused."""
+        if epoch < self.epoch:
+            raise InputError(
+                f"the server is an old one: it opened the run's checkpoint as number {epoch}, and another has since, "
+                f"as number {self.epoch}. End it, and join the new one."
+            )
+        if epoch > self.epoch and self._folder is not None:
+            with new_file(self._folder / EPOCH) as draft:
+                draft.write_text(f"{epoch}\n", encoding="ascii")
+        self.epoch = epoch
 
     @property
     def rounds(self) -> tuple[int, ...]:
         """After which rounds the node can go on."""
-        return tuple(sorted({0, *self._kept}))
+        logged = () if self._log is None else self._log.rounds[-MAX_ROUNDS:]
+        return tuple(sorted({0, *self._kept, *logged}))
 
     def keep(
         self, round_number: int, note: Mapping[str, Any] | None = None, counts: Mapping[str, Array] | None = None
     ) -> None:
         """The agents have taken in a round: note it down before anyone hears of it."""
         kept = Generation(_copies(self._state.arrays()), dict(note or {}), _copies(counts or {}))
-        if self._folder is not None:
-            about = {"format": FORMAT, **self._identity, "round": round_number, "note": kept.note}
-            slot = 1 - self._slots.get(self.current, 1)
-            arrays = {**kept.state, **{ROUND + name: array for name, array in kept.counts.items()}}
-            write_snapshot(self._folder / f"state-{slot}.snapshot", about, arrays)
-            self._slots[round_number] = slot
         base = self._kept.get(self.current, self._fresh)
+        if self._log is not None:
+            if self._log.last != self.current:  # the server has gone back behind what is in the log
+                self._log.begin(base.saved(self.current))
+            self._log.write(kept.saved(round_number))
         self._kept = {self.current: base, round_number: kept}
         self.current = round_number
 
     def find(self, round_number: int) -> Generation | None:
         """What is kept of a round, if anything."""
+        if round_number not in self._kept and self._log is not None and round_number in self._log.rounds:
+            self._kept[round_number] = Generation.of(self._log.read(round_number))
         return self._kept.get(round_number)
 
     def return_to(self, round_number: int) -> None:
         """Put the agents into the state after that round, whatever they have been through since."""
-        kept = self._fresh if round_number == 0 else self._kept.get(round_number)
+        kept = self._fresh if round_number == 0 else self.find(round_number)
         if kept is None:
             raise InputError(
-                f"this node cannot go on after round {round_number}; it holds rounds {list(self.rounds)}. "
+                f"this node cannot go on after round {round_number}; it holds rounds {list(self.rounds)[-10:]}. "
                 "Start it with the state folder it had."
             )
         self._state.restore(kept.state)
         self.current = round_number
-
-    def _load(self, folder: Path) -> None:
-        """Read what an earlier process left; a damaged file is as good as none, another run's is refused."""
-        sweep(folder)
-        for slot in range(KEPT):
-            path = folder / f"state-{slot}.snapshot"
-            if not path.exists():
-                continue
-            try:
-                about, arrays = read_snapshot(path)
-            except InputError:
-                continue
-            number, note = about.pop("round", None), about.pop("note", {})
-            if about != {"format": FORMAT, **self._identity} or not isinstance(number, int):
-                raise InputError(
-                    f"{folder} holds the state of another run or node ({about.get('node')}, run {about.get('run')}); "
-                    "take another folder or remove it."
-                )
-            counts = {name.removeprefix(ROUND): arrays.pop(name) for name in [*arrays] if name.startswith(ROUND)}
-            self._kept[number], self._slots[number] = Generation(arrays, note, counts), slot
 
 
 def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:

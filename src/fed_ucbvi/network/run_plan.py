@@ -61,6 +61,7 @@ class RunPlan:
         rules: deadlines and policies.
         federation: the problem, where the server knows it; then regret is on record.
         run: identifies the run.
+        epoch: grows with every server that goes on with the run; nodes do not go back to a smaller one.
     """
 
     algorithm: Algorithm[Any, Any]
@@ -70,6 +71,7 @@ class RunPlan:
     rules: Rules = field(default_factory=Rules)
     federation: Federation | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(8))
+    epoch: int = 0
 
     def __post_init__(self) -> None:
         check_choice("collection", self.collection, COLLECTIONS)
@@ -104,6 +106,7 @@ class RunPlan:
             s.seed,
             self.collection,
             s.random_rewards,
+            self.epoch,
         )
 
 

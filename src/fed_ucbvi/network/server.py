@@ -62,6 +62,7 @@ class Service:
     ) -> None:
         self.plan = plan
         self.registry = NodeRegistry(plan, certified=tls_files is not None, revoked=revoked)
+        self._server_checkpoint = server_checkpoint
         self.coordinator = Coordinator(plan, self.registry, server_checkpoint, report)
         most = max(MIN_LIMIT, 2 * plan.setting.agents * self.coordinator.report_schema.largest())
         self.registry.most_bytes = most
@@ -75,10 +76,11 @@ class Service:
         finally:
             await self.registry.close()
             await self._server.stop(GRACE)
+            if self._server_checkpoint is not None:
+                self._server_checkpoint.close()
         return self.outcome()
 
     def outcome(self) -> Outcome:
         """The run as it stands."""
         run = self.coordinator
-        result = run.records.result(run.server.policy, run.server.V, run.recommended, complete=run.done)
-        return Outcome(result, self.registry.wire, run.records.events)
+        return Outcome(run.records.result(), self.registry.wire, run.records.events)

@@ -1,37 +1,51 @@
 """The server's checkpoint: every finished round, so that a server that is killed goes on from there.
 
-A folder with ``manifest.json`` (the plan), ``state.snapshot`` (the server's arrays, its members, what it recommends,
-and how many rows count) and ``rows.bin`` (the records, 16 numbers a round, only ever added to). A round counts once
-the snapshot that speaks of it has replaced the one before.
+A folder with ``manifest.json`` (the task) and the log of the state (:mod:`fed_ucbvi.engine.log`): the engine's, who
+takes part, and the nodes' last reports. A round counts once it is in the log.
+
+Where all agents stop together, a second log, ``history``, holds what began every round and how long it was. From that
+a node that has lost its state plays all its rounds again: episodes are functions of seed, agent, number and policy.
 """
 
 from __future__ import annotations
 
-import os
+import logging
+import shutil
+import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of
-from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import check_free, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.core.files import (
+    check_free,
+    check_version,
+    manifest_digest,
+    new_folder,
+    read_manifest,
+    reading,
+    write_manifest,
+)
+from fed_ucbvi.core.version import __version__
+from fed_ucbvi.engine.lock import FolderLock
+from fed_ucbvi.engine.log import Log
+from fed_ucbvi.engine.saved_state import SavedState, named
 from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
 from fed_ucbvi.network.node_stream import WireCount
+from fed_ucbvi.network.records import Records
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.snapshots import read_snapshot, restore, sweep, write_snapshot
-from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
-from fed_ucbvi.results.records import COLUMNS
-
-if TYPE_CHECKING:
-    from fed_ucbvi.network.coordinator import Coordinator
 
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 3
-STATE, ROWS = "state.snapshot", "rows.bin"
-ROW_BYTES = 8 * len(COLUMNS)
+FORMAT_VERSION = 4
+REPORT = "report."
+HISTORY = "history"
+
+log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
 
 def _task(plan: RunPlan) -> dict[str, Any]:
@@ -46,80 +60,115 @@ def _task(plan: RunPlan) -> dict[str, Any]:
 
 
 class ServerCheckpoint:
-    """A folder with the state after the last finished round."""
+    """A folder with the state after the last finished round; it is this process's own until it is closed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._written = 0
+        self._lock: FolderLock | None = None
+        self._saved: SavedState | None = None
+        self._epoch = 0
 
     def adopt(self, plan: RunPlan) -> RunPlan:
-        """The plan of the run in the folder, if it is the same task; a new folder is made for a new run."""
-        if self.folder.is_dir() and any(self.folder.iterdir()):
-            manifest = read_manifest(self.folder, FORMAT)
-            if manifest.get("format_version") != FORMAT_VERSION or manifest.get("task") != _task(plan):
-                raise InputError(
-                    f"{self.folder} holds another run; give it the same task as before, or choose another folder."
-                )
-            return replace(plan, run=str(manifest["run"]))
-        check_free(self.folder, FORMAT, overwrite=False)
-        with new_folder(self.folder, FORMAT) as draft:
-            (draft / ROWS).touch()
-            about = {"format": FORMAT, "format_version": FORMAT_VERSION, "run": plan.run, "task": _task(plan)}
-            write_manifest(draft, about)
-        return plan
+        """The plan of the run in the folder, if it is the same task; a new folder is made for a new run.
 
-    def load(self, run: Coordinator) -> None:
-        """Put a coordinator into the state on record, if there is one."""
-        sweep(self.folder)
-        if not (self.folder / STATE).exists():
-            return
-        with reading(self.folder):
-            about, arrays = read_snapshot(self.folder / STATE)
-            restore(run.server, arrays, "server.")
-            run.round, run.records.played = int(about["round"]), int(about["played"])
-            self._written = int(about["rows"])
-            data = (self.folder / ROWS).read_bytes()[: self._written * ROW_BYTES]
-            table = np.frombuffer(data, dtype="<f8").reshape(self._written, len(COLUMNS))
-            run.records.restore([tuple(row) for row in table.tolist()])
-            run.records.recommendations = [tuple(row) for row in arrays["recommended.rows"].tolist()]
-            run.recommended = replace(run.recommended, policy=arrays["recommended.policy"], V=arrays["recommended.V"])
-            run.records.events = list(about["events"])
-            run.records.seconds = float(about["seconds"])
-            run.registry.wire = WireCount(**about["wire"])
-            for record in about["members"]:
-                member = Member.of(record)
-                run.registry.members[member.name] = member
-            keys = [name.split(".", 1)[1].rsplit(".", 2) for name in arrays if name.startswith("report.")]
-            for node, exchange, place in sorted((node, int(exchange), int(place)) for node, exchange, place in keys):
-                reports = run.registry.members[node].reports
-                reports[exchange] = (*reports.get(exchange, ()), arrays[f"report.{node}.{exchange}.{place}"])
+        The epoch is the time in milliseconds, and larger than that of any server before. So a server that goes on
+        from a copy of the folder is newer, for the nodes, than all that were started before it.
+        """
+        if not (self.folder.is_dir() and any(self.folder.iterdir())):
+            check_free(self.folder, FORMAT, overwrite=False)
+            about = {"format": FORMAT, "format_version": FORMAT_VERSION, "version": __version__}
+            with new_folder(self.folder, FORMAT) as draft:
+                write_manifest(draft, {**about, "run": plan.run, "task": _task(plan)})
+        manifest = read_manifest(self.folder, FORMAT)
+        check_version(self.folder, manifest, FORMAT_VERSION)
+        if manifest.get("task") != _task(plan):
+            raise InputError(
+                f"{self.folder} holds another run; give it the same task as before, or choose another folder."
+            )
+        self._lock = FolderLock(self.folder)
+        try:
+            self._log = Log(self.folder, manifest_digest(self.folder), durable=True)
+            self._saved = None if self._log.empty else self._log.read()
+            self._open_history(manifest_digest(self.folder))
+        except BaseException:
+            self.close()
+            raise
+        before = 0 if self._saved is None else int(self._saved.about["epoch"])
+        self._epoch = max(before + 1, time.time_ns() // 10**6)
+        return replace(plan, run=str(manifest["run"]), epoch=self._epoch)
 
-    def write(self, run: Coordinator) -> None:
+    def _open_history(self, run: str) -> None:
+        """A history that cannot be read is begun anew; then nodes that have lost their state are not brought back."""
+        folder = self.folder / HISTORY
+        folder.mkdir(exist_ok=True)
+        try:
+            self._history = Log(folder, run, durable=False, kept=None)
+        except InputError as error:
+            log.warning("%s; it is begun anew", error)
+            shutil.rmtree(folder)
+            self._open_history(run)
+
+    def remember(self, past: PastRound) -> None:
+        """Add a round to the history; what is there of later ones is of a course that was left."""
+        arrays = {str(place): array for place, array in enumerate(past.broadcast)}
+        state = SavedState(past.number, {"first": past.first, "length": past.length}, arrays, {})
+        if self._history.last >= past.number:
+            self._history.begin(state)
+        else:
+            self._history.write(state)
+
+    def past(self, first: int, last: int) -> Iterator[PastRound] | None:
+        """These rounds; None if not all of them are in the history."""
+        known = [number for number in self._history.rounds if first <= number <= last]
+        if known != list(range(first, last + 1)):
+            return None
+        return (
+            PastRound(
+                state.round,
+                state.about["first"],
+                state.about["length"],
+                tuple(np.array(array) for array in state.arrays.values()),
+            )
+            for state in self._history.between(first, last)
+        )
+
+    def load(self, records: Records, registry: NodeRegistry) -> None:
+        """Put the server into the state on record, if there is one, and say that it goes on from there."""
+        saved, self._saved = self._saved, None
+        if saved is not None:
+            with reading(self.folder):
+                self._restore(saved, records, registry)
+        self.write(records, registry)
+
+    def _restore(self, saved: SavedState, records: Records, registry: NodeRegistry) -> None:
+        records.restore(saved)
+        records.events = list(saved.about["events"])
+        registry.wire = WireCount(**saved.about["wire"])
+        for record in saved.about["members"]:
+            member = Member.of(record)
+            registry.members[member.name] = member
+        reports = named(REPORT, saved.arrays)
+        keys = [name.rsplit(".", 2) for name in reports]
+        for node, exchange, place in sorted((node, int(exchange), int(place)) for node, exchange, place in keys):
+            kept = registry.members[node].reports
+            kept[exchange] = (*kept.get(exchange, ()), reports[f"{node}.{exchange}.{place}"])
+
+    def write(self, records: Records, registry: NodeRegistry) -> None:
         """Put the state after a finished round on record."""
-        rows = run.records.rows[self._written :]
-        path = self.folder / ROWS
-        with path.open("r+b") as file:
-            file.seek(self._written * ROW_BYTES)
-            file.write(np.array(rows, dtype="<f8").tobytes())
-            file.truncate()
-            file.flush()
-            os.fsync(file.fileno())
-        arrays: dict[str, Array] = {f"server.{name}": array for name, array in run.server.arrays().items()}
-        recommended = np.array(run.records.recommendations, dtype=np.float64)
-        arrays["recommended.rows"] = recommended.reshape(-1, len(RECOMMENDATIONS))
-        arrays |= {"recommended.policy": run.recommended.policy, "recommended.V": run.recommended.V}
-        for member in run.registry.everyone:
+        saved = records.saved()
+        for member in registry.everyone:
             for exchange, report in sorted(member.reports.items()):
                 for place, array in enumerate(report):
-                    arrays[f"report.{member.name}.{exchange}.{place}"] = array
-        about = {
-            "round": run.round,
-            "played": run.records.played,
-            "rows": len(run.records.rows),
-            "seconds": run.records.seconds,
-            "events": run.records.events,
-            "wire": asdict(run.registry.wire),
-            "members": [member.record() for member in run.registry.everyone],
-        }
-        write_snapshot(self.folder / STATE, about, arrays)
-        self._written = len(run.records.rows)
+                    saved.arrays[f"{REPORT}{member.name}.{exchange}.{place}"] = array
+        saved.about.update(
+            epoch=self._epoch,
+            events=records.events,
+            wire=asdict(registry.wire),
+            members=[member.record() for member in registry.everyone],
+        )
+        self._log.write(saved)
+
+    def close(self) -> None:
+        """Let the folder go."""
+        if self._lock is not None:
+            self._lock.close()

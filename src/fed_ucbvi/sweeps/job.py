@@ -42,7 +42,7 @@ OF_THE_JOB = {"agents": "agents", "eps_p": "eps_p", "seed": "env_seed"}
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One run: what :func:`~fed_ucbvi.engine.simulation.run` needs, as plain values.
+    """One run: what :func:`~fed_ucbvi.engine.running.run` needs, as plain values.
 
     Parameters and options are completed with their defaults, and numbers take their proper types, so that two ways
     of writing the same run are equal and have the same :attr:`id`. Parameters that cannot be used are an error.
@@ -128,7 +128,8 @@ class Job:
 
     def run(self) -> Run:
         """Make the run without warnings and without a progress bar; the result contains the warnings."""
-        from fed_ucbvi.engine.simulation import Caution, run
+        from fed_ucbvi.engine.running import run
+        from fed_ucbvi.engine.simulation import Caution
 
         federation = make_environment(self.environment, **self._told)
         with warnings.catch_warnings():

@@ -14,7 +14,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Array, Message
 from fed_ucbvi.core.types import CountArray
-from fed_ucbvi.network.arrays import differs
+from fed_ucbvi.engine.saved_state import differs
 
 
 class Changes(NamedTuple):

@@ -17,7 +17,7 @@ from fed_ucbvi.engine.drivers.base import find_asker, rule_at, starts_in
 from fed_ucbvi.engine.fleets.history import History
 from fed_ucbvi.engine.hosted_agents import SimulatedHostedAgents
 from fed_ucbvi.engine.hosted_problem import HostedProblem
-from fed_ucbvi.engine.simulation import PlayedRound
+from fed_ucbvi.engine.rounds import PlayedRound
 
 
 class Reached(NamedTuple):

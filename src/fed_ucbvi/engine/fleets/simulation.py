@@ -19,8 +19,10 @@ from fed_ucbvi.core.compiling import threads
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
 from fed_ucbvi.core.ray_connection import check_ray, connected_to_ray
 from fed_ucbvi.engine.chunks import first_chunk, growing
+from fed_ucbvi.engine.fleets.actors import Actors
 from fed_ucbvi.engine.fleets.host import Reached
-from fed_ucbvi.engine.simulation import PlayedRound, Simulation
+from fed_ucbvi.engine.rounds import PlayedRound
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
 
 DRIVERS = ("auto", "episodes")
@@ -75,11 +77,10 @@ class FleetSimulation(Simulation):
 
     def _play_round(self, broadcast: Message) -> PlayedRound:
         ends: list[PlayedRound] = self.fleets.ask("finish", self._length_of_round(_copies(broadcast)))
-        length, asked = ends[0].stop.length, [end for end in ends if end.stop.askers]
-        self.set_clock(self.clock + length)
+        asked = [end for end in ends if end.stop.askers]
         visits, starts = (
             table.sum(axis=0, keepdims=True) if self.sum_visits else table
-            for table in (np.concatenate(tables) for tables in zip(*(end[2:] for end in ends), strict=True))
+            for table in (np.concatenate(tables) for tables in zip(*(end[2:4] for end in ends), strict=True))
         )
         if not asked:
             return PlayedRound(ends[0].stop, -1, visits, starts)
@@ -129,8 +130,6 @@ def on_ray(
         split(federation.agents, check_positive_integer("fleet_count", count))
     check_ray(address)
     with connected_to_ray(address, count or threads()) as ray:
-        from fed_ucbvi.engine.fleets.actors import Actors
-
         cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
         parts = split(federation.agents, count or min(cores, federation.agents))
 

@@ -1,0 +1,302 @@
+"""The loop over rounds, written once: what is played, accounted for, recorded and recommended, and in which order.
+
+An :class:`Engine` does no input or output. A round is a generator: it yields what it needs done, a :class:`Play` or a
+:class:`Synchronise`, and is sent the answer. A simulation answers at once, from its own agents
+(:mod:`fed_ucbvi.engine.simulation`). A server on the network asks its nodes, and answers once they have
+(:mod:`fed_ucbvi.network.coordinator`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
+from fed_ucbvi.algorithms.communication import Meter
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi.engine.drivers.base import RoundEnd
+from fed_ucbvi.engine.regret import Scorer
+from fed_ucbvi.engine.saved_state import SavedState, put_back, restore
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.results.about import About
+from fed_ucbvi.results.agents import AgentsValue, initial_value, is_known, mean_over, values_by_agent
+from fed_ucbvi.results.recommendations import Recommended, Row, is_due, table_of
+from fed_ucbvi.results.records import COLUMNS, columns_of
+from fed_ucbvi.results.run import Run
+
+LENGTH, ASKERS, AGENT, REGRET = (list(COLUMNS).index(name) for name in ("length", "askers", "agent", "regret"))
+
+
+class Play(NamedTuple):
+    """Have the agents play the round that ``broadcast`` begins; the answer is a :class:`PlayedRound`."""
+
+    broadcast: Message
+
+
+class Synchronise(NamedTuple):
+    """Hold all exchanges of the agents with ``server``, which is a planner if ``planning``; there is no answer."""
+
+    server: Any
+    planning: bool
+
+
+Request = Play | Synchronise
+ValueT = TypeVar("ValueT")
+Steps = Generator[Request, Any, ValueT]
+"""What yields requests, is sent the answers, and comes to a value."""
+
+
+class PlayedRound(NamedTuple):
+    """What agents have played.
+
+    Attributes:
+        stop: how the round ended; its length is that of the agent that played most.
+        rule: by which agents asked; -1 if nobody did.
+        visits: ``(m, *place)``, or one row for all agents together; None where only the agents know.
+        starts: where episodes began, ``(m, S)``, likewise.
+        lengths: how many episodes each agent played, ``(M,)``; None where all played as many.
+        paid: the sum of all rewards, where they were observed and need not be computed.
+    """
+
+    stop: RoundEnd
+    rule: int
+    visits: CountArray | None = None
+    starts: CountArray | None = None
+    lengths: CountArray | None = None
+    paid: float | None = None
+
+
+def answered(steps: Steps[ValueT], answer: Callable[[Request], Any]) -> ValueT:
+    """What ``steps`` come to if every request is answered at once."""
+    reply = None
+    while True:
+        try:
+            request = steps.send(reply)
+        except StopIteration as end:
+            value: ValueT = end.value
+            return value
+        reply = answer(request)
+
+
+class Engine:
+    """A run in progress: the server, the clock of every agent, and the records so far.
+
+    Args:
+        algorithm: parameters, for the record. Where agents lie, the same algorithm taking rows is what runs.
+        setting: of the run.
+        federation: the problem, where it is known; otherwise nothing is scored.
+        driver: what collects the data, for the record.
+        together: whether all agents stop after the same episode. An agent that was away then has missed episodes.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any, Any],
+        setting: Setting,
+        federation: Federation | None,
+        driver: str,
+        *,
+        together: bool,
+    ) -> None:
+        self.requested, self.setting, self.driver_name, self.together = algorithm, setting, driver, together
+        lies = federation is not None and federation.liars is not None
+        self.algorithm = algorithm.by_rows() if lies else algorithm
+        self.scored = federation
+        self._law_known = federation is not None and is_known(federation)
+        self._scorer = None if federation is None else Scorer(federation)
+        self.server = self.algorithm.new_server(setting)
+        self._meter = Meter(self.algorithm, setting)
+        self.rows: list[Row] = []
+        """In the order of :data:`~fed_ucbvi.results.records.COLUMNS`."""
+        self.recommendations: list[Row] = []
+        """In the order of :data:`~fed_ucbvi.results.recommendations.COLUMNS`."""
+        self.recommended: Recommended | None = None
+        """The policy recommended last."""
+        self.starts: CountArray = np.zeros(setting.states, dtype=np.int64)
+        """How many episodes have begun in each state, where their law is unknown and someone has counted them."""
+        self.present: MaskArray = np.ones(setting.agents, dtype=np.bool_)
+        """Which agents take part."""
+        self.set_clock(np.zeros(setting.agents, dtype=np.int64))
+        self.rounds = 0
+        self.regret = 0.0 if federation is not None else math.nan
+        self.seconds = 0.0
+
+    def set_clock(self, clock: CountArray) -> None:
+        """Say after which episode each agent stands."""
+        self.clock = clock
+        self.played = int(clock.max())
+
+    @property
+    def done(self) -> bool:
+        """Whether all agents that take part have played T episodes."""
+        T = self.setting.episodes
+        return self.played >= T and (self.together or int(self.clock[self.present].min()) >= T)
+
+    @property
+    def last_length(self) -> int:
+        """Of the last round; 0 before the first."""
+        return int(self.rows[-1][LENGTH]) if self.rows else 0
+
+    @property
+    def last_asker(self) -> int:
+        """The agent on record for the last round, or -1."""
+        return int(self.rows[-1][AGENT]) if self.rows else -1
+
+    # -------------------------------------------------------------------------------------------------------- a round
+
+    def round(self) -> Steps[None]:
+        """One round: broadcast, play, synchronise if someone asked, score, record, and recommend if it is time."""
+        broadcast = self.algorithm.broadcast(self.server)
+        policy, start = np.array(broadcast[0]), self.played  # a synchronisation writes over the policy
+        played: PlayedRound = yield Play(broadcast)
+        stop = played.stop
+        if stop.askers:
+            yield Synchronise(self.server, planning=False)
+            self.rounds += 1
+        episodes = self._move_clocks(played)
+        score = self._score(policy, played)
+        self._meter.agents = int(self.present.sum())
+        traffic = self._meter.round(stop.askers, last=self.done)
+        self.regret += score[0]
+        self.rows.append((start, stop.length, episodes, *score, *stop[1:], played.rule, *traffic))
+        if self.done or is_due(self.played, self.recommendations):
+            self.recommended = yield from self.plan()
+            self.recommendations.append(self._row(self.recommended))
+
+    def _move_clocks(self, played: PlayedRound) -> int:
+        """Move the clocks of the agents that take part; the episodes of all of them."""
+        if played.lengths is None:
+            self.clock += played.stop.length
+            self.played += played.stop.length
+            return len(self.clock) * played.stop.length
+        ends = played.lengths + (self.played if self.together else self.clock)
+        self.set_clock(np.where(self.present, ends, self.clock))
+        return int(played.lengths[self.present].sum())
+
+    def _score(self, policy: PolicyArray, played: PlayedRound) -> tuple[float, float, float]:
+        """``(regret, reward, value)`` of the round; NaN where nobody knows."""
+        if self._scorer is None:
+            return math.nan, math.nan, math.nan
+        if played.visits is None or played.starts is None:
+            return self._expected_score(policy, played, self._scorer)
+        regret, reward, value = self._scorer.score(policy, played.visits, played.starts)
+        return regret, reward if played.paid is None else played.paid / self.setting.agents, value
+
+    def _expected_score(self, policy: PolicyArray, played: PlayedRound, scorer: Scorer) -> tuple[float, float, float]:
+        """The same of a round whose visits only the agents know; what they were paid is their own business.
+
+        Regret is exact where every agent always starts in one state, and otherwise in expectation over the starts.
+        """
+        federation = scorer.federation
+        each = played.stop.length if played.lengths is None else played.lengths
+        lengths: CountArray = np.where(self.present, each, 0)
+        law = federation.initial
+        fixed = bool((law.max(axis=1) == 1.0).all())
+        begun: CountArray = lengths[:, None] * law.astype(np.int64) if fixed else np.zeros(law.shape, dtype=np.int64)
+        if self.algorithm.pools and federation.pay_alike and len(federation.rewards) == 1:
+            begun = begun.sum(axis=0, keepdims=True)  # as in simulation, to the last bit
+        shape = (federation.horizon, federation.states, *policy.shape[2:])
+        regret, _, value = scorer.score(policy, np.zeros((len(begun), *shape), dtype=np.int64), begun)
+        if not fixed:
+            gap: FloatArray = scorer.optimum.V[0] - federation.common.evaluate(policy)[0]
+            regret = float(lengths @ (law @ gap)) / federation.agents
+        return regret, math.nan, value
+
+    # -------------------------------------------------------------------------------------------------- recommending
+
+    def plan(self) -> Steps[Recommended]:
+        """The policy to deploy, planned from all counts; the run does not change by it."""
+        planner = self.algorithm.new_planner(self.setting, self.server)
+        if planner is not None and self.algorithm.asks_to_plan:
+            yield Synchronise(planner, planning=True)
+        counted = None if planner is None else self.algorithm.starts(planner)
+        if self.scored is None and counted is not None:
+            self.starts = np.array(counted)
+        return Recommended.of(self.server, planner)
+
+    def _row(self, recommended: Recommended) -> Row:
+        """A recommendation for the record."""
+        self._meter.agents = int(self.present.sum())
+        asked = self.algorithm.asks_to_plan
+        return (
+            len(self.rows),
+            self.played,
+            self.initial_value(self.server.V),
+            self.initial_value(recommended.V),
+            AgentsValue.of(self._by_agent(recommended.policy)).mean,
+            *self._meter.recommendation(recommended.policy, asked=asked, last=self.done),
+        )
+
+    def initial_value(self, V: FloatArray) -> float:
+        """The mean of ``V_1`` over initial states: over those that occurred, where their law is unknown."""
+        if self.scored is not None and self._law_known:
+            return initial_value(self.scored, V)
+        return mean_over(self.starts, V)
+
+    def _by_agent(self, policy: IndexArray) -> FloatArray:
+        unknown: FloatArray = np.full(self.setting.agents, np.nan)
+        return unknown if self.scored is None else values_by_agent(self.scored, policy)
+
+    # ----------------------------------------------------------------------------------------------------- the result
+
+    def saved(self) -> SavedState:
+        """What it takes to go on from here; the arrays are the run's own and change with it."""
+        arrays = {f"server.{name}": array for name, array in self.server.arrays().items()}
+        arrays |= {"clock": self.clock, "starts": self.starts}
+        about = {"seconds": self.seconds, "kind": ""}
+        if self.recommended is not None:
+            arrays |= {"recommended.policy": self.recommended.policy, "recommended.V": self.recommended.V}
+            about["kind"] = self.recommended.kind
+        rows = {"records": self.rows, "recommendations": self.recommendations}
+        return SavedState(len(self.rows), about, arrays, rows)
+
+    def restore(self, saved: SavedState) -> None:
+        """Go on from what :meth:`saved` gave; for an engine that has played nothing."""
+        arrays, clock = saved.arrays, np.zeros_like(self.clock)
+        restore(self.server, arrays, "server.")
+        put_back("clock", clock, arrays.get("clock"))
+        put_back("starts", self.starts, arrays.get("starts"))
+        self.set_clock(clock)
+        if saved.about["kind"]:
+            H, S = self.setting.horizon, self.setting.states
+            policy, V = np.zeros((H, S), dtype=np.int32), np.zeros((H + 1, S))
+            put_back("recommended.policy", policy, arrays.get("recommended.policy"))
+            put_back("recommended.V", V, arrays.get("recommended.V"))
+            self.recommended = Recommended(policy, V, saved.about["kind"])
+        self.seconds = float(saved.about["seconds"])
+        self.rows, self.recommendations = (list(saved.rows.get(name, ())) for name in ("records", "recommendations"))
+        self.rounds = sum(row[ASKERS] > 0 for row in self.rows)
+        for row in self.rows:
+            self.regret += row[REGRET]
+
+    def records(self) -> dict[str, Array]:
+        """The records so far, by column."""
+        return columns_of(self.rows)
+
+    def result(self) -> Run:
+        """The run as it stands, with the policy recommended last."""
+        recommended = self.recommended
+        if recommended is None:  # nothing has been played
+            recommended = Recommended.of(self.server, self.algorithm.new_planner(self.setting, self.server))
+        return self._result(recommended, self.recommendations)
+
+    def _result(self, recommended: Recommended, recommendations: Sequence[Row]) -> Run:
+        common, policy = None if self.scored is None else self.scored.common, recommended.policy
+        return Run(
+            about=About.of(self.requested, self.setting, self.scored, self.driver_name),
+            records=self.records(),
+            policy=policy.copy(),
+            policy_kind=recommended.kind,
+            exploring_policy=self.server.policy.copy(),
+            V=self.server.V.copy(),
+            value=math.nan if common is None else float(common.initial @ common.evaluate(policy)[0]),
+            estimated_value=self.initial_value(recommended.V),
+            optimistic_value=self.initial_value(self.server.V),
+            by_agent=self._by_agent(policy),
+            recommendations=table_of(recommendations),
+            wall_seconds=self.seconds,
+            complete=self.done,
+        )

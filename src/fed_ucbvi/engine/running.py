@@ -1,0 +1,92 @@
+"""Running an algorithm on a federation, here or on a cluster, and going on with a run from its checkpoint."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
+from fed_ucbvi.engine.checkpoint import Checkpoint
+from fed_ucbvi.engine.fleets.simulation import on_ray
+from fed_ucbvi.engine.progress import Progress, announce_compilation
+from fed_ucbvi.engine.simulation import Caution, Simulation, drive
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.results.run import Run
+
+FLEETS = ("local", "ray")
+"""Where the agents of a run may be."""
+
+
+def run(
+    algorithm: Algorithm[Any, Any],
+    federation: Federation,
+    episodes: int,
+    *,
+    seed: int = 0,
+    driver: str = "auto",
+    fleets: str = "local",
+    address: str | None = None,
+    fleet_count: int | None = None,
+    progress: bool | Callable[[Progress], None] = True,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 100,
+) -> Run:
+    """Run ``algorithm`` on ``federation`` for exactly ``episodes`` episodes per agent.
+
+    Args:
+        algorithm: parameters, e.g. ``FedUCBVI(bonus="theory")``.
+        federation: e.g. ``gridworld(agents=20, eps_p=0.1)``.
+        episodes: T.
+        seed: of trajectories, the initial policy and ties; the same seed gives the same result.
+        driver: ``episodes`` (trajectory by trajectory), ``counts`` (exact in law, logarithmic in the length of a
+            round) or ``auto`` (each where it is faster).
+        fleets: where the agents are: ``local``, in this process, or ``ray``, in fleets that are Ray actors, for
+            agents that do not fit one machine. Fleets play trajectory by trajectory; the result is that of
+            ``driver="episodes"`` in one process, bit for bit, also if nodes of the cluster die in the middle.
+        address: of a Ray cluster; by default Ray is started on this machine.
+        fleet_count: how many fleets; by default one a core of the cluster.
+        progress: show a bar on a terminal once the run has taken two seconds; or a function to call instead.
+        checkpoint: folder to keep the state in, for :func:`resume`.
+        checkpoint_every: rounds between two checkpoints.
+
+    Returns:
+        The :class:`~fed_ucbvi.results.run.Run`.
+
+    Raises:
+        InputError: if something cannot be used.
+        Interrupted: on Ctrl-C; carries the partial result.
+
+    >>> from fed_ucbvi import FedUCBVI, run, synthetic
+    >>> result = run(FedUCBVI(nu=100), synthetic(agents=2), episodes=50, seed=1)
+    >>> result.episodes_played
+    50
+    """
+    announce_compilation()
+    every = check_positive_integer("checkpoint_every", checkpoint_every)
+    check_choice("place of the fleets", fleets, FLEETS)
+    begun: AbstractContextManager[Simulation]
+    if fleets == "ray":
+        if checkpoint is not None:
+            raise InputError("a run whose fleets are on Ray has no checkpoint: its agents are not in one place.")
+        begun = on_ray(algorithm, federation, episodes, seed, driver, address=address, count=fleet_count)
+    else:
+        if address is not None or fleet_count is not None:
+            raise InputError("an address and a fleet_count are for fleets on Ray; say fleets='ray' (--fleets ray).")
+        begun = nullcontext(Simulation(algorithm, federation, episodes, seed, driver))
+    with begun as simulation:
+        store = nullcontext() if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
+        with store as kept:
+            for text in algorithm.cautions(simulation.setting):
+                warnings.warn(text, Caution, stacklevel=2)
+            return drive(simulation, progress, kept)
+
+
+def resume(folder: str | Path, *, progress: bool | Callable[[Progress], None] = True) -> Run:
+    """Go on with the run whose checkpoint is in ``folder``; the result equals that of an uninterrupted run."""
+    store, simulation = Checkpoint.open(Path(folder))
+    with store:
+        return drive(simulation, progress, store)

@@ -1,0 +1,58 @@
+"""The state that is saved of a run, and how it is put back: array by array, each checked by name, shape and type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.algorithms.base import Array, State
+from fed_ucbvi.core.errors import InputError
+
+
+class SavedState(NamedTuple):
+    """Everything that a run goes on from.
+
+    Attributes:
+        round: how many rounds it has behind it.
+        about: what is no array, ready for JSON.
+        arrays: by name.
+        rows: tables that only ever grow, by name: numbers, as many in every row.
+    """
+
+    round: int
+    about: dict[str, Any]
+    arrays: dict[str, Array]
+    rows: Mapping[str, Sequence[tuple[float, ...]]]
+
+
+def put_back(name: str, array: Array, saved: Array | None) -> None:
+    """Write ``saved`` over ``array``; shapes and types must be the same."""
+    if saved is None:
+        raise InputError(f"the saved state does not fit this run: {name} is missing.")
+    if saved.shape != array.shape or saved.dtype != array.dtype:
+        raise InputError(
+            f"the saved state does not fit this run: {name} has shape {saved.shape} and type {saved.dtype}, expected "
+            f"{array.shape} and {array.dtype}."
+        )
+    array[...] = saved
+
+
+def restore(state: State, arrays: Mapping[str, Array], prefix: str = "") -> None:
+    """Write saved arrays over those of ``state``; names, shapes and types must be its own."""
+    for name, array in state.arrays().items():
+        put_back(prefix + name, array, arrays.get(prefix + name))
+
+
+def named(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Those arrays whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def differs(array: Array, before: Array) -> npt.NDArray[np.bool_]:
+    """Where two arrays of one shape and type differ in a bit; what is not a number equals itself."""
+    mine, theirs = (np.ascontiguousarray(one).view(f"u{one.itemsize}") for one in (array, before))
+    different: npt.NDArray[np.bool_] = mine != theirs
+    return different
