@@ -70,6 +70,9 @@ def test_frozen_nodes_and_lines_that_break_crawl_or_stall_change_nothing(tmp_pat
             processes.hear(SERVER, f"node-0: {given_up}")
             processes.signal("node-0", signal.SIGCONT)
             assert_undisturbed(processes.finish(), processes)
+        heard = processes.parties["node-0"].words()
+        assert "Internal error" not in heard
+        assert re.search("node-0: the server has (ended the stream: no answer within|given up this stream)", heard)
 
 
 def test_a_full_disk_on_either_side_is_waited_for_and_loses_nothing(tmp_path: Path) -> None:
@@ -119,7 +122,13 @@ def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: s
     first = events[0]["round"]
     assert 30 < first <= held
     assert events[0]["what"] == "away for 1 s"
-    assert result.complete
+    assert not result.complete
+    assert (
+        summary["agent_episodes"]
+        == result.records["agent_episodes"].sum()
+        < summary["agent_episodes_planned"]
+        == 3 * T
+    )
     assert result.records["length"].sum() == T
     expected = simulated().records
     for name in ("length", "bytes_up", "askers", "agent", "state"):

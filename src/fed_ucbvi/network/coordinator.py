@@ -13,17 +13,14 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Counting, Message
+from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.engine.chunks import first_chunk
-from fed_ucbvi.network.checks import Expected
-from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import End, Query
+from fed_ucbvi.network.messages import End
 from fed_ucbvi.network.node_calls import FederationStoppedError, NodeCalls
 from fed_ucbvi.network.node_registry import NodeRegistry
 from fed_ucbvi.network.node_stream import StreamLostError
@@ -32,6 +29,7 @@ from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.rounds import Collected, Round
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.synchronisation import Synchronisation
 from fed_ucbvi.results.recommendations import Recommended, is_due, last_gap
 
 log = logging.getLogger("fed_ucbvi.federation")
@@ -67,6 +65,7 @@ class Coordinator:
         self.report_schema = ReportSchema(plan, self.server)
         self.records = Records(plan)
         self._node_calls = NodeCalls(registry, self.records, plan.rules)
+        self._synchronisation = Synchronisation(plan, registry, self.report_schema)
         self._meter = Meter(plan.algorithm, plan.setting)
         self.recommended = Recommended.of(self.server, plan.algorithm.new_planner(plan.setting, self.server))
         self.round = 0
@@ -145,48 +144,17 @@ class Coordinator:
         self, now: Round, policy: PolicyArray, collected: Collected, fresh: dict[str, dict[int, Message]]
     ) -> None:
         """All exchanges with the server; nodes that are away count with their last reports."""
-        for exchange in range(self.plan.algorithm.exchanges(self.plan.setting)):
-            reports = await self._exchange(now, policy, collected, self.server, exchange, self.report_schema.report)
-            for name, report in reports.items():
-                fresh[name][exchange] = report
-
-    async def _exchange(
-        self,
-        now: Round,
-        policy: PolicyArray,
-        collected: Collected,
-        server: Any,
-        exchange: int,
-        absent: Callable[[Member, Message, int], Message],
-        first: int = 0,
-    ) -> dict[str, Message]:
-        """A query down, reports up, aggregation in agent order; on the wire exchanges are counted from ``first``."""
-        algorithm, setting = self.plan.algorithm, self.plan.setting
-        arrays = tuple(np.array(array) for array in algorithm.query(server, exchange))
-        forms, askers = self.report_schema.forms[exchange], collected.askers
-        visits = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
-        expected = Expected(forms, setting, policy, arrays, exchange, askers, algorithm.grid(setting), visits)
-        reports = await now.exchange(Query(now.number, first + exchange, arrays), expected)
-        rows = [
-            reports[member.name] if member.name in reports else absent(member, arrays, exchange)
-            for member in self.registry.everyone
-        ]
-        algorithm.aggregate(server, self.report_schema.assemble(rows), exchange)
-        return reports
+        for name, reports in (await self._synchronisation.run(now, policy, collected, self.server)).items():
+            fresh[name].update(reports)
 
     async def _recommend(
         self, now: Round, policy: PolicyArray, collected: Collected, played: int, *, last: bool
     ) -> None:
-        """Plan without bonus, after the round's own synchronisation; nodes that are away have seen nothing then.
-
-        Their last reports are about the server's values, not about the planner's.
-        """
+        """Plan without bonus, after the round's own synchronisation; nodes that are away have seen nothing then."""
         algorithm, setting = self.plan.algorithm, self.plan.setting
         planner = algorithm.new_planner(setting, self.server)
         if planner is not None and algorithm.asks_to_plan:
-            E = algorithm.exchanges(setting)
-            for exchange in range(E):
-                await self._exchange(now, policy, collected, planner, exchange, self.report_schema.newcomers, first=E)
+            await self._synchronisation.run(now, policy, collected, planner, planning=True)
         self.recommended = Recommended.of(self.server, planner)
         self._meter.agents = sum(member.agents for member in self.registry.present)
         traffic = self._meter.recommendation(self.recommended.policy, asked=algorithm.asks_to_plan, last=last)

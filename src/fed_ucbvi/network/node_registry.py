@@ -13,9 +13,10 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.hosted_problem import DIGEST_BYTES, host
 from fed_ucbvi.network.checks import ViolationError
 from fed_ucbvi.network.members import GONE, HERE, Member
-from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Ready, Refusal, encode
+from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Ready, Refusal, Seat, encode
 from fed_ucbvi.network.names import certified_names, check_name
 from fed_ucbvi.network.node_stream import BROKEN, MIN_LIMIT, NodeStream, StreamLostError, WireCount
+from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import RunPlan
 
 log = logging.getLogger("fed_ucbvi.federation")
@@ -27,6 +28,8 @@ FAREWELL_SECONDS = 5.0
 FAREWELL_TRIES, FAREWELL_PAUSE = 5, 0.05
 LISTENING_SECONDS = 1.0
 """The stream stays open so long after that: a node that was just writing would find it broken and read no more."""
+MAX_ROUNDS = 8
+"""Of those that a node says it holds, so many are repeated to it and in the log."""
 MAX_UNKNOWN, MAX_NAME_LENGTH = 64, 8
 """Streams that may be in the handshake at one time: in all, and with certificates of one name."""
 
@@ -46,6 +49,7 @@ class NodeRegistry:
         plan: the run.
         certified: whether streams bear certificates; otherwise a node is who it says it is.
         revoked: names that are turned away though certified, asked anew for every stream.
+        authority: by which keys for secure sums must be signed.
     """
 
     def __init__(
@@ -54,8 +58,9 @@ class NodeRegistry:
         *,
         certified: bool,
         revoked: Callable[[], Iterable[str]] = tuple,
+        authority: Authority | None = None,
     ) -> None:
-        self.plan = plan
+        self.plan, self._authority = plan, authority
         self.wire = WireCount()
         self.members: dict[str, Member] = {}
         self.changed = asyncio.Condition()
@@ -265,12 +270,25 @@ class NodeRegistry:
         if member.digest != ready.digest:
             raise TurnedAwayError(f"'{hello.node}' came with another problem before")
         if member.base not in ready.rounds:
+            held = ", ".join(str(number) for number in ready.rounds[:MAX_ROUNDS])
             raise TurnedAwayError(
-                f"'{hello.node}' must go on after round {member.base} but holds rounds {list(ready.rounds)}; start "
-                "it with the state folder it had"
+                f"'{hello.node}' must go on after round {member.base} but holds rounds [{held}]; start it with the "
+                "state folder it had"
             )
+        member.seat = self._signed(hello, ready)
         self.members[member.name] = member
         return member
+
+    def _signed(self, hello: Hello, ready: Ready) -> Seat | None:
+        """The node's key for secure sums; the other nodes would not take one that is not signed."""
+        if not self.plan.secure_sums or self._authority is None:
+            return None
+        seat = Seat(hello.node, hello.first_agent, hello.agents, ready.key, ready.signature, ready.certificate)
+        try:
+            self._authority.check(seat, self.plan.run)
+        except InputError as error:
+            raise TurnedAwayError(str(error)) from error
+        return seat
 
 
 async def _dismiss(context: Any, reason: str, *, retry: bool) -> None:
