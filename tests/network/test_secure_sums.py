@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy import stats
 from test_command_line import refusal
 
-from fed_ucbvi import FedUCBVI, InputError, Run, gridworld, run, synthetic
+from fed_ucbvi import FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi.algorithms import exact_sums, make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.exact_sums import make_grid
@@ -47,7 +47,15 @@ from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
 from fed_ucbvi.network.secure_sums import VERSION, Question, framed, mask, masked, pair_key, summed
 from fed_ucbvi.network.server import Outcome, Service
 from fed_ucbvi.network.transport import TLSFiles
-from network import CrashError, Fragile, Tap, assert_run_without_the_first_agent, federate, make_nodes
+from network import (
+    CrashError,
+    Fragile,
+    Tap,
+    assert_run_without_the_first_agent,
+    assert_same_but_for_requests,
+    federate,
+    make_nodes,
+)
 
 ALPHA = 1e-6
 """False-alarm rate of each statistical test; keys are fixed, so that they pass always or never."""
@@ -57,8 +65,6 @@ SPLIT = [1, 2, 1]
 T, SEED = 60, 3
 KEYS = [X25519PrivateKey.from_private_bytes(bytes([number + 1]) * 32) for number in range(4)]
 QUESTION = Question(3, 1, b"roster", b"query")
-ASKED = {"askers", "agent", "step", "state", "action", "rule", "messages_up", "bytes_up", "reward", "regret"}
-"""Columns about requests, which the server does not see, or not in full; and what it never knows."""
 
 
 @pytest.fixture(scope="module")
@@ -205,12 +211,12 @@ def credentials(folder: Path, run: str = "the-run") -> tuple[list[Credentials], 
 
 def test_nodes_that_accept_a_roster_have_the_same_keys_in_pairs(folder: Path) -> None:
     own, seats = credentials(folder)
-    roster = make_roster(b"epoch", seats[::-1])
+    roster = make_roster(1, seats[::-1])
     keys = [one.pairs(roster, "the-run", 4, all_of_them=True) for one in own]
     for i, j in itertools.combinations(range(3), 2):
         assert keys[i][NAMES[j]] == keys[j][NAMES[i]]
     assert len({key for one in keys for key in one.values()}) == 3
-    later = make_roster(b"another epoch", seats)
+    later = make_roster(2, seats)
     assert not set(own[0].pairs(later, "the-run", 4, all_of_them=True).values()) & set(keys[0].values())
 
 
@@ -246,13 +252,13 @@ def test_a_forged_swapped_or_unsigned_key_is_refused(folder: Path, tmp_path: Pat
     for what, roster, says in forged(folder):
         mine = [seats[0] if seat.name == "node-0" else seat for seat in roster]
         with pytest.raises(InputError, match=says):
-            own[0].pairs(make_roster(b"epoch", mine), "the-run", 4, all_of_them=True)
+            own[0].pairs(make_roster(1, mine), "the-run", 4, all_of_them=True)
         assert what
     with pytest.raises(InputError, match="does not have this node's own key"):
-        own[0].pairs(make_roster(b"e", credentials(folder)[1]), "the-run", 4, all_of_them=True)
+        own[0].pairs(make_roster(1, credentials(folder)[1]), "the-run", 4, all_of_them=True)
     stranger = credentials(tmp_path)[1][1]
     with pytest.raises(InputError, match="not of this federation's authority"):
-        own[0].pairs(make_roster(b"e", [seats[0], stranger, seats[2]]), "the-run", 4, all_of_them=True)
+        own[0].pairs(make_roster(1, [seats[0], stranger, seats[2]]), "the-run", 4, all_of_them=True)
     late = Credentials("late", TLSFiles.of(folder, "late")).seat("the-run", 1, 2)
     with pytest.raises(InputError, match="out of date"):
         Authority((folder / "ca.crt").read_bytes()).check(late, "the-run")
@@ -263,21 +269,6 @@ def test_a_forged_swapped_or_unsigned_key_is_refused(folder: Path, tmp_path: Pat
 
 def plan(algorithm: FedUCBVI, world: Any = WORLD, episodes: int = T, **rest: Any) -> RunPlan:
     return plan_for(algorithm, world, episodes, seed=SEED, secure_sums=True, **rest)
-
-
-def assert_same_but_for_requests(one: Run, expected: Run) -> None:
-    assert one.complete
-    for name in ("policy", "exploring_policy", "V"):
-        assert np.array_equal(getattr(one, name), getattr(expected, name))
-    for name, column in expected.recommendations.items():
-        assert np.array_equal(one.recommendations[name], column, equal_nan=True), name
-    for name, column in expected.records.items():
-        if name not in ASKED:
-            assert np.array_equal(one.records[name], column), name
-    asked = expected.records["askers"] > 0
-    assert np.array_equal(one.records["askers"], asked)
-    for name in ("agent", "step", "state", "action", "rule"):
-        assert (one.records[name] == -1).all()
 
 
 STATIONARY = gridworld(agents=4, eps_p=0.2)
@@ -530,7 +521,7 @@ def test_a_node_never_answers_two_questions_with_one_mask(folder: Path) -> None:
     with pytest.raises(InputError, match="gone back to an earlier roster"):
         node.answer(roster)
     with pytest.raises(InputError, match="does not belong to the run"):
-        node.answer(replace(roster, epoch=b"another"))
+        node.answer(replace(roster, epoch=1))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ from fed_ucbvi.network.transport import TLSFiles, open_stream
 
 UNKNOWN_TO_THE_SERVER = "reward"
 """The one column that only nodes could fill in."""
+ASKED = {"askers", "agent", "step", "state", "action", "rule", "messages_up", "bytes_up", "reward", "regret"}
+"""Columns about requests, which secure sums hide, or not in full; and what the server does not know."""
 
 
 def make_nodes(
@@ -94,6 +96,22 @@ def assert_same(run: Run, expected: Run, *, regret: bool = True) -> None:
             assert np.isnan(run.records[name]).all()
         elif name != "regret" or regret:
             assert np.array_equal(run.records[name], column), name
+
+
+def assert_same_but_for_requests(one: Run, expected: Run) -> None:
+    """As :func:`assert_same`, for secure sums: the server learns that somebody asked, and no more."""
+    assert one.complete
+    for name in ("policy", "exploring_policy", "V"):
+        assert np.array_equal(getattr(one, name), getattr(expected, name))
+    for name, column in expected.recommendations.items():
+        assert np.array_equal(one.recommendations[name], column, equal_nan=True), name
+    for name, column in expected.records.items():
+        if name not in ASKED:
+            assert np.array_equal(one.records[name], column), name
+    asked = expected.records["askers"] > 0
+    assert np.array_equal(one.records["askers"], asked)
+    for name in ("agent", "step", "state", "action", "rule"):
+        assert (one.records[name] == -1).all()
 
 
 def assert_run_without_the_first_agent(run: Run, plan: RunPlan, *, requests: bool = True) -> None:

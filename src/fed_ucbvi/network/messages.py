@@ -54,10 +54,10 @@ class Welcome:
     seed: int
     collection: str
     random_rewards: bool = False
+    epoch: int = 0
     secure_sums: bool = False
     exchanging: str = ""
     may_exclude: bool = False
-    epoch: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ class Seat:
 
 @dataclass(frozen=True)
 class Roster:
-    """Whose sums are asked for from now on; the epoch is that of the server's process."""
+    """Whose sums are asked for from now on; the epoch is the server's."""
 
-    epoch: bytes
+    epoch: int
     seats: tuple[Seat, ...]
 
 

@@ -159,7 +159,7 @@ class Node:
         self.welcome = welcome
         ready = Ready(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds)
         if not welcome.secure_sums:
-            self._questions.begin(welcome.epoch)
+            self._questions.begin(str(welcome.epoch).encode())
             return ready
         seat = self._certified().seat(welcome.run, self.first_agent, self.agents)
         return replace(ready, key=seat.key, signature=seat.signature, certificate=seat.certificate)

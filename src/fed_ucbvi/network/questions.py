@@ -3,7 +3,7 @@
 Sums of values that the server chooses tell it about a node's transitions, so every question costs some privacy. An
 honest server asks each question once a round, with values of its algorithm; a server that has been started again, or
 that has lost a node under secure sums, does a synchronisation again from its start, and says so by another *epoch*
-or roster.
+or roster. This bounds what a server can ask of a node; where its questions are plausible only secure sums help.
 """
 
 from __future__ import annotations

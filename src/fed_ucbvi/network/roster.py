@@ -87,10 +87,10 @@ def _statement(run: str, name: str, key: bytes) -> bytes:
 def fingerprint(roster: Roster) -> bytes:
     """A hash of who takes part, with which agents and keys, and of the server's epoch."""
     parts = (f"{seat.name} {seat.first_agent} {seat.agents} {seat.key.hex()}".encode() for seat in roster.seats)
-    return hashlib.sha256(framed(VERSION, roster.epoch, *parts)).digest()
+    return hashlib.sha256(framed(VERSION, str(roster.epoch).encode(), *parts)).digest()
 
 
-def make_roster(epoch: bytes, seats: Sequence[Seat]) -> Roster:
+def make_roster(epoch: int, seats: Sequence[Seat]) -> Roster:
     """A roster in order of names."""
     return Roster(epoch, tuple(sorted(seats, key=lambda seat: seat.name)))
 

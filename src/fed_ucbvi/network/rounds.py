@@ -149,24 +149,26 @@ class Round:
 
     async def exchange(self, query: Query, expected: Expected, roster: Roster | None = None) -> dict[str, Message]:
         """One exchange: the reports by node, checked; or masked, between the nodes of a roster."""
-        return await self._node_calls.all(partial(self._exchange, query, expected, roster))
+        mark, keys = b"", frozenset[bytes]()
+        if roster is not None:
+            mark, keys = fingerprint(roster), frozenset(seat.key for seat in roster.seats)
 
-    async def _exchange(
-        self, query: Query, expected: Expected, roster: Roster | None, member: Member, stream: NodeStream
-    ) -> Message | None:
-        await self._stop(member, stream)
-        if roster is not None and member.seat not in roster.seats:
-            return None  # it has come back with another key; the others answer, and all is asked again
-        if roster is not None and stream.roster != fingerprint(roster):
-            await stream.send(roster)
-            stream.roster = fingerprint(roster)
-        await stream.send(query)
-        report = (await stream.expect_report(self.number, query.exchange)).arrays
-        if roster is None:
-            check_report(report, member, self._lengths[member.name], expected)
-        else:
-            check_forms(report, member, expected)
-        return report
+        async def ask(member: Member, stream: NodeStream) -> Message | None:
+            await self._stop(member, stream)
+            if roster is not None and stream.roster != mark:
+                if member.seat is None or member.seat.key not in keys:
+                    return None  # it has come back with another key; the others answer, and all is asked again
+                await stream.send(roster)
+                stream.roster = mark
+            await stream.send(query)
+            report = (await stream.expect_report(self.number, query.exchange)).arrays
+            if roster is None:
+                check_report(report, member, self._lengths[member.name], expected)
+            else:
+                check_forms(report, member, expected)
+            return report
+
+        return await self._node_calls.all(ask)
 
     async def settle(self) -> None:
         """End a round that nobody asked to end: wait until all nodes have taken it in."""

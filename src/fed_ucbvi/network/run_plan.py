@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +68,7 @@ class RunPlan:
         run: identifies the run.
         secure_sums: nodes mask what they report, and the server learns sums over all of them.
         exchange: whether a synchronisation asks step by step or once for transition counts.
-        epoch: identifies the process that serves it.
+        epoch: grows with every server that goes on with the run.
     """
 
     algorithm: Algorithm[Any, Any]
@@ -79,7 +80,7 @@ class RunPlan:
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     secure_sums: bool = False
     exchange: str = STEPS
-    epoch: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    epoch: int = field(default_factory=time.time_ns)
 
     def __post_init__(self) -> None:
         check_choice("collection", self.collection, COLLECTIONS)
@@ -169,10 +170,10 @@ class RunPlan:
             s.seed,
             self.collection,
             s.random_rewards,
+            self.epoch,
             self.secure_sums,
             self.exchange,
             self.rules.away == "exclude" or self.rules.violation == "drop",
-            self.epoch,
         )
 
 

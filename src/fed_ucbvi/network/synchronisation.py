@@ -24,7 +24,6 @@ from fed_ucbvi.network.roster import make_roster
 from fed_ucbvi.network.rounds import Collected, Round
 from fed_ucbvi.network.run_plan import MODEL, RunPlan
 from fed_ucbvi.network.secure_sums import MIN_NODES, summed
-from fed_ucbvi.network.snapshots import restore
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -66,7 +65,8 @@ class Synchronisation:
                 return await self._attempt(now, policy, collected, server, planning)
             except _RosterChangedError:
                 log.warning("round %d: nodes have changed; the synchronisation is done again", now.number)
-                restore(server, before)
+                for name, array in server.arrays().items():
+                    array[...] = before[name]
 
     async def _attempt(
         self, now: Round, policy: PolicyArray, collected: Collected, server: Any, planning: bool
