@@ -29,8 +29,8 @@ COLUMNS: dict[str, type[np.generic]] = {
 """One record a round. ``start`` counts the episodes before it and ``length`` those in it, of the agent that has
 played most; ``agent_episodes`` adds up all agents' (M times the length where they stop together). ``regret`` and
 ``reward`` are sums over its episodes, averaged over agents; ``value`` is what its policy is worth in one episode,
-in the agents' own MDPs and averaged over them; who asked is -1 in a round cut short; ``rule`` is an index into the
-algorithm's rules."""
+in the agents' own MDPs and averaged over them; who asked is -1 in a round cut short, and under secure sums; ``rule``
+is an index into the algorithm's rules."""
 
 
 def columns_of(

@@ -176,9 +176,11 @@ class Run:
 
     @property
     def rules_fired(self) -> dict[str, int]:
-        """How many synchronisations each rule asked for."""
+        """How many synchronisations each rule asked for; ``unknown`` are those of secure sums."""
         fired = self.records["rule"][self.records["askers"] > 0]
-        return {rule: int((fired == code).sum()) for code, rule in enumerate(self.about.rules)}
+        known = {rule: int((fired == code).sum()) for code, rule in enumerate(self.about.rules)}
+        unknown = int((fired < 0).sum())
+        return {**known, "unknown": unknown} if unknown else known
 
     def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
         """The common regret after that many episodes; linear inside a round, where the policy is fixed."""
