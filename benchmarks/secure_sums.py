@@ -4,7 +4,7 @@ First, four nodes and a server, each a process, on this machine: the time of a r
 same run without, in turns, several times. Then, in one process, the time of a round on a line with a delay, asked
 step by step and asked for counts at once (the policies that are recommended in some rounds included):
 
-    PYTHONPATH=tests python benchmarks/secure_sums.py [--episodes 3000] [--repeats 3] [--delay 0.05] [--json]
+    PYTHONPATH=tests python benchmarks/secure_sums.py [--episodes 1000] [--repeats 3] [--delay 0.05] [--json]
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ SLOW_EPISODES = 12
 
 def seconds_of(episodes: int, *flags: str) -> tuple[float, Any]:
     """The run time of a federation of processes, start-up left out, and the policy's estimated value."""
-    command = ("federate", "--nodes", str(NODES), "--episodes", str(episodes), "--json", "--quiet")
-    command += ("--option", "synchronisation=local", *flags)
-    done = subprocess.run([*PROGRAM, *command], check=True, capture_output=True, text=True)
+    command = [*PROGRAM, "federate", "--nodes", str(NODES), "--episodes", str(episodes), "--json", "--quiet"]
+    command += ["--option", "synchronisation=local", *flags]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     summary = json.loads(done.stdout)
     return summary["wall_seconds"], (summary["rounds"], summary["common_regret"])
 
@@ -60,7 +60,7 @@ async def on_a_slow_line(delay: float, exchange: str, folder: Path) -> Outcome:
 def main() -> None:
     """Measure, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=3000)
+    parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--delay", type=float, default=0.05)
     parser.add_argument("--json", action="store_true")

@@ -111,6 +111,7 @@ class Node:
     ) -> None:
         self.name, self.first_agent, self.agents = name, first_agent, agents
         self._require_secure_sums, self._share_counts = require_secure_sums, share_counts
+        self._tls_files: TLSFiles | None = None
         self._credentials: Credentials | None = None
         self._pairs: dict[str, bytes] = {}
         self._roster = b""
@@ -148,13 +149,13 @@ class Node:
 
     def identify(self, tls_files: TLSFiles) -> None:
         """Take part with this certificate; secure sums need one."""
-        self._credentials = self._credentials or Credentials(self.name, tls_files)
+        self._tls_files = tls_files
 
     def enter(self, welcome: Welcome) -> Ready:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
         if self.welcome is None:
             self._build(welcome)
-        elif replace(welcome, epoch=self.welcome.epoch, may_exclude=self.welcome.may_exclude) != self.welcome:
+        elif not self._same_run(welcome, self.welcome):
             raise InputError("the server has changed the run since this node joined; start the node anew.")
         self.welcome = welcome
         ready = Ready(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds)
@@ -164,9 +165,16 @@ class Node:
         seat = self._certified().seat(welcome.run, self.first_agent, self.agents)
         return replace(ready, key=seat.key, signature=seat.signature, certificate=seat.certificate)
 
+    @staticmethod
+    def _same_run(welcome: Welcome, before: Welcome) -> bool:
+        """Whether a server goes on with the run; under secure sums not even its policy for absence may change."""
+        may_exclude = welcome.may_exclude if welcome.secure_sums else before.may_exclude
+        return replace(welcome, epoch=before.epoch, may_exclude=may_exclude) == before
+
     def _certified(self) -> Credentials:
-        if self._credentials is None:
+        if self._tls_files is None:
             raise InputError("secure sums need certificates; an insecure federation cannot have them.")
+        self._credentials = self._credentials or Credentials(self.name, self._tls_files)
         return self._credentials
 
     def close(self) -> None:
@@ -265,8 +273,9 @@ class Node:
         self._actions, self._episodes = setting.actions, setting.episodes
         broadcast = self._algorithm.broadcast(server)
         self._broadcast = _forms(broadcast)
-        self._queries = [_forms(self._plan.query(server, e)) for e in range(self._plan.exchanges)]
-        self._questions = Questions(self._algorithm, setting, broadcast)
+        queries = [self._plan.query(server, e) for e in range(self._plan.exchanges)]
+        self._queries = [_forms(query) for query in queries]
+        self._questions = Questions(self._algorithm, setting, broadcast, queries[0])
         if self._algorithm.sends_trajectories and not self._trajectories:
             raise InputError(
                 f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, say so "

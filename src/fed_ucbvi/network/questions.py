@@ -15,20 +15,24 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
 from fed_ucbvi.core.errors import InputError
 
-MAX_EPOCHS = 200
+MAX_EPOCHS = 1000
 """Times that a server may begin again in the life of one process of a node."""
 MAX_REPEATS = 1000
 """Times in a round that a node repeats an answer, on streams that broke, before it gives up."""
 
 
 class Questions:
-    """The questions of a run, as one node sees them."""
+    """The questions of a run, as one node sees them.
 
-    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, broadcast: Message) -> None:
+    ``broadcast`` and ``query`` are examples; values are what their fields call ``V`` and ``V_next``.
+    """
+
+    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, broadcast: Message, query: Message) -> None:
         self._algorithm, self._setting = algorithm, setting
         self._grid = algorithm.grid(setting)
         fields = getattr(broadcast, "_fields", ())
         self._place = fields.index("V") if "V" in fields else -1
+        self._about_values = getattr(query, "_fields", ()) == ("V_next",)
         self._values: tuple[int, Array] | None = None
         self._epochs: set[bytes] = set()
         self._epoch: bytes | None = None
@@ -74,7 +78,7 @@ class Questions:
             digest: of the whole message.
             exchanges: E, so that numbers from E on are those of a second synchronisation.
         """
-        if len(query) == 1 and getattr(query[0], "ndim", 0) == 1:
+        if self._about_values:
             self._check_values(query[0], self._setting.horizon - exchange % exchanges, 0.0)
         if number != self._round:
             if number < self._round:

@@ -75,7 +75,7 @@ class Service:
             raise InputError(
                 "secure sums need certificates, by which nodes know each other's keys; serve with --certs."
             )
-        authority = None if tls_files is None else Authority(tls_files.read()[0])
+        authority = Authority(tls_files.read()[0]) if plan.secure_sums and tls_files is not None else None
         self.registry = NodeRegistry(plan, certified=tls_files is not None, revoked=revoked, authority=authority)
         self.coordinator = Coordinator(plan, self.registry, server_checkpoint, report)
         rows = 1 if plan.exchange == MODEL else plan.setting.agents
