@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import re
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from enemies import (
+    ALGORITHM,
     INCARNATION,
     SECONDS,
     SPLIT,
@@ -25,15 +27,19 @@ from enemies import (
     turning,
 )
 from fed_ucbvi.network.arrays import CODES
+from fed_ucbvi.network.checks import Expected, check_report
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.copies import Copies
+from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Played, Ready, Report, Request, Up, encode
 from fed_ucbvi.network.node_calls import FederationStoppedError
+from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.schema import CLASSES
 from fed_ucbvi.network.server import Outcome, Service
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.violation import ViolationError
 from network import assert_run_without_the_first_agent, assert_same, make_nodes
 
 
@@ -134,6 +140,33 @@ def test_a_node_that_never_answers_is_done_without_after_deadline_and_patience()
     assert_run_without_the_first_agent(outcome.run, task)
 
 
+def test_messages_that_are_cut_off_unread_are_a_violation_if_they_come_again_and_again() -> None:
+    """Above eight times the limit gRPC ends the stream, as a dying process would; but this one lives on."""
+
+    async def story() -> Outcome:
+        service = Service(plan(violation="drop"), "127.0.0.1:0", None)
+        address = f"127.0.0.1:{service.port}"
+        enemy, honest = make_nodes(WORLD, SPLIT)
+
+        async def insist() -> list[str]:
+            told: list[str] = []
+            while not told or "excluded" not in told[-1]:
+                told.append(await turning(enemy, address, lambda _: [b"x" * (9 * 65_536)]))
+            return told
+
+        insisting = asyncio.ensure_future(insist())
+        steady = asyncio.ensure_future(take_part(honest, address, None))
+        outcome = await service.run()
+        await asyncio.gather(insisting, steady)
+        return outcome
+
+    outcome = asyncio.run(asyncio.wait_for(story(), SECONDS))
+    assert outcome.events == [
+        {"round": 1, "node": "node-0", "what": "it ended 5 streams where one answer was due", "done": "drop"}
+    ]
+    assert_run_without_the_first_agent(outcome.run, plan())
+
+
 def test_a_node_that_talks_without_end_is_not_listened_to() -> None:
     """A stream is read when an answer is due; the rest waits on the line, and the sender with it."""
 
@@ -145,7 +178,8 @@ def test_a_node_that_talks_without_end_is_not_listened_to() -> None:
     task = plan(violation="drop", away="exclude", patience=0.5)
     outcome, _ = asyncio.run(asyncio.wait_for(with_turned(task, turn), SECONDS))
     assert [(event["round"], event["node"], event["done"]) for event in outcome.events] == [(1, "node-0", "exclude")]
-    assert outcome.run.complete
+    assert outcome.ended
+    assert not outcome.run.complete
     assert outcome.wire.bytes_up < 5_000_000
 
 
@@ -185,7 +219,7 @@ def test_changes_that_cannot_be_are_a_violation(content: dict[str, Any], says: s
     assert (event["round"], event["node"], event["done"]) == (2, "node-0", "drop")
     assert re.search(says, event["what"])
     assert told == event["what"]
-    assert outcome.run.complete
+    assert outcome.ended
 
 
 # ----------------------------------------------------------------------------------------------------- false reports
@@ -221,9 +255,18 @@ def _one_agent_more(arrays: list[Any], _: int) -> None:
     arrays[1] = np.repeat(arrays[1], 2, axis=0)
 
 
+def _off_policy(arrays: list[Any], exchange: int) -> None:
+    """All that was seen at the first pair visited is said to have been seen with the other action."""
+    (s, a), *_ = np.argwhere(arrays[0][0])
+    for array in arrays:
+        array[0, s, 1 - a] = array[0, s, a]
+        array[0, s, a] = 0
+
+
 @pytest.mark.parametrize(
     ("lie", "says"),
     [
+        (_off_policy, r"agent 0: n at \(\d, \d\) is \d: changed where the policy did not go"),
         (_wrap_around, r"agent 0: n at \(0, 0\) is 9223372036854775807: does not add up"),
         (_wrong_type, r"agent 0: n is int32 \(1, 3, 2\), expected int64 \(1, 3, 2\)"),
         (_one_agent_more, r"agent 0: X is int64 \(2, 3, 2, 1\), expected int64 \(1, 3, 2, 1\)"),
@@ -235,7 +278,8 @@ def test_a_false_report_is_refused_by_agent_and_field(lie: Any, says: str) -> No
     assert (event["round"], event["node"], event["done"]) == (1, "node-0", "drop")
     assert re.search(says, event["what"])
     assert told == event["what"]
-    assert outcome.run.complete
+    assert outcome.ended
+    assert not outcome.run.complete
 
 
 class StopError(Exception):
@@ -281,3 +325,23 @@ def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: Path) 
     (event,) = outcome.events
     assert (event["round"], event["node"], event["done"]) == (13, "node-0", "drop")
     assert re.search("agent 0: n .*(smaller than before|changed where the policy did not go)", event["what"])
+
+
+@pytest.mark.parametrize("squares", [4, 3])
+def test_squares_are_at_least_the_mean_squared(squares: int) -> None:
+    """Two visits with values of 0 to 2 that add up to 2 sqrt(2): squares add up to 4 at least, up to 8 at most."""
+    task = plan()
+    forms = ReportSchema(task, ALGORITHM.new_server(task.setting)).forms[1]
+    grid = ALGORITHM.grid(task.setting)
+    assert grid is not None
+    V, policy = np.array([0.0, 1.0, 2.0]), np.zeros((3, 3), dtype=np.int32)
+    expected = Expected(forms, task.setting, policy, (V,), 1, frozenset(), grid)
+    n, X, Y, Z = (np.zeros((1, *form.shape), dtype=np.int64) for form in forms)
+    n[0, 0, 0], X[0, 0, 0, 0] = 2, round(math.sqrt(8) * 2**grid.bits)
+    Y[0, 0, 0] = (squares << 2 * grid.bits) % 2**grid.base, (squares << 2 * grid.bits) >> grid.base
+    member = Member("node-0", 0, 1, b"")
+    if squares == 4:
+        check_report((n, X, Y, Z), member, 2, expected)
+    else:
+        with pytest.raises(ViolationError, match=r"Y .* less than the mean squared allows"):
+            check_report((n, X, Y, Z), member, 2, expected)

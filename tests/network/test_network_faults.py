@@ -261,7 +261,8 @@ def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, t
     records = outcome.run.records
     missing = records["agent_episodes"] == 2 * records["length"]
     assert (missing == (np.arange(len(missing)) + 1 >= event["round"])).all()
-    assert outcome.run.complete
+    assert outcome.ended
+    assert not outcome.run.complete
     assert (records["agent"][missing][1:] != 0).all()
 
 
@@ -384,7 +385,8 @@ def test_a_report_that_cannot_be_true_is_refused_by_agent_and_field(kind: str) -
     (event,) = outcome.events
     assert (event["node"], event["round"], event["done"]) == ("node-0", 3, "drop")
     assert re.search(says, event["what"]), event["what"]
-    assert outcome.run.complete
+    assert outcome.ended
+    assert not outcome.run.complete
     assert (outcome.run.records["agent_episodes"][2:] == 2 * outcome.run.records["length"][2:]).all()
 
 

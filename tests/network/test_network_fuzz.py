@@ -20,7 +20,7 @@ from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network import client, transport
 from fed_ucbvi.network.arrays import WireError
-from fed_ucbvi.network.checks import Expected, ViolationError, check_played, check_report
+from fed_ucbvi.network.checks import Expected, check_played, check_report
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import (
@@ -42,6 +42,7 @@ from fed_ucbvi.network.node_registry import NodeRegistry
 from fed_ucbvi.network.node_stream import NodeStream, StreamLostError, WireCount
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.violation import ViolationError
 from network import make_nodes
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)

@@ -205,7 +205,9 @@ def reports(node: Node, task: RunPlan, round_number: int = 1) -> list[tuple[Any,
     server = task.algorithm.new_server(task.setting)
     found = []
     for exchange in range(task.algorithm.exchanges(task.setting)):
-        answer = node.answer(Query(round_number, exchange, tuple(task.algorithm.query(server, exchange))))
+        most = task.algorithm.largest_value(task.setting, task.setting.horizon - exchange)
+        query = tuple(np.minimum(V, most) for V in task.algorithm.query(server, exchange))
+        answer = node.answer(Query(round_number, exchange, query))
         assert isinstance(answer, Report)
         found.append(tuple(array.copy() for array in answer.arrays))
     return found

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import refusal
 from test_network_server_faults import assert_undisturbed
 
+from commands import refusal
 from fed_ucbvi import FedUCBVI, InputError, gridworld, run
 from fed_ucbvi.engine.lock import FolderLock
 from fed_ucbvi.network.run_plan import plan_for

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import FedUCBVI, InputError, run, synthetic
+from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.command_line.parameters import build_source
 from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.engine.hosted_problem import Source, host
+from fed_ucbvi.network import questions
 from fed_ucbvi.network.client import take_part
-from fed_ucbvi.network.messages import PROTOCOL, Hello, Ready, Start, Welcome
+from fed_ucbvi.network.messages import PROTOCOL, Hello, Query, Ready, Start, Stop, Welcome
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.node_stream import StreamLostError
@@ -326,3 +328,110 @@ def test_a_node_goes_to_no_older_server_than_it_has_met(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="the server is an old one"):
             again.meet(4)
         again.meet(6)
+
+
+# --------------------------------------------------------------------------------------- what a node lets be asked
+
+
+def asked(node: Node, number: int, exchange: int, *values: float) -> None:
+    node.answer(Query(number, exchange, (np.array(values),)))
+
+
+def ended_round(algorithm: FedUCBVI, task: RunPlan, number: int = 1) -> tuple[Node, Start]:
+    """A node that has played an episode, and the start of its round."""
+    (node,) = make_nodes(WORLD, [4])
+    node.enter(task.welcome())
+    broadcast = tuple(np.array(array) for array in algorithm.broadcast(algorithm.new_server(task.setting)))
+    start = Start(number, 0, 0, 40, 1, broadcast)
+    node.answer(start)
+    node.answer(Stop(number, 1))
+    return node, start
+
+
+def test_a_node_answers_one_question_for_each_round_and_exchange_of_either_synchronisation() -> None:
+    node, start = ended_round(ALGORITHM, plan())
+    for exchange in (1, 4):
+        asked(node, 1, exchange, 1.0, 0.0, 2.0)
+        asked(node, 1, exchange, 1.0, 0.0, 2.0)
+        with pytest.raises(InputError, match=rf"a second question in round 1, exchange {exchange}"):
+            asked(node, 1, exchange, 1.0, 0.0, 1.0)
+    with pytest.raises(InputError, match="does not fit the run"):
+        asked(node, 1, 6, 0.0, 0.0, 0.0)
+    node.answer(start)
+    node.answer(Stop(1, 2))
+    with pytest.raises(InputError, match="after it has begun or ended it in another way"):
+        asked(node, 1, 1, 1.0, 0.0, 2.0)
+    node.answer(replace(start, round=2, base=1, first=1, most=39))
+    node.answer(Stop(2, 1))
+    asked(node, 2, 1, 1.0, 0.0, 1.0)
+    node.answer(start)
+    node.answer(Stop(1, 1))
+    with pytest.raises(InputError, match="asks about round 1 after round 2"):
+        asked(node, 1, 1, 1.0, 0.0, 2.0)
+
+
+def test_a_server_that_begins_again_may_ask_again_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "MAX_EPOCHS", 3)
+    monkeypatch.setattr(questions, "MAX_REPEATS", 4)
+    task = plan()
+    node, start = ended_round(ALGORITHM, task)
+    for number in (1, 2):
+        asked(node, 1, 1, 1.0, 0.0, float(number))
+        node.enter(replace(task, epoch=number).welcome())
+        node.answer(start)
+        node.answer(Stop(1, 1))
+    asked(node, 1, 1, 1.0, 0.0, 3.0)
+    with pytest.raises(InputError, match="begun again 3 times"):
+        node.enter(replace(task, epoch=3).welcome())
+    for _ in range(9):
+        asked(node, 1, 1, 1.0, 0.0, 3.0)
+    with pytest.raises(InputError, match="has asked 11 times in round 1"):
+        asked(node, 1, 1, 1.0, 0.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("clip", "exchange", "values"),
+    [
+        ("horizon", 0, (0.0, 0.0, 0.5)),
+        ("horizon", 3, (0.0, 0.0, 0.5)),
+        ("horizon", 1, (0.0, -0.5, 0.0)),
+        ("horizon", 1, (0.0, 3.5, 0.0)),
+        ("horizon", 1, (0.0, 1 / 3 + 2.0**-50, 0.0)),
+        ("horizon", 1, (0.0, np.nan, 0.0)),
+        ("horizon", 1, (0.0, np.inf, 0.0)),
+        ("remaining", 1, (0.0, 1.5, 0.0)),
+        ("remaining", 2, (0.0, 2.5, 0.0)),
+    ],
+)
+def test_values_that_cannot_be_the_algorithms_are_not_answered(
+    clip: str, exchange: int, values: tuple[float, ...]
+) -> None:
+    algorithm = FedUCBVI(clip=clip)
+    task = plan_for(algorithm, WORLD, 40)
+    node, _ = ended_round(algorithm, task)
+    with pytest.raises(InputError, match="that cannot be fed-ucbvi's"):
+        asked(node, 1, exchange, *values)
+
+
+def test_values_that_never_rise_must_not_rise() -> None:
+    algorithm = make_algorithm("fedq-advantage", {})
+    (node,) = make_nodes(WORLD, [4])
+    node.enter(plan_for(algorithm, WORLD, 40).welcome())
+    policy, V, *rest = (
+        np.array(array) for array in algorithm.broadcast(algorithm.new_server(plan_for(algorithm, WORLD, 40).setting))
+    )
+    start = Start(1, 0, 0, 40, 0, (policy, V * 0.5, *rest))
+    node.answer(start)
+    with pytest.raises(InputError, match="of round 2 have risen, which fedq-advantage's never do"):
+        node.answer(replace(start, round=2, arrays=(policy, V, *rest)))
+    with pytest.raises(InputError, match=r"at step 1 that cannot be fedq-advantage's"):
+        node.answer(replace(start, arrays=(policy, V + 0.5, *rest)))
+
+
+def test_counts_are_exchanged_in_the_open_where_every_node_agrees() -> None:
+    task = plan_for(ALGORITHM, WORLD, 40, seed=1, exchange="model")
+    nodes = [Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, share_counts=True) for i in (0, 1)]
+    outcome = federate(task, nodes)
+    assert_same(outcome.run, run(ALGORITHM, WORLD, 40, seed=1, driver="episodes"), regret=False)
+    rounds = outcome.run.records["askers"]
+    assert outcome.wire.messages_up <= 2 * (2 + 2 * len(rounds) + 1)

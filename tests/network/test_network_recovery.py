@@ -151,7 +151,8 @@ def test_a_live_run_ends_without_a_node_that_never_comes_back(tmp_path: Path) ->
     outcome = asyncio.run(asyncio.wait_for(story(), SECONDS))
     (event,) = outcome.events
     assert (event["node"], event["done"]) == ("node-0", "last")
-    assert outcome.run.complete
+    assert outcome.ended
+    assert not outcome.run.complete
     assert 2 * T <= outcome.run.records["agent_episodes"].sum() < 3 * T
 
 

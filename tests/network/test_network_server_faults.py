@@ -14,8 +14,8 @@ import pytest
 
 from fed_ucbvi import Run
 from fed_ucbvi.network.certificates import make_certificates
-from federation_processes import AGENTS, SERVER, Line, Processes, T, simulated
-from network import assert_same
+from federation_processes import AGENTS, SERVER, THREE, Line, Processes, T, simulated
+from network import assert_same, assert_same_but_for_requests
 
 NODES = tuple(AGENTS)
 
@@ -29,14 +29,17 @@ def assert_undisturbed(finished: tuple[Run, dict[str, Any]], processes: Processe
 
 
 def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: Path) -> None:
-    """Moments are some milliseconds after a round was put on record, by seeded chance; restarts in any order."""
-    chance = random.Random(20)
+    """With secure sums on, where every death of a node changes the roster and a synchronisation begins again.
+
+    Moments are some milliseconds after a round was put on record, by seeded chance; restarts in any order.
+    """
+    chance, nodes = random.Random(20), tuple(THREE)
     certs = tmp_path / "certs"
-    make_certificates(certs, server=SERVER, nodes=NODES)
-    victims = [(SERVER, "node-1"), NODES, (SERVER, *NODES)]
+    make_certificates(certs, server=SERVER, nodes=nodes)
+    victims = [("node-0",), (SERVER, "node-1"), (SERVER, *nodes)]
     chance.shuffle(victims)
-    with Processes(tmp_path, certs=certs) as processes:
-        processes.start(SERVER, *NODES)
+    with Processes(tmp_path, certs=certs, secure_sums=True) as processes:
+        processes.start(SERVER, *nodes)
         for dying in victims:
             before = processes.round() + chance.randrange(1, 15)
             processes.reach(before)
@@ -44,7 +47,10 @@ def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: 
             processes.kill(*dying)
             assert processes.round() >= before
             processes.start(*chance.sample(dying, len(dying)))
-        assert_undisturbed(processes.finish(), processes)
+        result, summary = processes.finish()
+    assert_same_but_for_requests(result, simulated())
+    assert summary["events"] == []
+    assert processes.leftovers() == []
 
 
 def test_frozen_nodes_and_lines_that_break_crawl_or_stall_change_nothing(tmp_path: Path) -> None:
@@ -70,6 +76,9 @@ def test_frozen_nodes_and_lines_that_break_crawl_or_stall_change_nothing(tmp_pat
             processes.hear(SERVER, f"node-0: {given_up}")
             processes.signal("node-0", signal.SIGCONT)
             assert_undisturbed(processes.finish(), processes)
+        heard = processes.parties["node-0"].words()
+        assert "Internal error" not in heard
+        assert re.search("node-0: the server has (ended the stream: no answer within|given up this stream)", heard)
 
 
 def test_a_full_disk_on_either_side_is_waited_for_and_loses_nothing(tmp_path: Path) -> None:
@@ -119,7 +128,13 @@ def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: s
     first = events[0]["round"]
     assert 30 < first <= held
     assert events[0]["what"] == "away for 1 s"
-    assert result.complete
+    assert not result.complete
+    assert (
+        summary["agent_episodes"]
+        == result.records["agent_episodes"].sum()
+        < summary["agent_episodes_planned"]
+        == 3 * T
+    )
     assert result.records["length"].sum() == T
     expected = simulated().records
     for name in ("length", "bytes_up", "askers", "agent", "state"):

@@ -31,7 +31,8 @@ from fed_ucbvi import InputError
 from fed_ucbvi.network import node_registry, node_stream
 from fed_ucbvi.network.certificates import make_certificates, revoke, revoked_names
 from fed_ucbvi.network.client import take_part
-from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Played, Up, Welcome, encode
+from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Played, Up, Welcome, decode_down, encode
+from fed_ucbvi.network.names import certified_names
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.server import Outcome, Service
 from fed_ucbvi.network.transport import SERVICE, TLSFiles
@@ -285,3 +286,33 @@ def test_a_seat_is_free_again_if_its_node_leaves_before_the_run() -> None:
         assert_same((await serving).run, simulated(), regret=False)
 
     asyncio.run(asyncio.wait_for(story(), SECONDS))
+
+
+def test_texts_of_others_are_cut_and_cleaned_before_they_are_shown() -> None:
+    """The names of a certificate, the rounds a node says it holds, and the algorithm a server says it runs."""
+
+    class Context:
+        def auth_context(self) -> dict[str, list[bytes]]:
+            return {"x509_common_name": [b"node-0\nroot: logged in\x1b[31m" + b"x" * 500] * 9}
+
+    names = certified_names(Context())
+    assert len(names) == 4
+    assert all(name.isprintable() and len(name) == 80 for name in names)
+
+    async def story() -> str:
+        service = Service(plan(), "127.0.0.1:0", None)
+        serving = asyncio.ensure_future(service.run())
+        node = make_nodes(WORLD, SPLIT)[0]
+        ready = replace(node.enter(plan().welcome()), rounds=tuple(range(10, 20_000)))
+        told = await outcome_of(f"127.0.0.1:{service.port}", [hello_of(node, run=""), ready])
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        return told
+
+    told = asyncio.run(asyncio.wait_for(story(), SECONDS))
+    assert "but holds rounds [10, 11, 12, 13, 14, 15, 16, 17]; start it" in told
+    welcome = replace(plan().welcome(), algorithm="fedq\n\x1b[31mroot: logged in" + "x" * 5_000)
+    heard = decode_down(encode(welcome))
+    assert isinstance(heard, Welcome)
+    assert heard.algorithm.isprintable()
+    assert len(heard.algorithm) == 500

@@ -28,6 +28,8 @@ SECONDS = 120.0
 SIZES = {"states": 8, "actions": 5, "horizon": 3}
 AGENTS = {"node-0": (0, 1), "node-1": (1, 2)}
 """First agent and number of agents of each node."""
+THREE = {"node-0": (0, 1), "node-1": (1, 1), "node-2": (2, 1)}
+"""The same agents on as many nodes as secure sums need."""
 SERVER = "server"
 T, SEED, ENV_SEED, EPS_P = 1_000, 4, 2, 0.2
 """About 250 rounds, of some milliseconds each."""
@@ -78,15 +80,17 @@ class Party:
 
 
 class Processes:
-    """``fed-ucbvi serve`` and two ``fed-ucbvi join``.
+    """``fed-ucbvi serve`` and two ``fed-ucbvi join``, or three with secure sums.
 
     Args:
         folder: for checkpoint, states and result.
         rules: further arguments of the server.
         certs: a folder with certificates; none: insecure.
+        secure_sums: nodes require them.
     """
 
-    def __init__(self, folder: Path, *rules: str, certs: Path | None = None) -> None:
+    def __init__(self, folder: Path, *rules: str, certs: Path | None = None, secure_sums: bool = False) -> None:
+        self._nodes, self._secure = (THREE, True) if secure_sums else (AGENTS, False)
         self.folder, self._rules = folder, rules
         self._tls_files = ("--insecure",) if certs is None else ("--certs", str(certs))
         self.port = 0
@@ -122,16 +126,18 @@ class Processes:
                 str(self.folder / "port"),
                 *self._tls_files,
             ),
-            *("--nodes", ",".join(AGENTS), "--agents", "3", "--episodes", str(T), "--seed", str(SEED), *PROBLEM),
+            *("--nodes", ",".join(self._nodes), "--agents", "3", "--episodes", str(T), "--seed", str(SEED), *PROBLEM),
             *("--option", "synchronisation=local", "--checkpoint", str(self.folder / "checkpoint")),
             *("--out", str(self.folder / "run"), "--json", "--quiet", *self._rules),
+            *(("--secure-sums",) if self._secure else ()),
         )
 
     def _join(self, name: str, port: int | None) -> Sequence[str]:
-        first, agents = AGENTS[name]
+        first, agents = self._nodes[name]
         return (
             *("join", f"127.0.0.1:{port or self.port}", "--name", name, *self._tls_files, *PROBLEM),
             *("--first-agent", str(first), "--agents", str(agents), "--state", str(self.folder / name), "--json"),
+            *(("--require-secure-sums",) if self._secure else ()),
         )
 
     def kill(self, *names: str) -> None:

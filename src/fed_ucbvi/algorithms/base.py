@@ -302,6 +302,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
             node sends such reports only where its owner has agreed.
         asks_to_plan: whether a planner needs the exchanges of one more synchronisation; otherwise it is new and has
             planned.
+        falling: whether the V that it broadcasts never rises from one round to the next.
     """
 
     name: ClassVar[str]
@@ -316,6 +317,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     keeps_experience: ClassVar[bool] = False
     sends_trajectories: ClassVar[bool] = False
     asks_to_plan: ClassVar[bool] = False
+    falling: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Complete how an algorithm with a name of its own looks, and check what it says of itself."""
@@ -348,6 +350,15 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def pools(self) -> bool:
         """Whether it takes sums in which all visits count alike, so that agents can be counted in one table."""
         return False
+
+    @property
+    def has_models(self) -> bool:
+        """Whether agents can report all they have counted at once (:meth:`model`); by default they cannot."""
+        return False
+
+    def largest_value(self, setting: Setting, step: int) -> float:
+        """The most that ``V_step`` can be that agents are asked about; by default H, and 0 after the last step."""
+        return float(setting.horizon) if step < setting.horizon else 0.0
 
     def check_agents(self, agents: int) -> None:
         """Raise unless it can run with so many agents."""
@@ -415,6 +426,14 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     @abstractmethod
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
         """Server side: take in the reports of all M agents, in agent order; sums may come added up already."""
+
+    def model(self, agents: AgentsT) -> Message:
+        """Agents to server, in place of all reports: what they have counted, added up to one row of integers."""
+        raise NotImplementedError
+
+    def agents_of(self, setting: Setting, model: Message) -> Any:
+        """Server side: agents whose reports are those of all agents whose models add up to this one."""
+        raise NotImplementedError
 
     def synchronise(self, server: ServerT, agents: AgentsT) -> None:
         """All exchanges of one synchronisation in one process; by default there is one."""

@@ -32,6 +32,7 @@ from fed_ucbvi.algorithms.base import (
 )
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_ucbvi_agents import SYNCHRONISATIONS, Agents, AskingRule
+from fed_ucbvi.algorithms.fed_ucbvi_model import Model, ModelAgents, model_of
 from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
 from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
 from fed_ucbvi.algorithms.fed_ucbvi_server import RANGES, TIES, Estimates, Server, UpdateRule
@@ -206,6 +207,16 @@ class FedUCBVI(Algorithm[Server, Agents]):
             return Counting.STATIONARY
         return Counting.PAIRS if self.ties == "every-visit" else Counting.POLICY
 
+    @property
+    def has_models(self) -> bool:
+        """With weights by visits the counts of all agents together say it all."""
+        return self.pools
+
+    def largest_value(self, setting: Setting, step: int) -> float:
+        """The cap on Q: H, or what is left of it."""
+        left = setting.horizon - step
+        return float(left if self.clip == "remaining" else setting.horizon if left else 0)
+
     def grid(self, setting: Setting) -> Grid | None:
         """That of X, Y and Z."""
         return self._grid(setting)
@@ -326,6 +337,16 @@ class FedUCBVI(Algorithm[Server, Agents]):
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``; of the rows, nothing but their sum matters."""
         add_up(len(server.policy) - 1 - exchange, Sums(*report), server.rule, server.estimates)
+
+    def model(self, agents: Agents) -> Model:
+        """Transition counts and sums of rewards of all agents together."""
+        if not isinstance(agents, SumAgents):
+            raise InputError("agents that are counted in one table send no models.")
+        return model_of(agents)
+
+    def agents_of(self, setting: Setting, model: Message) -> ModelAgents:
+        """What was counted, as if by one agent."""
+        return ModelAgents.new(setting, Model(*model), self._grid(setting))
 
     def synchronise(self, server: Server, agents: Agents) -> None:
         """All H exchanges in one compiled piece."""

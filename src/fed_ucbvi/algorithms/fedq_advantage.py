@@ -101,6 +101,7 @@ class FedQAdvantage(OneReport[Server, FedQAdvantageReport]):
     marker: ClassVar[Marker] = "square"
     rules: ClassVar[tuple[str, ...]] = ("first stage", "early in stage", "late in stage")
     broadcast_type: ClassVar[type[Broadcast]] = Broadcast
+    falling: ClassVar[bool] = True
     values: ClassVar[tuple[str, ...]] = ("V", "V_ref")
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^2 log H log T", "sqrt(H^3 S A T / M)")
 

@@ -154,6 +154,7 @@ class FedQEarlySettled(OneReport[Server, EarlySettledReport]):
     colour: ClassVar[str] = WINE
     rules: ClassVar[tuple[str, ...]] = RULES
     broadcast_type: ClassVar[type[Broadcast]] = Broadcast
+    falling: ClassVar[bool] = True
     values: ClassVar[tuple[str, ...]] = ("V", "V_lower", "V_reference")
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^3 S A T / M)")
 

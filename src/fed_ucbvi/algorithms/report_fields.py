@@ -20,9 +20,11 @@ class Meaning(Enum):
 
     VISITS_SO_FAR = "visits to (s,a) at the exchange's step since the beginning"
     VISITS_OF_ROUND = "visits to (h,s) in the round"
+    TRANSITIONS_SO_FAR = "transitions from (h,s,a) to s' since the beginning"
     SUM = "a sum of values over the visits, on the grid"
     SUM_OF_SQUARES = "a sum of squared values over the visits, on the grid"
     SUM_OF_REWARDS = "a sum of rewards over the visits, on the grid"
+    SUM_OF_SQUARED_REWARDS = "a sum of squared rewards over the visits, on the grid"
     GRID_MEAN = "a mean of values, on the grid"
     GRID_SQUARE = "a mean of squared values, on the grid"
     GRID_REWARD = "a reward, on the grid"

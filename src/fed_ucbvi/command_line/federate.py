@@ -19,10 +19,12 @@ from fed_ucbvi.command_line.shared_options import (
     EnvSeed,
     Episodes,
     EpsP,
+    Exchange,
     Json,
     Out,
     Overwrite,
     Quiet,
+    SecureSums,
     Seed,
 )
 from fed_ucbvi.core import defaults
@@ -50,6 +52,8 @@ def federate(
     algorithm: AlgorithmName = defaults.ALGORITHM,
     option: AlgorithmOption = None,
     seed: Seed = 0,
+    secure_sums: SecureSums = False,
+    exchange: Exchange = "steps",
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -78,15 +82,19 @@ def federate(
         rest += ["--option", text]
     if out is not None:
         rest += ["--out", str(out)]
-    for flag, wanted in (("--overwrite", overwrite), ("--json", as_json), ("--quiet", quiet)):
+    rest += ["--exchange", exchange]
+    switches = (("--overwrite", overwrite), ("--json", as_json), ("--quiet", quiet), ("--secure-sums", secure_sums))
+    for flag, wanted in switches:
         rest += [flag] if wanted else []
+    own = ["--algorithm", algorithm, "--send-trajectories", "--share-counts"]
+    own += ["--require-secure-sums"] if secure_sums else []
     with interruptible(), work_folder(folder) as place:
         code = run_locally(
             place,
             agents=agents,
             nodes=nodes,
             server_arguments=[*problem, *rest],
-            node_arguments=[*problem, "--algorithm", algorithm, "--send-trajectories"],
+            node_arguments=[*problem, *own],
         )
     if code:
         raise typer.Exit(code)

@@ -57,7 +57,8 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
                 return
             due = now + SECONDS_BETWEEN
             records, setting, wire = run.records, run.plan.setting, run.registry.wire
-            node_calls = f"agent {records.last_asker} asked" if records.last_asker >= 0 else "nobody asked"
+            nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
+            node_calls = f"agent {records.last_asker} asked" if records.last_asker >= 0 else nobody
             gap = last_gap(records.recommendations)
             known = "" if math.isnan(gap) else f", gap {gap:,.4g}"
             status.update(
@@ -70,7 +71,9 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
 
 def federation_summary(outcome: Outcome) -> dict[str, Any]:
     """The figures of the run, with what really crossed the line and what went wrong."""
-    return {**outcome.run.summary(), "wire": asdict(outcome.wire), "events": outcome.events}
+    played, planned = outcome.agent_episodes
+    episodes = {"agent_episodes": played, "agent_episodes_planned": planned}
+    return {**outcome.run.summary(), **episodes, "wire": asdict(outcome.wire), "events": outcome.events}
 
 
 def finish_federation(
@@ -91,12 +94,15 @@ def finish_federation(
     run = outcome.run
     saved: Path | None = None
     unsaved: InputError | None = None
-    if out is not None and (run.complete or checkpoint is None):
+    if out is not None and (outcome.ended or checkpoint is None):
         saved, unsaved = save_somewhere(run, out, overwrite=overwrite)
     if as_json:
         print_json(federation_summary(outcome))
     elif not quiet or (unsaved is not None and saved is None):
         title, rows = summary_rows(run)
+        if outcome.ended and not run.complete:
+            played, planned = outcome.agent_episodes
+            rows[1] = ("not complete", f"agents have played {played:,} of {planned:,} episodes in all")
         wire = outcome.wire
         rows.append(("on the wire", f"{byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down"))
         rows.extend(("event", f"round {e['round']}, {e['node']}: {e['what']} -> {e['done']}") for e in outcome.events)
@@ -106,7 +112,7 @@ def finish_federation(
     troubles = [str(trouble) for trouble in (failure, unsaved) if trouble is not None]
     if troubles:
         raise InputError(" ".join(troubles))
-    if not run.complete:
+    if not outcome.ended:
         again = "" if checkpoint is None else f"; start the same command again to go on from {checkpoint}"
         typer.echo(f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes{again}", err=True)
         raise typer.Exit(INTERRUPTED)

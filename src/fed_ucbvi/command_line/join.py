@@ -115,6 +115,20 @@ def join(
             "--send-trajectories", help="Agree to algorithms that send trajectories.", rich_help_panel=OUTPUT
         ),
     ] = False,
+    require_secure_sums: Annotated[
+        bool,
+        typer.Option(
+            "--require-secure-sums",
+            help="Take part only where the server learns sums over all nodes.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    share_counts: Annotated[
+        bool,
+        typer.Option(
+            "--share-counts", help="Agree to send transition counts without secure sums.", rich_help_panel=OUTPUT
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Join a federation with one or more agents and take part until the run is over."""
@@ -144,7 +158,19 @@ def join(
     else:
         source = build_source(env or defaults.ENVIRONMENT, first_agent + agents, eps_p, env_seed, env_option or ())
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    node = Node(name, source, first_agent, agents, state, trajectories=send_trajectories, algorithm=algorithm)
+    if require_secure_sums and insecure:
+        raise InputError("--require-secure-sums needs certificates; an insecure federation cannot have them.")
+    node = Node(
+        name,
+        source,
+        first_agent,
+        agents,
+        state,
+        trajectories=send_trajectories,
+        algorithm=algorithm,
+        require_secure_sums=require_secure_sums,
+        share_counts=share_counts,
+    )
     tls_files = None if certs is None else TLSFiles.of(certs, name)
     try:
         with interruptible(), closing(node):

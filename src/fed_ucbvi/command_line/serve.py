@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,11 +19,13 @@ from fed_ucbvi.command_line.shared_options import (
     EnvOption,
     EnvSeed,
     Episodes,
+    Exchange,
     Insecure,
     Json,
     Out,
     Overwrite,
     Quiet,
+    SecureSums,
     Seed,
 )
 from fed_ucbvi.core import defaults
@@ -101,6 +103,8 @@ def serve(
             rich_help_panel=NETWORK,
         ),
     ] = "lockstep",
+    secure_sums: SecureSums = False,
+    exchange: Exchange = "steps",
     deadline: Annotated[
         float, typer.Option(metavar="SECONDS", help="For one answer of a node.", rich_help_panel=FAULTS)
     ] = 60.0,
@@ -160,7 +164,10 @@ def serve(
     rules = Rules(deadline, patience, on_away, on_violation, gathering)
     chosen = build_algorithm(algorithm, {}, option or ())
     names = None if nodes is None else tuple(check_name(part.strip()) for part in nodes.split(","))
-    rest = {"names": names, "rules": rules, "collection": collection}
+    if secure_sums and insecure:
+        raise InputError("--secure-sums needs certificates, by which nodes know each other's keys; use --certs.")
+    rest: dict[str, Any] = {"names": names, "rules": rules, "collection": collection}
+    rest |= {"secure_sums": secure_sums, "exchange": exchange}
     problem = (env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed)
     plan = build_plan(chosen, *problem, rest, random_rewards=random_rewards)
     for text in chosen.cautions(plan.setting):

@@ -72,6 +72,20 @@ Certificates = Annotated[
     typer.Option(metavar="DIR", help="Folder with certificates ('fed-ucbvi certs').", rich_help_panel=NETWORK),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="No TLS; on this machine only.", rich_help_panel=NETWORK)]
+SecureSums = Annotated[
+    bool,
+    typer.Option(
+        "--secure-sums", help="Nodes mask what they report: the server learns sums only.", rich_help_panel=NETWORK
+    ),
+]
+Exchange = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="steps (one question a step) or model (transition counts, asked for once a round).",
+        rich_help_panel=NETWORK,
+    ),
+]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to save the run in.", rich_help_panel=OUTPUT)]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=OUTPUT)

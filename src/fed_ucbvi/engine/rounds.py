@@ -27,7 +27,9 @@ from fed_ucbvi.results.recommendations import Recommended, Row, is_due, table_of
 from fed_ucbvi.results.records import COLUMNS, columns_of
 from fed_ucbvi.results.run import Run
 
-LENGTH, ASKERS, AGENT, REGRET = (list(COLUMNS).index(name) for name in ("length", "askers", "agent", "regret"))
+LENGTH, EPISODES, ASKERS, AGENT, REGRET = (
+    list(COLUMNS).index(name) for name in ("length", "agent_episodes", "askers", "agent", "regret")
+)
 
 
 class Play(NamedTuple):
@@ -298,5 +300,5 @@ class Engine:
             by_agent=self._by_agent(policy),
             recommendations=table_of(recommendations),
             wall_seconds=self.seconds,
-            complete=self.done,
+            complete=int(sum(row[EPISODES] for row in self.rows)) == self.setting.agents * self.setting.episodes,
         )

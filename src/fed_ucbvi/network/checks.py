@@ -22,14 +22,18 @@ from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Played
 from fed_ucbvi.network.report_schema import ReportField
+from fed_ucbvi.network.violation import ViolationError
 
 ROUNDING = 1e-9
 """Relative; sums of floats are not exact."""
-SUMS_OVER_VISITS = (Meaning.SUM, Meaning.SUM_OF_SQUARES, Meaning.SUM_OF_REWARDS)
-
-
-class ViolationError(Exception):
-    """Something a node sent cannot be true."""
+SUMS_OVER_VISITS = (
+    Meaning.SUM,
+    Meaning.SUM_OF_SQUARES,
+    Meaning.SUM_OF_REWARDS,
+    Meaning.SUM_OF_SQUARED_REWARDS,
+)
+SUM = ""
+"""The name under which the sum over all nodes is checked, which is no node's."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +62,27 @@ class Expected:
 
 
 def check_played(
-    played: Played, member: Member, policy: PolicyArray, algorithm: Algorithm[Any, Any], chunk: int, *, early: bool
+    played: Played,
+    member: Member,
+    policy: PolicyArray,
+    algorithm: Algorithm[Any, Any],
+    chunk: int,
+    *,
+    early: bool,
+    secret: bool = False,
 ) -> None:
     """Raise unless an answer to a start or a continue makes sense.
 
-    ``early`` says whether the node may have stopped before ``chunk`` without asking.
+    ``early`` says whether the node may have stopped before ``chunk`` without asking, ``secret`` whether it is not to
+    say who asked.
     """
+    if bool(played.requests) if secret else played.somebody:
+        raise ViolationError(f"{_who(member)}: a request of another kind than this run's")
     if played.played > chunk:
         raise ViolationError(f"{_who(member)}: played {played.played} episodes, {chunk} at most were allowed")
-    if played.played < chunk and not played.requests and not early:
+    if played.played < chunk and not played.asked and not early:
         raise ViolationError(f"{_who(member)}: played {played.played} of {chunk} episodes, and nobody asked")
-    if played.requests and played.played < 1:
+    if played.asked and played.played < 1:
         raise ViolationError(f"{_who(member)}: asked before the first episode")
     H, S = policy.shape[:2]
     no_step, rules = algorithm.counting is Counting.STATIONARY, len(algorithm.rules)
@@ -87,22 +101,39 @@ def check_played(
             raise ViolationError(f"{who}: action {request.action} is not the policy's")
 
 
-def check_report(report: Message, member: Member, length: int, expected: Expected) -> None:
-    """Raise unless a report after a round of ``length`` episodes can be true."""
+def check_forms(report: Message, member: Member, expected: Expected) -> None:
+    """Raise unless a report has the arrays that belong there."""
     if len(report) != len(expected.forms):
         raise ViolationError(f"{_who(member)}: {len(report)} arrays, expected {len(expected.forms)}")
-    before = member.reports.get(expected.exchange)
-    for place, (form, array) in enumerate(zip(expected.forms, report, strict=True)):
+    for form, array in zip(expected.forms, report, strict=True):
         shape = (member.agents if expected.grid is None else 1, *form.shape)
         if array.shape != shape or array.dtype != form.dtype:
             raise ViolationError(
                 f"{_who(member)}: {form.name} is {array.dtype} {array.shape}, expected {form.dtype} {shape}"
             )
+
+
+def check_report(
+    report: Message, member: Member, length: int, expected: Expected, agent_episodes: int | None = None
+) -> None:
+    """Raise unless a report after a round of ``length`` episodes can be true.
+
+    A report may stand for agents that have not all played alike; then ``agent_episodes`` says what they have played
+    in all.
+    """
+    check_forms(report, member, expected)
+    first = agent_episodes is None and member.episodes == 0
+    if agent_episodes is None:
+        agent_episodes = member.agents * (member.episodes + length)
+    before = member.reports.get(expected.exchange)
+    for place, (form, array) in enumerate(zip(expected.forms, report, strict=True)):
         if array.dtype.kind == "f":
             _refuse(~np.isfinite(array), member, form.name, "not finite", array)
-        _check_meaning(form, array, None if before is None else before[place], member, length, expected)
+        earlier = np.zeros_like(array) if first and before is None else None if before is None else before[place]
+        _check_meaning(form, array, earlier, member, length, agent_episodes, expected)
     if expected.grid is not None:
         _check_sums(report, member, expected, expected.grid)
+    _check_spread(report, member, expected)
 
 
 def _check_sums(report: Message, member: Member, expected: Expected, grid: Grid) -> None:
@@ -110,23 +141,27 @@ def _check_sums(report: Message, member: Member, expected: Expected, grid: Grid)
 
     With uniform weights it is agents that count, not visits.
     """
-    scale, sent = 2.0**grid.bits, expected.query[0]
-    paid = 1.0 if expected.setting.random_rewards else 0.0  # then sums are those of r + V
-    low, high = scale * float(sent.min()), scale * (float(sent.max()) + paid)
-    n = report[0]
+    scale = 2.0**grid.bits
+    low, high = _values(expected)
+    counts = report[0]
+    n = counts.sum(axis=-1) if expected.forms[0].meaning is Meaning.TRANSITIONS_SO_FAR else counts
     for form, array in zip(expected.forms, report, strict=True):
         match form.meaning:
             case Meaning.SUM | Meaning.GRID_MEAN:
-                least, most = low, high
+                least, most = scale * low, scale * high
             case Meaning.SUM_OF_SQUARES | Meaning.GRID_SQUARE:
-                least, most = low * low, high * high
+                least, most = (scale * low) ** 2, (scale * high) ** 2
             case Meaning.SUM_OF_REWARDS | Meaning.GRID_REWARD:
                 least, most = 0.0, scale
+            case Meaning.SUM_OF_SQUARED_REWARDS:
+                least, most = 0.0, scale * scale
             case _:
                 continue
+        if not array.size:
+            continue
         times = n if form.meaning in SUMS_OVER_VISITS else np.full_like(n, member.agents)
+        times = counts if array.ndim > n.ndim + 1 else times  # sums by next state
         _refuse(array < 0, member, form.name, "negative", array)
-        value = array[..., 0].astype(np.float64)
         if array.shape[-1] > 1:
             _refuse(
                 array[..., 0] >= member.agents * 2**grid.base,
@@ -135,28 +170,78 @@ def _check_sums(report: Message, member: Member, expected: Expected, grid: Grid)
                 "a low word too large",
                 array[..., 0],
             )
-            value += array[..., 1] * 2.0**grid.base
+        value = _number(array, grid)
         slack = ROUNDING * (1.0 + times * most)
         outside = (value < times * least - slack) | (value > times * most + slack)
         _refuse(outside, member, form.name, f"outside n times [{least / scale:g}, {most / scale:g}]", value)
 
 
+def _number(words: Array, grid: Grid) -> npt.NDArray[np.float64]:
+    """What the words of a report stand for, nearly."""
+    value = words[..., 0].astype(np.float64)
+    return value if words.shape[-1] == 1 else value + words[..., 1] * 2.0**grid.base
+
+
+def _check_spread(report: Message, member: Member, expected: Expected) -> None:
+    """Raise if a second moment is smaller than the first one squared: ``N Y >= X^2``, and ``P V^2 >= (P V)^2``."""
+    for place in range(1, len(report)):
+        x, y = report[place - 1 : place + 1]
+        weight, rounded = np.ones(x.shape[:3]), 0.0
+        match expected.forms[place - 1].meaning, expected.forms[place].meaning:
+            case Meaning.SUM, Meaning.SUM_OF_SQUARES:
+                weight = report[0].astype(np.float64)
+            case Meaning.GRID_MEAN, Meaning.GRID_SQUARE:
+                weight, rounded = weight * member.agents, 2.0 * member.agents  # means were rounded up
+            case ((Meaning.MEAN | Meaning.GAP), Meaning.SQUARE):
+                pass
+            case _:
+                continue
+        if expected.grid is not None:
+            x, y = _number(x, expected.grid), _number(y, expected.grid)
+        slack = ROUNDING * (1.0 + weight * y) + rounded * (np.abs(x) + 1.0)
+        _refuse(
+            weight * y < x * x - slack, member, expected.forms[place].name, "less than the mean squared allows", y
+        )
+
+
+def _values(expected: Expected) -> tuple[float, float]:
+    """The least and the largest value that was asked about, with the reward where sums are those of r + V."""
+    if not expected.query:
+        return 0.0, 0.0
+    sent, paid = expected.query[0], 1.0 if expected.setting.random_rewards else 0.0
+    return float(sent.min()), float(sent.max()) + paid
+
+
 def _check_meaning(
-    form: ReportField, array: Array, before: Array | None, member: Member, length: int, expected: Expected
+    form: ReportField,
+    array: Array,
+    before: Array | None,
+    member: Member,
+    length: int,
+    agent_episodes: int,
+    expected: Expected,
 ) -> None:
     H, S = expected.policy.shape[:2]
     name = form.name
     match form.meaning:
-        case Meaning.VISITS_SO_FAR:
-            played = (member.episodes + length) * (member.agents // len(array)) * expected.visits_an_episode
+        case Meaning.VISITS_SO_FAR | Meaning.TRANSITIONS_SO_FAR:
+            by_step = form.meaning is Meaning.TRANSITIONS_SO_FAR
+            played = agent_episodes // len(array) * expected.visits_an_episode
             what = "episodes" if expected.visits_an_episode == 1 else "steps"
-            _check_total(array, (1, 2), played, f"{played} {what} played", member, name)
+            _refuse(array < 0, member, name, "negative", array)
+            _refuse(array > played, member, name, f"does not add up to the {played} {what} played", array)
+            visits = array.sum(axis=-1) if by_step else array
+            _check_total(visits, (-2, -1), played, f"{played} {what} played", member, name)
             if before is not None:
                 _refuse(array < before, member, name, "smaller than before", array)
-                h = H - 1 - expected.exchange
                 sets = as_sets(expected.policy, expected.setting.actions)
-                elsewhere = ~(sets.any(axis=0) if expected.visits_an_episode > 1 else sets[h])
-                _refuse((array != before) & elsewhere, member, name, "changed where the policy did not go", array)
+                if expected.visits_an_episode > 1:
+                    sets = np.asarray(sets.any(axis=0, keepdims=by_step))
+                elif not by_step:
+                    sets = sets[H - 1 - expected.exchange]
+                changed = np.asarray(array != before)
+                changed = np.asarray(changed.any(axis=-1)) if by_step else changed
+                _refuse(changed & ~sets, member, name, "changed where the policy did not go", visits)
         case Meaning.VISITS_OF_ROUND:
             _check_total(array, -1, length, f"{length} episodes of the round", member, name)
         case Meaning.STATE:
@@ -165,7 +250,7 @@ def _check_meaning(
             if array.size:
                 asked = np.array([[agent in expected.askers] for agent in member.span])
                 _refuse(array != asked, member, name, "not what the agent's request said", array)
-        case None | Meaning.SUM | Meaning.SUM_OF_SQUARES | Meaning.SUM_OF_REWARDS:
+        case None | Meaning.SUM | Meaning.SUM_OF_SQUARES | Meaning.SUM_OF_REWARDS | Meaning.SUM_OF_SQUARED_REWARDS:
             pass
         case Meaning.GRID_MEAN | Meaning.GRID_SQUARE | Meaning.GRID_REWARD:
             pass
@@ -217,5 +302,7 @@ def _refuse(wrong: npt.NDArray[np.bool_], member: Member, name: str, why: str, a
 
 
 def _who(member: Member) -> str:
+    if member.name == SUM:
+        return "all agents together"
     span = member.span
     return f"agent {span[0]}" if len(span) == 1 else f"agents {span[0]} to {span[-1]}"

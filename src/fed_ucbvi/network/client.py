@@ -16,7 +16,18 @@ from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.lock import FolderLock
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.copies import Copies
-from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Refusal, Welcome, decode_down, encode, keep_taken
+from fed_ucbvi.network.messages import (
+    PROTOCOL,
+    Fault,
+    Hello,
+    Refusal,
+    Start,
+    Welcome,
+    decode_down,
+    encode,
+    keep_taken,
+    one_line,
+)
 from fed_ucbvi.network.names import check_name
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_stream import BROKEN
@@ -67,6 +78,8 @@ async def take_part(
         InputError: if the server turns the node away, or stays away too long.
     """
     check_name(node.name)
+    if tls_files is not None:
+        node.identify(tls_files)
     with nullcontext() if node.folder is None else FolderLock(node.folder):
         await _stay(node, address, tls_files, server_name, patience)
 
@@ -83,7 +96,7 @@ async def _stay(
         try:
             await _session(node, open_stream(channel), incarnation, met)
         except (_StreamEndedError, *BROKEN) as error:
-            reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            reason = one_line(_plain(error))
             if met.is_set():
                 pause, alone_since = FIRST_PAUSE, time.monotonic()
             if time.monotonic() - alone_since > patience:
@@ -108,7 +121,7 @@ async def _telling(stream: Any) -> AsyncIterator[None]:
         raise _StreamEndedError(f"cannot keep the state: {error}") from error
     except (WireError, InputError) as error:
         await _complain(stream, str(error))
-        raise InputError(str(error)) from error
+        raise InputError(one_line(str(error))) from error
 
 
 async def _read_playing(node: Node, stream: Any) -> Any:
@@ -119,7 +132,7 @@ async def _read_playing(node: Node, stream: Any) -> Any:
             async with _telling(stream):
                 played = node.play_on()
             if played is not None:
-                await stream.write(encode(played))
+                await _send(node, stream, encode(played))
             await asyncio.sleep(0)
         return await reading
     finally:
@@ -148,20 +161,47 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
         async with _telling(stream):
             message = decode_down(data, taken)
             if isinstance(message, Refusal):
-                if message.retry:
-                    raise _StreamEndedError(message.reason)
-                raise RefusedError(f"the server turned '{node.name}' away: {message.reason}.")
+                _leave(node, message)
             if isinstance(message, Welcome):
                 if message.protocol != PROTOCOL:
                     raise InputError(f"the server speaks protocol {message.protocol}, this node {PROTOCOL}.")
                 answer: Any = node.enter(message)
             else:
-                in_round = True
+                in_round = in_round or isinstance(message, Start)
                 answer = node.answer(message)
                 keep_taken(message, taken)
             met.set()
         if answer is not None:
-            await stream.write(encode(answer, sent))
+            await _send(node, stream, encode(answer, sent))
+
+
+async def _send(node: Node, stream: Any, data: bytes) -> None:
+    """Answer the server; if it has given up this stream, hear what it said last."""
+    try:
+        await stream.write(data)
+    except BROKEN:
+        with suppress(*BROKEN, TimeoutError, WireError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                while isinstance(last := await stream.read(), bytes):
+                    message = decode_down(last)
+                    if isinstance(message, Refusal):
+                        _leave(node, message)
+        raise
+
+
+def _leave(node: Node, refusal: Refusal) -> None:
+    """The server has ended the stream: come back later, or not."""
+    if refusal.retry:
+        raise _StreamEndedError(f"the server has ended the stream: {refusal.reason}")
+    raise RefusedError(f"the server turned '{node.name}' away: {refusal.reason}.")
+
+
+def _plain(error: BaseException) -> str:
+    """Why a stream ended, in words."""
+    if isinstance(error, _StreamEndedError):
+        return str(error)
+    details = error.details() if isinstance(error, grpc.aio.AioRpcError) else ""
+    return details or "the server has given up this stream, or the connection to it is lost"
 
 
 async def _complain(stream: Any, reason: str) -> None:

@@ -13,17 +13,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Counting, Message
-from fed_ucbvi.core.types import PolicyArray
+from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.engine.chunks import first_chunk
 from fed_ucbvi.engine.rounds import Play, PlayedRound, Request, Steps, Synchronise
-from fed_ucbvi.network.checks import Expected
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import End, Query
+from fed_ucbvi.network.messages import End
 from fed_ucbvi.network.node_calls import FederationStoppedError, NodeCalls
 from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
 from fed_ucbvi.network.node_stream import StreamLostError
@@ -32,6 +29,7 @@ from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.rounds import Collected, Round
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.synchronisation import Synchronisation
 from fed_ucbvi.results.recommendations import last_gap
 
 log = logging.getLogger("fed_ucbvi.federation")
@@ -66,6 +64,7 @@ class Coordinator:
         self.records = Records(plan)
         self.report_schema = ReportSchema(plan, self.records.server)
         self._node_calls = NodeCalls(registry, self.records, plan.rules)
+        self._synchronisation = Synchronisation(plan, registry, self.report_schema)
         if server_checkpoint is not None:
             server_checkpoint.load(self.records, registry)
         registry.past = self._past
@@ -114,10 +113,11 @@ class Coordinator:
             await now.settle()
         request = self._send(steps, self._played(collected))
         while isinstance(request, Synchronise):
-            if request.planning:
-                await self._plan(now, broadcast[0], collected, request.server)
-            else:
-                await self._synchronise(now, broadcast[0], collected, fresh)
+            server, planning = request
+            reports = await self._synchronisation.run(now, broadcast[0], collected, server, planning=planning)
+            if not planning:
+                for name, own in reports.items():
+                    fresh[name].update(own)
             request = self._send(steps, None)
         for member in self.registry.present:
             member.base, member.episodes = number, member.episodes + collected.lengths[member.name]
@@ -155,49 +155,6 @@ class Coordinator:
         """How far nodes play before they first answer: as far as costs little, or twice the last round."""
         steps = max(member.agents for member in self.registry.everyone) * self.plan.setting.horizon
         return first_chunk(steps, self.records.last_length)
-
-    async def _synchronise(
-        self, now: Round, policy: PolicyArray, collected: Collected, fresh: dict[str, dict[int, Message]]
-    ) -> None:
-        """All exchanges with the server; nodes that are away count with their last reports."""
-        server = self.records.server
-        for exchange in range(self.plan.algorithm.exchanges(self.plan.setting)):
-            reports = await self._exchange(now, policy, collected, server, exchange, self.report_schema.report)
-            for name, report in reports.items():
-                fresh[name][exchange] = report
-
-    async def _exchange(
-        self,
-        now: Round,
-        policy: PolicyArray,
-        collected: Collected,
-        server: Any,
-        exchange: int,
-        absent: Callable[[Member, Message, int], Message],
-        first: int = 0,
-    ) -> dict[str, Message]:
-        """A query down, reports up, aggregation in agent order; on the wire exchanges are counted from ``first``."""
-        algorithm, setting = self.plan.algorithm, self.plan.setting
-        arrays = tuple(np.array(array) for array in algorithm.query(server, exchange))
-        forms, askers = self.report_schema.forms[exchange], collected.askers
-        visits = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
-        expected = Expected(forms, setting, policy, arrays, exchange, askers, algorithm.grid(setting), visits)
-        reports = await now.exchange(Query(now.number, first + exchange, arrays), expected)
-        rows = [
-            reports[member.name] if member.name in reports else absent(member, arrays, exchange)
-            for member in self.registry.everyone
-        ]
-        algorithm.aggregate(server, self.report_schema.assemble(rows), exchange)
-        return reports
-
-    async def _plan(self, now: Round, policy: PolicyArray, collected: Collected, planner: Any) -> None:
-        """All exchanges with a planner, after the round's own; nodes that are away have seen nothing then.
-
-        Their last reports are about the server's values, not about the planner's.
-        """
-        E = self.plan.algorithm.exchanges(self.plan.setting)
-        for exchange in range(E):
-            await self._exchange(now, policy, collected, planner, exchange, self.report_schema.newcomers, first=E)
 
     async def _keep(self) -> None:
         """Put the round on record before anyone hears of the next; a full disk is waited for."""

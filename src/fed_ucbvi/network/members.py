@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.network.messages import Seat
 
 if TYPE_CHECKING:
     from fed_ucbvi.network.node_stream import NodeStream
@@ -28,6 +29,7 @@ class Member:
         status: taking part, away (the others go on, it may come back), or excluded.
         reports: the arrays of its last synchronisation, by exchange.
         stream: its open stream, if it has one.
+        seat: its signed key for secure sums, as its process now has it.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Member:
     status: str = HERE
     reports: dict[int, Message] = field(default_factory=dict)
     stream: NodeStream | None = None
+    seat: Seat | None = None
 
     @property
     def span(self) -> range:

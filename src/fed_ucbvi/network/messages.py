@@ -1,8 +1,8 @@
 """The messages of the federation as plain values, and their way to bytes and back.
 
 Down (server to node): :class:`Welcome`, :class:`Refusal`, :class:`Start`, :class:`Continue`, :class:`Stop`,
-:class:`Query`, :class:`End`. Up (node to server): :class:`Hello`, :class:`Ready`, :class:`Played`, :class:`Report`,
-:class:`Fault`. What they say is written in ``federation.proto``.
+:class:`Roster`, :class:`Query`, :class:`End`. Up (node to server): :class:`Hello`, :class:`Ready`, :class:`Played`,
+:class:`Report`, :class:`Fault`. What they say is written in ``federation.proto``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fed_ucbvi.network.arrays import WireError, pack, unpack
 from fed_ucbvi.network.copies import Copies
 from fed_ucbvi.network.schema import CLASSES, DecodeError
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Server and nodes must speak the same version."""
-TO_BE_READ = frozenset({"version", "node", "run", "reason"})
+TO_BE_READ = frozenset({"version", "node", "run", "reason", "algorithm", "collection", "exchanging", "name"})
 MAX_CHARACTERS = 500
 """Texts that end up in logs and on terminals are one line of printable characters, and not a long one."""
 
@@ -55,17 +55,23 @@ class Welcome:
     collection: str
     random_rewards: bool = False
     epoch: int = 0
+    secure_sums: bool = False
+    exchanging: str = ""
+    may_exclude: bool = False
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The sizes of the node's problem, its digest, and after which rounds the node can go on."""
+    """The sizes of the node's problem, its digest, after which rounds it can go on, and its key for secure sums."""
 
     states: int
     actions: int
     horizon: int
     digest: bytes
     rounds: tuple[int, ...]
+    key: bytes = b""
+    signature: bytes = b""
+    certificate: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -109,11 +115,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Played:
-    """Episodes played of the round, and who asked after the last of them."""
+    """Episodes played of the round, and who asked after the last of them; under secure sums, that somebody did."""
 
     round: int
     played: int
     requests: tuple[Request, ...]
+    somebody: bool = False
+
+    @property
+    def asked(self) -> bool:
+        """Whether anyone did."""
+        return self.somebody or bool(self.requests)
 
 
 @dataclass(frozen=True)
@@ -122,6 +134,26 @@ class Stop:
 
     round: int
     length: int
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A node in a roster: its agents, and its key for secure sums with its signature and its certificate."""
+
+    name: str
+    first_agent: int
+    agents: int
+    key: bytes
+    signature: bytes
+    certificate: bytes
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Whose sums are asked for from now on; the epoch is the server's."""
+
+    epoch: int
+    seats: tuple[Seat, ...]
 
 
 @dataclass(frozen=True)
@@ -160,17 +192,18 @@ class End:
 
 WithArrays = Start | Query | Report
 Up = Hello | Ready | Played | Report | Fault
-Down = Welcome | Refusal | Start | Continue | Stop | Query | End
+Down = Welcome | Refusal | Start | Continue | Stop | Roster | Query | End
 
 _UP: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Hello, Ready, Played, Report, Fault)}
 _DOWN: dict[str, type[Any]] = {
-    kind.__name__.lower(): kind for kind in (Welcome, Refusal, Start, Continue, Stop, Query, End)
+    kind.__name__.lower(): kind for kind in (Welcome, Refusal, Start, Continue, Stop, Roster, Query, End)
 }
 _FIELDS = {
     kind: tuple(field.name for field in dataclasses.fields(kind))
-    for kind in (*_UP.values(), *_DOWN.values(), Request)
+    for kind in (*_UP.values(), *_DOWN.values(), Request, Seat)
 }
-_REQUEST = _FIELDS[Request]
+_PARTS: dict[str, type[Any]] = {"requests": Request, "seats": Seat}
+"""Fields that are lists of messages."""
 
 
 def one_line(text: str) -> str:
@@ -191,11 +224,11 @@ def encode(message: Up | Down, sent: Copies | None = None) -> bytes:
         content |= _changes(message, sent)
     elif isinstance(message, End):
         content["arrays"] = [pack(array) for array in message.arrays]
-    elif kind is Played:
-        content["requests"] = [
-            CLASSES["Request"](**{field: getattr(request, field) for field in _REQUEST})
-            for request in content["requests"]
-        ]
+    for name_of_part, part in _PARTS.items():
+        if name_of_part in content:
+            content[name_of_part] = [
+                CLASSES[part.__name__](**dataclasses.asdict(one)) for one in content[name_of_part]
+            ]
     side = "Up" if name.lower() in _UP else "Down"
     data: bytes = CLASSES[side](**{name.lower(): CLASSES[name](**content)}).SerializeToString()
     return data
@@ -251,8 +284,9 @@ def _decode(side: str, kinds: dict[str, type[Any]], data: bytes, taken: Copies |
         value = getattr(content, field)
         if field == "arrays":
             value = _arrays(kind, content, taken or Copies())
-        elif field == "requests":
-            value = tuple(Request(*(getattr(request, part) for part in _REQUEST)) for request in value)
+        elif field in _PARTS:
+            part = _PARTS[field]
+            value = tuple(part(*(getattr(one, name) for name in _FIELDS[part])) for one in value)
         elif field == "rounds":
             value = tuple(value)
         elif field in TO_BE_READ:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from fed_ucbvi.network.messages import (
     Ready,
     Report,
     Request,
+    Roster,
     Start,
     Stop,
     Up,
@@ -43,7 +45,11 @@ from fed_ucbvi.network.messages import (
     encode,
 )
 from fed_ucbvi.network.node_state_store import NodeStateStore
-from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.network.questions import Questions
+from fed_ucbvi.network.roster import Credentials, fingerprint
+from fed_ucbvi.network.run_plan import LIVE, MODEL, RunPlan
+from fed_ucbvi.network.secure_sums import Question, masked
+from fed_ucbvi.network.transport import TLSFiles
 
 
 @dataclass
@@ -63,6 +69,11 @@ class RoundInPlay:
         """What is played."""
         return self.start.arrays[0]
 
+    @cached_property
+    def key(self) -> str:
+        """What makes it this round and no other."""
+        return _key(self.start)
+
     @property
     def factor(self) -> int:
         """What budgets are multiplied by after the episodes played so far."""
@@ -81,6 +92,8 @@ class Node:
         trajectories: agree to run algorithms whose published form sends trajectories to the server.
         algorithm: take part in runs of this one only. Without it any registered one will do; code that is not
             registered is not run because a server names it.
+        require_secure_sums: take part only where the server learns sums over all nodes.
+        share_counts: agree to send transition counts without secure sums.
     """
 
     def __init__(
@@ -93,8 +106,15 @@ class Node:
         *,
         trajectories: bool = False,
         algorithm: str | None = None,
+        require_secure_sums: bool = False,
+        share_counts: bool = False,
     ) -> None:
         self.name, self.first_agent, self.agents = name, first_agent, agents
+        self._require_secure_sums, self._share_counts = require_secure_sums, share_counts
+        self._tls_files: TLSFiles | None = None
+        self._credentials: Credentials | None = None
+        self._pairs: dict[str, bytes] = {}
+        self._roster = b""
         self._only = algorithm
         self._only_name = None if algorithm is None else algorithm_name(class_of(algorithm))
         self.folder, self._trajectories = folder, trajectories
@@ -127,15 +147,36 @@ class Node:
         """Rounds its agents have taken in."""
         return 0 if self.welcome is None else self._generations.current
 
+    def identify(self, tls_files: TLSFiles) -> None:
+        """Take part with this certificate; secure sums need one."""
+        self._tls_files = tls_files
+
     def enter(self, welcome: Welcome) -> Ready:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
         if self.welcome is None:
             self._build(welcome)
-            self.welcome = welcome
-        elif replace(welcome, epoch=self.welcome.epoch) != self.welcome:
+        elif not self._same_run(welcome, self.welcome):
             raise InputError("the server has changed the run since this node joined; start the node anew.")
         self._generations.meet(welcome.epoch)
-        return Ready(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds)
+        self.welcome = welcome
+        ready = Ready(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds)
+        if not welcome.secure_sums:
+            self._questions.begin(str(welcome.epoch).encode())
+            return ready
+        seat = self._certified().seat(welcome.run, self.first_agent, self.agents)
+        return replace(ready, key=seat.key, signature=seat.signature, certificate=seat.certificate)
+
+    @staticmethod
+    def _same_run(welcome: Welcome, before: Welcome) -> bool:
+        """Whether a server goes on with the run; under secure sums not even its policy for absence may change."""
+        may_exclude = welcome.may_exclude if welcome.secure_sums else before.may_exclude
+        return replace(welcome, epoch=before.epoch, may_exclude=may_exclude) == before
+
+    def _certified(self) -> Credentials:
+        if self._tls_files is None:
+            raise InputError("secure sums need certificates; an insecure federation cannot have them.")
+        self._credentials = self._credentials or Credentials(self.name, self._tls_files)
+        return self._credentials
 
     def close(self) -> None:
         """Leave the environments; they are made anew if there is more to play."""
@@ -144,6 +185,7 @@ class Node:
 
     def _build(self, welcome: Welcome) -> None:
         self._live = welcome.collection == LIVE
+        self._check_sharing(welcome)
         self._check_algorithm(welcome.algorithm)
         self._algorithm = make_algorithm(self._only or welcome.algorithm, _parameters(welcome.parameters))
         hosted = self._hosted = self._host(welcome.agents)
@@ -166,7 +208,13 @@ class Node:
             welcome.seed,
             random_rewards=welcome.random_rewards,
         )
-        RunPlan(self._algorithm, setting, collection=welcome.collection)  # raises where such a run cannot be
+        self._plan = RunPlan(  # raises where such a run cannot be
+            self._algorithm,
+            setting,
+            collection=welcome.collection,
+            secure_sums=welcome.secure_sums,
+            exchange=welcome.exchanging,
+        )
         self._players: HostedAgents = (
             LiveHostedAgents(self._algorithm, setting, hosted)
             if isinstance(hosted, HostedEnvironments)
@@ -180,6 +228,22 @@ class Node:
             "problem": hosted.digest().hex(),
         }
         self._generations = NodeStateStore(self._players, identity, self.folder)
+
+    def _check_sharing(self, welcome: Welcome) -> None:
+        """Raise unless this node agrees to what the server would learn."""
+        if welcome.secure_sums:
+            self._certified()
+            return
+        if self._require_secure_sums:
+            raise InputError(
+                "this node takes part in runs with secure sums only (--require-secure-sums), and this one has none; "
+                "serve it with --secure-sums."
+            )
+        if welcome.exchanging == MODEL and not self._share_counts:
+            raise InputError(
+                "the server asks for transition counts (--exchange model) without secure sums, and this node does "
+                "not share them. If it may, say so (--share-counts)."
+            )
 
     def _check_algorithm(self, name: str) -> None:
         """Raise unless this node agrees to run the server's algorithm."""
@@ -208,9 +272,11 @@ class Node:
         """See what messages look like, from a server of our own; refuse to send trajectories unless agreed to."""
         server = self._algorithm.new_server(setting)
         self._actions, self._episodes = setting.actions, setting.episodes
-        self._broadcast = _forms(self._algorithm.broadcast(server))
-        queries = [self._algorithm.query(server, e) for e in range(self._algorithm.exchanges(setting))]
+        broadcast = self._algorithm.broadcast(server)
+        self._broadcast = _forms(broadcast)
+        queries = [self._plan.query(server, e) for e in range(self._plan.exchanges)]
         self._queries = [_forms(query) for query in queries]
+        self._questions = Questions(self._algorithm, setting, broadcast, queries[0])
         if self._algorithm.sends_trajectories and not self._trajectories:
             raise InputError(
                 f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, say so "
@@ -227,6 +293,8 @@ class Node:
                 return self._end(now) if self._live else self._play(now, message.chunk)
             case Stop():
                 self._stop(self._in_play(message.round), message.length)
+            case Roster():
+                self._agree(message)
             case Query():
                 return self._report(message)
             case End():
@@ -258,6 +326,7 @@ class Node:
             raise InputError("the server's policy takes actions that do not exist.")
         if policy.ndim == 3 and not policy.any(axis=2).all():
             raise InputError("the server's policy has no action for some state.")
+        self._questions.check_start(start.round, start.arrays)
         now = self._round = (self._begun(start) if self._live else None) or self._begin(start)
         now.told = False
         return None if self.playing and start.chunk > 0 else self._play(now, start.chunk)
@@ -268,7 +337,7 @@ class Node:
 
     def _begun(self, start: Start) -> RoundInPlay | None:
         """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
-        if self._round is not None and _key(self._round.start) == _key(start):
+        if self._round is not None and self._round.key == _key(start):
             return self._round
         kept = self._generations.find(start.round)
         if kept is None or kept.note.get("start") != _key(start):
@@ -305,6 +374,8 @@ class Node:
 
     def _played(self, now: RoundInPlay) -> Played:
         now.told = True
+        if self._plan.secure_sums:
+            return Played(now.start.round, now.played, (), now.asked)
         return Played(now.start.round, now.played, self._requests(now) if now.asked else ())
 
     def _requests(self, now: RoundInPlay) -> tuple[Request, ...]:
@@ -344,7 +415,7 @@ class Node:
         if not self._live:
             self._generations.keep(now.start.round)
             return
-        note = {"start": _key(now.start), "played": now.played}
+        note = {"start": now.key, "played": now.played}
         counts = {"visits": self._players.visits, "transitions": self._players.transitions}
         self._generations.keep(now.start.round, note, counts)
 
@@ -354,12 +425,31 @@ class Node:
         if now.length is None:
             raise InputError(f"the server asks about round {query.round}, which it has not stopped.")
         E = len(self._queries)
-        known, exchange = E if not self._algorithm.asks_to_plan else 2 * E, query.exchange % E
+        plans = self._algorithm.asks_to_plan and self._plan.exchange != MODEL
+        known, exchange = 2 * E if plans else E, query.exchange % E
         if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
-        report = self._algorithm.report(self.state, query.arrays, exchange)
+        asked, content = encode(query), f"{now.key} {now.length}"
+        if self._plan.secure_sums and not self._roster:
+            raise InputError("the server asks before it has said whose sum it wants.")
+        digest = hashlib.sha256(asked).digest()
+        self._questions.check(query.round, content, query.exchange, query.arrays, digest, E)
+        report = self._plan.report(self.state, query.arrays, exchange)
         own = added_up(report) if self._algorithm.takes == SUMS else tuple(np.array(array) for array in report)
+        if self._plan.secure_sums:
+            question = Question(query.round, query.exchange, self._roster, asked)
+            own = masked(own, self.name, self._pairs, question)
         return Report(query.round, query.exchange, own)
+
+    def _agree(self, roster: Roster) -> None:
+        """Make the keys that are shared with the others on a roster, if it can be relied upon."""
+        welcome = self.welcome
+        if welcome is None or not welcome.secure_sums or roster.epoch != welcome.epoch:
+            raise InputError("the server sent a roster that does not belong to the run.")
+        whole = not welcome.may_exclude
+        pairs = self._certified().pairs(roster, welcome.run, welcome.agents, all_of_them=whole)
+        self._questions.begin(fingerprint(roster))
+        self._pairs, self._roster = pairs, fingerprint(roster)
 
     def _recommended(self, end: End) -> IndexArray:
         """The policy that the server sends with the end, if it is one of this run."""

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.network.checks import ViolationError
 from fed_ucbvi.network.members import AWAY, HERE, Member
 from fed_ucbvi.network.node_registry import NodeRegistry
-from fed_ucbvi.network.node_stream import NodeStream, StreamLostError
+from fed_ucbvi.network.node_stream import NodeStream, StreamEndedError, StreamLostError
 from fed_ucbvi.network.records import Records
 from fed_ucbvi.network.run_plan import Rules
+from fed_ucbvi.network.violation import ViolationError
 
 log = logging.getLogger("fed_ucbvi.federation")
 
+MAX_ENDS = 5
+"""A process that ends so many streams in place of one answer sends what gRPC cuts off: a violation."""
+
 AnswerT = TypeVar("AnswerT")
-Ask = Callable[[Member, NodeStream], Awaitable[AnswerT]]
+Ask = Callable[[Member, NodeStream], Awaitable[AnswerT | None]]
 
 
 class FederationStoppedError(InputError):
@@ -60,7 +64,7 @@ class NodeCalls:
     async def _ask(self, member: Member, ask: Ask[AnswerT], deadline: bool) -> AnswerT | None:
         """Ask one node, again after every reconnection, until it answers or patience ends."""
         rules = self._rules
-        away_since = None
+        away_since, ends = None, Counter[bytes]()
         while member.status == HERE:
             stream = member.stream
             left = rules.patience if away_since is None else away_since + rules.patience - time.monotonic()
@@ -76,6 +80,10 @@ class NodeCalls:
                     return await ask(member, stream)
             except StreamLostError as lost:
                 await self._registry.give_up(member, stream, str(lost))
+                ends[member.incarnation] += isinstance(lost, StreamEndedError)
+                if ends[member.incarnation] >= MAX_ENDS:
+                    again = ViolationError(f"it ended {MAX_ENDS} streams where one answer was due")
+                    await self._violated(member, again)
             except TimeoutError:
                 await self._registry.give_up(member, stream, f"no answer within {rules.deadline:g} s")
             except ViolationError as violation:

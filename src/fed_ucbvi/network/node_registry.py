@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.hosted_problem import DIGEST_BYTES, host
-from fed_ucbvi.network.checks import ViolationError
 from fed_ucbvi.network.members import GONE, HERE, Member
-from fed_ucbvi.network.messages import PROTOCOL, Continue, Fault, Hello, Ready, Refusal, Start, Stop, encode
+from fed_ucbvi.network.messages import PROTOCOL, Continue, Fault, Hello, Ready, Refusal, Seat, Start, Stop, encode
 from fed_ucbvi.network.names import certified_names, check_name
 from fed_ucbvi.network.node_stream import BROKEN, MIN_LIMIT, NodeStream, StreamLostError, WireCount
+from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.violation import ViolationError
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -28,6 +29,8 @@ FAREWELL_SECONDS = 5.0
 FAREWELL_TRIES, FAREWELL_PAUSE = 5, 0.05
 LISTENING_SECONDS = 1.0
 """The stream stays open so long after that: a node that was just writing would find it broken and read no more."""
+MAX_ROUNDS = 8
+"""Of those that a node says it holds, so many are repeated to it and in the log."""
 MAX_UNKNOWN, MAX_NAME_LENGTH = 64, 8
 """Streams that may be in the handshake at one time: in all, and with certificates of one name."""
 
@@ -56,6 +59,7 @@ class NodeRegistry:
         plan: the run.
         certified: whether streams bear certificates; otherwise a node is who it says it is.
         revoked: names that are turned away though certified, asked anew for every stream.
+        authority: by which keys for secure sums must be signed.
     """
 
     def __init__(
@@ -64,8 +68,9 @@ class NodeRegistry:
         *,
         certified: bool,
         revoked: Callable[[], Iterable[str]] = tuple,
+        authority: Authority | None = None,
     ) -> None:
-        self.plan = plan
+        self.plan, self._authority = plan, authority
         self.wire = WireCount()
         self.members: dict[str, Member] = {}
         self.changed = asyncio.Condition()
@@ -295,12 +300,25 @@ class NodeRegistry:
         held = max((number for number in ready.rounds if number <= member.base), default=-1)
         if held < 0 or (held < member.base and self.past(member, held) is None):
             raise TurnedAwayError(
-                f"'{hello.node}' must go on after round {member.base} but holds rounds {list(ready.rounds[-10:])}, "
-                "and what it lacks cannot be played again (simulated agents in lockstep can, if they have missed no "
-                "round and the server keeps a checkpoint); start it with the state folder it had"
+                f"'{hello.node}' must go on after round {member.base} but holds rounds "
+                f"{list(ready.rounds[-MAX_ROUNDS:])}, and what it lacks cannot be played again (simulated agents in "
+                "lockstep can, if they have missed no round and the server keeps a checkpoint); start it with the "
+                "state folder it had"
             )
+        member.seat = self._signed(hello, ready)
         self.members[member.name] = member
         return member
+
+    def _signed(self, hello: Hello, ready: Ready) -> Seat | None:
+        """The node's key for secure sums; the other nodes would not take one that is not signed."""
+        if not self.plan.secure_sums or self._authority is None:
+            return None
+        seat = Seat(hello.node, hello.first_agent, hello.agents, ready.key, ready.signature, ready.certificate)
+        try:
+            self._authority.check(seat, self.plan.run)
+        except InputError as error:
+            raise TurnedAwayError(str(error)) from error
+        return seat
 
 
 async def _dismiss(context: Any, reason: str, *, retry: bool) -> None:

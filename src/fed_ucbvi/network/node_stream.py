@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from fed_ucbvi.network.arrays import WireError
-from fed_ucbvi.network.checks import ViolationError
 from fed_ucbvi.network.copies import Copies
 from fed_ucbvi.network.messages import Down, Fault, Played, Report, Up, decode_up, encode, keep_taken
 from fed_ucbvi.network.packages import needed
+from fed_ucbvi.network.violation import ViolationError
 
 with needed("grpcio"):
     import grpc  # type: ignore[import-untyped]
@@ -41,8 +41,14 @@ class StreamLostError(Exception):
     """The stream is of no use any more; the node may open another."""
 
 
+class StreamEndedError(StreamLostError):
+    """The stream ended without a word: a process died, a line was cut, or gRPC cut off far too long a message."""
+
+
 class NodeStream:
     """A stream; ``prepared`` is the round whose start it has carried, ``stopped`` whether its stop too.
+
+    ``roster`` is the fingerprint of the last roster it has carried.
 
     What cannot be an answer of an honest node (no message, too long a one, one that was not asked for) is a
     violation; what breaks the stream is not.
@@ -52,7 +58,7 @@ class NodeStream:
         self._context, self._count, self._most_bytes = context, count, most_bytes
         self.closed = asyncio.Event()
         self.farewell = ""
-        self.prepared, self.stopped = -1, False
+        self.prepared, self.stopped, self.roster = -1, False, b""
         self._sent, self._taken = Copies(), Copies()
 
     def close(self, reason: str = "") -> None:
@@ -81,7 +87,7 @@ class NodeStream:
         except BROKEN as error:
             raise StreamLostError(f"cannot read: {error}") from error
         if data is grpc.aio.EOF:
-            raise StreamLostError("the stream has ended; the node has gone or has sent far too long a message")
+            raise StreamEndedError("the stream has ended; the node has gone or has sent far too long a message")
         self._count.messages_up += 1
         self._count.bytes_up += len(data) + FRAME
         if len(data) > self._most_bytes:

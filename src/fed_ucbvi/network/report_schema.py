@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import SUMS, FleetTables, Message, added_up
+from fed_ucbvi.algorithms.base import SUMS, FleetTables, Message, RewardSums, added_up
 from fed_ucbvi.algorithms.report_fields import Meaning, meanings_of
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.members import GONE, Member
-from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.network.run_plan import LIVE, MODEL, RunPlan
 
 
 class ReportField(NamedTuple):
@@ -30,11 +30,15 @@ class ReportSchema:
     """
 
     def __init__(self, plan: RunPlan, server: Any) -> None:
-        setting, self._algorithm = plan.setting, plan.algorithm
-        self.agents: Any = plan.algorithm.new_agents(setting, FleetTables.of_a_stranger(setting))
+        setting, self._plan = plan.setting, plan
+        tables = FleetTables.of_a_stranger(setting)
+        if setting.random_rewards and plan.exchange == MODEL:
+            steps = plan.algorithm.counting.shape(setting.horizon, setting.states, setting.actions)[0]
+            tables = tables._replace(sums=RewardSums.none(1, steps, setting.states, setting.actions, 1))
+        self.agents: Any = plan.algorithm.new_agents(setting, tables)
         self.forms: list[tuple[ReportField, ...]] = []
-        for exchange in range(plan.algorithm.exchanges(setting)):
-            report = plan.algorithm.report(self.agents, plan.algorithm.query(server, exchange), exchange)
+        for exchange in range(plan.exchanges):
+            report = plan.report(self.agents, plan.query(server, exchange), exchange)
             names = getattr(report, "_fields", tuple(f"array {i}" for i in range(len(report))))
             meanings = meanings_of(type(report))
             self.forms.append(
@@ -44,14 +48,15 @@ class ReportSchema:
                 )
             )
         used = {form.meaning for forms in self.forms for form in forms}
-        self._lasting = Meaning.VISITS_SO_FAR in used
+        lasting = {Meaning.VISITS_SO_FAR, Meaning.TRANSITIONS_SO_FAR}
+        self._lasting = bool(used & lasting)
         if plan.collection == LIVE and setting.agents > 1 and plan.algorithm.sends_trajectories:
             raise InputError(
                 f"{plan.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
                 "stop where they are. Take lockstep, or an algorithm that reports counts."
             )
         if (plan.rules.away != "wait" or plan.rules.violation != "stop") and not used & {
-            Meaning.VISITS_SO_FAR,
+            *lasting,
             Meaning.VISITS_OF_ROUND,
         }:
             raise InputError(
@@ -72,9 +77,11 @@ class ReportSchema:
 
     def newcomers(self, member: Member, query: Message, exchange: int) -> Message:
         """What a node's agents would report that have seen nothing."""
-        blank = self._algorithm.report(self.agents, query, exchange)
+        blank = self._plan.report(self.agents, query, exchange)
+        if self._plan.exchange == MODEL:
+            return blank
         rows = tuple(np.repeat(array, member.agents, axis=0) for array in blank)
-        return added_up(rows) if self._algorithm.takes == SUMS else rows
+        return added_up(rows) if self._plan.algorithm.takes == SUMS else rows
 
     @staticmethod
     def assemble(rows: list[Message]) -> Message:

@@ -14,12 +14,16 @@ from functools import partial
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.engine.chunks import growing
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.network.checks import Expected, check_played, check_report
+from fed_ucbvi.network.checks import Expected, check_forms, check_played, check_report
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import Continue, Played, Query, Request, Start, Stop
+from fed_ucbvi.network.messages import Continue, Played, Query, Request, Roster, Start, Stop
 from fed_ucbvi.network.node_calls import NodeCalls
 from fed_ucbvi.network.node_stream import NodeStream
+from fed_ucbvi.network.roster import fingerprint
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
+
+SOMEBODY = frozenset({-1})
+"""All that the server learns about who asked, under secure sums."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Collected:
         end: for the record; ``length`` is that of the node that played most.
         request: the one on record, if anyone asked.
         lengths: episodes by node.
-        askers: the agents that asked.
+        askers: the agents that asked; under secure sums :data:`SOMEBODY`, if anyone did.
     """
 
     end: RoundEnd
@@ -61,7 +65,7 @@ class Round:
     async def collect(self, chunk: int) -> Collected:
         """Play until someone asks or all episodes are played; nodes first answer after ``chunk``, if in lockstep."""
         answers = await (self._collect_live() if self._live else self._collect_in_step(chunk))
-        asked = [played for played in answers.values() if played.requests]
+        asked = [played for played in answers.values() if played.asked]
         if not asked or self._live:
             lengths = {name: played.played for name, played in answers.items()}
         else:
@@ -74,6 +78,8 @@ class Round:
             for request in played.requests
         ]
         longest = max(lengths.values())
+        if self._plan.secure_sums and asked:
+            return Collected(RoundEnd(longest, 1, -1, -1, -1, -1), None, lengths, SOMEBODY)
         if not requests:
             return Collected(RoundEnd(longest, 0, -1, -1, -1, -1), None, lengths, frozenset())
         first = min(requests, key=lambda request: request.agent)
@@ -86,7 +92,7 @@ class Round:
         setting, answers = self._plan.setting, dict[str, Played]()
         for reach in growing(chunk, setting.episodes - self._played, setting.horizon):
             answers = await self._node_calls.all(partial(self._play, reach))
-            if any(played.requests for played in answers.values()):
+            if any(played.asked for played in answers.values()):
                 break
         return answers
 
@@ -97,7 +103,7 @@ class Round:
         else:
             await self._prepare(member, stream, chunk)
         played = await stream.expect_played(self.number)
-        check_played(played, member, self._broadcast[0], self._plan.algorithm, chunk, early=False)
+        self._check_played(played, member, chunk, early=False)
         return played
 
     async def _collect_live(self) -> dict[str, Played]:
@@ -120,10 +126,14 @@ class Round:
         finally:
             answer.cancel()
             halted.cancel()
-        check_played(played, member, self._broadcast[0], self._plan.algorithm, most, early=True)
-        if played.requests:
+        self._check_played(played, member, most, early=True)
+        if played.asked:
             halt.set()
         return played
+
+    def _check_played(self, played: Played, member: Member, most: int, *, early: bool) -> None:
+        plan = self._plan
+        check_played(played, member, self._broadcast[0], plan.algorithm, most, early=early, secret=plan.secure_sums)
 
     def _span(self, member: Member) -> tuple[int, int]:
         """The number of a node's first episode in this round, and how many are left."""
@@ -137,16 +147,28 @@ class Round:
 
     # ----------------------------------------------------------------------------------------------- synchronisation
 
-    async def exchange(self, query: Query, expected: Expected) -> dict[str, Message]:
-        """One exchange: the reports by node, checked."""
-        return await self._node_calls.all(partial(self._exchange, query, expected))
+    async def exchange(self, query: Query, expected: Expected, roster: Roster | None = None) -> dict[str, Message]:
+        """One exchange: the reports by node, checked; or masked, between the nodes of a roster."""
+        mark, keys = b"", frozenset[bytes]()
+        if roster is not None:
+            mark, keys = fingerprint(roster), frozenset(seat.key for seat in roster.seats)
 
-    async def _exchange(self, query: Query, expected: Expected, member: Member, stream: NodeStream) -> Message:
-        await self._stop(member, stream)
-        await stream.send(query)
-        report = (await stream.expect_report(self.number, query.exchange)).arrays
-        check_report(report, member, self._lengths[member.name], expected)
-        return report
+        async def ask(member: Member, stream: NodeStream) -> Message | None:
+            await self._stop(member, stream)
+            if roster is not None and stream.roster != mark:
+                if member.seat is None or member.seat.key not in keys:
+                    return None  # it has come back with another key; the others answer, and all is asked again
+                await stream.send(roster)
+                stream.roster = mark
+            await stream.send(query)
+            report = (await stream.expect_report(self.number, query.exchange)).arrays
+            if roster is None:
+                check_report(report, member, self._lengths[member.name], expected)
+            else:
+                check_forms(report, member, expected)
+            return report
+
+        return await self._node_calls.all(ask)
 
     async def settle(self) -> None:
         """End a round that nobody asked to end: wait until all nodes have taken it in."""

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of
-from fed_ucbvi.algorithms.base import Algorithm, Setting
+from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.network.messages import PROTOCOL, Welcome
+from fed_ucbvi.network.secure_sums import MIN_NODES
 from fed_ucbvi.problem.federation import Federation
 
 LOCKSTEP, LIVE = COLLECTIONS = ("lockstep", "live")
 """All agents stop after the same episode, or each node where the stop reaches it."""
 AWAY = ("wait", "last", "exclude")
 VIOLATION = ("stop", "drop")
+STEPS, MODEL = EXCHANGES = ("steps", "model")
+"""A synchronisation asks step by step, or once, for transition counts."""
+MAX_NUMBERS = 1 << 22
+"""In a table of transition counts by (h,s,a,s'), so that a message has at most 32 MiB of them."""
+
+
+def epoch_now() -> int:
+    """The time in milliseconds: what tells servers of one run apart."""
+    return time.time_ns() // 10**6
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,8 @@ class RunPlan:
         rules: deadlines and policies.
         federation: the problem, where the server knows it; then regret is on record.
         run: identifies the run.
+        secure_sums: nodes mask what they report, and the server learns sums over all of them.
+        exchange: whether a synchronisation asks step by step or once for transition counts.
         epoch: grows with every server that goes on with the run; nodes do not go back to a smaller one.
     """
 
@@ -71,10 +84,13 @@ class RunPlan:
     rules: Rules = field(default_factory=Rules)
     federation: Federation | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(8))
-    epoch: int = 0
+    secure_sums: bool = False
+    exchange: str = STEPS
+    epoch: int = field(default_factory=epoch_now)
 
     def __post_init__(self) -> None:
         check_choice("collection", self.collection, COLLECTIONS)
+        check_choice("way of exchanging", self.exchange, EXCHANGES)
         M, T = self.setting.agents, self.setting.episodes
         check_positive_integer("agents", M)
         check_positive_integer("episodes", T, at_most=MAX_COUNT // M)
@@ -86,6 +102,60 @@ class RunPlan:
                 "the network all agents stop together. Take forced_synchronisation=true."
             )
         self.algorithm.check_agents(M)
+        if self.secure_sums:
+            self._check_secure()
+        if self.exchange == MODEL:
+            self._check_model()
+
+    def _check_secure(self) -> None:
+        """Raise where sums cannot be all that the server learns."""
+        named = self.setting.agents if self.names is None else len(set(self.names))
+        if min(named, self.setting.agents) < MIN_NODES:
+            raise InputError(
+                f"secure sums need at least {MIN_NODES} nodes, each with an agent or more: from the sum of two, "
+                "each would know the other's numbers."
+            )
+        if self.algorithm.takes != SUMS or (self.federation is not None and self.federation.liars is not None):
+            raise InputError(
+                f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Take "
+                "an algorithm whose reports are sums, or leave out --secure-sums."
+            )
+        if self.rules.away == "last":
+            raise InputError(
+                "secure sums do not go with --on-away last: nobody has the last report of a node by itself. Take "
+                "wait or exclude."
+            )
+
+    def _check_model(self) -> None:
+        """Raise where transition counts cannot take the place of reports."""
+        if not self.algorithm.has_models:
+            raise InputError(
+                f"{self.algorithm.name} with these parameters does not work from counts added up over agents; take "
+                "--exchange steps."
+            )
+        s = self.setting
+        steps = 1 if self.algorithm.counting is Counting.STATIONARY else s.horizon
+        numbers = steps * s.states * s.actions * s.states
+        if numbers > MAX_NUMBERS:
+            raise InputError(
+                f"transition counts by step, state, action and next state would be {numbers:,} numbers a message; "
+                f"--exchange model takes at most {MAX_NUMBERS:,}. Take --exchange steps."
+            )
+
+    @property
+    def exchanges(self) -> int:
+        """How many queries one synchronisation sends down."""
+        return 1 if self.exchange == MODEL else self.algorithm.exchanges(self.setting)
+
+    def query(self, server: Any, exchange: int) -> Message:
+        """What a query holds; nothing, where counts are asked for."""
+        return () if self.exchange == MODEL else self.algorithm.query(server, exchange)
+
+    def report(self, agents: Any, query: Message, exchange: int) -> Message:
+        """What agents answer."""
+        return (
+            self.algorithm.model(agents) if self.exchange == MODEL else self.algorithm.report(agents, query, exchange)
+        )
 
     def welcome(self) -> Welcome:
         """What a node is told."""
@@ -107,6 +177,9 @@ class RunPlan:
             self.collection,
             s.random_rewards,
             self.epoch,
+            self.secure_sums,
+            self.exchange,
+            self.rules.away == "exclude" or self.rules.violation == "drop",
         )
 
 

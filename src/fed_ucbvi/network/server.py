@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.node_registry import NodeRegistry
 from fed_ucbvi.network.node_stream import MIN_LIMIT, WireCount
-from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.roster import Authority
+from fed_ucbvi.network.run_plan import MODEL, RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.transport import TLSFiles, open_server
 from fed_ucbvi.results.run import Run
@@ -28,14 +30,22 @@ class Outcome:
     """The result of a run over the network.
 
     Attributes:
-        run: as a simulation gives it; regret and values are NaN where the server does not know the problem.
+        run: as a simulation gives it; regret and values are NaN where the server does not know the problem. It is
+            complete if all agents have played all their episodes.
         wire: what really crossed the line.
         events: nodes that stayed away or were dropped, when, and what was done.
+        ended: whether there is nothing left to play; nodes that were done without may have played less.
     """
 
     run: Run
     wire: WireCount
     events: list[dict[str, Any]]
+    ended: bool = True
+
+    @property
+    def agent_episodes(self) -> tuple[int, int]:
+        """Episodes that agents have played, added up over agents, and those that were planned."""
+        return int(self.run.records["agent_episodes"].sum()), self.run.about.agents * self.run.about.episodes
 
 
 class Service:
@@ -61,10 +71,16 @@ class Service:
         report: Callable[[Coordinator], None] | None = None,
     ) -> None:
         self.plan = plan
-        self.registry = NodeRegistry(plan, certified=tls_files is not None, revoked=revoked)
+        if plan.secure_sums and tls_files is None:
+            raise InputError(
+                "secure sums need certificates, by which nodes know each other's keys; serve with --certs."
+            )
+        authority = Authority(tls_files.read()[0]) if plan.secure_sums and tls_files is not None else None
+        self.registry = NodeRegistry(plan, certified=tls_files is not None, revoked=revoked, authority=authority)
         self._server_checkpoint = server_checkpoint
         self.coordinator = Coordinator(plan, self.registry, server_checkpoint, report)
-        most = max(MIN_LIMIT, 2 * plan.setting.agents * self.coordinator.report_schema.largest())
+        rows = 1 if plan.exchange == MODEL else plan.setting.agents
+        most = max(MIN_LIMIT, 2 * rows * self.coordinator.report_schema.largest())
         self.registry.most_bytes = most
         self._server, self.port = open_server(address, self.registry.session, tls_files, most_bytes=HARD_LIMIT * most)
 
@@ -83,4 +99,4 @@ class Service:
     def outcome(self) -> Outcome:
         """The run as it stands."""
         run = self.coordinator
-        return Outcome(run.records.result(), self.registry.wire, run.records.events)
+        return Outcome(run.records.result(), self.registry.wire, run.records.events, run.records.done)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -38,7 +37,7 @@ from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
 from fed_ucbvi.network.node_stream import WireCount
 from fed_ucbvi.network.records import Records
-from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.run_plan import RunPlan, epoch_now
 
 FORMAT = "fed-ucbvi/federation"
 FORMAT_VERSION = 4
@@ -94,7 +93,7 @@ class ServerCheckpoint:
             self.close()
             raise
         before = 0 if self._saved is None else int(self._saved.about["epoch"])
-        self._epoch = max(before + 1, time.time_ns() // 10**6)
+        self._epoch = max(before + 1, epoch_now())
         return replace(plan, run=str(manifest["run"]), epoch=self._epoch)
 
     def _open_history(self, run: str) -> None:

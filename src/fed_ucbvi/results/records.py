@@ -31,7 +31,7 @@ of the agent that has played most. ``agent_episodes`` is the sum over agents (M 
 together). ``regret`` and ``reward`` are sums over its episodes, averaged over agents. ``value`` is the value of its
 policy for one episode, averaged over agents, each in its own MDP. ``askers`` is the number of agents that requested
 the synchronisation. ``agent``, ``step``, ``state``, ``action`` and ``rule`` (an index into the algorithm's rules)
-describe the first of these requests; they are -1 in a round cut short."""
+describe the first of these requests; they are -1 in a round cut short, and under secure sums."""
 
 
 def columns_of(

@@ -184,9 +184,11 @@ class RunData:
 
     @property
     def rules_fired(self) -> dict[str, int]:
-        """How many synchronisations each rule triggered."""
+        """How many synchronisations each rule triggered; ``unknown`` are those of secure sums."""
         fired = self.records["rule"][self.records["askers"] > 0]
-        return {rule: int((fired == code).sum()) for code, rule in enumerate(self.about.rules)}
+        known = {rule: int((fired == code).sum()) for code, rule in enumerate(self.about.rules)}
+        unknown = int((fired < 0).sum())
+        return {**known, "unknown": unknown} if unknown else known
 
     def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
         """The common regret after each number of episodes; linear inside a round, where the policy is fixed."""

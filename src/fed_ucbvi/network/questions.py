@@ -1,0 +1,113 @@
+"""What a node lets a server ask: one question for each (round, exchange), and only what an honest server would.
+
+Sums of values that the server chooses tell it about a node's transitions, so every question costs some privacy. An
+honest server asks each question once a round, with values of its algorithm; a server that has been started again, or
+that has lost a node under secure sums, does a synchronisation again from its start, and says so by another *epoch*
+or roster. This bounds what a server can ask of a node; where its questions are plausible only secure sums help.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
+from fed_ucbvi.core.errors import InputError
+
+MAX_EPOCHS = 1000
+"""Times that a server may begin again in the life of one process of a node."""
+MAX_REPEATS = 1000
+"""Times in a round that a node repeats an answer, on streams that broke, before it gives up."""
+
+
+class Questions:
+    """The questions of a run, as one node sees them.
+
+    ``broadcast`` and ``query`` are examples; values are what their fields call ``V`` and ``V_next``.
+    """
+
+    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, broadcast: Message, query: Message) -> None:
+        self._algorithm, self._setting = algorithm, setting
+        self._grid = algorithm.grid(setting)
+        fields = getattr(broadcast, "_fields", ())
+        self._place = fields.index("V") if "V" in fields else -1
+        self._about_values = getattr(query, "_fields", ()) == ("V_next",)
+        self._values: tuple[int, Array] | None = None
+        self._epochs: set[bytes] = set()
+        self._epoch: bytes | None = None
+        self._round, self._content, self._answers = -1, "", 0
+        self._asked: dict[int, bytes] = {}
+
+    def begin(self, epoch: bytes) -> None:
+        """The server's process, or under secure sums the roster, is this one from now on."""
+        if epoch == self._epoch:
+            return
+        if epoch in self._epochs:
+            raise InputError("the server has gone back to an earlier roster, which an honest one never does.")
+        if len(self._epochs) >= MAX_EPOCHS:
+            raise InputError(
+                f"the server has begun again {MAX_EPOCHS} times, and each time may ask everything anew. If you know "
+                "why, start the node again."
+            )
+        self._epochs.add(epoch)
+        self._epoch, self._round = epoch, -1
+
+    def check_start(self, number: int, arrays: Message) -> None:
+        """Raise if the values in the start of a round cannot be those of its algorithm."""
+        if self._place < 0:
+            return
+        V = arrays[self._place]
+        for step, row in enumerate(V):
+            self._check_values(row, step, -np.inf)
+        before = self._values
+        if self._algorithm.falling and before is not None and before[0] < number and (before[1] < V).any():
+            raise InputError(
+                f"the server's values of round {number} have risen, which {self._algorithm.name}'s never do."
+            )
+        self._values = number, V
+
+    def check(self, number: int, content: str, exchange: int, query: Message, digest: bytes, exchanges: int) -> None:
+        """Raise unless a query may be answered.
+
+        Args:
+            number: of the round.
+            content: what makes it this round and no other: its start and its length.
+            exchange: its number.
+            query: its arrays.
+            digest: of the whole message.
+            exchanges: E, so that numbers from E on are those of a second synchronisation.
+        """
+        if self._about_values:
+            self._check_values(query[0], self._setting.horizon - exchange % exchanges, 0.0)
+        if number != self._round:
+            if number < self._round:
+                raise InputError(f"the server asks about round {number} after round {self._round}.")
+            self._round, self._content, self._asked, self._answers = number, content, {}, 0
+        if content != self._content:
+            raise InputError(
+                f"the server asks about round {number} again, after it has begun or ended it in another way."
+            )
+        if self._asked.setdefault(exchange, digest) != digest:
+            raise InputError(
+                f"the server asks a second question in round {number}, exchange {exchange}. An honest server asks "
+                "one; this node answers no more."
+            )
+        self._answers += 1
+        if self._answers > 2 * exchanges + MAX_REPEATS:
+            raise InputError(f"the server has asked {self._answers} times in round {number}.")
+
+    def _check_values(self, V: Array, step: int, least: float) -> None:
+        """Raise unless ``V`` can be ``V_step``."""
+        most = self._algorithm.largest_value(self._setting, step)
+        fits = (least <= V) & (most >= V) & np.isfinite(V)
+        if step == self._setting.horizon:
+            fits &= V == 0.0
+        if self._grid is not None:
+            scaled = np.ldexp(V, self._grid.bits)
+            fits &= scaled == np.floor(scaled)
+        if not fits.all():
+            raise InputError(
+                f"the server asks about values at step {step + 1} that cannot be {self._algorithm.name}'s: they lie "
+                f"between 0 and {most:g}, on the run's grid."
+            )

@@ -1,0 +1,93 @@
+"""Secure sums: nodes add masks to their numbers that cancel in the sum, so that only the sum can be read.
+
+Every two nodes i < j share a key ``k_ij``. To answer a question node i adds the mask that ``k_ij`` gives for this
+question, and node j subtracts it, modulo ``2^64``, word by word. What one node sends looks random to whoever lacks
+the keys; in the sum over all nodes every mask appears once with each sign.
+
+- ``k_ij = HKDF-SHA256(X25519(i, j); salt = run; info = version, roster, both names)``
+- ``key = BLAKE2b(k_ij; round, exchange, roster, SHA-256 of the question)``
+- ``mask = ChaCha20 keystream under key``, as little-endian 64-bit words.
+
+The question is in the key on purpose: the same question has the same mask, and no other question has it, so that no
+mask ever hides two different answers. The roster (who takes part, with which keys) is there for the same reason.
+Nothing here reads or writes anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.network.packages import needed
+
+with needed("cryptography"):
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+VERSION = b"fed-ucbvi secure sums 1"
+MIN_NODES = 3
+"""With two nodes, each would know the other's numbers from the sum."""
+KEY_BYTES = 32
+
+Words = npt.NDArray[np.uint64]
+
+
+class Question(NamedTuple):
+    """What a node answers: ``query`` is the whole message in bytes, the same for every node."""
+
+    round: int
+    exchange: int
+    roster: bytes
+    query: bytes
+
+
+def framed(*parts: bytes) -> bytes:
+    """Byte strings one after the other, each with its length before it, so that no two lists give the same bytes."""
+    return b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+
+
+def pair_key(own: X25519PrivateKey, other: bytes, run: str, roster: bytes, names: Iterable[str]) -> bytes:
+    """``k_ij``, the same for both of the two nodes ``names``, and known to nobody else."""
+    try:
+        shared = own.exchange(X25519PublicKey.from_public_bytes(other))
+    except ValueError as error:
+        raise InputError("a node's key for secure sums is not one.") from error
+    info = framed(VERSION, roster, *(name.encode() for name in sorted(names)))
+    return HKDF(hashes.SHA256(), KEY_BYTES, salt=run.encode(), info=info).derive(shared)
+
+
+def mask(pair: bytes, question: Question, words: int) -> Words:
+    """The words that two nodes with this key add and subtract when they answer this question."""
+    query = hashlib.sha256(question.query).digest()
+    about = struct.pack("<QQ", question.round, question.exchange) + framed(question.roster, query)
+    key = hashlib.blake2b(about, key=pair, digest_size=KEY_BYTES).digest()
+    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return np.frombuffer(stream.update(bytes(8 * words)), dtype="<u8").astype(np.uint64, copy=False)
+
+
+def masked(report: Message, name: str, pairs: Mapping[str, bytes], question: Question) -> Message:
+    """The report of node ``name``, of 64-bit integers, with the masks it shares with every other node."""
+    flat = np.concatenate([np.ascontiguousarray(array).reshape(-1).view(np.uint64) for array in report])
+    for other, pair in pairs.items():
+        words = mask(pair, question, flat.size)
+        flat = flat + words if other > name else flat - words
+    edges = np.cumsum([array.size for array in report])[:-1]
+    parts = np.split(flat.view(np.int64), edges)
+    return tuple(part.reshape(array.shape) for part, array in zip(parts, report, strict=True))
+
+
+def summed(reports: Iterable[Message]) -> Message:
+    """The sum of reports modulo ``2^64``, in which the masks of all nodes of a roster cancel."""
+    return tuple(
+        np.asarray(sum(array.view(np.uint64) for array in arrays)).view(np.int64)
+        for arrays in zip(*reports, strict=True)
+    )

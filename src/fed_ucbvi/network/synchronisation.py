@@ -1,0 +1,150 @@
+"""The exchanges of a synchronisation, as the server drives them: step by step or at once, in the open or masked.
+
+Under secure sums the reports of all nodes on a roster are added up before anything is looked at. If the roster
+changes on the way, because a node was excluded or has come back with another key, the masks do not cancel and all is
+asked again from the start.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Counting, Message, exchange_messages
+from fed_ucbvi.core.types import PolicyArray
+from fed_ucbvi.network.checks import SUM, Expected, check_report
+from fed_ucbvi.network.members import GONE, Member
+from fed_ucbvi.network.messages import Query, Roster
+from fed_ucbvi.network.node_calls import FederationStoppedError
+from fed_ucbvi.network.node_registry import NodeRegistry
+from fed_ucbvi.network.report_schema import ReportSchema
+from fed_ucbvi.network.roster import make_roster
+from fed_ucbvi.network.rounds import Collected, Round
+from fed_ucbvi.network.run_plan import MODEL, RunPlan
+from fed_ucbvi.network.secure_sums import MIN_NODES, summed
+from fed_ucbvi.network.violation import ViolationError
+
+log = logging.getLogger("fed_ucbvi.federation")
+
+Reports = dict[str, dict[int, Message]]
+"""By node and exchange."""
+
+
+class _RosterChangedError(Exception):
+    """The nodes that answered are not those between whom masks cancel."""
+
+
+class Synchronisation:
+    """Asks the nodes, and has a server take in what they answer.
+
+    Args:
+        plan: the run.
+        registry: who takes part.
+        report_schema: for those that do not.
+    """
+
+    def __init__(self, plan: RunPlan, registry: NodeRegistry, report_schema: ReportSchema) -> None:
+        self._plan, self._registry, self._report_schema = plan, registry, report_schema
+        self._sums: tuple[set[str], dict[int, Message]] = set(), {}
+        self._models: tuple[int, dict[str, Message]] = 0, {}
+
+    async def run(
+        self, now: Round, policy: PolicyArray, collected: Collected, server: Any, *, planning: bool = False
+    ) -> Reports:
+        """All exchanges with a server, or with a planner, to which nodes that are away have seen nothing.
+
+        (Their last reports are about the server's values, not about the planner's.)
+
+        Returns:
+            The reports of each node, where they are its own.
+        """
+        before = {name: array.copy() for name, array in server.arrays().items()}
+        while True:
+            try:
+                return await self._attempt(now, policy, collected, server, planning)
+            except _RosterChangedError:
+                log.warning("round %d: nodes have changed; the synchronisation is done again", now.number)
+                for name, array in server.arrays().items():
+                    array[...] = before[name]
+
+    async def _attempt(
+        self, now: Round, policy: PolicyArray, collected: Collected, server: Any, planning: bool
+    ) -> Reports:
+        plan, fresh = self._plan, dict[str, dict[int, Message]]()
+        roster = self._roster() if plan.secure_sums else None
+        sums: dict[int, Message] = {}
+        for exchange in range(plan.exchanges):
+            arrays = tuple(np.array(array) for array in plan.query(server, exchange))
+            reports = self._models[1] if plan.exchange == MODEL and self._models[0] == now.number else None
+            if reports is None:
+                first = plan.exchanges if planning and plan.exchange != MODEL else 0
+                query = Query(now.number, first + exchange, arrays)
+                expected = self._expected(policy, arrays, exchange, collected)
+                reports = await now.exchange(query, expected, roster)
+                if roster is not None:
+                    reports = {SUM: self._sum(roster, reports, expected, collected)}
+                    sums[exchange] = reports[SUM]
+            for name, report in reports.items():
+                fresh.setdefault(name, {})[exchange] = report
+            report = self._report_schema.assemble(self._rows(reports, arrays, exchange, planning))
+            if plan.exchange == MODEL:
+                self._models = now.number, reports
+                model = tuple(array.sum(axis=0, keepdims=True) for array in report)
+                exchange_messages(plan.algorithm, server, plan.algorithm.agents_of(plan.setting, model), plan.setting)
+            else:
+                plan.algorithm.aggregate(server, report, exchange)
+        if roster is not None and not planning:
+            self._sums = {seat.name for seat in roster.seats}, sums
+        return {} if roster is not None else fresh
+
+    def _expected(self, policy: PolicyArray, arrays: Message, exchange: int, collected: Collected) -> Expected:
+        algorithm, setting = self._plan.algorithm, self._plan.setting
+        visits = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
+        forms, grid = self._report_schema.forms[exchange], algorithm.grid(setting)
+        return Expected(forms, setting, policy, arrays, exchange, collected.askers, grid, visits)
+
+    def _rows(self, reports: dict[str, Message], arrays: Message, exchange: int, planning: bool) -> list[Message]:
+        """What was reported, and what stands in for nodes that were not heard."""
+        absent = self._report_schema.newcomers if planning else self._report_schema.report
+        if SUM in reports:
+            gone = [member for member in self._registry.everyone if member.status == GONE]
+            return [reports[SUM], *(absent(member, arrays, exchange) for member in gone)]
+        return [
+            reports[member.name] if member.name in reports else absent(member, arrays, exchange)
+            for member in self._registry.everyone
+        ]
+
+    # --------------------------------------------------------------------------------------------------- secure sums
+
+    def _roster(self) -> Roster:
+        """Those who take part now."""
+        present = self._registry.present
+        if len(present) < MIN_NODES:
+            raise FederationStoppedError(
+                f"secure sums need {MIN_NODES} nodes, and {len(present)} take part; finished rounds are kept."
+            )
+        return make_roster(self._plan.epoch, [member.seat for member in present if member.seat is not None])
+
+    def _sum(self, roster: Roster, reports: dict[str, Message], expected: Expected, collected: Collected) -> Message:
+        """What the reports add up to, checked; nobody knows whose numbers are in it."""
+        names = {seat.name for seat in roster.seats}
+        if set(reports) != names or {member.name for member in self._registry.present} != names:
+            raise _RosterChangedError
+        total = summed(reports.values())
+        members = [self._registry.members[name] for name in names]
+        everyone = Member(SUM, 0, sum(member.agents for member in members), b"")
+        if self._sums[0] == names:
+            everyone.reports = self._sums[1]
+        elif all(member.episodes == 0 for member in members):
+            everyone.reports = {expected.exchange: tuple(np.zeros_like(array) for array in total)}
+        played = sum(member.agents * (member.episodes + collected.lengths[member.name]) for member in members)
+        try:
+            check_report(total, everyone, 0, expected, played)
+        except ViolationError as violation:
+            raise FederationStoppedError(
+                f"the nodes' reports add up to what cannot be true: {violation}. Some node has lied or failed; "
+                "secure sums hide which. Finished rounds are kept."
+            ) from violation
+        return total
