@@ -97,7 +97,7 @@ class Node:
         self.name, self.first_agent, self.agents = name, first_agent, agents
         self._only = algorithm
         self._only_name = None if algorithm is None else algorithm_name(class_of(algorithm))
-        self._folder, self._trajectories = folder, trajectories
+        self.folder, self._trajectories = folder, trajectories
         self._source = source.host(first_agent, agents) if isinstance(source, LiveSource) else source
         self.welcome: Welcome | None = None
         self.finished = False
@@ -178,7 +178,7 @@ class Node:
             "agents": [self.first_agent, self.agents],
             "problem": hosted.digest().hex(),
         }
-        self._generations = NodeStateStore(self._players, identity, self._folder)
+        self._generations = NodeStateStore(self._players, identity, self.folder)
 
     def _check_algorithm(self, name: str) -> None:
         """Raise unless this node agrees to run the server's algorithm."""

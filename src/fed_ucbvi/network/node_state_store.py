@@ -7,6 +7,7 @@ taken in), never further: a node therefore keeps two generations. Round 0 is the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -115,6 +116,16 @@ class NodeStateStore:
                 )
             counts = {name.removeprefix(ROUND): arrays.pop(name) for name in [*arrays] if name.startswith(ROUND)}
             self._kept[number], self._slots[number] = Generation(arrays, note, counts), slot
+
+
+def stored_run(folder: Path) -> str | None:
+    """The run whose state a folder holds, if it holds any."""
+    for slot in range(KEPT):
+        path = folder / f"state-{slot}.snapshot"
+        with suppress(InputError):
+            if path.exists():
+                return str(read_snapshot(path).about["run"])
+    return None
 
 
 def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:
