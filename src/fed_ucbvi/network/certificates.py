@@ -150,7 +150,7 @@ def sign_request(
     server: bool = False,
     hosts: Sequence[str] = (),
     days: float = DAYS,
-    renew: bool,
+    renew: bool = False,
 ) -> list[Path]:
     """Sign a request with the authority in ``folder``, which is made if there is none; gives the files written.
 
@@ -163,11 +163,10 @@ def sign_request(
         renew: it takes the place of an earlier one of the name, which stays good until it ends or is revoked.
     """
     path = folder / f"{request.name}.crt"
-    if path.exists() != renew:
-        there = "already; --renew makes another" if path.exists() else "yet to renew"
-        raise InputError(
-            f"there is {'a' if path.exists() else 'no'} certificate '{request.name}' in {folder} {there}."
-        )
+    if path.exists() and not renew:
+        raise InputError(f"there is a certificate '{request.name}' in {folder} already; --renew makes another.")
+    if renew and not path.exists():
+        raise InputError(f"there is no certificate '{request.name}' in {folder} to renew.")
     authority, written = _authority(folder, days)
     content = sign(authority, request, days=days, server=server, hosts=hosts)
     if renew:

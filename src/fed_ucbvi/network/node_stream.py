@@ -86,8 +86,9 @@ class NodeStream:
 
     async def receive(self) -> Up:
         """The next message of the node, put together if it comes in parts."""
-        message = self._decoded(await self._read())
+        data = await self._read()
         self._count.messages_up += 1
+        message = self._decoded(data)
         if not isinstance(message, Part):
             return message
         parts, size = [message], len(message.data)
