@@ -174,7 +174,8 @@ class NodeRegistry:
         except TurnedAwayError as refused:
             log.warning("%s: turned away: %s", peer, refused)
             await _dismiss(context, str(refused), retry=refused.retry)
-            await asyncio.sleep(LISTENING_SECONDS)
+            if stream not in self._door.streams:  # not a word was read: the node may just be saying hello
+                await asyncio.sleep(LISTENING_SECONDS)
         except StreamLostError as lost:
             log.warning("%s: %s in the handshake", peer, lost)
         except asyncio.CancelledError:  # the node has gone, or the server is closing down
