@@ -397,7 +397,7 @@ def two_supernodes(venv: Path, folder: Path, problem: Federation) -> Iterator[tu
 def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nodes(
     flower_venv: Path, problem: Federation, simulated: Run, tmp_path: Path
 ) -> None:
-    """Real SuperLink and SuperNodes, with TLS and node keys.
+    """Real SuperLink and SuperNodes, with TLS and node keys; a run that is stopped at once does not hold up the next.
 
     The server is told sizes alone, each node's problem exists in a file of that node alone, and exactly as many
     messages and bytes crossed the line as cross it without Flower; tests/network/test_network_wire.py looks into
@@ -405,10 +405,15 @@ def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nod
     """
     out = tmp_path / "out"
     with two_supernodes(flower_venv, tmp_path, problem) as (processes, node_ids):
-        words = {**run_config(node_ids=" ".join(map(str, node_ids)), out=str(out))}
+        words = run_config(node_ids=" ".join(map(str, node_ids)))
         said = " ".join(f"{key}={json.dumps(value)}" for key, value in words.items() if value != app_config()[key])
-        number = processes.command("run", str(APP), CONNECTION, "--run-config", said)["run-id"]
+        stopped = processes.command("run", str(APP), CONNECTION, "--run-config", said)["run-id"]
         end = time.monotonic() + 180
+        while "nodes come to" not in processes.server_log(stopped):  # invited, and not yet there
+            assert time.monotonic() < end, processes.log("superlink")
+        processes.command("stop", stopped, CONNECTION)
+        said += f" out={json.dumps(str(out))}"
+        number = processes.command("run", str(APP), CONNECTION, "--run-config", said)["run-id"]
         while not (status := processes.status(number)).startswith("finished"):
             assert time.monotonic() < end, processes.log("superlink")
             processes.wait_for_file(out, 10)

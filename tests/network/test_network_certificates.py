@@ -233,6 +233,7 @@ def test_the_commands_make_revoke_and_refuse(tmp_path: Path) -> None:
         (("serve", "--insecure", "--sizes", "3,2,4", "--on-away", "hope"), "unknown policy"),
         (("join", "localhost:1", "--name", "a", "--insecure", "--env", "nowhere:at_all"), "cannot load"),
         (("join", "localhost", "--name", "a", "--insecure"), "HOST:PORT"),
+        (("join", "localhost:1", "--name", "nobody", "--certs", folder), "nobody.crt is missing"),
         (("join", "localhost:1", "--name", "a", "--certs", folder, "--env", "x.npz"), "x.npz is not a file"),
     ):
         code, text = call(*arguments)

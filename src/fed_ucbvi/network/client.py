@@ -15,6 +15,7 @@ from typing import Any
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.network.arrays import WireError
+from fed_ucbvi.network.certificate_checks import check_pair
 from fed_ucbvi.network.copies import Copies
 from fed_ucbvi.network.messages import (
     PROTOCOL,
@@ -92,6 +93,8 @@ async def take_part(
         InputError: if the server turns the node away, or stays away too long.
     """
     check_name(node.name)
+    if tls_files is not None:
+        check_pair(*tls_files.read()[1:])
     incarnation = secrets.token_bytes(16)
     left, pause, alone_since = patience if first_patience is None else first_patience, FIRST_PAUSE, time.monotonic()
     while not node.finished:

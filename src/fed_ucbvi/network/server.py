@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.messages import PART_BYTES, End
 from fed_ucbvi.network.node_registry import NodeRegistry
@@ -91,7 +92,7 @@ class Service:
         if self._folder is not None and self._tls_files is not None:
             try:
                 write_result(self._folder, result, self._tls_files)
-            except OSError as error:
+            except (OSError, InputError) as error:
                 log.warning("the signed result cannot be kept in %s: %s", self._folder, error)
         await self.registry.tell_end(End(run.round, run.records.played, (result.policy,)), FAREWELL_SECONDS)
 
