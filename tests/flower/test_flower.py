@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,13 +27,13 @@ from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.hosted_problem import host
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.flower import hosting
-from fed_ucbvi.flower.accepting import Figures, accept
+from fed_ucbvi.flower.accepting import Figures, answer
 from fed_ucbvi.flower.hosting import AGAIN_SECONDS, Answer, InvitedNodes, gather, hold
-from fed_ucbvi.flower.invitation import Invitation, make_tls_files, node_name, write_invitations
+from fed_ucbvi.flower.invitation import Invitation, RunAuthority, node_name
 from fed_ucbvi.flower.settings import NodeSettings, RunSettings
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.server import Outcome
+from fed_ucbvi.network.server import Outcome, Service
 from flower_processes import CONNECTION, Flower, flower
 from network import federate
 from repository import ROOT
@@ -97,13 +98,18 @@ def save_shares(problem: Federation, folder: Path) -> list[Path]:
 
 
 class FakePost:
-    """Carries invitations to nodes on the same event loop, and everything nodes say back."""
+    """Carries invitations to nodes on the same event loop, and everything nodes say back.
 
-    def __init__(self, nodes: dict[int, NodeSettings]) -> None:
-        self.nodes = nodes
+    The nodes in ``lost`` are lost once each, with their keys, when they have just been sent a certificate.
+    """
+
+    def __init__(self, nodes: dict[int, NodeSettings], lost: Iterable[int] = ()) -> None:
+        self.nodes, self.lost = nodes, set(lost)
+        self.keys: dict[int, dict[str, bytes]] = {number: {} for number in nodes}
         self.loop: asyncio.AbstractEventLoop | None = None
         self.invited: list[tuple[int, Invitation]] = []
         self.tasks: dict[str, Any] = {}
+        self.lost_with: list[str] = []
 
     def online(self) -> Iterable[int]:
         return list(self.nodes)
@@ -112,15 +118,26 @@ class FakePost:
         self.invited.append((node_id, invitation))
         message = f"message {len(self.invited)}"
         carried = Invitation.of(invitation.record())
-        if self.loop is not None:
-            self.tasks[message] = asyncio.run_coroutine_threadsafe(accept(carried, self.nodes[node_id]), self.loop)
+        if node_id in self.lost and carried.certificate:
+            self.lost.remove(node_id)
+            self.keys[node_id].clear()
+            self.lost_with.append(message)
+        elif self.loop is not None:
+            work = answer(carried, self.nodes[node_id], self.keys[node_id])
+            self.tasks[message] = asyncio.run_coroutine_threadsafe(work, self.loop)
         return message
 
     def answers(self, messages: Sequence[str]) -> Iterable[Answer]:
-        done = [name for name in messages if name in self.tasks and self.tasks[name].done()]
-        for name in done:
-            error = self.tasks[name].exception()
-            yield Answer(name, None, str(error)) if error is not None else Answer(name, self.tasks[name].result())
+        for name in messages:
+            if name in self.lost_with:
+                yield Answer(name, error="Node is unavailable", lost=True)
+            if name in self.tasks and self.tasks[name].done():
+                error = self.tasks[name].exception()
+                given = None if error is not None else self.tasks[name].result()
+                if isinstance(given, bytes):
+                    yield Answer(name, request=given)
+                else:
+                    yield Answer(name, given, "" if error is None else str(error))
 
 
 def hold_here(post: FakePost, config: dict[str, Any], stop: Path | None = None) -> tuple[Outcome, dict[str, Figures]]:
@@ -161,10 +178,14 @@ def test_a_run_by_invitation_that_is_stopped_and_begun_again_is_the_simulation(
     config = run_config(nodes=3, checkpoint=str(checkpoint))
     stopped = FakePost(nodes)
     with pytest.raises(InputError, match="the run has been stopped"):
-        hold_here(stopped, config, stop=tmp_path / "state-20" / "flower-1" / "log-000001-0000")
-    for task in stopped.tasks.values():
+        hold_here(stopped, config, stop=checkpoint / "log-000001-0000")
+    joined = [task for task in stopped.tasks.values() if task.exception() is not None]
+    assert len(joined) == 3
+    for task in joined:
         assert "the run has been stopped" in str(task.exception())  # no node waits for what does not come
-    outcome, figures = hold_here(FakePost(nodes), config)
+    post = FakePost(nodes, lost=[20])
+    outcome, figures = hold_here(post, config)
+    assert len(post.lost_with) == 1  # a node lost between invitation and joining is invited again
     assert_simulated(outcome.run, simulated)
     shares = [(own.name, own.first_agent, own.agents) for _, own in sorted(figures.items())]
     assert shares == [("node-10", 0, 1), ("node-20", 1, 1), ("node-30", 2, 2)]
@@ -179,30 +200,62 @@ def test_a_node_that_cannot_come_stops_the_run_and_says_why() -> None:
         hold_here(FakePost(settings), run_config())
 
 
-def test_an_invitation_is_for_one_name_and_tells_no_key_to_a_log(tmp_path: Path) -> None:
-    make_tls_files(tmp_path, "127.0.0.1", ["node-5", "node-3"])
-    invitations = write_invitations(tmp_path, "run", "127.0.0.1:1", [5, 3], 3, 60)
+def test_a_nodes_key_stays_on_the_node_and_its_certificate_is_for_its_own_name(tmp_path: Path) -> None:
+    authority = RunAuthority.make(tmp_path, "127.0.0.1")
+    invitations = authority.invitations("run", "127.0.0.1:1", [5, 3], 3, 60)
     first, second = invitations[5], invitations[3]
     assert [(one.name, one.first_agent, one.agents) for one in (first, second)] == [
         ("node-5", 0, 1),
         ("node-3", 1, 2),
     ]
-    assert first.authority == second.authority
-    assert first.key != second.key
-    assert b"PRIVATE KEY" in first.key
-    assert "PRIVATE" not in repr(first)
     assert not (tmp_path / "ca.key").exists()
-    assert Invitation.of(first.record()) == first
-    other = tmp_path / "node"
-    other.mkdir()
-    tls_files = first.write_tls_files(other)
-    assert tls_files.read() == (first.authority, first.certificate, first.key)
+    keys: dict[str, bytes] = {"earlier": b"key"}
+    request = asyncio.run(answer(first, NodeSettings(), keys))
+    assert isinstance(request, bytes)
+    assert list(keys) == ["run"]
+    whole = replace(first, certificate=authority.sign(request, first.name))
+    assert whole.is_for(keys["run"])
+    assert not first.is_for(keys["run"])
+    assert not any(b"PRIVATE" in part for part in (request, *whole.record().values()) if isinstance(part, bytes))
+    assert "CERTIFICATE" not in repr(whole)
+    assert Invitation.of(whole.record()) == whole
+    with pytest.raises(InputError, match="asks for a certificate for 'node-5'"):
+        authority.sign(request, second.name)
+    other = asyncio.run(answer(whole, NodeSettings(), {}))  # a node that has lost its key asks anew
+    assert isinstance(other, bytes)
+    assert other != request
+    folder = tmp_path / "node"
+    folder.mkdir()
+    tls_files = whole.write_tls_files(folder, keys["run"])
+    assert tls_files.read() == (whole.authority, whole.certificate, keys["run"])
     assert tls_files.key.stat().st_mode & 0o077 == 0
-    with pytest.raises(InputError, match="has no key"):
-        Invitation.of({key: value for key, value in first.record().items() if key != "key"})
+    with pytest.raises(InputError, match="has no certificate"):
+        Invitation.of({key: value for key, value in whole.record().items() if key != "certificate"})
 
 
-def test_keys_are_handed_out_in_the_open_on_this_machine_only() -> None:
+def test_a_node_invited_to_a_run_that_was_stopped_leaves_the_next_runs_server_alone(tmp_path: Path) -> None:
+    """The next run listens at the same address, with an authority of its own."""
+    old, new = (RunAuthority.make(tmp_path / name, "127.0.0.1") for name in ("old", "new"))
+    keys: dict[str, bytes] = {}
+
+    async def story() -> None:
+        service = Service(RunSettings.of(run_config()).plan(), "127.0.0.1:0", new.server)
+        serving = asyncio.ensure_future(service.run())
+        (invitation,) = old.invitations("run", f"127.0.0.1:{service.port}", [1], 4, 600).values()
+        settings = NodeSettings(env="gridworld")
+        request = await answer(invitation, settings, keys)
+        assert isinstance(request, bytes)
+        try:
+            with pytest.raises(InputError, match="this run is over: another one is served at"):
+                await answer(replace(invitation, certificate=old.sign(request, "node-1")), settings, keys)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_certificates_are_handed_out_in_the_open_on_this_machine_only() -> None:
     point = "10.0.0.7:50051"
     away = RunSettings.of(run_config(listen="0.0.0.0:50051", address=point))
     with pytest.raises(InputError, match="superlink-tls=true"):
@@ -247,8 +300,14 @@ def test_a_node_without_a_stream_is_invited_again_once_it_is_there() -> None:
     post = FakePost({1: NodeSettings(), 2: NodeSettings()})
     member = SimpleNamespace(stream=object(), status="taking part")
     registry = SimpleNamespace(members={node_name(1): member, node_name(2): member}, over=False, complete=True)
-    invitation = Invitation("run", "node", "127.0.0.1:1", 0, 1, 60.0, b"", b"", b"")
-    invited_nodes = InvitedNodes(post, registry, {1: invitation, 2: invitation}, lambda: now)  # type: ignore[arg-type]
+    invitation = Invitation("run", "node", "127.0.0.1:1", 0, 1, 60.0, b"")
+    invited_nodes = InvitedNodes(
+        post,
+        registry,  # type: ignore[arg-type]
+        {1: invitation, 2: invitation},
+        lambda request, name: b"",
+        lambda: now,
+    )
 
     async def after(seconds: float) -> list[int]:
         nonlocal now
@@ -338,17 +397,22 @@ def two_supernodes(venv: Path, folder: Path, problem: Federation) -> Iterator[tu
 def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nodes(
     flower_venv: Path, problem: Federation, simulated: Run, tmp_path: Path
 ) -> None:
-    """Real SuperLink and SuperNodes, with TLS and node keys.
+    """Real SuperLink and SuperNodes, with TLS and node keys; a run that is stopped at once does not hold up the next.
 
     The server is told sizes alone, each node's problem exists in a file of that node alone, and exactly as many
     messages and bytes crossed the line as cross it without Flower (tests/network/test_network_wire.py shows those).
     """
     out = tmp_path / "out"
     with two_supernodes(flower_venv, tmp_path, problem) as (processes, node_ids):
-        words = {**run_config(node_ids=" ".join(map(str, node_ids)), out=str(out))}
+        words = run_config(node_ids=" ".join(map(str, node_ids)))
         said = " ".join(f"{key}={json.dumps(value)}" for key, value in words.items() if value != app_config()[key])
-        number = processes.command("run", str(APP), CONNECTION, "--run-config", said)["run-id"]
+        stopped = processes.command("run", str(APP), CONNECTION, "--run-config", said)["run-id"]
         end = time.monotonic() + 180
+        while "nodes come to" not in processes.server_log(stopped):  # invited, and not yet there
+            assert time.monotonic() < end, processes.log("superlink")
+        processes.command("stop", stopped, CONNECTION)
+        said += f" out={json.dumps(str(out))}"
+        number = processes.command("run", str(APP), CONNECTION, "--run-config", said)["run-id"]
         while not (status := processes.status(number)).startswith("finished"):
             assert time.monotonic() < end, processes.log("superlink")
             processes.wait_for_file(out, 10)

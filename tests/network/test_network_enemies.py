@@ -32,7 +32,7 @@ from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.copies import Copies
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Played, Ready, Report, Request, Up, encode
+from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Played, Ready, Report, Request, Up, encode, in_parts
 from fed_ucbvi.network.node_calls import FederationStoppedError
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.run_plan import RunPlan
@@ -67,7 +67,11 @@ FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
     "random bytes": (lambda _: [random.Random(3).randbytes(64)], "64 bytes that are no message"),
     "no bytes": (lambda _: [b""], "a message of no known kind"),
     "a truncated message": (lambda answer: [encode(answer)[:-1]], "bytes that are no message"),
-    "too long a message": (lambda _: [b"x" * 70_000], "a message of 70000 bytes, above the limit of 65536"),
+    "too long a message": (lambda _: [b"x" * 70_000], "a message of 70000 bytes or more, above the limit of 65552"),
+    "one twenty times too long": (
+        lambda _: in_parts(b"x" * (20 << 16))[:3],
+        "65537 bytes or more, above the limit of 65536",
+    ),
     "another hello": (
         lambda _: [encode(Hello(PROTOCOL, "", "node-0", INCARNATION, 0, 1, ""))],
         "a Hello in the middle",

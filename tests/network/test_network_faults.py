@@ -113,7 +113,7 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(
     async def story() -> Outcome:
         nodes = make_nodes(WORLD, SPLIT, tmp_path)
         address = "127.0.0.1:0"
-        tasks: list[asyncio.Future[None]] = []
+        tasks: list[asyncio.Future[Any]] = []
         while True:
             server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
             service = Service(

@@ -411,7 +411,7 @@ def test_a_server_that_dies_loses_nothing_that_its_nodes_have_seen(
 
     async def story() -> Outcome:
         task, address = plan(FedUCBVI(), LAKE, 6, 2, 30), "127.0.0.1:0"
-        work: asyncio.Future[None] | None = None
+        work: asyncio.Future[Any] | None = None
         while True:
             server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
             service = Service(server_checkpoint.adopt(task), address, None, server_checkpoint=server_checkpoint)

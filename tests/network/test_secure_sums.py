@@ -392,7 +392,7 @@ async def with_a_death(
                 again = Node("node-0", lambda M: WORLD, 0, 1, folder / "node-0")
                 await take_part(again, address, tls_files("node-0"))
 
-    tasks = [asyncio.ensure_future(live())]
+    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(live())]
     tasks += [asyncio.ensure_future(take_part(node, address, tls_files(node.name))) for node in others]
     assert first.name == "node-0"
     outcome = await service.run()

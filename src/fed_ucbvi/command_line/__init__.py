@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fed_ucbvi.command_line.certs import certs
+from fed_ucbvi.command_line.certs import certs, certs_app
 from fed_ucbvi.command_line.compare import compare
 from fed_ucbvi.command_line.examples import epilogue
 from fed_ucbvi.command_line.federate import federate
@@ -39,8 +39,9 @@ COMMANDS = (
     *(plan, inspect, environments, algorithms),
     *(federate, serve, join, certs),
 )
-for command in COMMANDS:
+for command in COMMANDS[:-1]:
     app.command(epilog=epilogue(command.__name__))(command)
+app.add_typer(certs_app, name=certs.__name__)
 
 
 def _print_version(wanted: bool) -> None:

@@ -22,7 +22,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "federate": ("federate --nodes 4", "federate --nodes 2 --env synthetic --episodes 1000 --out my-run"),
     "serve": ("serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run",),
     "join": ("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
-    "certs": ("certs --out certs --server server --host hub.example.org --node clinic-a --node clinic-b",),
+    "certs": (
+        "certs --out certs --server server --host hub.example.org --node clinic-a --node clinic-b",
+        "certs request clinic-c --out mine",
+        "certs sign mine/clinic-c.csr --out certs",
+    ),
 }
 """By command, without the program's name."""
 

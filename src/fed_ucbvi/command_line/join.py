@@ -46,6 +46,14 @@ def join(
         float,
         typer.Option(metavar="SECONDS", help="How long to look for a server that is away.", rich_help_panel=NETWORK),
     ] = 600.0,
+    result: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The signed result of a run whose end this node has missed; or where it will be.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = None,
     env: Annotated[
         str | None,
         typer.Option(
@@ -174,19 +182,22 @@ def join(
     tls_files = None if certs is None else TLSFiles.of(certs, name)
     try:
         with interruptible(), closing(node):
-            asyncio.run(take_part(node, address, tls_files, server_name=server_name, patience=patience))
+            told = asyncio.run(
+                take_part(node, address, tls_files, server_name=server_name, patience=patience, result=result)
+            )
     except KeyboardInterrupt:
         again = "" if state is None else "; start the same command again to come back"
         typer.echo(f"{name}: interrupted after {node.rounds:,} rounds{again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    run, rounds = (node.run, node.rounds) if told is None else (told.run, told.rounds)
     received = node.recommended is not None
-    summary = {"node": name, "run": node.run, "agents": [first_agent, agents], "rounds": node.rounds}
+    summary = {"node": name, "run": run, "agents": [first_agent, agents], "rounds": rounds}
     summary["policy_received"] = received
     if as_json:
         print_json(summary)
     else:
-        told = "; received the recommended policy" if received else ""
-        typer.echo(f"{name}: took part in run {node.run} to its end, {node.rounds:,} rounds{told}")
+        took = f"took part in run {run} to its end" if told is None else f"run {run} is over, as {result} says"
+        typer.echo(f"{name}: {took}, {rounds:,} rounds{'; received the recommended policy' if received else ''}")
 
 
 def _live_source(live: str, kwargs: str | None, reward_range: str | None, horizon: int | None) -> LiveSource:

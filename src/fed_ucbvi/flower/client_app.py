@@ -10,17 +10,23 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fed_ucbvi.flower.accepting import accept
-from fed_ucbvi.flower.invitation import RECORD, Invitation
+from fed_ucbvi.flower.accepting import answer
+from fed_ucbvi.flower.invitation import RECORD, REQUEST, Invitation
 from fed_ucbvi.flower.settings import NodeSettings
 
 
 def train(message: Any, context: Any) -> Any:
-    """Take part in a run from its beginning to its end, over a stream of our own."""
+    """Take part in a run from its beginning to its end, over a stream of our own.
+
+    The first message is answered by a signing request; the key to it stays in the node's own memory of the run.
+    """
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     settings = NodeSettings.of(context.node_config)
-    figures = asyncio.run(accept(Invitation.of(message.content[RECORD]), settings))
-    return Message(RecordDict({RECORD: ConfigRecord(asdict(figures))}), reply_to=message)
+    keys = dict(context.state.get(RECORD, {}))
+    given = asyncio.run(answer(Invitation.of(message.content[RECORD]), settings, keys))
+    context.state[RECORD] = ConfigRecord(keys)
+    record = {REQUEST: given} if isinstance(given, bytes) else asdict(given)
+    return Message(RecordDict({RECORD: ConfigRecord(record)}), reply_to=message)
 
 
 app = ClientApp()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +14,7 @@ from typing import Protocol
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.flower.accepting import Figures
-from fed_ucbvi.flower.invitation import Invitation, make_tls_files, node_name, write_invitations
+from fed_ucbvi.flower.invitation import Invitation, RunAuthority, node_name
 from fed_ucbvi.flower.settings import RunSettings
 from fed_ucbvi.network.members import GONE
 from fed_ucbvi.network.node_registry import NodeRegistry
@@ -25,7 +26,7 @@ log = logging.getLogger("fed_ucbvi.federation")
 LOOK_SECONDS = 1.0
 """Between looks at who is there and who has answered."""
 AGAIN_SECONDS = 60.0
-"""A node without a stream for so long is invited again: a restarted SuperNode has forgotten its invitation."""
+"""A node without a stream for so long is invited again: a restarted SuperNode has forgotten invitation and key."""
 FAREWELL_SECONDS = 30.0
 """For nodes to say that they are done; the result does not wait for it."""
 STOPPED = "the run has been stopped"
@@ -33,11 +34,16 @@ STOPPED = "the run has been stopped"
 
 @dataclass(frozen=True)
 class Answer:
-    """A node's answer to an invitation: figures when the run is over, or why it could not take part."""
+    """A node's answer to an invitation: figures when the run is over, a signing request, or why it has neither.
+
+    ``lost`` says that the node was lost with the invitation; it may be invited again.
+    """
 
     message: str
-    figures: Figures | None
+    figures: Figures | None = None
     error: str = ""
+    request: bytes = b""
+    lost: bool = False
 
 
 class MessageChannel(Protocol):
@@ -54,23 +60,26 @@ class MessageChannel(Protocol):
 
 
 class InvitedNodes:
-    """Who has been invited, who is here, who has answered."""
+    """Who has been invited, who is here, who has answered; ``sign`` gives the certificate for a request of a name."""
 
     def __init__(
         self,
         post: MessageChannel,
         registry: NodeRegistry,
         invitations: dict[int, Invitation],
+        sign: Callable[[bytes, str], bytes],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._post, self._registry, self._invitations, self._clock = post, registry, invitations, clock
+        self._post, self._registry, self._invitations = post, registry, invitations
+        self._sign, self._clock = sign, clock
         self._sent: dict[str, int] = {}
         self._seen: dict[int, float] = {}
         self.figures: dict[str, Figures] = {}
 
-    async def invite(self, node_id: int) -> None:
+    async def invite(self, node_id: int, certificate: bytes = b"") -> None:
         """Send a node its invitation."""
-        message = await asyncio.to_thread(self._post.invite, node_id, self._invitations[node_id])
+        invitation = replace(self._invitations[node_id], certificate=certificate)
+        message = await asyncio.to_thread(self._post.invite, node_id, invitation)
         self._sent[message] = node_id
         self._seen[node_id] = self._clock()
 
@@ -94,14 +103,23 @@ class InvitedNodes:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def take_answers(self) -> dict[int, str]:
-        """Take in what nodes have said; gives the complaints."""
+        """Take in what nodes have said, and sign their requests; gives the complaints."""
         complaints = {}
-        for answer in await asyncio.to_thread(self._post.answers, tuple(self._sent)):
+        for answer in list(await asyncio.to_thread(self._post.answers, tuple(self._sent))):
             node_id = self._sent.pop(answer.message)
-            if answer.figures is None:
-                complaints[node_id] = answer.error.rstrip(".")
+            name = node_name(node_id)
+            if answer.figures is not None:
+                self.figures[name] = answer.figures
+            elif answer.request:
+                try:
+                    await self.invite(node_id, self._sign(answer.request, name))
+                except InputError as error:
+                    complaints[node_id] = str(error).rstrip(".")
+            elif answer.lost:
+                log.warning("%s: lost with its invitation: %s", name, answer.error)
+                self._seen[node_id] = -math.inf
             else:
-                self.figures[node_name(node_id)] = answer.figures
+                complaints[node_id] = answer.error.rstrip(".")
         return complaints
 
     async def invite_lost(self) -> None:
@@ -175,21 +193,16 @@ async def hold(
     plan = replace(settings.plan(names), run=run)
     server_checkpoint = None if settings.checkpoint is None else ServerCheckpoint(settings.checkpoint)
     plan = plan if server_checkpoint is None else server_checkpoint.adopt(plan)
-    with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as name:
-        folder = Path(name)
-        service = Service(
-            plan,
-            settings.listen,
-            make_tls_files(folder, host.strip("[]"), names),
-            server_checkpoint=server_checkpoint,
-        )
+    with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:
+        authority = RunAuthority.make(Path(folder), host.strip("[]"))
+        service = Service(plan, settings.listen, authority.server, server_checkpoint=server_checkpoint)
         address = f"{host}:{int(port) or service.port}"
         log.info("run %s: listening on port %d, nodes come to %s", plan.run, service.port, address)
-        invitations = write_invitations(folder, plan.run, address, node_ids, settings.agents, settings.patience)
-    invited_nodes = InvitedNodes(post, service.registry, invitations)
-    await invited_nodes.invite_all()
-    await _serve(service, invited_nodes, done)
-    await invited_nodes.see_off(FAREWELL_SECONDS)
+        invitations = authority.invitations(plan.run, address, node_ids, settings.agents, settings.patience)
+        invited_nodes = InvitedNodes(post, service.registry, invitations, authority.sign)
+        await invited_nodes.invite_all()
+        await _serve(service, invited_nodes, done)
+        await invited_nodes.see_off(FAREWELL_SECONDS)
     return invited_nodes.figures
 
 

@@ -1,6 +1,7 @@
-"""What a node is told through Flower: where the server is, which agents it hosts, and the TLS files to get in with.
+"""What a node is told through Flower: where the server is, which agents it hosts, and its certificate to get in with.
 
-The authority lives as long as it takes to sign; nobody can make certificates for the run afterwards.
+A node makes its own key. The first invitation has no certificate, and the node answers it by a signing request; the
+second one has. The authority is the run's own: its key is in the server's memory alone, and ends with the run.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import PROGRAM
-from fed_ucbvi.network.certificates import make_certificates
+from fed_ucbvi.network.certificate_checks import check_pair
+from fed_ucbvi.network.certificates import AUTHORITY, Issued, make_certificates, read_authority, read_request, sign
 from fed_ucbvi.network.local import split_agents
 from fed_ucbvi.network.transport import TLSFiles
 
 RECORD = PROGRAM
 """The one record of a message, both ways."""
+REQUEST = "request"
+"""In a node's answer: a signing request, where it has no certificate."""
 SERVER = "server"
 DAYS = 30.0
 """How long a run's certificates are good: a node can come back so long."""
@@ -45,8 +50,7 @@ class Invitation:
     agents: int
     patience: float
     authority: bytes = field(repr=False)
-    certificate: bytes = field(repr=False)
-    key: bytes = field(repr=False)
+    certificate: bytes = field(default=b"", repr=False)
 
     def record(self) -> dict[str, Value]:
         """As plain values, which Flower can carry."""
@@ -64,31 +68,51 @@ class Invitation:
             values[part.name] = value
         return cls(**values)  # type: ignore[arg-type]
 
-    def write_tls_files(self, folder: Path) -> TLSFiles:
-        """The certificates as files in ``folder``, readable by their owner alone."""
+    def is_for(self, key: bytes) -> bool:
+        """Whether the certificate is that of a key."""
+        try:
+            check_pair(self.certificate, key)
+        except InputError:
+            return False
+        return True
+
+    def write_tls_files(self, folder: Path, key: bytes) -> TLSFiles:
+        """The certificates and the node's key as files in ``folder``, readable by their owner alone."""
         tls_files = TLSFiles(folder / "ca.crt", folder / "node.crt", folder / "node.key")
-        contents = (self.authority, self.certificate, self.key)
+        contents = (self.authority, self.certificate, key)
         for path, content in zip((tls_files.authority, tls_files.certificate, tls_files.key), contents, strict=True):
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(content)
         return tls_files
 
 
-def make_tls_files(folder: Path, host: str, names: Sequence[str]) -> TLSFiles:
-    """Certificates for a server at ``host`` and for its nodes; gives the server's."""
-    make_certificates(folder, server=SERVER, hosts=[host], nodes=names, days=DAYS)
-    (folder / "ca.key").unlink()
-    return TLSFiles.of(folder, SERVER)
+class RunAuthority(NamedTuple):
+    """The certificate authority of one run, and the server's files."""
 
+    issued: Issued
+    server: TLSFiles
 
-def write_invitations(
-    folder: Path, run: str, address: str, node_ids: Sequence[int], agents: int, patience: float
-) -> dict[int, Invitation]:
-    """One invitation for every node, with the TLS files that :func:`make_tls_files` put into ``folder``."""
-    shares = split_agents(agents, len(node_ids))
-    invitations = {}
-    for node_id, (first, count) in zip(node_ids, shares, strict=True):
-        name = node_name(node_id)
-        tls_files = TLSFiles.of(folder, name).read()
-        invitations[node_id] = Invitation(run, name, address, first, count, float(patience), *tls_files)
-    return invitations
+    @classmethod
+    def make(cls, folder: Path, host: str) -> RunAuthority:
+        """A new one, with a certificate for a server at ``host``; the authority's key is not kept on disk."""
+        make_certificates(folder, server=SERVER, hosts=[host], days=DAYS)
+        issued = read_authority(folder)
+        (folder / f"{AUTHORITY}.key").unlink()
+        return cls(issued, TLSFiles.of(folder, SERVER))
+
+    def invitations(
+        self, run: str, address: str, node_ids: Sequence[int], agents: int, patience: float
+    ) -> dict[int, Invitation]:
+        """One for every node, as yet without certificate."""
+        authority = self.server.read()[0]
+        return {
+            node_id: Invitation(run, node_name(node_id), address, first, count, float(patience), authority)
+            for node_id, (first, count) in zip(node_ids, split_agents(agents, len(node_ids)), strict=True)
+        }
+
+    def sign(self, request: bytes, name: str) -> bytes:
+        """The certificate for a node's signing request, which must be for its own name."""
+        asked = read_request(request)
+        if asked.name != name:
+            raise InputError(f"it asks for a certificate for '{asked.name}'.")
+        return sign(self.issued, asked, days=DAYS)

@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
 from fed_ucbvi.command_line.federation_output import finish_federation
@@ -16,7 +17,7 @@ from fed_ucbvi.command_line.outputs import check_apart, check_out
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.flower.accepting import Figures
 from fed_ucbvi.flower.hosting import Answer, hold
-from fed_ucbvi.flower.invitation import DAYS, RECORD, Invitation
+from fed_ucbvi.flower.invitation import DAYS, RECORD, REQUEST, Invitation
 from fed_ucbvi.flower.settings import RunSettings
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.results.storage import FORMAT
@@ -24,6 +25,12 @@ from fed_ucbvi.results.storage import FORMAT
 log = logging.getLogger("fed_ucbvi.federation")
 
 Figured = TypeVar("Figured")
+
+LOST = (
+    *(ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE),
+    *(ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED),
+)
+"""What Flower says about a SuperNode or ClientApp that has died with the message; it may be invited again."""
 
 
 class FlowerChannel:
@@ -55,8 +62,9 @@ class FlowerChannel:
 def _answer(reply: Any) -> Answer:
     to = reply.metadata.reply_to_message_id
     if reply.has_error():
-        return Answer(to, None, str(reply.error.reason))
-    return Answer(to, Figures(**reply.content[RECORD]))
+        return Answer(to, error=str(reply.error.reason), lost=reply.error.code in LOST)
+    record = reply.content[RECORD]
+    return Answer(to, request=record[REQUEST]) if REQUEST in record else Answer(to, Figures(**record))
 
 
 def run_until_signalled(work: Coroutine[Any, Any, Figured]) -> Figured:
@@ -99,7 +107,7 @@ def main(grid: Any, context: Any) -> None:
         if settings.checkpoint is not None:
             check_apart(settings.out, settings.checkpoint)
     if not settings.superlink_tls:
-        log.warning("superlink-tls is false: nodes' keys are handed out on this machine only")
+        log.warning("superlink-tls is false: certificates are handed out on this machine only")
 
     def done(outcome: Outcome, failure: InputError | None) -> None:
         finish_federation(

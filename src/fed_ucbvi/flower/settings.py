@@ -136,8 +136,8 @@ class RunSettings(_Settings):
     def meeting_point(self) -> str:
         """Where nodes find the server.
 
-        Nodes are handed their keys by Flower, so unless Flower's own connections are under TLS everything must stay
-        on this machine.
+        Nodes are handed their certificates by Flower, so unless Flower's own connections are under TLS everything
+        must stay on this machine: on the way anyone could hand out others.
         """
         address = check_address(self.address or self.listen)
         host = address.rpartition(":")[0].strip("[]")
@@ -145,9 +145,9 @@ class RunSettings(_Settings):
             raise InputError(f"nodes cannot find {address}; give the name or address of this machine as address.")
         if not self.superlink_tls and not (is_loopback(check_address(self.listen)) and is_loopback(address)):
             raise InputError(
-                "without TLS on the SuperLink the nodes' keys would cross the network in the open; start it with "
-                "certificates and say so by superlink-tls=true in the run's configuration, or stay on 127.0.0.1 "
-                f"(listen is {self.listen}, address {address})."
+                "without TLS on the SuperLink anyone on the way could take the place of the server or a node; start "
+                "it with certificates and say so by superlink-tls=true in the run's configuration, or stay on "
+                f"127.0.0.1 (listen is {self.listen}, address {address})."
             )
         return address
 

@@ -1,19 +1,22 @@
 """A small certificate authority: one for the federation, a certificate for the server and one for each node.
 
-A node's certificate bears its name as common name, and that is the name it takes part under. The authority's key
-stays where the certificates are made; nobody else needs it.
+A node's certificate bears its name as common name, and that is the name it takes part under. It says what it is for:
+a server's for servers, a node's for nodes, and each side insists on it. The authority's key stays where certificates
+are signed; a party that makes its own key sends a signing request, and nobody else ever has the key.
 """
 
 from __future__ import annotations
 
 import datetime
-import ipaddress
+import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fed_ucbvi.core.errors import InputError, check_number
+from fed_ucbvi.core.errors import InputError, check_number, printable
+from fed_ucbvi.core.files import new_file
+from fed_ucbvi.network.certificate_checks import FOR_NODES, FOR_SERVERS, alternative_name, one_name, serial_of
 from fed_ucbvi.network.names import check_name
 from fed_ucbvi.network.packages import needed
 
@@ -21,11 +24,14 @@ with needed("cryptography"):
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    from cryptography.x509.oid import NameOID
 
 AUTHORITY = "ca"
 REVOKED = "revoked.txt"
+REPLACED = "replaced"
+"""Folder of certificates that newer ones of the same name have taken the place of."""
 DAYS = 365.0
+MAX_REQUEST_BYTES = 16 << 10
 SKEW = datetime.timedelta(hours=1)
 """Certificates count from a little before they are made, for clocks that are late."""
 
@@ -35,6 +41,18 @@ class Issued(NamedTuple):
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
+
+
+class Request(NamedTuple):
+    """What a signing request asks for, once it has been checked."""
+
+    name: str
+    key: ec.EllipticCurvePublicKey
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the key, to be compared by those who sent and who sign the request."""
+        return _fingerprint(self.key)
 
 
 def make_certificates(
@@ -66,71 +84,208 @@ def make_certificates(
     for name in names:
         if name == AUTHORITY or names.count(name) > 1 or (folder / f"{name}.crt").exists():
             raise InputError(f"there is a certificate '{name}' already; choose another name.")
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    if not (folder / f"{AUTHORITY}.crt").exists():
-        authority = _issue("fed-ucbvi federation", None, max(days, DAYS), authority=True)
-        written += _write(folder, AUTHORITY, authority)
-    else:
-        authority = _read_authority(folder)
+    authority, written = _authority(folder, days)
     if server is not None:
-        alternatives = [_alternative(host) for host in dict.fromkeys([*hosts, server, "localhost", "127.0.0.1"])]
-        written += _write(folder, server, _issue(server, authority, days, alternatives=alternatives, server=True))
+        issued = _issue_new(server, authority, days, _alternatives(server, hosts), FOR_SERVERS)
+        written += _write(folder, server, issued)
     for name in nodes:
-        issued = _issue(name, authority, days, alternatives=[x509.DNSName(name)])
-        written += _write(folder, name, issued)
+        written += _write(folder, name, _issue_new(name, authority, days, [x509.DNSName(name)], FOR_NODES))
     return written
 
 
+# ------------------------------------------------------------------------------------------------- by signing request
+
+
+def new_request(name: str) -> tuple[bytes, bytes]:
+    """A private key, and a request for a certificate that says ``name``; both as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder().subject_name(_subject(check_name(name)))
+    return _private(key), request.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def write_request(folder: Path, name: str) -> list[Path]:
+    """Write ``NAME.key``, which stays here, and ``NAME.csr``, which goes to the authority."""
+    check_name(name)
+    key, request = folder / f"{name}.key", folder / f"{name}.csr"
+    if name == AUTHORITY or key.exists():
+        raise InputError(
+            f"there is a key '{name}' in {folder} already. Its request can be signed again; for a new key take "
+            "another folder, and put key and certificate in the place of the old ones."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    private, content = new_request(name)
+    _write_key(key, private)
+    request.write_bytes(content)
+    return [request, key]
+
+
+def read_request(data: bytes) -> Request:
+    """What a signing request asks for; raise unless it is one of :func:`new_request`'s kind."""
+    wrong = "this is no signing request that 'fed-ucbvi certs request' made"
+    if len(data) > MAX_REQUEST_BYTES:
+        raise InputError(f"{wrong}: it has more than {MAX_REQUEST_BYTES} bytes.")
+    try:
+        request = x509.load_pem_x509_csr(data)
+        signed, extras, key = request.is_signature_valid, len(request.attributes), request.public_key()
+        name = one_name(request.subject)
+    except Exception as error:  # whatever a parser raises about bytes from elsewhere
+        raise InputError(f"{wrong}: {printable(str(error)[:200])}.") from error
+    if not signed:
+        raise InputError(f"{wrong}: it is not signed with its own key.")
+    if extras or len(request.subject) != 1:
+        raise InputError(
+            f"{wrong}: it asks for more than a name. What a certificate may be used for is said when it is signed."
+        )
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise InputError(f"{wrong}: its key is not of the kind P-256.")
+    if name == AUTHORITY:
+        raise InputError(f"'{AUTHORITY}' is the authority's own name; choose another.")
+    return Request(name, key)
+
+
+def sign_request(
+    folder: Path,
+    request: Request,
+    *,
+    server: bool = False,
+    hosts: Sequence[str] = (),
+    days: float = DAYS,
+    renew: bool = False,
+) -> list[Path]:
+    """Sign a request with the authority in ``folder``, which is made if there is none; gives the files written.
+
+    Args:
+        folder: the authority's.
+        request: whose name and key the certificate gets.
+        server: the certificate is for a server, else for a node.
+        hosts: names and addresses by which nodes reach the server.
+        days: how long it is good.
+        renew: it takes the place of an earlier one of the name, which stays good until it ends or is revoked.
+    """
+    path = folder / f"{request.name}.crt"
+    if path.exists() and not renew:
+        raise InputError(f"there is a certificate '{request.name}' in {folder} already; --renew makes another.")
+    if renew and not path.exists():
+        raise InputError(f"there is no certificate '{request.name}' in {folder} to renew.")
+    authority, written = _authority(folder, days)
+    content = sign(authority, request, days=days, server=server, hosts=hosts)
+    if renew:
+        old = x509.load_pem_x509_certificate(path.read_bytes())
+        (folder / REPLACED).mkdir(exist_ok=True)
+        (folder / REPLACED / f"{request.name}.{serial_of(old)}.crt").write_bytes(path.read_bytes())
+    with new_file(path) as draft:
+        draft.write_bytes(content)
+    return [*written, path]
+
+
+def sign(
+    authority: Issued, request: Request, *, days: float, server: bool = False, hosts: Sequence[str] = ()
+) -> bytes:
+    """The certificate that a request gets, as PEM."""
+    alternatives = _alternatives(request.name, hosts) if server else [x509.DNSName(request.name)]
+    usage = FOR_SERVERS if server else FOR_NODES
+    issued = _issue(request.name, request.key, authority, days, alternatives, usage)
+    return issued.public_bytes(serialization.Encoding.PEM)
+
+
+# ------------------------------------------------------------------------------------------------- revocation
+
+
 def revoke(folder: Path, names: Sequence[str]) -> None:
-    """Add names to the list of those that are turned away though certified."""
+    """Turn names away, whatever certificate they come with."""
+    _add_revoked(folder, names, names)
+
+
+def revoke_replaced(folder: Path, names: Sequence[str]) -> None:
+    """Turn away the certificates of these names that newer ones have taken the place of."""
+    lines = []
+    for path in sorted((folder / REPLACED).glob("*.crt")):
+        name, _, serial = path.stem.rpartition(".")
+        lines += [f"{name} {serial}"] if name in names else []
+    _add_revoked(folder, names, lines)
+
+
+def _add_revoked(folder: Path, names: Sequence[str], lines: Sequence[str]) -> None:
     known = {path.stem for path in folder.glob("*.crt")}
     for name in names:
         if name not in known:
             raise InputError(f"{folder} holds no certificate '{name}'.")
+    new = [line for line in lines if line not in revoked_names(folder)]
     with (folder / REVOKED).open("a", encoding="utf-8") as file:
-        file.writelines(f"{name}\n" for name in names)
+        file.writelines(f"{line}\n" for line in new)
 
 
 def revoked_names(folder: Path) -> list[str]:
-    """The names that have been revoked so far."""
+    """What has been revoked so far: a name, or a name and the serial number of one certificate."""
     path = folder / REVOKED
-    return path.read_text(encoding="utf-8").split() if path.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [" ".join(line.split()) for line in lines if line.strip()]
 
 
-def _alternative(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+def _fingerprint(key: ec.EllipticCurvePublicKey) -> str:
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    digits = hashlib.sha256(der).hexdigest()
+    return " ".join(digits[i : i + 8] for i in range(0, len(digits), 8))
+
+
+# ------------------------------------------------------------------------------------------------- making them
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _alternatives(server: str, hosts: Sequence[str]) -> list[x509.GeneralName]:
+    return [alternative_name(host) for host in dict.fromkeys([*hosts, server, "localhost", "127.0.0.1"])]
+
+
+def _authority(folder: Path, days: float) -> tuple[Issued, list[Path]]:
+    """The authority in a folder, and the files written if it had to be made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / f"{AUTHORITY}.crt").exists():
+        return read_authority(folder), []
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _issue("fed-ucbvi federation", key.public_key(), key, max(days, DAYS))
+    made = Issued(certificate, key)
+    return made, _write(folder, AUTHORITY, made)
+
+
+def _issue_new(
+    name: str,
+    authority: Issued,
+    days: float,
+    alternatives: Sequence[x509.GeneralName],
+    usage: x509.ObjectIdentifier,
+) -> Issued:
+    """A certificate with a key made for it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return Issued(_issue(name, key.public_key(), authority, days, alternatives, usage), key)
 
 
 def _issue(
     name: str,
-    by: Issued | None,
+    public: ec.EllipticCurvePublicKey,
+    by: Issued | ec.EllipticCurvePrivateKey,
     days: float,
-    *,
     alternatives: Sequence[x509.GeneralName] = (),
-    authority: bool = False,
-    server: bool = False,
-) -> Issued:
+    usage: x509.ObjectIdentifier | None = None,
+) -> x509.Certificate:
     """A certificate for ``name``, signed by the authority ``by`` or, for the authority itself, by its own key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
+    authority = not isinstance(by, Issued)
+    signer = by.key if isinstance(by, Issued) else by
+    subject, now = _subject(name), datetime.datetime.now(datetime.UTC)
     end = now + datetime.timedelta(days=days)
-    signer = Issued(None, key) if by is None else by  # type: ignore[arg-type]
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(subject if by is None else by.certificate.subject)
-        .public_key(key.public_key())
+        .issuer_name(by.certificate.subject if isinstance(by, Issued) else subject)
+        .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(min(now, end) - SKEW)
         .not_valid_after(end)
         .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .add_extension(
             x509.KeyUsage(
                 digital_signature=True,
@@ -148,25 +303,31 @@ def _issue(
     )
     if alternatives:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-    if not authority:
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+    if usage is not None:
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-    return Issued(builder.sign(signer.key, hashes.SHA256()), key)
+    return builder.sign(signer, hashes.SHA256())
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _write_key(path: Path, content: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
 
 
 def _write(folder: Path, name: str, issued: Issued) -> list[Path]:
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
-    private = issued.key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    handle = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(private)
+    _write_key(key, _private(issued.key))
     certificate.write_bytes(issued.certificate.public_bytes(serialization.Encoding.PEM))
     return [certificate, key]
 
 
-def _read_authority(folder: Path) -> Issued:
+def read_authority(folder: Path) -> Issued:
+    """The authority's certificate and key."""
     key_file = folder / f"{AUTHORITY}.key"
     if not key_file.is_file():
         raise InputError(f"{key_file} is missing; certificates are made where the authority's key is.")

@@ -9,12 +9,14 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.lock import FolderLock
 from fed_ucbvi.network.arrays import WireError
+from fed_ucbvi.network.certificate_checks import check_pair
 from fed_ucbvi.network.copies import Copies
 from fed_ucbvi.network.messages import (
     PROTOCOL,
@@ -22,17 +24,21 @@ from fed_ucbvi.network.messages import (
     Hello,
     Refusal,
     Start,
+    Up,
     Welcome,
     decode_down,
     encode,
+    in_parts,
     keep_taken,
     one_line,
 )
 from fed_ucbvi.network.names import check_name
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_state_store import stored_run
 from fed_ucbvi.network.node_stream import BROKEN
 from fed_ucbvi.network.packages import needed
-from fed_ucbvi.network.transport import TLSFiles, open_channel, open_stream
+from fed_ucbvi.network.signed_result import SignedResult, read_result
+from fed_ucbvi.network.transport import TLSFiles, ask_certificate, open_channel, open_stream
 
 with needed("grpcio"):
     import grpc  # type: ignore[import-untyped]
@@ -47,6 +53,8 @@ FAREWELL_SECONDS = 2.0
 """How long a node waits for the server to hear why it ends the stream."""
 DISK_PAUSE = 1.0
 """Seconds before a node whose disk is full comes back."""
+ANOTHER_AUTHORITY = "CERTIFICATE_VERIFY_FAILED"
+"""In gRPC's words where a server has a certificate of somebody else."""
 
 
 class RefusedError(InputError):
@@ -64,7 +72,10 @@ async def take_part(
     *,
     server_name: str | None = None,
     patience: float = 600.0,
-) -> None:
+    first_patience: float | None = None,
+    result: Path | None = None,
+    only_run: bool = False,
+) -> SignedResult | None:
     """Take part in the run at ``HOST:PORT`` until it is over; then ``node.recommended`` is the policy to deploy.
 
     Args:
@@ -73,39 +84,90 @@ async def take_part(
         tls_files: the node's certificate; none: insecure, on this machine only.
         server_name: the name in the server's certificate, if it is not the host.
         patience: seconds to go on trying while the server cannot be reached.
+        first_patience: instead of that, until the server has been reached for the first time.
+        result: the file in which the server has signed what the run came to; looked for while there is no connection.
+        only_run: the authority is this run's alone, so a server that has certificates of another one means that the
+            run is over.
+
+    Returns:
+        The signed result, if the node heard of the end by it and not from the server.
 
     Raises:
         InputError: if the server turns the node away, or stays away too long.
     """
     check_name(node.name)
     if tls_files is not None:
+        check_pair(*tls_files.read()[1:])
         node.identify(tls_files)
     with nullcontext() if node.folder is None else FolderLock(node.folder):
-        await _stay(node, address, tls_files, server_name, patience)
+        left = patience if first_patience is None else first_patience
+        return await _stay(node, address, tls_files, server_name, patience, left, result, only_run)
 
 
 async def _stay(
-    node: Node, address: str, tls_files: TLSFiles | None, server_name: str | None, patience: float
-) -> None:
+    node: Node,
+    address: str,
+    tls_files: TLSFiles | None,
+    server_name: str | None,
+    patience: float,
+    left: float,
+    result: Path | None,
+    only_run: bool,
+) -> SignedResult | None:
     """Connect again and again until the run is over."""
     incarnation = secrets.token_bytes(16)
     pause, alone_since = FIRST_PAUSE, time.monotonic()
     while not node.finished:
+        if result is not None and result.exists():
+            return _take_result(node, result, tls_files, server_name or address.rpartition(":")[0].strip("[]"))
         met = asyncio.Event()
-        channel = open_channel(address, tls_files, server_name=server_name)
         try:
-            await _session(node, open_stream(channel), incarnation, met)
+            async with _stream_to(address, tls_files, server_name) as stream:
+                await _session(node, stream, incarnation, met)
         except (_StreamEndedError, *BROKEN) as error:
             reason = one_line(_plain(error))
+            if only_run and ANOTHER_AUTHORITY in reason:
+                raise InputError(f"this run is over: another one is served at {address} by now.") from error
             if met.is_set():
-                pause, alone_since = FIRST_PAUSE, time.monotonic()
-            if time.monotonic() - alone_since > patience:
-                raise InputError(f"no connection to {address} for {patience:g} s: {reason}.") from error
+                left, pause, alone_since = patience, FIRST_PAUSE, time.monotonic()
+            if time.monotonic() - alone_since > left:
+                raise InputError(
+                    f"no connection to {address} for {left:g} s: {reason.rstrip('.')}. If the server is only down, "
+                    "start this node again by the same command once it is back. If the run is over, ask those who "
+                    "run the server for the signed result (result.json in its checkpoint) and add --result FILE."
+                ) from error
             log.warning("%s: %s; next attempt in %.1f s", node.name, reason, pause)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, MAX_PAUSE)
-        finally:
-            await channel.close()
+    return None
+
+
+@asynccontextmanager
+async def _stream_to(address: str, tls_files: TLSFiles | None, server_name: str | None) -> AsyncIterator[Any]:
+    """A stream to a server whose certificate is one for servers."""
+    server = None
+    if tls_files is not None:
+        try:
+            server = await ask_certificate(address, tls_files, server_name=server_name)
+        except InputError as error:
+            raise _StreamEndedError(str(error)) from error
+    channel = open_channel(address, tls_files, server_name=server_name, server=server)
+    try:
+        yield open_stream(channel)
+    finally:
+        await channel.close()
+
+
+def _take_result(node: Node, path: Path, tls_files: TLSFiles | None, host: str) -> SignedResult:
+    """Hear of the end from the server's signed result, if it is that of this node's run."""
+    if tls_files is None:
+        raise InputError("a signed result is checked by the authority's certificate; say --certs DIR.")
+    result = read_result(path, tls_files.read()[0], host)
+    own = node.run or (None if node.folder is None else stored_run(node.folder))
+    if own not in (None, result.run):
+        raise InputError(f"{path} is the result of run {result.run}; this node holds the state of run {own}.")
+    node.recommended, node.finished = result.policy, True
+    return result
 
 
 @asynccontextmanager
@@ -132,7 +194,7 @@ async def _read_playing(node: Node, stream: Any) -> Any:
             async with _telling(stream):
                 played = node.play_on()
             if played is not None:
-                await _send(node, stream, encode(played))
+                await _say(node, stream, played)
             await asyncio.sleep(0)
         return await reading
     finally:
@@ -146,7 +208,7 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
     """
     run = node.run
     hello = Hello(PROTOCOL, __version__, node.name, incarnation, node.first_agent, node.agents, run)
-    await stream.write(encode(hello))
+    await _say(node, stream, hello)
     sent, taken = Copies(), Copies()
     in_round = False  # a round begun on an earlier stream goes on once the server asks for it again
     while not node.finished:
@@ -172,20 +234,21 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
                 keep_taken(message, taken)
             met.set()
         if answer is not None:
-            await _send(node, stream, encode(answer, sent))
+            await _say(node, stream, answer, sent)
 
 
-async def _send(node: Node, stream: Any, data: bytes) -> None:
-    """Answer the server; if it has given up this stream, hear what it said last."""
+async def _say(node: Node, stream: Any, message: Up, sent: Copies | None = None) -> None:
+    """Send a message, in parts if it is long; if the server has given up this stream, hear what it said last."""
     try:
-        await stream.write(data)
+        for part in in_parts(encode(message, sent)):
+            await stream.write(part)
     except BROKEN:
         with suppress(*BROKEN, TimeoutError, WireError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 while isinstance(last := await stream.read(), bytes):
-                    message = decode_down(last)
-                    if isinstance(message, Refusal):
-                        _leave(node, message)
+                    message_down = decode_down(last)
+                    if isinstance(message_down, Refusal):
+                        _leave(node, message_down)
         raise
 
 

@@ -20,10 +20,8 @@ from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.engine.chunks import first_chunk
 from fed_ucbvi.engine.rounds import Play, PlayedRound, Request, Steps, Synchronise
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import End
 from fed_ucbvi.network.node_calls import FederationStoppedError, NodeCalls
 from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
-from fed_ucbvi.network.node_stream import StreamLostError
 from fed_ucbvi.network.records import Records
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.rounds import Collected, Round
@@ -38,8 +36,6 @@ DISK_PAUSE = 1.0
 """Seconds between two attempts to write a checkpoint."""
 REUNION_SECONDS = 15.0
 """What nodes have to come back to a server that has been started again: three times their longest pause."""
-FAREWELL_SECONDS = 10.0
-"""How long the end is told to nodes that are just reconnecting."""
 
 
 class Coordinator:
@@ -97,7 +93,6 @@ class Coordinator:
             await self._keep()
             if self._report is not None:
                 self._report(self)
-        await self._end()
 
     async def _advance(self) -> None:
         """Play one round and, if someone asked, synchronise: answer what the engine's round asks for."""
@@ -174,18 +169,3 @@ class Coordinator:
                     ) from error
                 log.warning("round %d cannot be kept: %s; trying again", self.round, error)
                 await asyncio.sleep(DISK_PAUSE)
-
-    async def _end(self) -> None:
-        """Tell everyone, also those just coming back, that it is over and what it came to, and let them go first."""
-        registry = self.registry
-        registry.over = True
-        members = self.registry.present
-        await registry.wait_until(lambda: all(member.stream is not None for member in members), FAREWELL_SECONDS)
-        end = End(self.round, self.records.played, (self.records.result().policy,))
-        for member in registry.seated:
-            if member.stream is not None:
-                try:
-                    await member.stream.send(end)
-                except StreamLostError as lost:
-                    log.warning("%s: did not hear of the end: %s", member.name, lost)
-        await registry.wait_until(lambda: registry.connected == 0, FAREWELL_SECONDS)

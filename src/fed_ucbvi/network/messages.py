@@ -2,7 +2,8 @@
 
 Down (server to node): :class:`Welcome`, :class:`Refusal`, :class:`Start`, :class:`Continue`, :class:`Stop`,
 :class:`Roster`, :class:`Query`, :class:`End`. Up (node to server): :class:`Hello`, :class:`Ready`, :class:`Played`,
-:class:`Report`, :class:`Fault`. What they say is written in ``federation.proto``.
+:class:`Report`, :class:`Fault`, and long ones of these in :class:`Part`. What they say is written in
+``federation.proto``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from fed_ucbvi.network.schema import CLASSES, DecodeError
 PROTOCOL = 3
 """Server and nodes must speak the same version."""
 TO_BE_READ = frozenset({"version", "node", "run", "reason", "algorithm", "collection", "exchanging", "name"})
+PART_BYTES = 64 << 10
+"""Longer messages of a node travel in parts, so that nobody can send more than this before it is known who it is."""
 MAX_CHARACTERS = 500
 """Texts that end up in logs and on terminals are one line of printable characters, and not a long one."""
 
@@ -182,6 +185,14 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A piece of a long message."""
+
+    data: bytes
+    more: bool
+
+
+@dataclass(frozen=True)
 class End:
     """Training is over, after so many rounds and episodes; the array is the recommended policy."""
 
@@ -191,10 +202,10 @@ class End:
 
 
 WithArrays = Start | Query | Report
-Up = Hello | Ready | Played | Report | Fault
+Up = Hello | Ready | Played | Report | Fault | Part
 Down = Welcome | Refusal | Start | Continue | Stop | Roster | Query | End
 
-_UP: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Hello, Ready, Played, Report, Fault)}
+_UP: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Hello, Ready, Played, Report, Fault, Part)}
 _DOWN: dict[str, type[Any]] = {
     kind.__name__.lower(): kind for kind in (Welcome, Refusal, Start, Continue, Stop, Roster, Query, End)
 }
@@ -232,6 +243,14 @@ def encode(message: Up | Down, sent: Copies | None = None) -> bytes:
     side = "Up" if name.lower() in _UP else "Down"
     data: bytes = CLASSES[side](**{name.lower(): CLASSES[name](**content)}).SerializeToString()
     return data
+
+
+def in_parts(data: bytes) -> list[bytes]:
+    """What goes on the line for a node's message: itself or, if it is long, its parts."""
+    if len(data) <= PART_BYTES:
+        return [data]
+    starts = range(0, len(data), PART_BYTES)
+    return [encode(Part(data[i : i + PART_BYTES], i + PART_BYTES < len(data))) for i in starts]
 
 
 def _changes(message: WithArrays, sent: Copies | None) -> dict[str, Any]:

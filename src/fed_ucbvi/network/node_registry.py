@@ -1,38 +1,51 @@
-"""The door: streams come in, say who they are, and are given their seat or turned away with a reason."""
+"""All nodes: streams come in, say who they are, and are given their seat or turned away with a reason."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.hosted_problem import DIGEST_BYTES, host
+from fed_ucbvi.network.certificate_checks import Certified
+from fed_ucbvi.network.door import Door, TurnedAwayError
 from fed_ucbvi.network.members import GONE, HERE, Member
-from fed_ucbvi.network.messages import PROTOCOL, Continue, Fault, Hello, Ready, Refusal, Seat, Start, Stop, encode
-from fed_ucbvi.network.names import certified_names, check_name
-from fed_ucbvi.network.node_stream import BROKEN, MIN_LIMIT, NodeStream, StreamLostError, WireCount
+from fed_ucbvi.network.messages import (
+    PART_BYTES,
+    PROTOCOL,
+    Continue,
+    End,
+    Fault,
+    Hello,
+    Ready,
+    Refusal,
+    Seat,
+    Start,
+    Stop,
+    encode,
+)
+from fed_ucbvi.network.names import check_name
+from fed_ucbvi.network.node_stream import BROKEN, NodeStream, StreamLostError, WireCount
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.violation import ViolationError
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-HELLO_SECONDS, HANDSHAKE_SECONDS = 10.0, 120.0
-"""Until the hello, and until the ready; a node may have to build a large problem and compile in between."""
+HELLO_SECONDS = 10.0
+"""Until the hello."""
+REVOKED_SECONDS = 1.0
+"""Between looks at the list of the revoked, for streams that are open."""
 FAREWELL_SECONDS = 5.0
 """For telling a node why its stream ends."""
 FAREWELL_TRIES, FAREWELL_PAUSE = 5, 0.05
 LISTENING_SECONDS = 1.0
 """The stream stays open so long after that: a node that was just writing would find it broken and read no more."""
-MAX_ROUNDS = 8
-"""Of those that a node says it holds, so many are repeated to it and in the log."""
-MAX_UNKNOWN, MAX_NAME_LENGTH = 64, 8
-"""Streams that may be in the handshake at one time: in all, and with certificates of one name."""
+MAX_ROUNDS_TOLD = 4
+"""Of the rounds a node says it holds, so many are repeated to it and to the log."""
 
 
 class PastRound(NamedTuple):
@@ -44,21 +57,14 @@ class PastRound(NamedTuple):
     broadcast: Message
 
 
-class TurnedAwayError(Exception):
-    """A node is not let in; ``retry`` says whether coming back later makes sense."""
-
-    def __init__(self, reason: str, *, retry: bool = False) -> None:
-        super().__init__(reason)
-        self.retry = retry
-
-
 class NodeRegistry:
     """All members and their streams.
 
     Args:
         plan: the run.
         certified: whether streams bear certificates; otherwise a node is who it says it is.
-        revoked: names that are turned away though certified, asked anew for every stream.
+        revoked: names, and names with a serial number, that are turned away though certified; asked anew for every
+            stream, and again and again while streams are open.
         authority: by which keys for secure sums must be signed.
     """
 
@@ -74,14 +80,15 @@ class NodeRegistry:
         self.wire = WireCount()
         self.members: dict[str, Member] = {}
         self.changed = asyncio.Condition()
-        self._certified, self._revoked = certified, revoked
+        self._door = Door(plan.names, revoked, certified=certified)
         self._welcome = plan.welcome()
-        self.most_bytes = MIN_LIMIT
-        self.begun = self.over = False
+        self.most_bytes = PART_BYTES
+        self.begun = False
+        self.end: End | None = None
+        """What nodes are told once the run is over, also those that come late."""
+        self._told: set[str] = set()
         self.past: Callable[[Member, int], Iterator[PastRound] | None] = lambda member, held: None
         """The rounds that a member has played after one; None where they are not known or cannot be played again."""
-        self._at_the_door: Counter[tuple[str, ...]] = Counter()
-        self._open: set[NodeStream] = set()
 
     # ------------------------------------------------------------------------------------------------- who is here
 
@@ -135,9 +142,36 @@ class NodeRegistry:
         if member.stream is not None:
             await self.give_up(member, member.stream, reason)
 
+    async def tell_end(self, end: End, seconds: float) -> None:
+        """Tell everyone, also those just coming back, what it came to, and let them go first."""
+        self.end = end
+        for member in self.seated:
+            if member.stream is not None:
+                await self._tell_end(member, member.stream)
+        everyone = [member.name for member in self.present]
+        done = await self.wait_until(lambda: self._told.issuperset(everyone) and self.connected == 0, seconds)
+        for name in () if done else sorted(set(everyone) - self._told):
+            log.warning("%s: has not heard of the end", name)
+
+    async def _tell_end(self, member: Member, stream: NodeStream) -> None:
+        assert self.end is not None
+        try:
+            await stream.send(self.end)
+        except StreamLostError as lost:
+            log.warning("%s: did not hear of the end: %s", member.name, lost)
+        else:
+            self._told.add(member.name)
+
+    async def watch(self) -> None:
+        """While the server listens: end the streams of those whose certificates are revoked."""
+        while True:
+            await asyncio.sleep(REVOKED_SECONDS)
+            with suppress(OSError, ValueError):  # a list that cannot be read lets nobody new in
+                self._door.close_revoked()
+
     async def close(self) -> None:
         """Let go of all streams."""
-        for stream in tuple(self._open):
+        for stream in tuple(self._door.streams):
             stream.close()
         await self._tell()
 
@@ -149,15 +183,17 @@ class NodeRegistry:
 
     async def session(self, _: Any, context: Any) -> None:
         """Handle one stream from its first message to its end."""
-        names = certified_names(context) if self._certified else ()
-        peer = f"{context.peer()}{''.join(f' ({name})' for name in names)}"
-        stream = NodeStream(context, self.wire, self.most_bytes)
-        self._open.add(stream)
+        peer, stream = context.peer(), NodeStream(context, self.wire)
         member = None
         try:
-            async with self._at_door(names):
-                member = await self._admit(stream, context)
+            certified = self._door.holder(context)
+            peer = peer if certified is None else f"{peer} ({certified.name})"
+            async with self._door.handshake(stream, certified):
+                member = await self._admit(stream, certified)
+            stream.most_bytes = self.most_bytes
             log.info("%s: joined from %s with agents %s", member.name, peer, _agents(member))
+            if self.end is not None:
+                await self._tell_end(member, stream)
             await self._tell()
             await stream.closed.wait()
             if stream.farewell:
@@ -166,49 +202,34 @@ class NodeRegistry:
         except TurnedAwayError as refused:
             log.warning("%s: turned away: %s", peer, refused)
             await _dismiss(context, str(refused), retry=refused.retry)
+            if stream not in self._door.streams:  # not a word was read: the node may just be saying hello
+                await asyncio.sleep(LISTENING_SECONDS)
         except StreamLostError as lost:
             log.warning("%s: %s in the handshake", peer, lost)
         except asyncio.CancelledError:  # the node has gone, or the server is closing down
             pass
         finally:
             stream.close()
-            self._open.discard(stream)
+            self._door.streams.pop(stream, None)
             if member is not None and member.stream is stream:
                 member.stream = None
                 if not self.begun:
                     del self.members[member.name]  # it may come back with other agents
-                log.log(logging.DEBUG if self.over else logging.WARNING, "%s: connection lost", member.name)
+                log.log(logging.WARNING if self.end is None else logging.DEBUG, "%s: connection lost", member.name)
                 await self._tell()
 
-    @asynccontextmanager
-    async def _at_door(self, names: tuple[str, ...]) -> AsyncIterator[None]:
-        """The time and the room that a handshake has."""
-        door = self._at_the_door
-        if door.total() >= MAX_UNKNOWN or (names and door[names] >= MAX_NAME_LENGTH):
-            raise TurnedAwayError("too many streams at one time", retry=True)
-        door[names] += 1
-        try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
-                yield
-        except TimeoutError:
-            raise TurnedAwayError("the handshake took too long", retry=True) from None
-        except ViolationError as violation:
-            raise TurnedAwayError(str(violation)) from violation
-        finally:
-            door[names] -= 1
-
-    async def _admit(self, stream: NodeStream, context: Any) -> Member:
+    async def _admit(self, stream: NodeStream, certified: Certified | None) -> Member:
         async with asyncio.timeout(HELLO_SECONDS):
             hello = await stream.receive()
         if not isinstance(hello, Hello):
             raise TurnedAwayError(f"the first message must be a hello, got {type(hello).__name__}")
-        self._check_hello(hello, certified_names(context) if self._certified else None)
+        self._check_hello(hello, certified)
         await stream.send(self._welcome)
         ready = await stream.receive()
         if not isinstance(ready, Ready):
             told = f": {ready.reason}" if isinstance(ready, Fault) else ""
             raise TurnedAwayError(f"a ready was expected, got {type(ready).__name__}{told}")
-        member = self._seat(hello, ready)
+        member = self._seat(hello, ready, certified)
         await self._catch_up(member, stream, max(number for number in ready.rounds if number <= member.base))
         old, member.stream, member.incarnation = member.stream, stream, hello.incarnation
         if old is not None:
@@ -230,7 +251,7 @@ class NodeRegistry:
             await stream.send(Continue(past.number, past.length))
             await stream.expect_played(past.number)
 
-    def _check_hello(self, hello: Hello, certified: tuple[str, ...] | None) -> None:
+    def _check_hello(self, hello: Hello, certified: Certified | None) -> None:
         """Raise unless this node may take part."""
         plan = self.plan
         if hello.protocol != PROTOCOL:
@@ -242,14 +263,9 @@ class NodeRegistry:
             check_name(hello.node)
         except InputError as error:
             raise TurnedAwayError(str(error)) from error
-        if certified is not None and hello.node not in certified:
-            raise TurnedAwayError(
-                f"the certificate is for {', '.join(certified) or 'nobody'}, not for '{hello.node}'"
-            )
-        if plan.names is not None and hello.node not in plan.names:
-            raise TurnedAwayError(f"'{hello.node}' is not on the list of nodes")
-        if hello.node in set(self._revoked()):
-            raise TurnedAwayError(f"the certificate of '{hello.node}' has been revoked")
+        if certified is not None and hello.node != certified.name:
+            raise TurnedAwayError(f"the certificate is for {certified.name}, not for '{hello.node}'")
+        self._door.check(certified or Certified(hello.node, ""))
         if hello.run not in ("", plan.run):
             raise TurnedAwayError(f"'{hello.node}' holds the state of run {hello.run}; this is run {plan.run}")
         if len(hello.incarnation) != 16:
@@ -274,10 +290,10 @@ class NodeRegistry:
             if other.name != hello.node and other.span[0] < own.stop and own.start < other.span.stop:
                 raise TurnedAwayError(f"agents {own.start} to {own.stop - 1} overlap with those of '{other.name}'")
 
-    def _seat(self, hello: Hello, ready: Ready) -> Member:
+    def _seat(self, hello: Hello, ready: Ready, certified: Certified | None) -> Member:
         """The member of a node that has said where it stands; raise unless it can go on from there."""
         plan, s = self.plan, self.plan.setting
-        self._check_hello(hello, None)  # others may have come in the meantime
+        self._check_hello(hello, certified)  # others may have come in the meantime
         if (ready.states, ready.actions, ready.horizon) != (s.states, s.actions, s.horizon):
             raise TurnedAwayError(
                 f"the node's problem has (S, A, H) = ({ready.states}, {ready.actions}, {ready.horizon}), this run "
@@ -299,10 +315,12 @@ class NodeRegistry:
             raise TurnedAwayError(f"'{hello.node}' came with another problem before")
         held = max((number for number in ready.rounds if number <= member.base), default=-1)
         if held < 0 or (held < member.base and self.past(member, held) is None):
+            more = "..., " if len(ready.rounds) > MAX_ROUNDS_TOLD else ""
+            told = more + ", ".join(map(str, ready.rounds[-MAX_ROUNDS_TOLD:]))
             raise TurnedAwayError(
-                f"'{hello.node}' must go on after round {member.base} but holds rounds "
-                f"{list(ready.rounds[-MAX_ROUNDS:])}, and what it lacks cannot be played again (simulated agents in "
-                "lockstep can, if they have missed no round and the server keeps a checkpoint); start it with the "
+                f"'{hello.node}' must go on after round {member.base} but holds rounds [{told}], and what it lacks "
+                "cannot be played again (simulated agents in lockstep can, if they have missed no round and the "
+                "server keeps a checkpoint); start it with the "
                 "state folder it had"
             )
         member.seat = self._signed(hello, ready)

@@ -147,5 +147,10 @@ class NodeStateStore:
         self.current = round_number
 
 
+def stored_run(folder: Path) -> str | None:
+    """The run whose state a folder holds, if it holds any."""
+    return str(read_manifest(folder, FORMAT).get("run")) if (folder / MANIFEST).exists() else None
+
+
 def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name: np.array(array, order="C") for name, array in arrays.items()}

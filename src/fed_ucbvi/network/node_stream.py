@@ -8,7 +8,18 @@ from typing import Any, cast
 
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.copies import Copies
-from fed_ucbvi.network.messages import Down, Fault, Played, Report, Up, decode_up, encode, keep_taken
+from fed_ucbvi.network.messages import (
+    PART_BYTES,
+    Down,
+    Fault,
+    Part,
+    Played,
+    Report,
+    Up,
+    decode_up,
+    encode,
+    keep_taken,
+)
 from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.violation import ViolationError
 
@@ -21,10 +32,10 @@ FRAME = 5
 """Bytes gRPC puts before every message: a flag and its length."""
 STALE = 16
 """So many late copies of earlier answers are passed over in a row; one more is a violation."""
+PART_HEADER = 16
+"""Bytes that a part may have beside its data."""
 EPISODES = -1
 """Comes before the exchanges of a round."""
-MIN_LIMIT = 64 << 10
-"""Bytes that a message may always have."""
 
 
 @dataclass
@@ -51,11 +62,12 @@ class NodeStream:
     ``roster`` is the fingerprint of the last roster it has carried.
 
     What cannot be an answer of an honest node (no message, too long a one, one that was not asked for) is a
-    violation; what breaks the stream is not.
+    violation; what breaks the stream is not. A message has at most ``most_bytes``, which is little until the node
+    is let in.
     """
 
-    def __init__(self, context: Any, count: WireCount, most_bytes: int = MIN_LIMIT) -> None:
-        self._context, self._count, self._most_bytes = context, count, most_bytes
+    def __init__(self, context: Any, count: WireCount) -> None:
+        self._context, self._count, self.most_bytes = context, count, PART_BYTES
         self.closed = asyncio.Event()
         self.farewell = ""
         self.prepared, self.stopped, self.roster = -1, False, b""
@@ -79,19 +91,48 @@ class NodeStream:
             raise StreamLostError(f"cannot write: {error}") from error
 
     async def receive(self) -> Up:
-        """The next message of the node."""
-        if self.closed.is_set():
-            raise StreamLostError(self.farewell or "the stream is closed")
+        """The next message of the node, put together if it comes in parts."""
+        data = await self._read()
+        self._count.messages_up += 1
+        message = self._decoded(data)
+        if not isinstance(message, Part):
+            return message
+        parts, size = [message], len(message.data)
+        while message.more:
+            if len(message.data) != PART_BYTES:
+                raise ViolationError(f"it sent a part of {len(message.data)} bytes where {PART_BYTES} are due")
+            self._check_size(size + 1)
+            message = self._decoded(await self._read())
+            if not isinstance(message, Part):
+                raise ViolationError(f"it sent a {type(message).__name__} among the parts of another message")
+            parts.append(message)
+            size += len(message.data)
+        self._check_size(size)
+        whole = self._decoded(b"".join(part.data for part in parts))
+        if isinstance(whole, Part):
+            raise ViolationError("it sent parts of parts")
+        return whole
+
+    async def _read(self) -> bytes:
+        """What comes next on the line; nothing that a stream brings after it was closed counts."""
         try:
-            data = await self._context.read()
+            data = None if self.closed.is_set() else await self._context.read()
         except BROKEN as error:
             raise StreamLostError(f"cannot read: {error}") from error
+        if data is None or self.closed.is_set():
+            raise StreamLostError(self.farewell or "the stream is closed")
         if data is grpc.aio.EOF:
-            raise StreamEndedError("the stream has ended; the node has gone or has sent far too long a message")
-        self._count.messages_up += 1
+            raise StreamEndedError("the stream has ended; the node has gone, or sent what gRPC does not let through")
         self._count.bytes_up += len(data) + FRAME
-        if len(data) > self._most_bytes:
-            raise ViolationError(f"it sent a message of {len(data)} bytes, above the limit of {self._most_bytes}")
+        self._check_size(len(data), PART_BYTES + PART_HEADER)
+        return cast(bytes, data)
+
+    def _check_size(self, size: int, limit: int | None = None) -> None:
+        limit = self.most_bytes if limit is None else limit
+        if size > limit:
+            raise ViolationError(f"it sent a message of {size} bytes or more, above the limit of {limit}")
+
+    def _decoded(self, data: bytes) -> Up:
         try:
             return decode_up(data, self._taken)
         except WireError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ from typing import Any
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.coordinator import Coordinator
+from fed_ucbvi.network.messages import PART_BYTES, End
 from fed_ucbvi.network.node_registry import NodeRegistry
-from fed_ucbvi.network.node_stream import MIN_LIMIT, WireCount
+from fed_ucbvi.network.node_stream import WireCount
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import MODEL, RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.signed_result import SignedResult, write_result
 from fed_ucbvi.network.transport import TLSFiles, open_server
 from fed_ucbvi.results.run import Run
 
@@ -21,8 +24,8 @@ log = logging.getLogger("fed_ucbvi.federation")
 
 GRACE = 2.0
 """Seconds nodes have to hear of the end before the server goes."""
-HARD_LIMIT = 8
-"""Times the limit on messages: what is longer is cut off unread, what is between is read and refused by name."""
+FAREWELL_SECONDS = 10.0
+"""How long the end is told to nodes that are just reconnecting."""
 
 
 @dataclass(frozen=True)
@@ -70,31 +73,43 @@ class Service:
         revoked: Callable[[], Iterable[str]] = tuple,
         report: Callable[[Coordinator], None] | None = None,
     ) -> None:
-        self.plan = plan
+        self.plan, self._tls_files, self._server_checkpoint = plan, tls_files, server_checkpoint
         if plan.secure_sums and tls_files is None:
             raise InputError(
                 "secure sums need certificates, by which nodes know each other's keys; serve with --certs."
             )
         authority = Authority(tls_files.read()[0]) if plan.secure_sums and tls_files is not None else None
         self.registry = NodeRegistry(plan, certified=tls_files is not None, revoked=revoked, authority=authority)
-        self._server_checkpoint = server_checkpoint
         self.coordinator = Coordinator(plan, self.registry, server_checkpoint, report)
         rows = 1 if plan.exchange == MODEL else plan.setting.agents
-        most = max(MIN_LIMIT, 2 * rows * self.coordinator.report_schema.largest())
-        self.registry.most_bytes = most
-        self._server, self.port = open_server(address, self.registry.session, tls_files, most_bytes=HARD_LIMIT * most)
+        self.registry.most_bytes = max(PART_BYTES, 2 * rows * self.coordinator.report_schema.largest())
+        self._server, self.port = open_server(address, self.registry.session, tls_files)
 
     async def run(self) -> Outcome:
         """Listen, play to the end, stop listening."""
         await self._server.start()
+        watching = asyncio.ensure_future(self.registry.watch())
         try:
             await self.coordinator.run()
+            await self._end()
         finally:
+            watching.cancel()
             await self.registry.close()
             await self._server.stop(GRACE)
             if self._server_checkpoint is not None:
                 self._server_checkpoint.close()
         return self.outcome()
+
+    async def _end(self) -> None:
+        """Sign the result, for nodes that will not hear of it here, and tell those that do."""
+        run = self.coordinator
+        result = SignedResult(self.plan.run, run.round, run.records.played, run.records.result().policy)
+        if self._server_checkpoint is not None and self._tls_files is not None:
+            try:
+                write_result(self._server_checkpoint.folder, result, self._tls_files)
+            except (OSError, InputError) as error:
+                log.warning("the signed result cannot be kept in %s: %s", self._server_checkpoint.folder, error)
+        await self.registry.tell_end(End(run.round, run.records.played, (result.policy,)), FAREWELL_SECONDS)
 
     def outcome(self) -> Outcome:
         """The run as it stands."""

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.network.certificate_checks import check_pair, check_server_certificate
+from fed_ucbvi.network.messages import PART_BYTES
 from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.schema import PACKAGE
 
 with needed("grpcio"):
     import grpc  # type: ignore[import-untyped]
 
-SERVICE, METHOD = f"{PACKAGE}.Federation", "Session"
+log = logging.getLogger("fed_ucbvi.federation")
+
+SERVICE, METHOD, CERTIFICATE = f"{PACKAGE}.Federation", "Session", "Certificate"
 MAX_BYTES = 256 << 20
 """The largest message a node accepts from its server."""
+MAX_BYTES_UP = 2 * PART_BYTES
+"""What gRPC lets through to a server in one piece, whoever sends it: what is too long is read and refused by name."""
+MAX_BYTES_WAITING = 256 << 10
+"""What a stream can have on its way to a server that does not read it."""
+HANDSHAKE_SECONDS, IDLE_SECONDS = 20, 60
+"""For TLS, and for a connection without a stream."""
+ANSWER_SECONDS = 60.0
+"""For the server's certificate."""
 KEEP_ALIVE_SECONDS = 10
 KEEP_ALIVE_PATIENCE_SECONDS = 5
 
@@ -53,6 +66,42 @@ class TLSFiles:
         return cls(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 
+class _ServerFiles:
+    """A server's TLS files, read again for a new connection when they have changed."""
+
+    def __init__(self, tls_files: TLSFiles) -> None:
+        self._files = tls_files
+        self._stamp = self._stamps()
+        self.authority, self.certificate, self._key = tls_files.read()
+        check_pair(self.certificate, self._key)
+
+    def _stamps(self) -> list[tuple[int, int]]:
+        """What tells whether files are those of the last time; none where they are missing."""
+        paths = (self._files.authority, self._files.certificate, self._files.key)
+        found = [path.stat() for path in paths if path.is_file()]
+        return [(file.st_mtime_ns, file.st_ino) for file in found]
+
+    def configuration(self) -> Any:
+        """As gRPC takes it."""
+        return grpc.ssl_server_certificate_configuration([(self._key, self.certificate)], self.authority)
+
+    def renewed(self) -> Any:
+        """The configuration if the files are others than before; files that do not fit change nothing."""
+        try:
+            stamp = self._stamps()
+            if stamp == self._stamp:
+                return None
+            self._stamp = stamp
+            authority, certificate, key = self._files.read()
+            check_pair(certificate, key)
+        except (InputError, OSError) as error:
+            log.warning("the server goes on with the certificate it has: %s", error)
+            return None
+        self.authority, self.certificate, self._key = authority, certificate, key
+        log.warning("the server's certificate has been read again")
+        return self.configuration()
+
+
 def is_loopback(address: str) -> bool:
     """Whether ``HOST:PORT`` names this very machine.
 
@@ -84,27 +133,36 @@ def _check_insecure(address: str) -> None:
 
 
 def open_server(
-    address: str, session: Callable[[Any, Any], Awaitable[None]], tls_files: TLSFiles | None, *, most_bytes: int
+    address: str, session: Callable[[Any, Any], Awaitable[None]], tls_files: TLSFiles | None
 ) -> tuple[Any, int]:
     """A gRPC server that hands every stream to ``session``, not yet started, and its port; no tls_files: insecure."""
     check_address(address)
     credentials = None
+    handlers = {METHOD: grpc.stream_stream_rpc_method_handler(session)}
     if tls_files is None:
         _check_insecure(address)
     else:
-        authority, certificate, key = tls_files.read()
-        credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
+        own = _ServerFiles(tls_files)
+        credentials = grpc.dynamic_ssl_server_credentials(own.configuration(), own.renewed, True)
+
+        async def tell_certificate(_: Any, context: Any) -> bytes:
+            return own.certificate
+
+        handlers[CERTIFICATE] = grpc.unary_unary_rpc_method_handler(tell_certificate)
     options = (
         *_KEEP_ALIVE,
         ("grpc.http2.min_ping_interval_without_data_ms", 500 * KEEP_ALIVE_SECONDS),
-        ("grpc.max_receive_message_length", most_bytes),
+        ("grpc.max_receive_message_length", MAX_BYTES_UP),
+        ("grpc.http2.lookahead_bytes", MAX_BYTES_WAITING),
+        ("grpc.http2.bdp_probe", 0),  # it would raise the line above
+        ("grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE_SECONDS),
+        ("grpc.max_connection_idle_ms", 1000 * IDLE_SECONDS),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", 4),
         ("grpc.so_reuseport", 0),
     )
     server = grpc.aio.server(options=options)
-    handler = grpc.stream_stream_rpc_method_handler(session)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     try:
         port = (
             server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
@@ -114,8 +172,13 @@ def open_server(
     return server, int(port)
 
 
-def open_channel(address: str, tls_files: TLSFiles | None, *, server_name: str | None = None) -> Any:
-    """A gRPC channel to ``HOST:PORT``; ``server_name`` is the one in its certificate, if it is not the host."""
+def open_channel(
+    address: str, tls_files: TLSFiles | None, *, server_name: str | None = None, server: bytes | None = None
+) -> Any:
+    """A gRPC channel to ``HOST:PORT``; ``server_name`` is the one in its certificate, if it is not the host.
+
+    With the certificate ``server`` to this very server alone; else to any that the authority has certified.
+    """
     check_address(address)
     options: list[tuple[str, object]] = [
         *_KEEP_ALIVE,
@@ -132,7 +195,23 @@ def open_channel(address: str, tls_files: TLSFiles | None, *, server_name: str |
     if server_name is not None:
         options.append(("grpc.ssl_target_name_override", server_name))
     authority, certificate, key = tls_files.read()
-    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority, key, certificate), options)
+    credentials = grpc.ssl_channel_credentials(server or authority, key, certificate)
+    return grpc.aio.secure_channel(address, credentials, options)
+
+
+async def ask_certificate(address: str, tls_files: TLSFiles, *, server_name: str | None = None) -> bytes:
+    """The certificate of the server at ``HOST:PORT``; raise unless it is one for servers.
+
+    gRPC takes a certificate that does not say what it is for, and does not show it. So the server is asked for its
+    own; that it has the key, the next channel sees, which is open to this certificate alone.
+    """
+    channel = open_channel(address, tls_files, server_name=server_name)
+    try:
+        pem: bytes = await channel.unary_unary(f"/{SERVICE}/{CERTIFICATE}")(b"", timeout=ANSWER_SECONDS)
+    finally:
+        await channel.close()
+    check_server_certificate(pem, tls_files.read()[0])
+    return pem
 
 
 def open_stream(channel: Any) -> Any:

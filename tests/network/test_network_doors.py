@@ -1,0 +1,312 @@
+"""Doors: who is let in before anything is read, how much a peer may send, certificates that change during a run."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from enemies import SECONDS, SPLIT, WORLD, hello_of, outcome_of, plan, simulated
+from fed_ucbvi import FedUCBVI, InputError, run, synthetic
+from fed_ucbvi.network import door, transport
+from fed_ucbvi.network.certificates import (
+    make_certificates,
+    read_authority,
+    read_request,
+    revoke,
+    revoke_replaced,
+    revoked_names,
+    sign_request,
+    write_request,
+)
+from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.messages import PART_BYTES, Fault, Part, encode, in_parts
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_stream import NodeStream, WireCount
+from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.server import Service
+from fed_ucbvi.network.transport import SERVICE, TLSFiles, ask_certificate
+from fed_ucbvi.network.violation import ViolationError
+from network import assert_same, federate, make_nodes
+
+
+@asynccontextmanager
+async def served(certs: Path, name: str = "server") -> AsyncIterator[tuple[Service, str]]:
+    """A server that waits for nodes, and its address."""
+    service = Service(plan(), "127.0.0.1:0", TLSFiles.of(certs, name), revoked=lambda: revoked_names(certs))
+    serving = asyncio.ensure_future(service.run())
+    try:
+        yield service, f"127.0.0.1:{service.port}"
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+def tell(story: Any) -> Any:
+    return asyncio.run(asyncio.wait_for(story, SECONDS))
+
+
+def without_usage(folder: Path, name: str, common_name: str) -> TLSFiles:
+    """A certificate of the federation's authority that does not say what it is for, as other programs make them."""
+    authority = read_authority(folder)
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]))
+        .issuer_name(authority.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / f"{name}.crt").write_bytes(certificate.public_bytes(pem))
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / f"{name}.key").write_bytes(private)
+    return TLSFiles.of(folder, name)
+
+
+# ------------------------------------------------------------------------------------------------- before reading
+
+
+def test_nothing_is_read_from_the_revoked_and_little_from_those_not_yet_let_in(tmp_path: Path) -> None:
+    make_certificates(tmp_path, server="server", nodes=["lost", "node-0"])
+    revoke(tmp_path, ["lost"])
+    long = in_parts(encode(Fault("x" * (2 * PART_BYTES))))
+
+    async def story() -> None:
+        async with served(tmp_path) as (service, address):
+            service.registry.most_bytes = 1 << 30  # what those who were let in may send
+            for messages in ([], long):
+                assert "has been revoked" in await outcome_of(address, messages, TLSFiles.of(tmp_path, "lost"))
+            assert vars(service.registry.wire) == vars(WireCount())
+            assert "above the limit of 65536" in await outcome_of(address, long, TLSFiles.of(tmp_path, "node-0"))
+            assert service.registry.wire.bytes_up < 2 * PART_BYTES
+
+    tell(story())
+
+
+def test_a_certificate_that_does_not_say_what_it_is_for_opens_no_door(tmp_path: Path) -> None:
+    make_certificates(tmp_path, server="server", nodes=["node-0"])
+    vague = without_usage(tmp_path, "vague", "node-0")
+    (node,) = make_nodes(WORLD, [3])
+
+    async def joined(address: str) -> str:
+        with pytest.raises(InputError) as failure:
+            await take_part(node, address, TLSFiles.of(tmp_path, "node-0"), patience=0.1)
+        return str(failure.value)
+
+    async def story() -> None:
+        async with served(tmp_path) as (service, address):
+            told = await outcome_of(address, [hello_of(node)], vague)
+            assert told == "the certificate is not one for nodes (its extended key usage lacks clientAuth)"
+            assert vars(service.registry.wire) == vars(WireCount())
+        async with served(tmp_path, "vague") as (service, _):
+            told = await joined(f"localhost:{service.port}")
+            assert "not one for servers (its extended key usage lacks serverAuth)" in told
+
+    tell(story())
+
+
+def test_a_server_that_shows_anothers_certificate_is_left_before_a_word_is_said(tmp_path: Path) -> None:
+    """It has a certificate that does not say what it is for, and shows the real server's, whose key it has not."""
+    make_certificates(tmp_path, server="server", nodes=["node-0"])
+    vague = without_usage(tmp_path, "vague", "server")
+    streams = []
+
+    async def session(_: Any, context: Any) -> None:
+        streams.append(context)
+
+    async def show(_: Any, context: Any) -> bytes:
+        return (tmp_path / "server.crt").read_bytes()
+
+    async def story() -> str:
+        authority, certificate, key = vague.read()
+        server = grpc.aio.server()
+        handlers = {
+            transport.METHOD: grpc.stream_stream_rpc_method_handler(session),
+            transport.CERTIFICATE: grpc.unary_unary_rpc_method_handler(show),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+        await server.start()
+        (node,) = make_nodes(WORLD, [3])
+        try:
+            with pytest.raises(InputError) as failure:
+                await take_part(node, f"localhost:{port}", TLSFiles.of(tmp_path, "node-0"), patience=0.1)
+        finally:
+            await server.stop(None)
+        return str(failure.value)
+
+    assert "no connection" in tell(story())
+    assert streams == []
+
+
+def test_a_name_that_would_write_into_the_log_is_shown_escaped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_certificates(tmp_path, server="server")
+    forged = without_usage(tmp_path, "forged", "x\nroot: all is well\x1b[31m")
+
+    async def story() -> str:
+        async with served(tmp_path) as (_, address):
+            return await outcome_of(address, [], forged)
+
+    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
+        told = tell(story())
+    assert r"'x\nroot: all is well\x1b[31m' cannot be a node's name" in told
+    assert all(message.isprintable() for message in caplog.messages)
+    assert told in caplog.text
+
+
+def test_one_name_may_open_so_many_streams_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_certificates(tmp_path, server="server", nodes=["node-0", "node-1", "flood"])
+    monkeypatch.setattr(door, "MAX_ATTEMPTS", 3)
+
+    async def story() -> None:
+        async with served(tmp_path) as (service, address):
+            told = [await outcome_of(address, [b""], TLSFiles.of(tmp_path, "flood")) for _ in range(5)]
+            assert ["no known kind" in reason for reason in told] == [True, True, True, False, False]
+            assert told[3] == told[4] == "too many streams in 60 s"
+            assert service.registry.wire.messages_up == 3
+            nodes = make_nodes(WORLD, SPLIT)
+            await asyncio.gather(*(take_part(node, address, TLSFiles.of(tmp_path, node.name)) for node in nodes))
+
+    tell(story())
+
+
+# ------------------------------------------------------------------------------------------------- messages in parts
+
+
+def received(frames: Sequence[bytes], most_bytes: int = 1 << 20) -> Any:
+    """What a server's stream makes of these."""
+    waiting = iter(frames)
+
+    async def read() -> bytes:
+        return next(waiting)
+
+    async def receive() -> Any:
+        stream = NodeStream(SimpleNamespace(read=read), WireCount())
+        stream.most_bytes = most_bytes
+        return await stream.receive()
+
+    return asyncio.run(receive())
+
+
+def test_a_long_message_is_put_together_and_one_that_cannot_be_is_a_violation() -> None:
+    fault = encode(Fault("x" * (3 * PART_BYTES)))
+    parts = in_parts(fault)
+    assert [len(part) <= PART_BYTES + 16 for part in parts] == 4 * [True]
+    assert isinstance(received(parts), Fault)
+    assert in_parts(fault[:PART_BYTES]) == [fault[:PART_BYTES]]
+    endless = encode(Part(b"x" * PART_BYTES, more=True))
+    for frames, limit, says in (
+        (parts, 3 * PART_BYTES, "above the limit of 196608"),
+        (100 * [endless], 3 * PART_BYTES, "above the limit of 196608"),
+        ([fault], 1 << 30, "above the limit of 65552"),
+        (100 * [encode(Part(b"", more=True))], 1 << 20, "a part of 0 bytes where 65536 are due"),
+        ([endless, encode(Fault("no"))], 1 << 20, "a Fault among the parts of another message"),
+        ([endless, encode(Part(b"x", more=False))], 1 << 20, "no message of this protocol"),
+        ([encode(Part(parts[-1], more=False))], 1 << 20, "parts of parts"),
+    ):
+        with pytest.raises(ViolationError, match=says):
+            received(frames, limit)
+
+
+def test_a_run_whose_reports_travel_in_parts_is_the_simulation() -> None:
+    """A report has four numbers a pair: 77 kB."""
+    world = synthetic(agents=2, eps_p=0.1, seed=1, states=300, actions=8, horizon=2)
+    algorithm = FedUCBVI(synchronisation="local")
+    outcome = federate(plan_for(algorithm, world, 3, seed=2), make_nodes(world, [1, 1]))
+    assert_same(outcome.run, run(algorithm, world, 3, seed=2, driver="episodes"), regret=False)
+
+
+# ------------------------------------------------------------------------------------------------- while a run lasts
+
+
+def test_a_revoked_nodes_open_stream_is_closed_and_the_node_told_why(tmp_path: Path) -> None:
+    make_certificates(tmp_path, server="server", nodes=["node-0"])
+
+    async def story() -> None:
+        async with served(tmp_path) as (service, address):
+            node = make_nodes(WORLD, SPLIT)[0]
+            joined = asyncio.ensure_future(take_part(node, address, TLSFiles.of(tmp_path, "node-0")))
+            while not service.registry.connected:
+                await asyncio.sleep(0.01)
+            revoke(tmp_path, ["node-0"])
+            with pytest.raises(InputError, match="the certificate of 'node-0' has been revoked"):
+                await joined
+            assert not service.registry.members
+
+    tell(story())
+
+
+def test_certificates_of_node_and_server_are_renewed_while_the_run_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node's old one is revoked under its open stream; the node comes back with the new one by itself."""
+    ours, own = tmp_path / "ours", tmp_path / "own"
+    for name in ("server", "node-0", "node-1"):
+        request, _ = write_request(own, name)
+        sign_request(ours, read_request(request.read_bytes()), server=name == "server")
+        shutil.copy(ours / f"{name}.crt", own)
+    shutil.copy(ours / "ca.crt", own)
+
+    def renew(name: str, *, server: bool = False) -> None:
+        """A new certificate for a new key, put in place of the old ones."""
+        request, key = write_request(tmp_path / "fresh", name)
+        sign_request(ours, read_request(request.read_bytes()), server=server, renew=True)
+        shutil.copy(key, own)
+        shutil.copy(ours / f"{name}.crt", own)
+
+    async def story() -> None:
+        service = Service(plan(), "127.0.0.1:0", TLSFiles.of(own, "server"), revoked=lambda: revoked_names(ours))
+        serving, address = asyncio.ensure_future(service.run()), f"127.0.0.1:{service.port}"
+        nodes = make_nodes(WORLD, SPLIT)
+
+        def join(node: Node) -> asyncio.Future[Any]:
+            return asyncio.ensure_future(take_part(node, address, TLSFiles.of(own, node.name)))
+
+        joined = [join(nodes[0])]
+        while not service.registry.connected:
+            await asyncio.sleep(0.01)
+        before = service.registry.members["node-0"].stream
+        renew("node-0")
+        revoke_replaced(ours, ["node-0"])
+        while service.registry.connected == 0 or service.registry.members["node-0"].stream is before:
+            await asyncio.sleep(0.01)
+
+        old = await ask_certificate(address, TLSFiles.of(own, "node-1"))
+        good = (own / "server.key").read_bytes()
+        (own / "server.key").write_bytes((own / "node-1.key").read_bytes())  # half of a change
+        assert await ask_certificate(address, TLSFiles.of(own, "node-1")) == old
+        (own / "server.key").write_bytes(good)
+        renew("server", server=True)
+        new = await ask_certificate(address, TLSFiles.of(own, "node-1"))
+        assert new == (own / "server.crt").read_bytes() != old
+        joined.append(join(nodes[1]))
+        outcome = await serving
+        await asyncio.gather(*joined)
+        assert_same(outcome.run, simulated(), regret=False)
+
+    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
+        tell(story())
+    assert "goes on with the certificate it has: the key is not that of the certificate" in caplog.text
+    assert len(revoked_names(ours)) == 1
+    assert revoked_names(ours)[0].startswith("node-0 ")
