@@ -281,13 +281,18 @@ VARIANTS: dict[str, tuple[FedUCBVI, Any]] = {
 }
 
 
-@pytest.mark.parametrize("words", [1, 2])
 @pytest.mark.parametrize(
-    ("variant", "exchange"),
-    [*((name, "steps") for name in VARIANTS), *((name, "model") for name in list(VARIANTS)[:-1])],
+    ("variant", "exchange", "words"),
+    [
+        *((name, "steps", 1) for name in VARIANTS),
+        *((name, "model", 1) for name in list(VARIANTS)[:-1]),
+        ("published", "steps", 2),
+        ("published", "model", 2),
+        ("random rewards", "model", 2),
+    ],
 )
 def test_masked_runs_are_the_simulation_bit_for_bit_but_for_who_asked(
-    variant: str, words: int, exchange: str, tls_files: Callable[[str], TLSFiles], monkeypatch: pytest.MonkeyPatch
+    variant: str, exchange: str, words: int, tls_files: Callable[[str], TLSFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     algorithm, world = VARIANTS[variant]
     if words == 2:
