@@ -359,7 +359,7 @@ def test_a_node_answers_one_question_for_each_round_and_exchange_of_either_synch
         asked(node, 1, 6, 0.0, 0.0, 0.0)
     node.answer(start)
     node.answer(Stop(1, 2))
-    with pytest.raises(InputError, match="after it has begun or ended it in another way"):
+    with pytest.raises(InputError, match="after it has had this or an earlier round played in"):
         asked(node, 1, 1, 1.0, 0.0, 2.0)
     node.answer(replace(start, round=2, base=1, first=1, most=39))
     node.answer(Stop(2, 1))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +67,6 @@ class RoundInPlay:
     def policy(self) -> PolicyArray:
         """What is played."""
         return self.start.arrays[0]
-
-    @cached_property
-    def key(self) -> str:
-        """What makes it this round and no other."""
-        return _key(self.start)
 
     @property
     def factor(self) -> int:
@@ -337,7 +331,7 @@ class Node:
 
     def _begun(self, start: Start) -> RoundInPlay | None:
         """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
-        if self._round is not None and self._round.key == _key(start):
+        if self._round is not None and _key(self._round.start) == _key(start):
             return self._round
         kept = self._generations.find(start.round)
         if kept is None or kept.note.get("start") != _key(start):
@@ -415,7 +409,7 @@ class Node:
         if not self._live:
             self._generations.keep(now.start.round)
             return
-        note = {"start": now.key, "played": now.played}
+        note = {"start": _key(now.start), "played": now.played}
         counts = {"visits": self._players.visits, "transitions": self._players.transitions}
         self._generations.keep(now.start.round, note, counts)
 
@@ -429,13 +423,12 @@ class Node:
         known, exchange = 2 * E if plans else E, query.exchange % E
         if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
-        asked, content = encode(query), f"{now.key} {now.length}"
+        asked = encode(query)
         if self._plan.secure_sums and not self._roster:
             raise InputError("the server asks before it has said whose sum it wants.")
-        digest = hashlib.sha256(asked).digest()
-        self._questions.check(query.round, content, query.exchange, query.arrays, digest, E)
         report = self._plan.report(self.state, query.arrays, exchange)
         own = added_up(report) if self._algorithm.takes == SUMS else tuple(np.array(array) for array in report)
+        self._questions.check(query.round, query.exchange, query.arrays, asked, own, E)
         if self._plan.secure_sums:
             question = Question(query.round, query.exchange, self._roster, asked)
             own = masked(own, self.name, self._pairs, question)

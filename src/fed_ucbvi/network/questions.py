@@ -8,6 +8,7 @@ or roster. This bounds what a server can ask of a node; where its questions are 
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,8 @@ class Questions:
         self._values: tuple[int, Array] | None = None
         self._epochs: set[bytes] = set()
         self._epoch: bytes | None = None
-        self._round, self._content, self._answers = -1, "", 0
-        self._asked: dict[int, bytes] = {}
+        self._round, self._answers = -1, 0
+        self._asked: dict[int, tuple[bytes, bytes]] = {}
 
     def begin(self, epoch: bytes) -> None:
         """The server's process, or under secure sums the roster, is this one from now on."""
@@ -67,15 +68,17 @@ class Questions:
             )
         self._values = number, V
 
-    def check(self, number: int, content: str, exchange: int, query: Message, digest: bytes, exchanges: int) -> None:
-        """Raise unless a query may be answered.
+    def check(
+        self, number: int, exchange: int, query: Message, asked: bytes, answer: Message, exchanges: int
+    ) -> None:
+        """Raise unless a query may be answered in this way.
 
         Args:
             number: of the round.
-            content: what makes it this round and no other: its start and its length.
             exchange: its number.
             query: its arrays.
-            digest: of the whole message.
+            asked: the whole message.
+            answer: before it is masked. The same question must get the same one, or two would be under one mask.
             exchanges: E, so that numbers from E on are those of a second synchronisation.
         """
         if self._about_values:
@@ -83,15 +86,18 @@ class Questions:
         if number != self._round:
             if number < self._round:
                 raise InputError(f"the server asks about round {number} after round {self._round}.")
-            self._round, self._content, self._asked, self._answers = number, content, {}, 0
-        if content != self._content:
-            raise InputError(
-                f"the server asks about round {number} again, after it has begun or ended it in another way."
-            )
-        if self._asked.setdefault(exchange, digest) != digest:
+            self._round, self._asked, self._answers = number, {}, 0
+        now = _digest(asked), _digest(*(array.tobytes() for array in answer))
+        before = self._asked.setdefault(exchange, now)
+        if before[0] != now[0]:
             raise InputError(
                 f"the server asks a second question in round {number}, exchange {exchange}. An honest server asks "
                 "one; this node answers no more."
+            )
+        if before[1] != now[1]:
+            raise InputError(
+                f"the server asks about round {number} again, after it has had this or an earlier round played in "
+                "another way."
             )
         self._answers += 1
         if self._answers > 2 * exchanges + MAX_REPEATS:
@@ -111,3 +117,10 @@ class Questions:
                 f"the server asks about values at step {step + 1} that cannot be {self._algorithm.name}'s: they lie "
                 f"between 0 and {most:g}, on the run's grid."
             )
+
+
+def _digest(*parts: bytes) -> bytes:
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(part)
+    return sha.digest()

@@ -8,11 +8,12 @@ asked again from the start.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Counting, Message, exchange_messages
+from fed_ucbvi.algorithms.base import Counting, Message, added_up, exchange_messages
 from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.network.checks import SUM, Expected, check_report
 from fed_ucbvi.network.members import GONE, Member
@@ -60,7 +61,8 @@ class Synchronisation:
         Returns:
             The reports of each node, where they are its own.
         """
-        before = {name: array.copy() for name, array in server.arrays().items()}
+        secret = self._plan.secure_sums
+        before = {name: array.copy() for name, array in server.arrays().items()} if secret else {}
         while True:
             try:
                 return await self._attempt(now, policy, collected, server, planning)
@@ -72,32 +74,47 @@ class Synchronisation:
     async def _attempt(
         self, now: Round, policy: PolicyArray, collected: Collected, server: Any, planning: bool
     ) -> Reports:
-        plan, fresh = self._plan, dict[str, dict[int, Message]]()
+        plan, fresh = self._plan, defaultdict[str, dict[int, Message]](dict)
         roster = self._roster() if plan.secure_sums else None
-        sums: dict[int, Message] = {}
         for exchange in range(plan.exchanges):
             arrays = tuple(np.array(array) for array in plan.query(server, exchange))
-            reports = self._models[1] if plan.exchange == MODEL and self._models[0] == now.number else None
-            if reports is None:
-                first = plan.exchanges if planning and plan.exchange != MODEL else 0
-                query = Query(now.number, first + exchange, arrays)
-                expected = self._expected(policy, arrays, exchange, collected)
-                reports = await now.exchange(query, expected, roster)
-                if roster is not None:
-                    reports = {SUM: self._sum(roster, reports, expected, collected)}
-                    sums[exchange] = reports[SUM]
+            reports = await self._ask(now, policy, collected, roster, arrays, exchange, planning)
             for name, report in reports.items():
-                fresh.setdefault(name, {})[exchange] = report
-            report = self._report_schema.assemble(self._rows(reports, arrays, exchange, planning))
+                fresh[name][exchange] = report
+            everyone = self._report_schema.assemble(self._rows(reports, arrays, exchange, planning))
             if plan.exchange == MODEL:
-                self._models = now.number, reports
-                model = tuple(array.sum(axis=0, keepdims=True) for array in report)
-                exchange_messages(plan.algorithm, server, plan.algorithm.agents_of(plan.setting, model), plan.setting)
+                agents = plan.algorithm.agents_of(plan.setting, added_up(everyone))
+                exchange_messages(plan.algorithm, server, agents, plan.setting)
             else:
-                plan.algorithm.aggregate(server, report, exchange)
-        if roster is not None and not planning:
-            self._sums = {seat.name for seat in roster.seats}, sums
-        return {} if roster is not None else fresh
+                plan.algorithm.aggregate(server, everyone, exchange)
+        if roster is None:
+            return fresh
+        if not planning:
+            self._sums = {seat.name for seat in roster.seats}, fresh[SUM]
+        return {}
+
+    async def _ask(
+        self,
+        now: Round,
+        policy: PolicyArray,
+        collected: Collected,
+        roster: Roster | None,
+        arrays: Message,
+        exchange: int,
+        planning: bool,
+    ) -> dict[str, Message]:
+        """What the nodes report, or their sum; counts are asked for once a round, for server and planner."""
+        plan = self._plan
+        if plan.exchange == MODEL and self._models[0] == now.number:
+            return self._models[1]
+        first = plan.exchanges if planning and plan.exchange != MODEL else 0
+        expected = self._expected(policy, arrays, exchange, collected)
+        reports = await now.exchange(Query(now.number, first + exchange, arrays), expected, roster)
+        if roster is not None:
+            reports = {SUM: self._sum(roster, reports, expected, collected)}
+        if plan.exchange == MODEL:
+            self._models = now.number, reports
+        return reports
 
     def _expected(self, policy: PolicyArray, arrays: Message, exchange: int, collected: Collected) -> Expected:
         algorithm, setting = self._plan.algorithm, self._plan.setting
