@@ -258,7 +258,7 @@ def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> N
 
 
 def test_a_finished_run_is_read_back_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fed_ucbvi.network.coordinator.FAREWELL_SECONDS", 0.1)
+    monkeypatch.setattr("fed_ucbvi.network.server.FAREWELL_SECONDS", 0.1)
     book = ServerCheckpoint(tmp_path / "run")
     outcome = federate(book.adopt(plan()), make_nodes(WORLD, [4]), server_checkpoint=book)
     again = ServerCheckpoint(tmp_path / "run")
