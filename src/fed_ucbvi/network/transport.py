@@ -25,8 +25,8 @@ MAX_BYTES = 256 << 20
 """The largest message a node accepts from its server."""
 MAX_BYTES_UP = 2 * PART_BYTES
 """What gRPC lets through to a server in one piece, whoever sends it: what is too long is read and refused by name."""
-MAX_BYTES_WAITING = 256 << 10
-"""What a stream can have on its way to a server that does not read it."""
+MAX_BYTES_WAITING = 1 << 20
+"""What a stream can have on its way to a server that does not read it; so much travels in one round trip."""
 HANDSHAKE_SECONDS, IDLE_SECONDS = 20, 60
 """For TLS, and for a connection without a stream."""
 ANSWER_SECONDS = 60.0
