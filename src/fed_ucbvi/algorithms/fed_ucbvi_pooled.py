@@ -31,7 +31,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     Server,
     UpdateRule,
     act_greedily,
-    largest,
+    unvisited,
     value_range,
 )
 from fed_ucbvi.algorithms.fed_ucbvi_sums import (
@@ -44,7 +44,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_sums import (
     new_report,
     value_of_sums,
 )
-from fed_ucbvi.core.compiling import compiled, inlined
+from fed_ucbvi.core.compiling import compiled, inlined, inner
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 
@@ -252,7 +252,7 @@ def _update_budgets(
                 out[i, h, s] = local_budget(own_visits[i, h, s, policy[h, s]], rule)
 
 
-@compiled
+@inner
 def _update_place(
     h: int,
     s: int,
@@ -301,7 +301,10 @@ def _absorb(
     for j in range(touched.number[0]):
         place = touched.all_places[j]
         h, s, a = pair_of(place, policy, S, A)
-        if pool.visits[h, s].sum() == 0:
+        known = False
+        for b in range(A):
+            known |= pool.visits[h, s, b] > 0
+        if not known:
             pool.states[h, pool.numbers[h]] = s
             pool.numbers[h] += 1
         pool.fresh[h, s] = True
@@ -345,23 +348,24 @@ def _write_report(h: int, pool: Pool, V_next: FloatArray, grid: Grid, out: Sums)
             write_words(entry[2], grid, Z[0, s, a])
 
 
-@compiled
+@inner
 def _begin(rule: UpdateRule, estimates: Estimates) -> None:
     """Before the first synchronisation nothing is known anywhere."""
-    N, Q, V, policy, _, ranges, _ = estimates
-    H, S = policy.shape
-    N[:] = 0
-    ranges[:] = -1.0
+    N, Q, V, _, _, ranges, _ = estimates
+    (H, S, A), steps = Q.shape, len(N)
     for h in range(H):
-        Q[h] = largest(h, H, rule)
-        V[h] = largest(h, H, rule)
+        ranges[h], level = -1.0, unvisited(h, H, rule)
         for s in range(S):
+            V[h, s] = level
+            for a in range(A):
+                N[h if steps > 1 else 0, s, a] = 0
+                Q[h, s, a] = level
             act_greedily(h, s, rule, estimates)
 
 
 @compiled
 def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
-    """All exchanges of a synchronisation."""
+    """All exchanges of a synchronisation; those with a planner, which is always new, leave no trace here."""
     N, Q, V, policy, _, ranges, updates = estimates
     H, S = policy.shape
     steps, _, A, K = pool.transitions.shape
@@ -377,7 +381,7 @@ def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
         B = value_range(h, rule, estimates)
         everywhere = range_before != B
         for j in range(pool.numbers[hc]):
-            s = pool.states[hc, j]
+            s = np.int64(pool.states[hc, j])
             fresh, redone = pool.fresh[hc, s] or everywhere, False
             for a in range(A):
                 if pool.visits[hc, s, a] == 0:
@@ -400,7 +404,8 @@ def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
             for s in range(S):
                 act_greedily(h, s, rule, estimates)
         changed, changed_next, any_next = changed_next, changed, any_here
-        changed[:] = False
-    for h in range(steps):
+        for s in range(S):
+            changed[s] = False
+    for h in range(0 if rule.plain else steps):
         for j in range(pool.numbers[h]):
             pool.fresh[h, pool.states[h, j]] = False

@@ -34,7 +34,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     value_range,
 )
 from fed_ucbvi.algorithms.report_fields import Meaning
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
 
@@ -115,7 +115,7 @@ NOTHING = ((_ZERO, _ZERO), (_ZERO, _ZERO), (_ZERO, _ZERO))
 """Of an agent that never came, where weights are visits."""
 
 
-@compiled
+@inner
 def moments(counts: Counters, successors: IndexArray, V_next: FloatArray, bits: int) -> tuple[Wide, Wide]:
     """``sum_k n_k v_k`` and ``sum_k n_k v_k^2`` of one pair."""
     x, y = (_ZERO, _ZERO), (_ZERO, _ZERO)
@@ -126,7 +126,7 @@ def moments(counts: Counters, successors: IndexArray, V_next: FloatArray, bits: 
     return x, y
 
 
-@compiled
+@inner
 def moments_with_rewards(
     counts: Counters, by_slot: CountArray, squares: WordArray, successors: IndexArray, V_next: FloatArray, bits: int
 ) -> tuple[Wide, Wide]:
@@ -145,7 +145,7 @@ def moments_with_rewards(
     return x, y
 
 
-@compiled
+@inner
 def _of_strangers(V_next: FloatArray, bits: int) -> Entry:
     """What an agent that never came reports with uniform weights."""
     S = len(V_next)
@@ -153,7 +153,7 @@ def _of_strangers(V_next: FloatArray, bits: int) -> Entry:
     return divide_up(x, np.uint64(S)), divide_up(y, np.uint64(S)), (_ZERO, _ZERO)
 
 
-@compiled
+@inner
 def _entry(
     h: int, i: int, s: int, a: int, experience: Experience, V_next: FloatArray, weighted: bool, bits: int
 ) -> Entry:
@@ -197,7 +197,7 @@ def write_report(h: int, experience: Experience, V_next: FloatArray, weighted: b
 # --------------------------------------------------------------------------------------------- server side
 
 
-@compiled
+@inner
 def value_of_sums(h: int, N: int, sums: Entry, B: float, H: int, rule: UpdateRule) -> float:
     """``Q`` of a pair at step h from the sums over agents: the mean of r + V, its variance and the bonus.
 
@@ -213,7 +213,7 @@ def value_of_sums(h: int, N: int, sums: Entry, B: float, H: int, rule: UpdateRul
     return optimistic(h, float(N), mean, variance, B, H, rule)
 
 
-@compiled
+@inner
 def finish_state(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> None:
     """The policy at (h,s), and V: the largest Q rounded up to the grid, on which the cap lies."""
     estimates.V[h, s] = round_up(act_greedily(h, s, rule, estimates), rule.grid.bits)

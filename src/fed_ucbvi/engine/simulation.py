@@ -176,7 +176,7 @@ class Simulation:
         score = self._scorer.score(policy, visits, starts)
         traffic = self._meter.round(stop.askers, last=self.done)
         if stop.askers:
-            self.synchronise()
+            self.exchange(self.server)
             self.rounds += 1
         self.regret += score[0]
         self.rows.append((start, stop.length, self.agent_episodes - before, *score, *stop[1:], rule, *traffic))
@@ -220,20 +220,15 @@ class Simulation:
         longest = max(stop.length for stop in stops)
         return RoundEnd(longest, len(asked), *(asked[0][2:] if asked else (-1, -1, -1, -1)))
 
-    def synchronise(self) -> None:
-        """Bring the server up to date with the agents; message by message if some of them are lies."""
-        if self.federation.liars is None:
-            self.algorithm.synchronise(self.server, self.agents)
-        else:
-            self.exchange(self.server)
-
     def exchange(self, server: Any) -> None:
-        """All exchanges of the agents with ``server``, or a planner in its place, message by message."""
+        """All exchanges of the agents with ``server``, or a planner; message by message if some of them are lies."""
         liars = self.federation.liars
+        if liars is None:
+            self.algorithm.synchronise(server, self.agents)
+            return
 
         def tamper(report: Message, exchange: int) -> None:
-            if liars is not None:
-                liars.tamper_report(report, self.setting.horizon, self.rounds, exchange)
+            liars.tamper_report(report, self.setting.horizon, self.rounds, exchange)
 
         exchange_messages(self.algorithm, server, self.agents, self.setting, tamper)
 
