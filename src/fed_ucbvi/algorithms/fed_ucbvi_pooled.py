@@ -151,14 +151,15 @@ class PooledAgents:
         }
 
     def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
-        """When they ask in a round with this policy; called after every round, so that little has changed."""
+        """When they ask in a round with this policy; called after every round, so that little has changed.
+
+        Where the local rule stays in force, :meth:`absorb` has seen to it.
+        """
         places, (visits, rule, _) = self._changed(policy, N), self.asks
         if policy.ndim == 2:
-            _update_budgets(
-                self.own_visits, N, policy, self.rule, self.last_policy, places, self.touched, visits, rule
-            )
+            _update_budgets(self.own_visits, N, policy, self.rule, self.last_policy, places, visits, rule)
         elif self.begun:
-            _update_budgets_of_pairs(self.own_visits, N, self.rule, places, self.touched, visits, rule)
+            _update_budgets_of_pairs(N, self.rule, places, visits, rule)
         else:
             fill_budgets_of_pairs(self.own_visits, N, self.rule, visits, rule)
             self.begun = True
@@ -177,10 +178,13 @@ class PooledAgents:
         return places
 
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
-        """Take in the round's counts."""
+        """Take in the round's counts, and note when the agents ask by the local rule where they have been."""
         rows, K = len(visits), transitions.shape[-1]
         moves, seen = transitions.reshape((-1, K)), visits.reshape((rows, -1))
-        _absorb(policy, moves, seen, self.touched, self.grid.bits, self.pool, self.own_visits)
+        due, rule, _ = self.asks
+        if self.own_visits.size:
+            _absorb_own(policy, seen, self.touched, self.rule, self.own_visits, due, rule)
+        _absorb(policy, moves, seen, self.touched, self.grid.bits, self.pool)
 
     def report(self, h: int, V_next: FloatArray) -> Sums:
         """The sum over all agents, as one row."""
@@ -194,17 +198,10 @@ class PooledAgents:
 
 @compiled
 def _update_budgets_of_pairs(
-    own_visits: Counters,
-    N: CountArray,
-    rule: AskingRule,
-    changed: IndexArray,
-    touched: Touched,
-    out: CountArray,
-    which: npt.NDArray[np.int8],
+    N: CountArray, rule: AskingRule, changed: IndexArray, out: CountArray, which: npt.NDArray[np.int8]
 ) -> None:
-    """Bring budgets by (h,s,a) up to date where N has ``changed``, and where these agents were in the last round."""
-    steps, S, A = N.shape
-    P = steps * S * A
+    """Bring budgets by (h,s,a) up to date where N has ``changed``, but where the local rule stays in force."""
+    P = N.size
     counts, rules, budgets = N.reshape(P), which.reshape(P), out.reshape((len(out), P))
     for place in changed:
         rules[place] = 0 if is_local(counts[place], rule) else 1
@@ -212,12 +209,6 @@ def _update_budgets_of_pairs(
             due = global_budget(counts[place], rule)
             for i in range(len(out)):
                 budgets[i, place] = due
-    for i in range(len(own_visits)):
-        seen = own_visits[i].reshape(P)
-        for j in range(touched.numbers[i]):
-            place = touched.places[i, j]
-            if rules[place] == 0:
-                budgets[i, place] = local_budget(seen[place], rule)
 
 
 @compiled
@@ -228,11 +219,10 @@ def _update_budgets(
     rule: AskingRule,
     last_policy: IndexArray,
     changed: IndexArray,
-    touched: Touched,
     out: CountArray,
     which: npt.NDArray[np.int8],
 ) -> None:
-    """Bring budgets by (h,s) up to date: where the policy or N has changed, and where these agents were."""
+    """Bring budgets by (h,s) up to date where policy or N has changed, but where the local rule stays in force."""
     H, S = policy.shape
     for h in range(H):
         for s in range(S):
@@ -241,15 +231,8 @@ def _update_budgets(
                 _update_place(h, s, own_visits, N, policy, rule, out, which)
     for place in changed:
         h, s = divmod(place, S)
-        before = which[h, s]
-        which[h, s] = 0 if is_local(N[h, s, policy[h, s]], rule) else 1
-        if which[h, s] == 1 or before == 1:
+        if which[h, s] == 1 or not is_local(N[h, s, policy[h, s]], rule):
             _update_place(h, s, own_visits, N, policy, rule, out, which)
-    for i in range(len(own_visits)):
-        for j in range(touched.numbers[i]):
-            h, s = divmod(touched.places[i, j], S)
-            if which[h, s] == 0:
-                out[i, h, s] = local_budget(own_visits[i, h, s, policy[h, s]], rule)
 
 
 @inner
@@ -274,30 +257,43 @@ def _update_place(
 
 
 @compiled
-def _absorb(
+def _absorb_own(
     policy: PolicyArray,
-    transitions: CountArray,
     visits: CountArray,
     touched: Touched,
-    bits: int,
-    pool: Pool,
+    rule: AskingRule,
     own_visits: Counters,
+    out: CountArray,
+    which: npt.NDArray[np.int8],
+) -> None:
+    """Add the round's ``visits (m, P)`` to each agent's own, and set its budget where the local rule is in force."""
+    (m, P), A = visits.shape, own_visits.shape[3]
+    own, budgets, rules, actions = own_visits.reshape((m, -1)), out.reshape((m, P)), which.reshape(P), policy.ravel()
+    for i in range(m):
+        for j in range(touched.numbers[i]):
+            place = touched.places[i, j]
+            pair = place * A + actions[place] if policy.ndim == 2 else place
+            seen = np.int64(own[i, pair] + visits[i, place])
+            own[i, pair] = seen
+            if rules[place] == 0:
+                budgets[i, place] = local_budget(seen, rule)
+
+
+@compiled
+def _absorb(
+    policy: PolicyArray, transitions: CountArray, visits: CountArray, touched: Touched, bits: int, pool: Pool
 ) -> None:
     """Add the round's counts; ``transitions`` is ``(P, K)``, ``visits`` ``(m, P)``."""
     (_, S, A, K), together = pool.transitions.shape, touched.all_visits.reshape(len(transitions))
     rewards = pool.rewards
-    own_rewards = rewards.shape[0] > 1
-    if own_rewards or len(own_visits) > 0:
+    if rewards.shape[0] > 1:
         for i in range(len(visits)):
             for j in range(touched.numbers[i]):
                 place = touched.places[i, j]
                 h, s, a = pair_of(place, policy, S, A)
-                if len(own_visits) > 0:
-                    own_visits[i, h, s, a] += visits[i, place]
-                if own_rewards:
-                    r = on_grid(rewards[i, h if rewards.shape[1] > 1 else 0, s, a], bits)
-                    z = pool.reward_sums[h, s, a]
-                    z[0], z[1] = plus((z[0], z[1]), product(np.uint64(visits[i, place]), r))
+                r = on_grid(rewards[i, h if rewards.shape[1] > 1 else 0, s, a], bits)
+                z = pool.reward_sums[h, s, a]
+                z[0], z[1] = plus((z[0], z[1]), product(np.uint64(visits[i, place]), r))
     for j in range(touched.number[0]):
         place = touched.all_places[j]
         h, s, a = pair_of(place, policy, S, A)

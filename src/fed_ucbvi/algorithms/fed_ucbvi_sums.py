@@ -120,6 +120,8 @@ def moments(counts: Counters, successors: IndexArray, V_next: FloatArray, bits: 
     """``sum_k n_k v_k`` and ``sum_k n_k v_k^2`` of one pair."""
     x, y = (_ZERO, _ZERO), (_ZERO, _ZERO)
     for k in range(len(counts)):
+        if counts[k] == 0:
+            continue
         n_k, v = np.uint64(counts[k]), on_grid(V_next[successors[k]], bits)
         x = plus(x, product(n_k, v))
         y = plus(y, times(n_k, product(v, v)))

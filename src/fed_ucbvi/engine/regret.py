@@ -63,7 +63,7 @@ class Scorer:
         """
         rows = self._honest
         if len(visits) == 1:
-            rows, starts = self._everyone, starts.sum(axis=0, keepdims=True)
+            rows, starts = self._everyone, starts if len(starts) == 1 else starts.sum(axis=0, keepdims=True)
         best, by_action = self.optimum.V[0], visits if visits.ndim == 4 else visits[..., None]
         return score_round(
             policy, by_action, starts, rows, best, self._common, self._agents, self._kind, self._rewards

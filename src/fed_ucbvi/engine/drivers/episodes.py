@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, Touched
-from fed_ucbvi.core.compiling import compiled, compiled_parallel, inner, prange, threads
+from fed_ucbvi.core.compiling import compiled, compiled_parallel, prange, threads
 from fed_ucbvi.core.sampling.philox import EPISODES, TIES, philox, unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, drop_untouched, touch
@@ -184,7 +184,7 @@ def choose_tied(seed: np.uint64, agent: np.uint64, episode: np.uint64, h: int, t
     return int(unit_interval(word) * ties)
 
 
-@inner
+@compiled
 def _play_episode(
     world: World, play: Play, policy: IndexArray, i: int, episode: int, sign: int, counts: Counts, touched: Touched
 ) -> bool:
