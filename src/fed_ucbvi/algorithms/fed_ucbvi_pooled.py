@@ -31,6 +31,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     Server,
     UpdateRule,
     act_greedily,
+    optimistic,
     unvisited,
     value_range,
 )
@@ -39,12 +40,13 @@ from fed_ucbvi.algorithms.fed_ucbvi_sums import (
     Entry,
     Sums,
     finish_state,
+    mean_of_sums,
     moments,
     moments_with_rewards,
     new_report,
     value_of_sums,
 )
-from fed_ucbvi.core.compiling import compiled, inlined, inner
+from fed_ucbvi.core.compiling import compiled, embedded, inlined, inner
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 
@@ -327,6 +329,18 @@ def _pair(h: int, s: int, a: int, pool: Pool, V_next: FloatArray, bits: int) -> 
     return x, y, product(np.uint64(pool.visits[hc, s, a]), r)
 
 
+@embedded
+def _is_certain(h: int, s: int, a: int, pool: Pool) -> bool:
+    """Whether nothing has varied at a pair: rewards are not random and all visits went on to one next state.
+
+    Then the variance is 0, and exact sums give exactly that, with more work.
+    """
+    successors = 0
+    for k in range(pool.transitions.shape[3]):
+        successors += pool.transitions[h, s, a, k] > 0
+    return successors == 1 and len(pool.sums.by_slot) == 0
+
+
 @compiled
 def _write_report(h: int, pool: Pool, V_next: FloatArray, grid: Grid, out: Sums) -> None:
     """The sum of all agents' messages for step h, as one row."""
@@ -389,7 +403,11 @@ def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
                 if stale:
                     N[hc, s, a] = pool.visits[hc, s, a]
                     entry = _pair(h, s, a, pool, V[h + 1], rule.grid.bits)
-                    Q[h, s, a] = value_of_sums(h, N[hc, s, a], entry, B, H, rule)
+                    if _is_certain(hc, s, a, pool):
+                        mean = mean_of_sums(N[hc, s, a], entry, rule.grid.bits)
+                        Q[h, s, a] = optimistic(h, float(N[hc, s, a]), mean, 0.0, B, H, rule)
+                    else:
+                        Q[h, s, a] = value_of_sums(h, N[hc, s, a], entry, B, H, rule)
                     redone = True
             if redone:
                 before = V[h, s]

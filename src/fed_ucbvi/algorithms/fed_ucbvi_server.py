@@ -10,7 +10,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import TableServer
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.greedy import choose_action
-from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.compiling import embedded, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 
 RANGES = ("horizon", "remaining", "max", "span")
@@ -129,7 +129,7 @@ def tight_bonus(N: float, variance: float, B: float, most: float, rule: UpdateRu
     return total
 
 
-@compiled
+@embedded
 def bonus(N: float, variance: float, B: float, cap: float, most: float, rule: UpdateRule) -> float:
     """``b(s,a)`` of a pair visited N times in all, whose next value has this variance and at most the value ``most``.
 
@@ -153,7 +153,7 @@ def bonus(N: float, variance: float, B: float, cap: float, most: float, rule: Up
     return per_count / N + math.sqrt(per_variance * variance / N)
 
 
-@inner
+@embedded
 def largest(h: int, horizon: int, rule: UpdateRule) -> float:
     """The cap on ``Q_h``: H, or what is left of it."""
     return float(horizon - h) if rule.clip_remaining else float(horizon)
@@ -165,14 +165,14 @@ def unvisited(h: int, horizon: int, rule: UpdateRule) -> float:
     return 0.0 if rule.plain else largest(h, horizon, rule)
 
 
-@inner
+@embedded
 def optimistic(h: int, N: float, mean: float, variance: float, B: float, horizon: int, rule: UpdateRule) -> float:
     """``Q = min(mean + b, cap)`` (``eq:update_rule``) of a pair visited N times, ``mean`` being that of r + V."""
     cap = largest(h, horizon, rule)
     return min(mean + bonus(N, variance, B, cap, largest(h + 1, horizon, rule), rule), cap)
 
 
-@inner
+@embedded
 def act_greedily(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> float:
     """Choose the policy's action, or its set, at (h,s); the largest Q."""
     _, Q, _, policy, greedy, _, updates = estimates

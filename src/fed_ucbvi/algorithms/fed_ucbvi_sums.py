@@ -34,7 +34,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     value_range,
 )
 from fed_ucbvi.algorithms.report_fields import Meaning
-from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.compiling import compiled, embedded, inner
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
 
@@ -199,7 +199,14 @@ def write_report(h: int, experience: Experience, V_next: FloatArray, weighted: b
 # --------------------------------------------------------------------------------------------- server side
 
 
-@inner
+@embedded
+def mean_of_sums(weight: int, sums: Entry, bits: int) -> float:
+    """That of r + V."""
+    X, _, Z = sums
+    return as_float(plus(X, Z)) / float(weight) / float(1 << bits)
+
+
+@embedded
 def value_of_sums(h: int, N: int, sums: Entry, B: float, H: int, rule: UpdateRule) -> float:
     """``Q`` of a pair at step h from the sums over agents: the mean of r + V, its variance and the bonus.
 
@@ -208,14 +215,13 @@ def value_of_sums(h: int, N: int, sums: Entry, B: float, H: int, rule: UpdateRul
     bits = rule.grid.bits
     if N == 0:
         return unvisited(h, H, rule)
-    X, Y, Z = sums
+    X, Y, _ = sums
     weight = N if rule.weighted else rule.agents
-    mean = as_float(plus(X, Z)) / float(weight) / float(1 << bits)
     variance = variance_of_sums(np.uint64(weight), X, Y, bits)
-    return optimistic(h, float(N), mean, variance, B, H, rule)
+    return optimistic(h, float(N), mean_of_sums(weight, sums, bits), variance, B, H, rule)
 
 
-@inner
+@embedded
 def finish_state(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> None:
     """The policy at (h,s), and V: the largest Q rounded up to the grid, on which the cap lies."""
     estimates.V[h, s] = round_up(act_greedily(h, s, rule, estimates), rule.grid.bits)

@@ -30,7 +30,7 @@ except ValueError as error:  # it looks at its settings at once
 from numba import prange, types
 from numba.extending import intrinsic
 
-__all__ = ["compiled", "compiled_parallel", "inlined", "inner", "intrinsic", "prange", "threads", "types"]
+__all__ = ["compiled", "compiled_parallel", "embedded", "inlined", "inner", "intrinsic", "prange", "threads", "types"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -116,6 +116,13 @@ def inner(function: F) -> F:
 def inlined(function: F) -> F:
     """Like :func:`compiled`, written out at every call: for what runs once per table entry."""
     wrapped: F = numba.njit(cache=_KEEP, error_model="numpy", inline="always")(function)
+    return wrapped
+
+
+def embedded(function: F) -> F:
+    """Like :func:`compiled`, with the machine code copied into that of its callers."""
+    options = {"cache": _KEEP, "error_model": "numpy", "no_cfunc_wrapper": True, "forceinline": True}
+    wrapped: F = numba.njit(**options)(function)
     return wrapped
 
 
