@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, RewardSums, Setting, Touched
-from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, write_words
+from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, round_up, write_words
 from fed_ucbvi.algorithms.experience import Counters, counter_type, pair_of
 from fed_ucbvi.algorithms.fed_ucbvi_agents import (
     AskingRule,
@@ -39,9 +39,8 @@ from fed_ucbvi.algorithms.fed_ucbvi_sums import (
     NOTHING,
     Entry,
     Sums,
-    finish_state,
     mean_of_sums,
-    moments,
+    moment,
     moments_with_rewards,
     new_report,
     value_of_sums,
@@ -271,9 +270,10 @@ def _absorb_own(
     """Add the round's ``visits (m, P)`` to each agent's own, and set its budget where the local rule is in force."""
     (m, P), A = visits.shape, own_visits.shape[3]
     own, budgets, rules, actions = own_visits.reshape((m, -1)), out.reshape((m, P)), which.reshape(P), policy.ravel()
+    places, numbers, _, _, _ = touched
     for i in range(m):
-        for j in range(touched.numbers[i]):
-            place = touched.places[i, j]
+        for j in range(numbers[i]):
+            place = places[i, j]
             pair = place * A + actions[place] if policy.ndim == 2 else place
             seen = np.int64(own[i, pair] + visits[i, place])
             own[i, pair] = seen
@@ -286,59 +286,80 @@ def _absorb(
     policy: PolicyArray, transitions: CountArray, visits: CountArray, touched: Touched, bits: int, pool: Pool
 ) -> None:
     """Add the round's counts; ``transitions`` is ``(P, K)``, ``visits`` ``(m, P)``."""
-    (_, S, A, K), together = pool.transitions.shape, touched.all_visits.reshape(len(transitions))
-    rewards = pool.rewards
+    pooled_visits, pooled_transitions, _, rewards, reward_sums, states, numbers, fresh, _ = pool
+    places, own_numbers, all_places, number, all_visits = touched
+    (_, S, A, K), together = pooled_transitions.shape, all_visits.reshape(len(transitions))
     if rewards.shape[0] > 1:
         for i in range(len(visits)):
-            for j in range(touched.numbers[i]):
-                place = touched.places[i, j]
+            for j in range(own_numbers[i]):
+                place = places[i, j]
                 h, s, a = pair_of(place, policy, S, A)
                 r = on_grid(rewards[i, h if rewards.shape[1] > 1 else 0, s, a], bits)
-                z = pool.reward_sums[h, s, a]
-                z[0], z[1] = plus((z[0], z[1]), product(np.uint64(visits[i, place]), r))
-    for j in range(touched.number[0]):
-        place = touched.all_places[j]
+                z = (reward_sums[h, s, a, 0], reward_sums[h, s, a, 1])
+                z = plus(z, product(np.uint64(visits[i, place]), r))
+                reward_sums[h, s, a, 0], reward_sums[h, s, a, 1] = z
+    for j in range(number[0]):
+        place = all_places[j]
         h, s, a = pair_of(place, policy, S, A)
         known = False
         for b in range(A):
-            known |= pool.visits[h, s, b] > 0
+            known |= pooled_visits[h, s, b] > 0
         if not known:
-            pool.states[h, pool.numbers[h]] = s
-            pool.numbers[h] += 1
-        pool.fresh[h, s] = True
-        pool.visits[h, s, a] += together[place]
+            states[h, numbers[h]] = s
+            numbers[h] += 1
+        fresh[h, s] = True
+        pooled_visits[h, s, a] += together[place]
         for k in range(K):
-            pool.transitions[h, s, a, k] += transitions[place, k]
+            pooled_transitions[h, s, a, k] += transitions[place, k]
 
 
 @inlined
-def _pair(h: int, s: int, a: int, pool: Pool, V_next: FloatArray, bits: int) -> Entry:
-    """``X``, ``Y`` and ``Z`` of all agents together at a pair that somebody has visited."""
-    hc = h if pool.visits.shape[0] > 1 else 0
-    hk = h if pool.successors.shape[0] > 1 else 0
-    counts, support, rewards = pool.transitions[hc, s, a], pool.successors[hk, s, a], pool.rewards
-    if len(pool.sums.by_slot) > 0:
-        by_slot, squares = pool.sums.by_slot[0, hc, s, a], pool.sums.squares[0, hc, s, a]
-        x, y = moments_with_rewards(counts, by_slot, squares, support, V_next, bits)
+def _pair(
+    h: int,
+    s: int,
+    a: int,
+    visits: CountArray,
+    transitions: CountArray,
+    successors: IndexArray,
+    rewards: FloatArray,
+    reward_sums: WordArray,
+    sums: RewardSums,
+    random_rewards: bool,
+    V_next: FloatArray,
+    bits: int,
+) -> Entry:
+    """``X``, ``Y`` and ``Z`` of all agents together at a pair that somebody has visited.
+
+    Tables come one by one and so do their entries: Numba counts references to each part that is taken out of a tuple
+    or an array, which would cost more than the sums.
+    """
+    hc = h if transitions.shape[0] > 1 else 0
+    hk = h if successors.shape[0] > 1 else 0
+    if random_rewards:
+        by_slot, squares = sums.by_slot[0, hc, s, a], sums.squares[0, hc, s, a]
+        x, y = moments_with_rewards(transitions[hc, s, a], by_slot, squares, successors[hk, s, a], V_next, bits)
         return x, y, NOTHING[2]
-    x, y = moments(counts, support, V_next, bits)
+    x, y = NOTHING[0], NOTHING[1]
+    for k in range(transitions.shape[3]):
+        if transitions[hc, s, a, k] > 0:
+            visit = moment(np.uint64(transitions[hc, s, a, k]), on_grid(V_next[successors[hk, s, a, k]], bits))
+            x, y = plus(x, visit[0]), plus(y, visit[1])
     if rewards.shape[0] > 1:
-        z = pool.reward_sums[hc, s, a]
-        return x, y, (z[0], z[1])
+        return x, y, (reward_sums[hc, s, a, 0], reward_sums[hc, s, a, 1])
     r = on_grid(rewards[0, h if rewards.shape[1] > 1 else 0, s, a], bits)
-    return x, y, product(np.uint64(pool.visits[hc, s, a]), r)
+    return x, y, product(np.uint64(visits[hc, s, a]), r)
 
 
 @embedded
-def _is_certain(h: int, s: int, a: int, pool: Pool) -> bool:
-    """Whether nothing has varied at a pair: rewards are not random and all visits went on to one next state.
+def _is_certain(h: int, s: int, a: int, transitions: CountArray) -> bool:
+    """Whether all visits of a pair went on to one next state, so that nothing varied but, perhaps, rewards.
 
-    Then the variance is 0, and exact sums give exactly that, with more work.
+    If not even those do the variance is 0, and exact sums give exactly that, with more work.
     """
     successors = 0
-    for k in range(pool.transitions.shape[3]):
-        successors += pool.transitions[h, s, a, k] > 0
-    return successors == 1 and len(pool.sums.by_slot) == 0
+    for k in range(transitions.shape[3]):
+        successors += transitions[h, s, a, k] > 0
+    return successors == 1
 
 
 @compiled
@@ -346,13 +367,16 @@ def _write_report(h: int, pool: Pool, V_next: FloatArray, grid: Grid, out: Sums)
     """The sum of all agents' messages for step h, as one row."""
     n, X, Y, Z = out
     _, S, A = n.shape
-    hc = h if pool.visits.shape[0] > 1 else 0
+    visits, transitions, successors, rewards, reward_sums, _, _, _, sums = pool
+    hc, random = h if visits.shape[0] > 1 else 0, len(sums.by_slot) > 0
     for s in range(S):
         for a in range(A):
-            n[0, s, a] = pool.visits[hc, s, a]
+            n[0, s, a] = visits[hc, s, a]
             entry = NOTHING
             if n[0, s, a] > 0:
-                entry = _pair(h, s, a, pool, V_next, grid.bits)
+                entry = _pair(
+                    h, s, a, visits, transitions, successors, rewards, reward_sums, sums, random, V_next, grid.bits
+                )
             write_words(entry[0], grid, X[0, s, a])
             write_words(entry[1], grid, Y[0, s, a])
             write_words(entry[2], grid, Z[0, s, a])
@@ -361,7 +385,7 @@ def _write_report(h: int, pool: Pool, V_next: FloatArray, grid: Grid, out: Sums)
 @inner
 def _begin(rule: UpdateRule, estimates: Estimates) -> None:
     """Before the first synchronisation nothing is known anywhere."""
-    N, Q, V, _, _, ranges, _ = estimates
+    N, Q, V, policy, greedy, ranges, updates = estimates
     (H, S, A), steps = Q.shape, len(N)
     for h in range(H):
         ranges[h], level = -1.0, unvisited(h, H, rule)
@@ -370,15 +394,17 @@ def _begin(rule: UpdateRule, estimates: Estimates) -> None:
             for a in range(A):
                 N[h if steps > 1 else 0, s, a] = 0
                 Q[h, s, a] = level
-            act_greedily(h, s, rule, estimates)
+            act_greedily(h, s, rule, Q, policy, greedy, updates)
 
 
 @compiled
 def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
     """All exchanges of a synchronisation; those with a planner, which is always new, leave no trace here."""
-    N, Q, V, policy, _, ranges, updates = estimates
+    N, Q, V, policy, greedy, ranges, updates = estimates
+    visits, transitions, successors, rewards, reward_sums, states, numbers, fresh, sums = pool
     H, S = policy.shape
-    steps, _, A, K = pool.transitions.shape
+    steps, _, A, K = transitions.shape
+    bits, random = rule.grid.bits, len(sums.by_slot) > 0
     updates[0] += 1
     if updates[0] == 1:
         _begin(rule, estimates)
@@ -386,40 +412,42 @@ def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
     any_next = False
     for h in range(H - 1, -1, -1):
         hc = h if steps > 1 else 0
-        hk = h if pool.successors.shape[0] > 1 else 0
-        any_here, range_before = False, ranges[h]
+        hk = h if successors.shape[0] > 1 else 0
+        any_here, range_before, V_next = False, ranges[h], V[h + 1]
         B = value_range(h, rule, estimates)
         everywhere = range_before != B
-        for j in range(pool.numbers[hc]):
-            s = np.int64(pool.states[hc, j])
-            fresh, redone = pool.fresh[hc, s] or everywhere, False
+        for j in range(numbers[hc]):
+            s = np.int64(states[hc, j])
+            all_stale, redone = fresh[hc, s] or everywhere, False
             for a in range(A):
-                if pool.visits[hc, s, a] == 0:
+                n = visits[hc, s, a]
+                if n == 0:
                     continue
-                stale = fresh
+                stale = all_stale
                 if any_next and not stale:
                     for k in range(K):
-                        stale |= changed_next[pool.successors[hk, s, a, k]]
+                        stale |= changed_next[successors[hk, s, a, k]]
                 if stale:
-                    N[hc, s, a] = pool.visits[hc, s, a]
-                    entry = _pair(h, s, a, pool, V[h + 1], rule.grid.bits)
-                    if _is_certain(hc, s, a, pool):
-                        mean = mean_of_sums(N[hc, s, a], entry, rule.grid.bits)
-                        Q[h, s, a] = optimistic(h, float(N[hc, s, a]), mean, 0.0, B, H, rule)
+                    N[hc, s, a] = n
+                    entry = _pair(
+                        h, s, a, visits, transitions, successors, rewards, reward_sums, sums, random, V_next, bits
+                    )
+                    if not random and _is_certain(hc, s, a, transitions):
+                        Q[h, s, a] = optimistic(h, float(n), mean_of_sums(n, entry, bits), 0.0, B, H, rule)
                     else:
-                        Q[h, s, a] = value_of_sums(h, N[hc, s, a], entry, B, H, rule)
+                        Q[h, s, a] = value_of_sums(h, n, entry, B, H, rule)
                     redone = True
             if redone:
                 before = V[h, s]
-                finish_state(h, s, rule, estimates)
+                V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, greedy, updates), bits)
                 if V[h, s] != before:
                     changed[s] = any_here = True
         if rule.ties == _RANDOM:  # drawn anew at every synchronisation, everywhere
             for s in range(S):
-                act_greedily(h, s, rule, estimates)
+                act_greedily(h, s, rule, Q, policy, greedy, updates)
         changed, changed_next, any_next = changed_next, changed, any_here
         for s in range(S):
             changed[s] = False
     for h in range(0 if rule.plain else steps):
-        for j in range(pool.numbers[h]):
-            pool.fresh[h, pool.states[h, j]] = False
+        for j in range(numbers[h]):
+            fresh[h, states[h, j]] = False

@@ -161,7 +161,7 @@ def _finish_state(h: int, s: int, m: int, B: float, sums: FloatArray, rule: Upda
     ``Q = min(sum_i w^i Q^i + b, cap)`` with ``w^i = n^i/N`` or ``1/M``, ``Q = cap`` where ``N = 0``
     (``eq:update_rule``); ``Var = sum_i w^i P^i V^2 - (sum_i w^i P^i V)^2``.
     """
-    Q, V = estimates.Q, estimates.V
+    _, Q, V, policy, greedy, _, updates = estimates
     H, N = Q.shape[0], estimates.N[h if estimates.N.shape[0] > 1 else 0]
     for a in range(Q.shape[2]):
         total = float(N[s, a])
@@ -171,7 +171,7 @@ def _finish_state(h: int, s: int, m: int, B: float, sums: FloatArray, rule: Upda
         weight = total if rule.weighted else float(m)
         variance = variance_of(sums[s, a, 1] / weight, sums[s, a, 2] / weight)
         Q[h, s, a] = optimistic(h, total, sums[s, a, 0] / weight, variance, B, H, rule)
-    V[h, s] = act_greedily(h, s, rule, estimates)
+    V[h, s] = act_greedily(h, s, rule, Q, policy, greedy, updates)
 
 
 @compiled

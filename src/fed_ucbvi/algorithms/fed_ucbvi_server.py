@@ -173,10 +173,16 @@ def optimistic(h: int, N: float, mean: float, variance: float, B: float, horizon
 
 
 @embedded
-def act_greedily(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> float:
-    """Choose the policy's action, or its set, at (h,s); the largest Q."""
-    _, Q, _, policy, greedy, _, updates = estimates
-    best = choose_action(Q[h, s], rule.ties == _RANDOM, rule.seed, updates[0], h * policy.shape[1] + s)
+def act_greedily(
+    h: int, s: int, rule: UpdateRule, Q: FloatArray, policy: IndexArray, greedy: MaskArray, updates: CountArray
+) -> float:
+    """Choose the policy's action, or its set, at (h,s); the largest Q. The tables are those of the estimates."""
+    best = 0
+    for a in range(1, Q.shape[2]):
+        if Q[h, s, a] > Q[h, s, best]:
+            best = a
+    if rule.ties == _RANDOM:
+        best = choose_action(Q[h, s], True, rule.seed, updates[0], h * policy.shape[1] + s)
     policy[h, s] = best
     if greedy.size > 0:
         for a in range(Q.shape[2]):

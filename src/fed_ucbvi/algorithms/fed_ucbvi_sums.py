@@ -115,6 +115,12 @@ NOTHING = ((_ZERO, _ZERO), (_ZERO, _ZERO), (_ZERO, _ZERO))
 """Of an agent that never came, where weights are visits."""
 
 
+@embedded
+def moment(n: np.uint64, v: np.uint64) -> tuple[Wide, Wide]:
+    """``n v`` and ``n v^2``."""
+    return product(n, v), times(n, product(v, v))
+
+
 @inner
 def moments(counts: Counters, successors: IndexArray, V_next: FloatArray, bits: int) -> tuple[Wide, Wide]:
     """``sum_k n_k v_k`` and ``sum_k n_k v_k^2`` of one pair."""
@@ -122,9 +128,8 @@ def moments(counts: Counters, successors: IndexArray, V_next: FloatArray, bits: 
     for k in range(len(counts)):
         if counts[k] == 0:
             continue
-        n_k, v = np.uint64(counts[k]), on_grid(V_next[successors[k]], bits)
-        x = plus(x, product(n_k, v))
-        y = plus(y, times(n_k, product(v, v)))
+        x_k, y_k = moment(np.uint64(counts[k]), on_grid(V_next[successors[k]], bits))
+        x, y = plus(x, x_k), plus(y, y_k)
     return x, y
 
 
@@ -224,7 +229,8 @@ def value_of_sums(h: int, N: int, sums: Entry, B: float, H: int, rule: UpdateRul
 @embedded
 def finish_state(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> None:
     """The policy at (h,s), and V: the largest Q rounded up to the grid, on which the cap lies."""
-    estimates.V[h, s] = round_up(act_greedily(h, s, rule, estimates), rule.grid.bits)
+    _, Q, V, policy, greedy, _, updates = estimates
+    V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, greedy, updates), rule.grid.bits)
 
 
 @compiled

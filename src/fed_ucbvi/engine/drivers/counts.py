@@ -172,23 +172,24 @@ def _collect(
             spare, source = _block(blocks, m), Source(seed, np.uint64(first_agent + i), np.uint64(first))
             _first_part(_cuts(source), models.successors, play, length, block, spare)
             _copy_counts(spare, block)
+        flows, seen, states = block
         row = 0 if pooled else i
         if stationary:
             for s in range(S):
-                starts[i, s] += block.states[0, s]
+                starts[i, s] += states[0, s]
         place = 0
         for h in range(H):
             if stationary:
                 place = 0
             for s in range(S):
                 for w in range(W):
-                    n = block.seen[h, s, w]
+                    n = seen[h, s, w]
                     if n > 0:
                         if visits[i, place] == 0:
                             touch(i, place, touched)
                         visits[i, place] += n
                         for k in range(K):
-                            transitions[row, place, k] += block.flows[h, s, w, k]
+                            transitions[row, place, k] += flows[h, s, w, k]
                     place += 1
     return length, bool(searched.any())
 
@@ -210,29 +211,30 @@ def _draw_block(stream: WordArray, model: Model, play: Play, length: int, asking
     """Counts of ``length`` episodes of one agent; does it reach a budget within them?"""
     flows, seen, states = block
     H, S, W, K = flows.shape
-    successors = model.successors
+    successors, kernel, initial = model
+    actions, numbers, equal = play
     stationary = successors.shape[0] == 1
     seen[:] = 0
     states[:] = 0
-    multinomial(stream, length, model.initial, states[0])
-    dealt = np.zeros(play.equal.shape[1], dtype=np.int64)
+    multinomial(stream, length, initial, states[0])
+    dealt = np.zeros(equal.shape[1], dtype=np.int64)
     for h in range(H):
         hk = 0 if stationary else h
         for s in range(S):
             n = states[h, s]
             if n == 0:
                 continue
-            ties = play.ties[h, s]
+            ties = numbers[h, s]
             dealt[0] = n
             if ties > 1:
-                multinomial(stream, n, play.equal[ties, :ties], dealt[:ties])
+                multinomial(stream, n, equal[ties, :ties], dealt[:ties])
             for j in range(ties):
                 if dealt[j] == 0:
                     continue
-                a = play.actions[h, s, j]
+                a = actions[h, s, j]
                 w = a if W > 1 else 0
                 seen[h, s, w] = dealt[j]
-                multinomial(stream, dealt[j], model.kernel[hk, s, a], flows[h, s, w])
+                multinomial(stream, dealt[j], kernel[hk, s, a], flows[h, s, w])
                 if h + 1 < H:
                     for k in range(K):
                         states[h + 1, successors[hk, s, a, k]] += flows[h, s, w, k]
@@ -266,33 +268,35 @@ def _asks(asking: Asking, kept: CountArray, part: CountArray) -> bool:
 def _first_part(stream: WordArray, successors: IndexArray, play: Play, part: int, block: Block, first: Block) -> None:
     """Counts of the first ``part`` of the block's episodes, given the counts of them all."""
     flows, seen, states = block
+    first_flows, first_seen, first_states = first
+    actions, numbers, _ = play
     H, S, W, K = flows.shape
     stationary = successors.shape[0] == 1
-    first.seen[:] = 0
-    first.states[:] = 0
-    split(stream, states[0], part, first.states[0])
+    first_seen[:] = 0
+    first_states[:] = 0
+    split(stream, states[0], part, first_states[0])
     dealt = np.zeros(W, dtype=np.int64)
     for h in range(H):
         hk = 0 if stationary else h
         for s in range(S):
-            n = first.states[h, s]
+            n = first_states[h, s]
             if n == 0:
                 continue
-            ties = play.ties[h, s]
+            ties = numbers[h, s]
             if ties == 1:
-                dealt[play.actions[h, s, 0] if W > 1 else 0] = n
+                dealt[actions[h, s, 0] if W > 1 else 0] = n
             else:
                 split(stream, seen[h, s], n, dealt)
             for j in range(ties):
-                a = play.actions[h, s, j]
+                a = actions[h, s, j]
                 w = a if W > 1 else 0
                 if dealt[w] == 0:
                     continue
-                first.seen[h, s, w] = dealt[w]
-                split(stream, flows[h, s, w], dealt[w], first.flows[h, s, w])
+                first_seen[h, s, w] = dealt[w]
+                split(stream, flows[h, s, w], dealt[w], first_flows[h, s, w])
                 if h + 1 < H:
                     for k in range(K):
-                        first.states[h + 1, successors[hk, s, a, k]] += first.flows[h, s, w, k]
+                        first_states[h + 1, successors[hk, s, a, k]] += first_flows[h, s, w, k]
 
 
 @inner
@@ -357,29 +361,31 @@ def _search(
 @inner
 def _copy_counts(from_: Block, to: Block) -> None:
     """Copy counts; flows matter only where the pair was seen."""
-    H, S, W, K = to.flows.shape
+    (flows, seen, states), (to_flows, to_seen, to_states) = from_, to
+    H, S, W, K = flows.shape
     for h in range(H):
         for s in range(S):
-            to.states[h, s] = from_.states[h, s]
+            to_states[h, s] = states[h, s]
             for w in range(W):
-                to.seen[h, s, w] = from_.seen[h, s, w]
-                if from_.seen[h, s, w] > 0:
+                to_seen[h, s, w] = seen[h, s, w]
+                if seen[h, s, w] > 0:
                     for k in range(K):
-                        to.flows[h, s, w, k] = from_.flows[h, s, w, k]
+                        to_flows[h, s, w, k] = flows[h, s, w, k]
 
 
 @inner
 def _add_counts(part: Block, to: Block, sign: int) -> None:
     """Add ``part`` to the counts ``to``, or, with ``sign`` -1, take it out of them."""
-    H, S, W, K = to.flows.shape
+    (flows, seen, states), (to_flows, to_seen, to_states) = part, to
+    H, S, W, K = flows.shape
     for h in range(H):
         for s in range(S):
-            if part.states[h, s] == 0:
+            if states[h, s] == 0:
                 continue
-            to.states[h, s] += sign * part.states[h, s]
+            to_states[h, s] += sign * states[h, s]
             for w in range(W):
-                if part.seen[h, s, w] > 0:
+                if seen[h, s, w] > 0:
                     for k in range(K):
-                        there = to.flows[h, s, w, k] if to.seen[h, s, w] > 0 else 0
-                        to.flows[h, s, w, k] = there + sign * part.flows[h, s, w, k]
-                    to.seen[h, s, w] += sign * part.seen[h, s, w]
+                        there = to_flows[h, s, w, k] if to_seen[h, s, w] > 0 else 0
+                        to_flows[h, s, w, k] = there + sign * flows[h, s, w, k]
+                    to_seen[h, s, w] += sign * seen[h, s, w]
