@@ -275,7 +275,7 @@ def _absorb_own(
         for j in range(numbers[i]):
             place = places[i, j]
             pair = place * A + actions[place] if policy.ndim == 2 else place
-            seen = np.int64(own[i, pair] + visits[i, place])
+            seen = own[i, pair] + visits[i, place]
             own[i, pair] = seen
             if rules[place] == 0:
                 budgets[i, place] = local_budget(seen, rule)
@@ -417,7 +417,7 @@ def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
         B = value_range(h, rule, estimates)
         everywhere = range_before != B
         for j in range(numbers[hc]):
-            s = np.int64(states[hc, j])
+            s = 0 + states[hc, j]  # of 64 bits, as elsewhere, so that nothing is compiled twice
             all_stale, redone = fresh[hc, s] or everywhere, False
             for a in range(A):
                 n = visits[hc, s, a]

@@ -374,7 +374,7 @@ def _copy_counts(from_: Block, to: Block) -> None:
 
 
 @inner
-def _add_counts(part: Block, to: Block, sign: int) -> None:
+def _add_counts(part: Block, to: Block, sign: int | np.int64) -> None:
     """Add ``part`` to the counts ``to``, or, with ``sign`` -1, take it out of them."""
     (flows, seen, states), (to_flows, to_seen, to_states) = part, to
     H, S, W, K = flows.shape
