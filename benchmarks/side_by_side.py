@@ -15,24 +15,45 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent / "src"
 
-CASES: dict[str, tuple[str, int, int]] = {
-    "GridWorld, M = 20, T = 30 000": ("gridworld(agents=20)", 30_000, 5),
-    "GridWorld, M = 20, T = 10^9": ("gridworld(agents=20)", 10**9, 5),
-    "GridWorld, M = 2 000, T = 30 000": ("gridworld(agents=2_000)", 30_000, 1),
-    "50 x 50 grid, H = 100, M = 20, T = 500": ("gridworld(agents=20, rows=50, columns=50, horizon=100)", 500, 1),
+CASES: dict[str, tuple[str, str, int, int]] = {
+    "GridWorld, M = 20, T = 30 000": ("FedUCBVI()", "gridworld(agents=20)", 30_000, 9),
+    "GridWorld, M = 20, T = 10^9": ("FedUCBVI()", "gridworld(agents=20)", 10**9, 9),
+    "GridWorld, M = 2 000, T = 30 000": ("FedUCBVI()", "gridworld(agents=2_000)", 30_000, 1),
+    "GridWorld, M = 20 000, T = 30 000": ("FedUCBVI()", "gridworld(agents=20_000)", 30_000, 1),
+    "50 x 50 grid, H = 100, M = 20, T = 500": (
+        "FedUCBVI()",
+        "gridworld(agents=20, rows=50, columns=50, horizon=100)",
+        500,
+        1,
+    ),
+    "50 x 50 grid, H = 100, M = 20, T = 10 000": (
+        "FedUCBVI()",
+        "gridworld(agents=20, rows=50, columns=50, horizon=100)",
+        10_000,
+        1,
+    ),
+    "Taxi, H = 20, M = 20, T = 3 000": (
+        "FedUCBVI(clip='remaining', bonus_scale=0.001)",
+        "from_gymnasium('Taxi-v4', 20, horizon=20)",
+        3_000,
+        1,
+    ),
 }
-"""World, episodes, runs in one process."""
+"""Algorithm, world, episodes, runs in one process."""
+FIRST_CASES = 5
+"""As many are measured unless some are named; the others take long, or need Gymnasium."""
 
 CODE = """
 import json, resource, time, warnings
 warnings.simplefilter("ignore")
-from fed_ucbvi import FedUCBVI, gridworld, run
-world = {world}
-run(FedUCBVI(), gridworld(agents=20), 30_000, progress=False)
+from fed_ucbvi import FedUCBVI, from_gymnasium, gridworld, run
+algorithm, world = {algorithm}, {world}
+run(algorithm, gridworld(agents=20), 30_000, progress=False)
+run(algorithm, world, 20, progress=False)
 best = float("inf")
 for seed in range({runs}):
     began = time.process_time()
-    rounds = run(FedUCBVI(), world, {episodes}, seed=seed, progress=False).rounds
+    rounds = run(algorithm, world, {episodes}, seed=seed, progress=False).rounds
     best = min(best, time.process_time() - began)
 print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, rounds]))
 """
@@ -40,9 +61,9 @@ print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 def measure(source: Path, case: str) -> tuple[float, float, int]:
     """Seconds, peak memory in GB and rounds of one version."""
-    world, episodes, runs = CASES[case]
+    algorithm, world, episodes, runs = CASES[case]
     environment = {**os.environ, "PYTHONPATH": str(source), "NUMBA_NUM_THREADS": "1"}
-    code = CODE.format(world=world, episodes=episodes, runs=runs)
+    code = CODE.format(algorithm=algorithm, world=world, episodes=episodes, runs=runs)
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     seconds, memory, rounds = json.loads(done.stdout.splitlines()[-1])
     return float(seconds), float(memory), int(rounds)
@@ -52,7 +73,7 @@ def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("other", type=Path, help="the other version's src folder")
-    parser.add_argument("cases", nargs="*", default=list(CASES), help="some of the cases only")
+    parser.add_argument("cases", nargs="*", default=list(CASES)[:FIRST_CASES], help="some of the cases only")
     parser.add_argument("--repeats", type=int, default=2)
     arguments = parser.parse_args()
     print("| case | other | this | ratio | memory of this |\n|---|---|---|---|---|")

@@ -1,7 +1,7 @@
 """How fast, how it grows, and where the time goes: `make benchmark` prints the table and draws docs/scaling.png.
 
 Figures are the best of several runs on one core after compilation; the ratio to the peer is measured side by side
-in the same process. `--large` measures the 50 x 50 grid instead, which takes a quarter of an hour.
+in the same process. `--large` measures the 50 x 50 grid instead, which takes a minute or two.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ def where_time_goes(federation: Federation, episodes: int) -> dict[str, float]:
 
 
 def growth() -> dict[str, dict[str, list[float]]]:
-    """Seconds against T, M and S."""
+    """Seconds against T, M (long runs, and short ones of many more agents) and S."""
     episodes = [10**k for k in range(3, 10)]
-    agents = [1, 5, 20, 100, 500, 2000]
-    sides = [3, 5, 8, 12, 16]
+    agents, many = [1, 5, 20, 100, 500, 2_000, 20_000], [20, 100, 1_000, 10_000, 100_000]
+    sides = [3, 5, 8, 12, 16, 24]
     return {
         "T": {
             "x": [float(T) for T in episodes],
@@ -123,6 +123,10 @@ def growth() -> dict[str, dict[str, list[float]]]:
         "M": {
             "x": [float(M) for M in agents],
             "seconds": [seconds(gridworld(agents=M), 30_000, repeats=1 if M > 500 else 3) for M in agents],
+        },
+        "M, T = 300": {
+            "x": [float(M) for M in many],
+            "seconds": [seconds(gridworld(agents=M), 300, repeats=1 if M > 500 else 3) for M in many],
         },
         "S": {
             "x": [float(gridworld(agents=1, rows=n, columns=n).states) for n in sides],
@@ -155,22 +159,20 @@ def large_grid() -> dict[str, float]:
 def draw(grown: dict[str, dict[str, list[float]]], shares: dict[str, dict[str, float]]) -> None:
     """One picture: time against T, M and S, and the parts of a round."""
     titles = {
-        "T": ("episodes T", "GridWorld, M = 20"),
-        "M": ("agents M", "GridWorld, T = 30 000"),
-        "S": ("states S", "n x n grid, M = 20, T = 3 000"),
+        ("T",): ("episodes T", "GridWorld, M = 20"),
+        ("M", "M, T = 300"): ("agents M", "GridWorld"),
+        ("S",): ("states S", "n x n grid, M = 20, T = 3 000"),
     }
-    panels = [
-        Panel(
-            title,
-            label,
-            "seconds",
-            [Series("", BLUE, grown[name]["x"], grown[name]["seconds"], marker="circle")],
-            x_log=True,
-            y_log=True,
-            y_axis=log_scale(min(0.01, *grown[name]["seconds"]) / 2, 2 * max(1.0, *grown[name]["seconds"])),
-        )
-        for name, (label, title) in titles.items()
-    ]
+    labels = {"M": "T = 30 000", "M, T = 300": "T = 300"}
+    panels = []
+    for names, (label, title) in titles.items():
+        found = [second for name in names for second in grown[name]["seconds"]]
+        series = [
+            Series(labels.get(name, ""), colour, grown[name]["x"], grown[name]["seconds"], marker="circle")
+            for name, colour in zip(names, (BLUE, PALETTE[1]), strict=False)
+        ]
+        y_axis = log_scale(min(0.01, *found) / 2, 2 * max(1.0, *found))
+        panels.append(Panel(title, label, "seconds", series, x_log=True, y_log=True, y_axis=y_axis))
     markers: tuple[Marker, ...] = ("circle", "square", "triangle")
     parts = [
         Series(name, colour, list(share), [100 * part for part in share.values()], marker=marker, line=False)

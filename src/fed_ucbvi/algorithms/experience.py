@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import FleetTables, RewardSums, Setting
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
 Counters = npt.NDArray[Any]
@@ -87,7 +87,7 @@ def absorb_round(
                 transitions[i, h, s, a, k] += round_transitions[i, h, s, k]
 
 
-@compiled
+@inner
 def pair_of(place: int, policy: PolicyArray, states: int, actions: int) -> tuple[int, int, int]:
     """Step, state and action of a place (see :class:`~fed_ucbvi.algorithms.base.Counting`)."""
     if policy.ndim == 2:

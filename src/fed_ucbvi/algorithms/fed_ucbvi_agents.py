@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Message, Setting
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_pairs, absorb_round, no_experience
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
 SYNCHRONISATIONS = ("mixture", "local", "global")
@@ -108,20 +108,20 @@ def no_counts(
     return experience, no_budgets(setting, counting, tables.agents, asking.rest), setting.horizon, asking
 
 
-@compiled
+@inner
 def is_local(N: int, rule: AskingRule) -> bool:
     """Whether the local rule is in force at a triplet with N visits."""
     local = rule.nu >= N if rule.strict else rule.nu > N
     return rule.synchronisation == _LOCAL or (rule.synchronisation == _MIXTURE and local)
 
 
-@compiled
+@inner
 def local_budget(n: int, rule: AskingRule) -> int:
     """``n^i + v >= 2 n^i`` (``eq:local_doubling_cond``), so ``v >= max(1, n^i)``."""
     return n + 1 if rule.strict else max(1, n)
 
 
-@compiled
+@inner
 def global_budget(N: int, rule: AskingRule) -> int:
     """``N + M v >= 2 N`` (``eq:global_est_doubling_cond``), so ``v >= max(1, ceil(N/M))``."""
     M = rule.agents

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, RewardSums, Setting, Touched
-from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, write_words
+from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, round_up, write_words
 from fed_ucbvi.algorithms.experience import Counters, counter_type, pair_of
 from fed_ucbvi.algorithms.fed_ucbvi_agents import (
     AskingRule,
@@ -31,20 +31,21 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     Server,
     UpdateRule,
     act_greedily,
-    largest,
+    optimistic,
+    unvisited,
     value_range,
 )
 from fed_ucbvi.algorithms.fed_ucbvi_sums import (
     NOTHING,
     Entry,
     Sums,
-    finish_state,
-    moments,
+    mean_of_sums,
+    moment,
     moments_with_rewards,
     new_report,
     value_of_sums,
 )
-from fed_ucbvi.core.compiling import compiled, inlined
+from fed_ucbvi.core.compiling import compiled, embedded, inlined, inner
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 
@@ -151,14 +152,15 @@ class PooledAgents:
         }
 
     def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
-        """When they ask in a round with this policy; called after every round, so that little has changed."""
+        """When they ask in a round with this policy; called after every round, so that little has changed.
+
+        Where the local rule stays in force, :meth:`absorb` has seen to it.
+        """
         places, (visits, rule, _) = self._changed(policy, N), self.asks
         if policy.ndim == 2:
-            _update_budgets(
-                self.own_visits, N, policy, self.rule, self.last_policy, places, self.touched, visits, rule
-            )
+            _update_budgets(self.own_visits, N, policy, self.rule, self.last_policy, places, visits, rule)
         elif self.begun:
-            _update_budgets_of_pairs(self.own_visits, N, self.rule, places, self.touched, visits, rule)
+            _update_budgets_of_pairs(N, self.rule, places, visits, rule)
         else:
             fill_budgets_of_pairs(self.own_visits, N, self.rule, visits, rule)
             self.begun = True
@@ -177,10 +179,13 @@ class PooledAgents:
         return places
 
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
-        """Take in the round's counts."""
+        """Take in the round's counts, and note when the agents ask by the local rule where they have been."""
         rows, K = len(visits), transitions.shape[-1]
         moves, seen = transitions.reshape((-1, K)), visits.reshape((rows, -1))
-        _absorb(policy, moves, seen, self.touched, self.grid.bits, self.pool, self.own_visits)
+        due, rule, _ = self.asks
+        if self.own_visits.size:
+            _absorb_own(policy, seen, self.touched, self.rule, self.own_visits, due, rule)
+        _absorb(policy, moves, seen, self.touched, self.grid.bits, self.pool)
 
     def report(self, h: int, V_next: FloatArray) -> Sums:
         """The sum over all agents, as one row."""
@@ -194,17 +199,10 @@ class PooledAgents:
 
 @compiled
 def _update_budgets_of_pairs(
-    own_visits: Counters,
-    N: CountArray,
-    rule: AskingRule,
-    changed: IndexArray,
-    touched: Touched,
-    out: CountArray,
-    which: npt.NDArray[np.int8],
+    N: CountArray, rule: AskingRule, changed: IndexArray, out: CountArray, which: npt.NDArray[np.int8]
 ) -> None:
-    """Bring budgets by (h,s,a) up to date where N has ``changed``, and where these agents were in the last round."""
-    steps, S, A = N.shape
-    P = steps * S * A
+    """Bring budgets by (h,s,a) up to date where N has ``changed``, but where the local rule stays in force."""
+    P = N.size
     counts, rules, budgets = N.reshape(P), which.reshape(P), out.reshape((len(out), P))
     for place in changed:
         rules[place] = 0 if is_local(counts[place], rule) else 1
@@ -212,12 +210,6 @@ def _update_budgets_of_pairs(
             due = global_budget(counts[place], rule)
             for i in range(len(out)):
                 budgets[i, place] = due
-    for i in range(len(own_visits)):
-        seen = own_visits[i].reshape(P)
-        for j in range(touched.numbers[i]):
-            place = touched.places[i, j]
-            if rules[place] == 0:
-                budgets[i, place] = local_budget(seen[place], rule)
 
 
 @compiled
@@ -228,11 +220,10 @@ def _update_budgets(
     rule: AskingRule,
     last_policy: IndexArray,
     changed: IndexArray,
-    touched: Touched,
     out: CountArray,
     which: npt.NDArray[np.int8],
 ) -> None:
-    """Bring budgets by (h,s) up to date: where the policy or N has changed, and where these agents were."""
+    """Bring budgets by (h,s) up to date where policy or N has changed, but where the local rule stays in force."""
     H, S = policy.shape
     for h in range(H):
         for s in range(S):
@@ -241,18 +232,11 @@ def _update_budgets(
                 _update_place(h, s, own_visits, N, policy, rule, out, which)
     for place in changed:
         h, s = divmod(place, S)
-        before = which[h, s]
-        which[h, s] = 0 if is_local(N[h, s, policy[h, s]], rule) else 1
-        if which[h, s] == 1 or before == 1:
+        if which[h, s] == 1 or not is_local(N[h, s, policy[h, s]], rule):
             _update_place(h, s, own_visits, N, policy, rule, out, which)
-    for i in range(len(own_visits)):
-        for j in range(touched.numbers[i]):
-            h, s = divmod(touched.places[i, j], S)
-            if which[h, s] == 0:
-                out[i, h, s] = local_budget(own_visits[i, h, s, policy[h, s]], rule)
 
 
-@compiled
+@inner
 def _update_place(
     h: int,
     s: int,
@@ -274,58 +258,108 @@ def _update_place(
 
 
 @compiled
-def _absorb(
+def _absorb_own(
     policy: PolicyArray,
-    transitions: CountArray,
     visits: CountArray,
     touched: Touched,
-    bits: int,
-    pool: Pool,
+    rule: AskingRule,
     own_visits: Counters,
+    out: CountArray,
+    which: npt.NDArray[np.int8],
+) -> None:
+    """Add the round's ``visits (m, P)`` to each agent's own, and set its budget where the local rule is in force."""
+    (m, P), A = visits.shape, own_visits.shape[3]
+    own, budgets, rules, actions = own_visits.reshape((m, -1)), out.reshape((m, P)), which.reshape(P), policy.ravel()
+    places, numbers, _, _, _ = touched
+    for i in range(m):
+        for j in range(numbers[i]):
+            place = places[i, j]
+            pair = place * A + actions[place] if policy.ndim == 2 else place
+            seen = own[i, pair] + visits[i, place]
+            own[i, pair] = seen
+            if rules[place] == 0:
+                budgets[i, place] = local_budget(seen, rule)
+
+
+@compiled
+def _absorb(
+    policy: PolicyArray, transitions: CountArray, visits: CountArray, touched: Touched, bits: int, pool: Pool
 ) -> None:
     """Add the round's counts; ``transitions`` is ``(P, K)``, ``visits`` ``(m, P)``."""
-    (_, S, A, K), together = pool.transitions.shape, touched.all_visits.reshape(len(transitions))
-    rewards = pool.rewards
-    own_rewards = rewards.shape[0] > 1
-    if own_rewards or len(own_visits) > 0:
+    pooled_visits, pooled_transitions, _, rewards, reward_sums, states, numbers, fresh, _ = pool
+    places, own_numbers, all_places, number, all_visits = touched
+    (_, S, A, K), together = pooled_transitions.shape, all_visits.reshape(len(transitions))
+    if rewards.shape[0] > 1:
         for i in range(len(visits)):
-            for j in range(touched.numbers[i]):
-                place = touched.places[i, j]
+            for j in range(own_numbers[i]):
+                place = places[i, j]
                 h, s, a = pair_of(place, policy, S, A)
-                if len(own_visits) > 0:
-                    own_visits[i, h, s, a] += visits[i, place]
-                if own_rewards:
-                    r = on_grid(rewards[i, h if rewards.shape[1] > 1 else 0, s, a], bits)
-                    z = pool.reward_sums[h, s, a]
-                    z[0], z[1] = plus((z[0], z[1]), product(np.uint64(visits[i, place]), r))
-    for j in range(touched.number[0]):
-        place = touched.all_places[j]
+                r = on_grid(rewards[i, h if rewards.shape[1] > 1 else 0, s, a], bits)
+                z = (reward_sums[h, s, a, 0], reward_sums[h, s, a, 1])
+                z = plus(z, product(np.uint64(visits[i, place]), r))
+                reward_sums[h, s, a, 0], reward_sums[h, s, a, 1] = z
+    for j in range(number[0]):
+        place = all_places[j]
         h, s, a = pair_of(place, policy, S, A)
-        if pool.visits[h, s].sum() == 0:
-            pool.states[h, pool.numbers[h]] = s
-            pool.numbers[h] += 1
-        pool.fresh[h, s] = True
-        pool.visits[h, s, a] += together[place]
+        known = False
+        for b in range(A):
+            known |= pooled_visits[h, s, b] > 0
+        if not known:
+            states[h, numbers[h]] = s
+            numbers[h] += 1
+        fresh[h, s] = True
+        pooled_visits[h, s, a] += together[place]
         for k in range(K):
-            pool.transitions[h, s, a, k] += transitions[place, k]
+            pooled_transitions[h, s, a, k] += transitions[place, k]
 
 
 @inlined
-def _pair(h: int, s: int, a: int, pool: Pool, V_next: FloatArray, bits: int) -> Entry:
-    """``X``, ``Y`` and ``Z`` of all agents together at a pair that somebody has visited."""
-    hc = h if pool.visits.shape[0] > 1 else 0
-    hk = h if pool.successors.shape[0] > 1 else 0
-    counts, support, rewards = pool.transitions[hc, s, a], pool.successors[hk, s, a], pool.rewards
-    if len(pool.sums.by_slot) > 0:
-        by_slot, squares = pool.sums.by_slot[0, hc, s, a], pool.sums.squares[0, hc, s, a]
-        x, y = moments_with_rewards(counts, by_slot, squares, support, V_next, bits)
+def _pair(
+    h: int,
+    s: int,
+    a: int,
+    visits: CountArray,
+    transitions: CountArray,
+    successors: IndexArray,
+    rewards: FloatArray,
+    reward_sums: WordArray,
+    sums: RewardSums,
+    random_rewards: bool,
+    V_next: FloatArray,
+    bits: int,
+) -> Entry:
+    """``X``, ``Y`` and ``Z`` of all agents together at a pair that somebody has visited.
+
+    Tables come one by one and so do their entries: Numba counts references to each part that is taken out of a tuple
+    or an array, which would cost more than the sums.
+    """
+    hc = h if transitions.shape[0] > 1 else 0
+    hk = h if successors.shape[0] > 1 else 0
+    if random_rewards:
+        by_slot, squares = sums.by_slot[0, hc, s, a], sums.squares[0, hc, s, a]
+        x, y = moments_with_rewards(transitions[hc, s, a], by_slot, squares, successors[hk, s, a], V_next, bits)
         return x, y, NOTHING[2]
-    x, y = moments(counts, support, V_next, bits)
+    x, y = NOTHING[0], NOTHING[1]
+    for k in range(transitions.shape[3]):
+        if transitions[hc, s, a, k] > 0:
+            visit = moment(np.uint64(transitions[hc, s, a, k]), on_grid(V_next[successors[hk, s, a, k]], bits))
+            x, y = plus(x, visit[0]), plus(y, visit[1])
     if rewards.shape[0] > 1:
-        z = pool.reward_sums[hc, s, a]
-        return x, y, (z[0], z[1])
+        return x, y, (reward_sums[hc, s, a, 0], reward_sums[hc, s, a, 1])
     r = on_grid(rewards[0, h if rewards.shape[1] > 1 else 0, s, a], bits)
-    return x, y, product(np.uint64(pool.visits[hc, s, a]), r)
+    return x, y, product(np.uint64(visits[hc, s, a]), r)
+
+
+@embedded
+def _is_certain(h: int, s: int, a: int, transitions: CountArray) -> bool:
+    """Whether all visits of a pair went on to one next state, so that nothing varied but, perhaps, rewards.
+
+    If not even those do the variance is 0, and exact sums give exactly that, with more work.
+    """
+    successors = 0
+    for k in range(transitions.shape[3]):
+        successors += transitions[h, s, a, k] > 0
+    return successors == 1
 
 
 @compiled
@@ -333,38 +367,44 @@ def _write_report(h: int, pool: Pool, V_next: FloatArray, grid: Grid, out: Sums)
     """The sum of all agents' messages for step h, as one row."""
     n, X, Y, Z = out
     _, S, A = n.shape
-    hc = h if pool.visits.shape[0] > 1 else 0
+    visits, transitions, successors, rewards, reward_sums, _, _, _, sums = pool
+    hc, random = h if visits.shape[0] > 1 else 0, len(sums.by_slot) > 0
     for s in range(S):
         for a in range(A):
-            n[0, s, a] = pool.visits[hc, s, a]
+            n[0, s, a] = visits[hc, s, a]
             entry = NOTHING
             if n[0, s, a] > 0:
-                entry = _pair(h, s, a, pool, V_next, grid.bits)
+                entry = _pair(
+                    h, s, a, visits, transitions, successors, rewards, reward_sums, sums, random, V_next, grid.bits
+                )
             write_words(entry[0], grid, X[0, s, a])
             write_words(entry[1], grid, Y[0, s, a])
             write_words(entry[2], grid, Z[0, s, a])
 
 
-@compiled
+@inner
 def _begin(rule: UpdateRule, estimates: Estimates) -> None:
     """Before the first synchronisation nothing is known anywhere."""
-    N, Q, V, policy, _, ranges, _ = estimates
-    H, S = policy.shape
-    N[:] = 0
-    ranges[:] = -1.0
+    N, Q, V, policy, greedy, ranges, updates = estimates
+    (H, S, A), steps = Q.shape, len(N)
     for h in range(H):
-        Q[h] = largest(h, H, rule)
-        V[h] = largest(h, H, rule)
+        ranges[h], level = -1.0, unvisited(h, H, rule)
         for s in range(S):
-            act_greedily(h, s, rule, estimates)
+            V[h, s] = level
+            for a in range(A):
+                N[h if steps > 1 else 0, s, a] = 0
+                Q[h, s, a] = level
+            act_greedily(h, s, rule, Q, policy, greedy, updates)
 
 
 @compiled
 def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
-    """All exchanges of a synchronisation."""
-    N, Q, V, policy, _, ranges, updates = estimates
+    """All exchanges of a synchronisation; those with a planner, which is always new, leave no trace here."""
+    N, Q, V, policy, greedy, ranges, updates = estimates
+    visits, transitions, successors, rewards, reward_sums, states, numbers, fresh, sums = pool
     H, S = policy.shape
-    steps, _, A, K = pool.transitions.shape
+    steps, _, A, K = transitions.shape
+    bits, random = rule.grid.bits, len(sums.by_slot) > 0
     updates[0] += 1
     if updates[0] == 1:
         _begin(rule, estimates)
@@ -372,35 +412,42 @@ def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
     any_next = False
     for h in range(H - 1, -1, -1):
         hc = h if steps > 1 else 0
-        hk = h if pool.successors.shape[0] > 1 else 0
-        any_here, range_before = False, ranges[h]
+        hk = h if successors.shape[0] > 1 else 0
+        any_here, range_before, V_next = False, ranges[h], V[h + 1]
         B = value_range(h, rule, estimates)
         everywhere = range_before != B
-        for j in range(pool.numbers[hc]):
-            s = pool.states[hc, j]
-            fresh, redone = pool.fresh[hc, s] or everywhere, False
+        for j in range(numbers[hc]):
+            s = 0 + states[hc, j]  # of 64 bits, as elsewhere, so that nothing is compiled twice
+            all_stale, redone = fresh[hc, s] or everywhere, False
             for a in range(A):
-                if pool.visits[hc, s, a] == 0:
+                n = visits[hc, s, a]
+                if n == 0:
                     continue
-                stale = fresh
+                stale = all_stale
                 if any_next and not stale:
                     for k in range(K):
-                        stale |= changed_next[pool.successors[hk, s, a, k]]
+                        stale |= changed_next[successors[hk, s, a, k]]
                 if stale:
-                    N[hc, s, a] = pool.visits[hc, s, a]
-                    entry = _pair(h, s, a, pool, V[h + 1], rule.grid.bits)
-                    Q[h, s, a] = value_of_sums(h, N[hc, s, a], entry, B, H, rule)
+                    N[hc, s, a] = n
+                    entry = _pair(
+                        h, s, a, visits, transitions, successors, rewards, reward_sums, sums, random, V_next, bits
+                    )
+                    if not random and _is_certain(hc, s, a, transitions):
+                        Q[h, s, a] = optimistic(h, float(n), mean_of_sums(n, entry, bits), 0.0, B, H, rule)
+                    else:
+                        Q[h, s, a] = value_of_sums(h, n, entry, B, H, rule)
                     redone = True
             if redone:
                 before = V[h, s]
-                finish_state(h, s, rule, estimates)
+                V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, greedy, updates), bits)
                 if V[h, s] != before:
                     changed[s] = any_here = True
         if rule.ties == _RANDOM:  # drawn anew at every synchronisation, everywhere
             for s in range(S):
-                act_greedily(h, s, rule, estimates)
+                act_greedily(h, s, rule, Q, policy, greedy, updates)
         changed, changed_next, any_next = changed_next, changed, any_here
-        changed[:] = False
-    for h in range(steps):
-        for j in range(pool.numbers[h]):
-            pool.fresh[h, pool.states[h, j]] = False
+        for s in range(S):
+            changed[s] = False
+    for h in range(0 if rule.plain else steps):
+        for j in range(numbers[h]):
+            fresh[h, states[h, j]] = False

@@ -26,7 +26,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     value_range,
 )
 from fed_ucbvi.algorithms.variance import variance_of
-from fed_ucbvi.core.compiling import compiled, inlined
+from fed_ucbvi.core.compiling import compiled, inlined, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 Entry = tuple[int, float, float, float]
@@ -115,7 +115,7 @@ def _report_entry(
     return n, x / n, y / n, rewards[ir, hr, s, a] + x / n
 
 
-@compiled
+@inner
 def _uniform_moments(V: FloatArray) -> Moments:
     """First and second moment of ``V`` under the uniform kernel."""
     mean, second = 0.0, 0.0
@@ -154,14 +154,14 @@ def _add_entry(s: int, a: int, entry: Entry, weighted: bool, N: CountArray, sums
     sums[s, a, 2] += weight * PV2
 
 
-@compiled
+@inner
 def _finish_state(h: int, s: int, m: int, B: float, sums: FloatArray, rule: UpdateRule, estimates: Estimates) -> None:
     """``Q``, ``V`` and the policy at (h,s) from the sums over agents.
 
     ``Q = min(sum_i w^i Q^i + b, cap)`` with ``w^i = n^i/N`` or ``1/M``, ``Q = cap`` where ``N = 0``
     (``eq:update_rule``); ``Var = sum_i w^i P^i V^2 - (sum_i w^i P^i V)^2``.
     """
-    Q, V = estimates.Q, estimates.V
+    _, Q, V, policy, greedy, _, updates = estimates
     H, N = Q.shape[0], estimates.N[h if estimates.N.shape[0] > 1 else 0]
     for a in range(Q.shape[2]):
         total = float(N[s, a])
@@ -171,7 +171,7 @@ def _finish_state(h: int, s: int, m: int, B: float, sums: FloatArray, rule: Upda
         weight = total if rule.weighted else float(m)
         variance = variance_of(sums[s, a, 1] / weight, sums[s, a, 2] / weight)
         Q[h, s, a] = optimistic(h, total, sums[s, a, 0] / weight, variance, B, H, rule)
-    V[h, s] = act_greedily(h, s, rule, estimates)
+    V[h, s] = act_greedily(h, s, rule, Q, policy, greedy, updates)
 
 
 @compiled
@@ -194,7 +194,7 @@ def add_up_rows(h: int, report: Rows, rule: UpdateRule, estimates: Estimates) ->
 # -------------------------------------------------------------------------- both sides, without the messages
 
 
-@compiled
+@inner
 def _exchange(h: int, experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
     """Reports and aggregation of step h, entry by entry.
 

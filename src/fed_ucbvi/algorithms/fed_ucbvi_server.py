@@ -10,7 +10,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import TableServer
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.greedy import choose_action
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import embedded, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 
 RANGES = ("horizon", "remaining", "max", "span")
@@ -89,7 +89,7 @@ class Server(TableServer[Estimates, UpdateRule]):
         return greedy if greedy.size else policy
 
 
-@compiled
+@inner
 def value_range(h: int, rule: UpdateRule, estimates: Estimates) -> float:
     """B at step h, for ``V_{h+1}`` or, where rewards are random, for ``r + V_{h+1}``; it is kept in ``ranges``."""
     H, paid = estimates.Q.shape[0], 1.0 if rule.random_rewards else 0.0
@@ -98,14 +98,17 @@ def value_range(h: int, rule: UpdateRule, estimates: Estimates) -> float:
     elif rule.value_range == _REMAINING:
         B = float(H - 1 - h) + paid
     else:
-        B = estimates.V[h + 1].max() + paid
+        least = most = estimates.V[h + 1, 0]
+        for value in estimates.V[h + 1]:
+            least, most = min(least, value), max(most, value)
+        B = most + paid
         if rule.value_range != _MAX:
-            B -= estimates.V[h + 1].min()
+            B -= least
     estimates.ranges[h] = B
     return B
 
 
-@compiled
+@inner
 def tight_bonus(N: float, variance: float, B: float, most: float, rule: UpdateRule) -> float:
     """The bonus with small constants, for ``N >= 2``; B is the range of the next value and ``most`` the cap on it.
 
@@ -126,7 +129,7 @@ def tight_bonus(N: float, variance: float, B: float, most: float, rule: UpdateRu
     return total
 
 
-@compiled
+@embedded
 def bonus(N: float, variance: float, B: float, cap: float, most: float, rule: UpdateRule) -> float:
     """``b(s,a)`` of a pair visited N times in all, whose next value has this variance and at most the value ``most``.
 
@@ -150,30 +153,36 @@ def bonus(N: float, variance: float, B: float, cap: float, most: float, rule: Up
     return per_count / N + math.sqrt(per_variance * variance / N)
 
 
-@compiled
+@embedded
 def largest(h: int, horizon: int, rule: UpdateRule) -> float:
     """The cap on ``Q_h``: H, or what is left of it."""
     return float(horizon - h) if rule.clip_remaining else float(horizon)
 
 
-@compiled
+@inner
 def unvisited(h: int, horizon: int, rule: UpdateRule) -> float:
     """``Q_h`` of a pair never visited: the cap, or nothing without bonus."""
     return 0.0 if rule.plain else largest(h, horizon, rule)
 
 
-@compiled
+@embedded
 def optimistic(h: int, N: float, mean: float, variance: float, B: float, horizon: int, rule: UpdateRule) -> float:
     """``Q = min(mean + b, cap)`` (``eq:update_rule``) of a pair visited N times, ``mean`` being that of r + V."""
     cap = largest(h, horizon, rule)
     return min(mean + bonus(N, variance, B, cap, largest(h + 1, horizon, rule), rule), cap)
 
 
-@compiled
-def act_greedily(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> float:
-    """Choose the policy's action, or its set, at (h,s); the largest Q."""
-    _, Q, _, policy, greedy, _, updates = estimates
-    best = choose_action(Q[h, s], rule.ties == _RANDOM, rule.seed, updates[0], h * policy.shape[1] + s)
+@embedded
+def act_greedily(
+    h: int, s: int, rule: UpdateRule, Q: FloatArray, policy: IndexArray, greedy: MaskArray, updates: CountArray
+) -> float:
+    """Choose the policy's action, or its set, at (h,s); the largest Q. The tables are those of the estimates."""
+    best = 0
+    for a in range(1, Q.shape[2]):
+        if Q[h, s, a] > Q[h, s, best]:
+            best = a
+    if rule.ties == _RANDOM:
+        best = choose_action(Q[h, s], True, rule.seed, updates[0], h * policy.shape[1] + s)
     policy[h, s] = best
     if greedy.size > 0:
         for a in range(Q.shape[2]):
@@ -181,7 +190,7 @@ def act_greedily(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> floa
     return float(Q[h, s, best])
 
 
-@compiled
+@inner
 def begin_step(h: int, estimates: Estimates) -> None:
     """Forget the old sums of step h; the first step of a synchronisation begins a new update."""
     estimates.N[h if estimates.N.shape[0] > 1 else 0] = 0

@@ -34,7 +34,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     value_range,
 )
 from fed_ucbvi.algorithms.report_fields import Meaning
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, embedded, inner
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
 
@@ -115,18 +115,25 @@ NOTHING = ((_ZERO, _ZERO), (_ZERO, _ZERO), (_ZERO, _ZERO))
 """Of an agent that never came, where weights are visits."""
 
 
-@compiled
+@embedded
+def moment(n: np.uint64, v: np.uint64) -> tuple[Wide, Wide]:
+    """``n v`` and ``n v^2``."""
+    return product(n, v), times(n, product(v, v))
+
+
+@inner
 def moments(counts: Counters, successors: IndexArray, V_next: FloatArray, bits: int) -> tuple[Wide, Wide]:
     """``sum_k n_k v_k`` and ``sum_k n_k v_k^2`` of one pair."""
     x, y = (_ZERO, _ZERO), (_ZERO, _ZERO)
     for k in range(len(counts)):
-        n_k, v = np.uint64(counts[k]), on_grid(V_next[successors[k]], bits)
-        x = plus(x, product(n_k, v))
-        y = plus(y, times(n_k, product(v, v)))
+        if counts[k] == 0:
+            continue
+        x_k, y_k = moment(np.uint64(counts[k]), on_grid(V_next[successors[k]], bits))
+        x, y = plus(x, x_k), plus(y, y_k)
     return x, y
 
 
-@compiled
+@inner
 def moments_with_rewards(
     counts: Counters, by_slot: CountArray, squares: WordArray, successors: IndexArray, V_next: FloatArray, bits: int
 ) -> tuple[Wide, Wide]:
@@ -145,7 +152,7 @@ def moments_with_rewards(
     return x, y
 
 
-@compiled
+@inner
 def _of_strangers(V_next: FloatArray, bits: int) -> Entry:
     """What an agent that never came reports with uniform weights."""
     S = len(V_next)
@@ -153,7 +160,7 @@ def _of_strangers(V_next: FloatArray, bits: int) -> Entry:
     return divide_up(x, np.uint64(S)), divide_up(y, np.uint64(S)), (_ZERO, _ZERO)
 
 
-@compiled
+@inner
 def _entry(
     h: int, i: int, s: int, a: int, experience: Experience, V_next: FloatArray, weighted: bool, bits: int
 ) -> Entry:
@@ -197,7 +204,14 @@ def write_report(h: int, experience: Experience, V_next: FloatArray, weighted: b
 # --------------------------------------------------------------------------------------------- server side
 
 
-@compiled
+@embedded
+def mean_of_sums(weight: int, sums: Entry, bits: int) -> float:
+    """That of r + V."""
+    X, _, Z = sums
+    return as_float(plus(X, Z)) / float(weight) / float(1 << bits)
+
+
+@embedded
 def value_of_sums(h: int, N: int, sums: Entry, B: float, H: int, rule: UpdateRule) -> float:
     """``Q`` of a pair at step h from the sums over agents: the mean of r + V, its variance and the bonus.
 
@@ -206,17 +220,17 @@ def value_of_sums(h: int, N: int, sums: Entry, B: float, H: int, rule: UpdateRul
     bits = rule.grid.bits
     if N == 0:
         return unvisited(h, H, rule)
-    X, Y, Z = sums
+    X, Y, _ = sums
     weight = N if rule.weighted else rule.agents
-    mean = as_float(plus(X, Z)) / float(weight) / float(1 << bits)
     variance = variance_of_sums(np.uint64(weight), X, Y, bits)
-    return optimistic(h, float(N), mean, variance, B, H, rule)
+    return optimistic(h, float(N), mean_of_sums(weight, sums, bits), variance, B, H, rule)
 
 
-@compiled
+@embedded
 def finish_state(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> None:
     """The policy at (h,s), and V: the largest Q rounded up to the grid, on which the cap lies."""
-    estimates.V[h, s] = round_up(act_greedily(h, s, rule, estimates), rule.grid.bits)
+    _, Q, V, policy, greedy, _, updates = estimates
+    V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, greedy, updates), rule.grid.bits)
 
 
 @compiled

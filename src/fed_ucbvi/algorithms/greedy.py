@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, embedded
 from fed_ucbvi.core.sampling.philox import SERVER, philox, unit_interval
 from fed_ucbvi.core.types import FloatArray, IndexArray
 
@@ -12,7 +12,7 @@ CHOICES = ("first", "random")
 """Initial policies and rules for ties."""
 
 
-@compiled
+@embedded
 def choose_action(Q: FloatArray, random_ties: bool, seed: np.uint64, update: int, place: int) -> int:
     """A maximiser of ``Q[A]``: the first, or one drawn from (seed, number of the update, step and state)."""
     A = Q.shape[0]

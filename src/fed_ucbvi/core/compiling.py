@@ -30,7 +30,7 @@ except ValueError as error:  # it looks at its settings at once
 from numba import prange, types
 from numba.extending import intrinsic
 
-__all__ = ["compiled", "compiled_parallel", "inlined", "intrinsic", "prange", "threads", "types"]
+__all__ = ["compiled", "compiled_parallel", "embedded", "inlined", "inner", "intrinsic", "prange", "threads", "types"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -102,13 +102,27 @@ if _place is not None and str(_place) != numba.config.CACHE_DIR:
 
 def compiled(function: F) -> F:
     """Compile to machine code, once; later processes load it from the cache."""
-    wrapped: F = numba.njit(cache=_KEEP, error_model="numpy")(function)
+    wrapped: F = numba.njit(cache=_KEEP, error_model="numpy", no_cfunc_wrapper=True)(function)
+    return wrapped
+
+
+def inner(function: F) -> F:
+    """Like :func:`compiled`, for what compiled code alone calls: no door for Python is compiled, which takes time."""
+    options = {"cache": _KEEP, "error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+    wrapped: F = numba.njit(**options)(function)
     return wrapped
 
 
 def inlined(function: F) -> F:
     """Like :func:`compiled`, written out at every call: for what runs once per table entry."""
     wrapped: F = numba.njit(cache=_KEEP, error_model="numpy", inline="always")(function)
+    return wrapped
+
+
+def embedded(function: F) -> F:
+    """Like :func:`compiled`, with the machine code copied into that of its callers."""
+    options = {"cache": _KEEP, "error_model": "numpy", "no_cfunc_wrapper": True, "forceinline": True}
+    wrapped: F = numba.njit(**options)(function)
     return wrapped
 
 

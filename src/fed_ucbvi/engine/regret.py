@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.problem.agent_tables import AgentTables, agent_tables, no_policy, update_values
 from fed_ucbvi.problem.federation import Federation
@@ -64,7 +64,7 @@ class Scorer:
         """
         rows = self._honest
         if len(visits) == 1:
-            rows, starts = self._everyone, starts.sum(axis=0, keepdims=True)
+            rows, starts = self._everyone, starts if len(starts) == 1 else starts.sum(axis=0, keepdims=True)
         best, by_action = self.optimum.V[0], visits if visits.ndim == 4 else visits[..., None]
         return score_round(
             policy, by_action, starts, rows, best, self._common, self._agents, self._kind, self._rewards
@@ -86,7 +86,7 @@ def _distinct(federation: Federation) -> tuple[CountArray, CountArray]:
     return np.array(chosen, dtype=np.int64), np.array(kind, dtype=np.int64)
 
 
-@compiled
+@inner
 def _paid(visits: CountArray, rewards: FloatArray, policy: PolicyArray) -> float:
     """``sum_{h,s,a} visits_h(s,a) r_h(s,a)``; where visits have no action axis to speak of, it was the policy's."""
     H, S, W = visits.shape
@@ -100,13 +100,6 @@ def _paid(visits: CountArray, rewards: FloatArray, policy: PolicyArray) -> float
                 for a in range(W):
                     total += visits[h, s, a] * rewards[hr, s, a]
     return total
-
-
-@compiled
-def _bring_up_to_date(known: Known, policy: PolicyArray) -> None:
-    """The values of ``policy``."""
-    successors, probabilities, rewards, _, reachable, last, V = known
-    update_values(successors, probabilities, rewards, reachable, policy, last, V)
 
 
 @compiled
@@ -131,8 +124,10 @@ def score_round(
     """
     _, H, S, W = visits.shape
     M = len(kind)
-    _bring_up_to_date(common, policy)
-    _bring_up_to_date(agents, policy)
+    for known in (common, agents):
+        update_values(
+            known.successors, known.probabilities, known.rewards, known.reachable, policy, known.last, known.V
+        )
     regret = 0.0
     for i in rows:
         for s in range(S):
@@ -156,13 +151,12 @@ def score_round(
     return regret / M, reward / M, _mean_value(agents, kind)
 
 
-@compiled
+@inner
 def _mean_value(agents: Known, kind: CountArray) -> float:
     """``1/M sum_i sum_s mu^i(s) V^i_1(s)``."""
     total = 0.0
     for s in range(agents.initial.shape[0]):
-        if agents.initial[s].any():
-            for j in kind:
-                if agents.initial[s, j] > 0.0:
-                    total += agents.initial[s, j] * agents.V[0, s, j]
+        for j in kind:
+            if agents.initial[s, j] > 0.0:
+                total += agents.initial[s, j] * agents.V[0, s, j]
     return float(total / len(kind))

@@ -123,10 +123,7 @@ class Simulation(Engine):
         """Do what the round needs."""
         if isinstance(request, Play):
             return self._play_round(request.broadcast)
-        if request.planning:
-            self.exchange(request.server)
-        else:
-            self.synchronise()
+        self.exchange(request.server)
         return None
 
     def _play_round(self, broadcast: Message) -> PlayedRound:
@@ -161,20 +158,15 @@ class Simulation(Engine):
         longest = max(stop.length for stop in stops)
         return RoundEnd(longest, len(asked), *(asked[0][2:] if asked else (-1, -1, -1, -1))), lengths
 
-    def synchronise(self) -> None:
-        """Bring the server up to date with the agents; message by message if some of them are lies."""
-        if self.federation.liars is None:
-            self.algorithm.synchronise(self.server, self.agents)
-        else:
-            self.exchange(self.server)
-
     def exchange(self, server: Any) -> None:
-        """All exchanges of the agents with ``server``, or a planner in its place, message by message."""
+        """All exchanges of the agents with ``server``, or a planner; message by message if some of them are lies."""
         liars = self.federation.liars
+        if liars is None:
+            self.algorithm.synchronise(server, self.agents)
+            return
 
         def tamper(report: Message, exchange: int) -> None:
-            if liars is not None:
-                liars.tamper_report(report, self.setting.horizon, self.rounds, exchange)
+            liars.tamper_report(report, self.setting.horizon, self.rounds, exchange)
 
         exchange_messages(self.algorithm, server, self.agents, self.setting, tamper)
 

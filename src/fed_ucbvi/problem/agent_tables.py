@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.problem.dynamic_programming import may_play, tied
 from fed_ucbvi.problem.kernel import frozen_floats
@@ -61,7 +61,7 @@ def agent_tables(
     )
 
 
-@compiled
+@inner
 def action_values(
     successors: IndexArray,
     probabilities: FloatArray,

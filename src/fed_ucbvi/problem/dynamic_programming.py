@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 
 
-@compiled
+@inner
 def may_play(policy: PolicyArray, h: int, s: int, a: int) -> bool:
     """Whether ``policy``, in either form, ever takes action a at (h,s); the form is known when compiling."""
     if policy.ndim == 2:

@@ -6,6 +6,7 @@ import math
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
     from fed_ucbvi.problem.federation import Federation
 
 
+_version = cache(version)  # it reads files
+
+
 def versions() -> dict[str, str]:
     """The versions of the programs that made the result."""
-    packages = {name: version(name) for name in (PROGRAM, "numpy", "numba", "polars")}
+    packages = {name: _version(name) for name in (PROGRAM, "numpy", "numba", "polars")}
     return {"python": platform.python_version(), **packages}
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver
 from fed_ucbvi.engine.drivers.counts import CountsDriver
@@ -79,7 +79,7 @@ def _looks_longer(
     return True
 
 
-@compiled
+@inner
 def _occupancy_by_place(d: FloatArray, policy: PolicyArray, places: int) -> FloatArray:
     """Expected visits an episode to every place, from those to states ``(H, S)``."""
     H, S = d.shape

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Touched
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.sampling.distributions import conditional_shares, multinomial, split
 from fed_ucbvi.core.sampling.philox import BLOCKS, CUTS, new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
@@ -66,11 +66,24 @@ class Block(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """When an agent asks: its visits ``before (P,)`` the block, and ``due (P,)``, times ``factor``."""
+    """When an agent asks: its visits ``before (P,)`` the block, and ``due (P,)``, times ``factor``; P zeros."""
 
     before: CountArray
     due: CountArray
     factor: int
+    nothing: CountArray
+
+
+class Source(NamedTuple):
+    """Whose random numbers: ``(seed, agent)`` and the round's first episode."""
+
+    seed: np.uint64
+    agent: np.uint64
+    first: np.uint64
+
+
+_SCRATCH = 3
+"""Blocks beside those of the agents: what a search has kept, the part it looks at, and one to cut with."""
 
 
 class CountsDriver(FleetDriver):
@@ -84,7 +97,8 @@ class CountsDriver(FleetDriver):
         self._initial_shares = conditional_shares(fleet.initial)
         m, _, S, A, K = fleet.probabilities.shape
         H, W = fleet.horizon, 1 if fleet.visits.ndim == 3 else A
-        self._blocks = Block(*(np.empty((m, *shape), dtype=np.int64) for shape in ((H, S, W, K), (H, S, W), (H, S))))
+        shapes = (H, S, W, K), (H, S, W), (H, S)
+        self._blocks = Block(*(np.empty((m + _SCRATCH, *shape), dtype=np.int64) for shape in shapes))
         equal = np.tril(np.ones((A + 1, A)), -1) / np.maximum(1, np.arange(A + 1))[:, None]
         self._equal = conditional_shares(equal)
         self._one = np.ones((H, S), dtype=np.int32)
@@ -138,84 +152,97 @@ def _collect(
     drawn = np.empty(m, dtype=np.int64)
     held = np.empty(m, dtype=np.int64)
     searched = np.zeros(m, dtype=np.bool_)
-    for i in range(m):
-        drawn[i] = length
-        block = Block(blocks.flows[i], blocks.seen[i], blocks.states[i])
-        model = Model(models.successors, models.kernel[i], models.initial[i])
-        asking = Asking(visits[i], due[i if len(due) > 1 else 0], factor)
-        stream = new_stream(BLOCKS, np.uint64(first), seed, np.uint64(first_agent + i))
-        if _draw_block(stream, model, play, length, asking, block):
+    nothing = np.zeros(due.shape[1], dtype=np.int64)
+    for turn in range(2 * m):  # all agents draw; then those that have searched draw again, as far as the first ask
+        again, i = divmod(turn, m)
+        if again and not (searched[i] and held[i] > length):
+            continue
+        size, cut = (drawn[i], length) if again else (length, 0)
+        block, model = _block(blocks, i), Model(models.successors, models.kernel[i], models.initial[i])
+        asking = Asking(visits[i], due[i if len(due) > 1 else 0], factor, nothing)
+        source = Source(seed, np.uint64(first_agent + i), np.uint64(first))
+        stream = new_stream(BLOCKS, source.first, source.seed, source.agent)
+        drawn[i] = held[i] = size
+        if _draw_block(stream, model, play, size, asking, block):
             searched[i] = True
-            length = _search(stream, stream, model.successors, play, asking, length, 0, block)
-        held[i] = length
+            held[i] = _search(stream, source, model.successors, play, asking, size, cut, blocks, i)
+        length = min(length, held[i])
     for i in range(m):
-        block = Block(blocks.flows[i], blocks.seen[i], blocks.states[i])
+        block = _block(blocks, i)
         if held[i] > length:
-            cuts = new_stream(CUTS, np.uint64(first), seed, np.uint64(first_agent + i))
-            if not searched[i]:
-                _keep_first_part(cuts, models.successors, play, length, block)
-            else:
-                model = Model(models.successors, models.kernel[i], models.initial[i])
-                asking = Asking(visits[i], due[i if len(due) > 1 else 0], factor)
-                stream = new_stream(BLOCKS, np.uint64(first), seed, np.uint64(first_agent + i))
-                _draw_block(stream, model, play, drawn[i], asking, block)
-                _search(stream, cuts, model.successors, play, asking, drawn[i], length, block)
+            spare, source = _block(blocks, m), Source(seed, np.uint64(first_agent + i), np.uint64(first))
+            _first_part(_cuts(source), models.successors, play, length, block, spare)
+            _copy_counts(spare, block)
+        flows, seen, states = block
         row = 0 if pooled else i
         if stationary:
             for s in range(S):
-                starts[i, s] += block.states[0, s]
+                starts[i, s] += states[0, s]
         place = 0
         for h in range(H):
             if stationary:
                 place = 0
             for s in range(S):
                 for w in range(W):
-                    n = block.seen[h, s, w]
+                    n = seen[h, s, w]
                     if n > 0:
                         if visits[i, place] == 0:
                             touch(i, place, touched)
                         visits[i, place] += n
                         for k in range(K):
-                            transitions[row, place, k] += block.flows[h, s, w, k]
+                            transitions[row, place, k] += flows[h, s, w, k]
                     place += 1
     return length, bool(searched.any())
 
 
-@compiled
+@inner
+def _block(blocks: Block, i: int) -> Block:
+    """That of number i."""
+    return Block(blocks.flows[i], blocks.seen[i], blocks.states[i])
+
+
+@inner
+def _cuts(source: Source) -> WordArray:
+    """The random numbers by which an agent's block is cut."""
+    return new_stream(CUTS, source.first, source.seed, source.agent)
+
+
+@inner
 def _draw_block(stream: WordArray, model: Model, play: Play, length: int, asking: Asking, block: Block) -> bool:
     """Counts of ``length`` episodes of one agent; does it reach a budget within them?"""
     flows, seen, states = block
     H, S, W, K = flows.shape
-    successors = model.successors
+    successors, kernel, initial = model
+    actions, numbers, equal = play
     stationary = successors.shape[0] == 1
     seen[:] = 0
     states[:] = 0
-    multinomial(stream, length, model.initial, states[0])
-    dealt = np.zeros(play.equal.shape[1], dtype=np.int64)
+    multinomial(stream, length, initial, states[0])
+    dealt = np.zeros(equal.shape[1], dtype=np.int64)
     for h in range(H):
         hk = 0 if stationary else h
         for s in range(S):
             n = states[h, s]
             if n == 0:
                 continue
-            ties = play.ties[h, s]
+            ties = numbers[h, s]
             dealt[0] = n
             if ties > 1:
-                multinomial(stream, n, play.equal[ties, :ties], dealt[:ties])
+                multinomial(stream, n, equal[ties, :ties], dealt[:ties])
             for j in range(ties):
                 if dealt[j] == 0:
                     continue
-                a = play.actions[h, s, j]
+                a = actions[h, s, j]
                 w = a if W > 1 else 0
                 seen[h, s, w] = dealt[j]
-                multinomial(stream, dealt[j], model.kernel[hk, s, a], flows[h, s, w])
+                multinomial(stream, dealt[j], kernel[hk, s, a], flows[h, s, w])
                 if h + 1 < H:
                     for k in range(K):
                         states[h + 1, successors[hk, s, a, k]] += flows[h, s, w, k]
-    return _asks(asking, np.zeros(len(asking.due), dtype=np.int64), _by_place(seen, asking))
+    return _asks(asking, asking.nothing, _by_place(seen, asking))
 
 
-@compiled
+@inner
 def _by_place(seen: CountArray, asking: Asking) -> CountArray:
     """Visits ``(H, S, W)`` by place ``(P,)``: the same array, or, where steps count together, their sums."""
     P = len(asking.due)
@@ -228,83 +255,77 @@ def _by_place(seen: CountArray, asking: Asking) -> CountArray:
     return sums
 
 
-@compiled
+@inner
 def _asks(asking: Asking, kept: CountArray, part: CountArray) -> bool:
     """Whether the agent reaches a budget, having seen ``kept`` and ``part`` (``(P,)``) beside what was before."""
-    before, due, factor = asking
+    before, due, factor, _ = asking
     asks = False
     for place in range(len(due)):  # no way out of the loop: so it takes several places at a time
         asks |= part[place] > 0 and before[place] + kept[place] + part[place] >= factor * due[place]
     return asks
 
 
-@compiled
+@inner
 def _first_part(stream: WordArray, successors: IndexArray, play: Play, part: int, block: Block, first: Block) -> None:
     """Counts of the first ``part`` of the block's episodes, given the counts of them all."""
     flows, seen, states = block
+    first_flows, first_seen, first_states = first
+    actions, numbers, _ = play
     H, S, W, K = flows.shape
     stationary = successors.shape[0] == 1
-    first.seen[:] = 0
-    first.states[:] = 0
-    split(stream, states[0], part, first.states[0])
+    first_seen[:] = 0
+    first_states[:] = 0
+    split(stream, states[0], part, first_states[0])
     dealt = np.zeros(W, dtype=np.int64)
     for h in range(H):
         hk = 0 if stationary else h
         for s in range(S):
-            n = first.states[h, s]
+            n = first_states[h, s]
             if n == 0:
                 continue
-            ties = play.ties[h, s]
+            ties = numbers[h, s]
             if ties == 1:
-                dealt[play.actions[h, s, 0] if W > 1 else 0] = n
+                dealt[actions[h, s, 0] if W > 1 else 0] = n
             else:
                 split(stream, seen[h, s], n, dealt)
             for j in range(ties):
-                a = play.actions[h, s, j]
+                a = actions[h, s, j]
                 w = a if W > 1 else 0
                 if dealt[w] == 0:
                     continue
-                first.seen[h, s, w] = dealt[w]
-                split(stream, flows[h, s, w], dealt[w], first.flows[h, s, w])
+                first_seen[h, s, w] = dealt[w]
+                split(stream, flows[h, s, w], dealt[w], first_flows[h, s, w])
                 if h + 1 < H:
                     for k in range(K):
-                        first.states[h + 1, successors[hk, s, a, k]] += first.flows[h, s, w, k]
+                        first_states[h + 1, successors[hk, s, a, k]] += first_flows[h, s, w, k]
 
 
-@compiled
-def _empty_like(block: Block) -> Block:
-    return Block(np.empty_like(block.flows), np.zeros_like(block.seen), np.zeros_like(block.states))
-
-
-@compiled
-def _keep_first_part(stream: WordArray, successors: IndexArray, play: Play, part: int, block: Block) -> None:
-    """Cut a block of exchangeable episodes down to its first ``part``, in place."""
-    first = _empty_like(block)
-    _first_part(stream, successors, play, part, block, first)
-    _copy_counts(first, block)
-
-
-@compiled
+@inner
 def _search(
     stream: WordArray,
-    cuts: WordArray,
+    source: Source,
     successors: IndexArray,
     play: Play,
     asking: Asking,
     length: int,
     cut: int,
-    block: Block,
+    blocks: Block,
+    i: int,
 ) -> int:
-    """Find the first episode at which the agent asks, known to lie in the block, and cut the block there.
+    """Find the first episode at which the i-th agent asks, known to lie in its block, and cut the block there.
 
     The block is split alternately where the request is expected and in the middle, and the part that contains it is
     split
     again. Where ``cut`` is positive (and smaller than the answer) the search is a replay that ends at the part in
-    which the cut falls, and the block is cut there instead. On return ``block`` has the counts of the episodes kept,
+    which the cut falls, and the block is cut there instead. On return the block has the counts of the episodes kept,
     whose number is returned.
     """
-    before, due, factor = asking
-    kept, first = _empty_like(block), _empty_like(block)
+    before, due, factor, _ = asking
+    m = len(blocks.states) - _SCRATCH
+    block, kept, first, spare = _block(blocks, i), _block(blocks, m), _block(blocks, m + 1), _block(blocks, m + 2)
+    kept.seen[:] = 0
+    kept.states[:] = 0
+    more, less = np.int64(1), np.int64(-1)  # not written out below, where code would be compiled for each
     start, end = 0, length
     guess = True
     while end - start > 1:
@@ -322,63 +343,51 @@ def _search(
         _first_part(stream, successors, play, part, block, first)
         if _asks(asking, kept_at, _by_place(first.seen, asking)):
             end = start + part
-            _copy_counts(first, block)
+            block, first = first, block
         elif start < cut <= start + part:
+            block = first
             if cut < start + part:
-                _keep_first_part(cuts, successors, play, cut - start, first)
-            _copy_counts(first, block)
+                _first_part(_cuts(source), successors, play, cut - start, first, spare)
+                block = spare
             end = cut
             break
         else:
             start += part
-            _move_counts(first, block, kept)
-    _add_counts(kept, block)
+            _add_counts(first, kept, more)
+            _add_counts(first, block, less)
+    _add_counts(block, kept, more)
+    _copy_counts(kept, _block(blocks, i))
     return end
 
 
-@compiled
+@inner
 def _copy_counts(from_: Block, to: Block) -> None:
     """Copy counts; flows matter only where the pair was seen."""
-    H, S, W, K = to.flows.shape
+    (flows, seen, states), (to_flows, to_seen, to_states) = from_, to
+    H, S, W, K = flows.shape
     for h in range(H):
         for s in range(S):
-            to.states[h, s] = from_.states[h, s]
+            to_states[h, s] = states[h, s]
             for w in range(W):
-                to.seen[h, s, w] = from_.seen[h, s, w]
-                if from_.seen[h, s, w] > 0:
+                to_seen[h, s, w] = seen[h, s, w]
+                if seen[h, s, w] > 0:
                     for k in range(K):
-                        to.flows[h, s, w, k] = from_.flows[h, s, w, k]
+                        to_flows[h, s, w, k] = flows[h, s, w, k]
 
 
-@compiled
-def _add_counts(part: Block, to: Block) -> None:
-    """Add ``part`` to the counts ``to``."""
-    H, S, W, K = to.flows.shape
+@inner
+def _add_counts(part: Block, to: Block, sign: int | np.int64) -> None:
+    """Add ``part`` to the counts ``to``, or, with ``sign`` -1, take it out of them."""
+    (flows, seen, states), (to_flows, to_seen, to_states) = part, to
+    H, S, W, K = flows.shape
     for h in range(H):
         for s in range(S):
-            if part.states[h, s] == 0:
+            if states[h, s] == 0:
                 continue
-            to.states[h, s] += part.states[h, s]
+            to_states[h, s] += sign * states[h, s]
             for w in range(W):
-                if part.seen[h, s, w] > 0:
+                if seen[h, s, w] > 0:
                     for k in range(K):
-                        there = to.flows[h, s, w, k] if to.seen[h, s, w] > 0 else 0
-                        to.flows[h, s, w, k] = there + part.flows[h, s, w, k]
-                    to.seen[h, s, w] += part.seen[h, s, w]
-
-
-@compiled
-def _move_counts(first: Block, block: Block, kept: Block) -> None:
-    """Take a first part out of the block and add it to what is kept."""
-    _add_counts(first, kept)
-    H, S, W, K = block.flows.shape
-    for h in range(H):
-        for s in range(S):
-            if first.states[h, s] == 0:
-                continue
-            block.states[h, s] -= first.states[h, s]
-            for w in range(W):
-                if first.seen[h, s, w] > 0:
-                    block.seen[h, s, w] -= first.seen[h, s, w]
-                    for k in range(K):
-                        block.flows[h, s, w, k] -= first.flows[h, s, w, k]
+                        there = to_flows[h, s, w, k] if to_seen[h, s, w] > 0 else 0
+                        to_flows[h, s, w, k] = there + sign * flows[h, s, w, k]
+                    to_seen[h, s, w] += sign * seen[h, s, w]

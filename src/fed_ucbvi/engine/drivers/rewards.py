@@ -20,7 +20,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, RewardSums, Touched
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, times
 from fed_ucbvi.algorithms.experience import pair_of
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
@@ -151,7 +151,7 @@ class SimulatedRewards(ObservedRewards):
         return self._folded
 
 
-@compiled
+@inner
 def updated_mean(mean: float, before: int, total: float, new: int) -> float:
     """The mean of rewards of which ``before`` had ``mean``, and ``new`` more the sum ``total``.
 
@@ -162,7 +162,7 @@ def updated_mean(mean: float, before: int, total: float, new: int) -> float:
     return mean + (total - new * mean) / (before + new)
 
 
-@compiled
+@inner
 def add_reward(rho: np.uint64, number: int, place: tuple[int, int, int, int], k: int, sums: RewardSums) -> None:
     """Add rewards to the sums: ``number`` times rho, on the way to the k-th successor."""
     i, h, s, a = place

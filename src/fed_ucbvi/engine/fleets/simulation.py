@@ -100,12 +100,8 @@ class FleetSimulation(Simulation):
                 break
         return min((played for played, asked in reached if asked), default=most)
 
-    def synchronise(self) -> None:
-        """Message by message."""
-        self.exchange(self.server)
-
     def exchange(self, server: Any) -> None:
-        """All exchanges of the fleets with ``server``, or a planner in its place."""
+        """All exchanges of the fleets with ``server``, or a planner in its place, message by message."""
         algorithm = self.algorithm
         for exchange in range(algorithm.exchanges(self.setting)):
             reports: list[Message] = self.fleets.ask("report", _copies(algorithm.query(server, exchange)), exchange)
