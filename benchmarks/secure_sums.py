@@ -4,7 +4,7 @@ First, four nodes and a server, each a process, on this machine: the time of a r
 same run without, in turns, several times. Then, in one process, the time of a round on a line with a delay, asked
 step by step and asked for counts at once (the policies that are recommended in some rounds included):
 
-    PYTHONPATH=tests python benchmarks/secure_sums.py [--episodes 1000] [--repeats 3] [--delay 0.05] [--json]
+    PYTHONPATH=tests/support python benchmarks/secure_sums.py [--episodes 1000] [--repeats 3] [--delay 0.05] [--json]
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A federation of five nodes and a server over TCP on this machine, each node with one shop (see ``tests/shops.py``),
 and the simulation it must equal:
 
-    PYTHONPATH=tests python benchmarks/traffic.py [--episodes 1000] [--json]
+    PYTHONPATH=tests/support python benchmarks/traffic.py [--episodes 1000] [--json]
 """
 
 from __future__ import annotations

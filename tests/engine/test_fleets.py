@@ -267,11 +267,14 @@ import sys
 from fed_ucbvi.engine.fleets.simulation import FleetSimulation
 
 raylet, plain = int(sys.argv.pop(1)), FleetSimulation.advance
+parents = f"/proc/{raylet}/task/{raylet}/children"
 
 
 def advance(simulation):
-    if simulation.rounds == 20:
-        os.kill(raylet, signal.SIGKILL)
+    if simulation.rounds == 20 and os.path.exists(parents):
+        workers = open(parents).read().split()
+        for process in (raylet, *map(int, workers)):  # a machine that dies takes its workers along
+            os.kill(process, signal.SIGKILL)
     plain(simulation)
 
 

@@ -377,12 +377,12 @@ def test_a_server_that_begins_again_may_ask_again_but_not_for_ever(monkeypatch: 
     node, start = ended_round(ALGORITHM, task)
     for number in (1, 2):
         asked(node, 1, 1, 1.0, 0.0, float(number))
-        node.enter(replace(task, epoch=number).welcome())
+        node.enter(replace(task, epoch=task.epoch + number).welcome())
         node.answer(start)
         node.answer(Stop(1, 1))
     asked(node, 1, 1, 1.0, 0.0, 3.0)
     with pytest.raises(InputError, match="begun again 3 times"):
-        node.enter(replace(task, epoch=3).welcome())
+        node.enter(replace(task, epoch=task.epoch + 3).welcome())
     for _ in range(9):
         asked(node, 1, 1, 1.0, 0.0, 3.0)
     with pytest.raises(InputError, match="has asked 11 times in round 1"):

@@ -85,7 +85,8 @@ def test_every_declared_package_is_imported() -> None:
 @pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples"])
 def test_what_tests_and_examples_import_is_declared(folder: str) -> None:
     declared = names(PROJECT["project"]["dependencies"]) | names(EXTRAS["dev"])
-    optional = {"rlberry", "shops"}  # tests/rlberry_reference.py says how to get it; the shops are a module of tests
+    own = {path.stem for path in (ROOT / "tests" / "support").glob("*.py")}
+    optional = {"rlberry"} | own  # tests/support/rlberry_reference.py says how to get it
     for package, path in imported(ROOT / folder):
         assert package in optional or distributions(package) & declared, f"{path} imports {package}, not declared"
 
