@@ -30,6 +30,7 @@ from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, rule_at, starts_in
+from fed_ucbvi.engine.drivers.cuda import CUDA, on_gpu
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.problem.federation import Federation
@@ -146,16 +147,23 @@ class Simulation:
         counting, random = self.algorithm.counting, self.setting.random_rewards
         pooled = self.algorithm.pools and self.algorithm.together and federation.pay_alike
         fleet = Fleet.of(federation, self.setting.seed, pooled=pooled, counting=counting, random_rewards=random)
+        driver: Driver
+        touched: Touched | None
+        if name == CUDA:
+            driver = gpu = on_gpu(fleet, self.algorithm, federation, self.setting)
+            touched, rows = gpu.touched, 1
+        else:
+            driver, rows = make_driver(name, fleet), federation.agents
+            touched = fleet.touched if pooled else None
         apart = [] if self.algorithm.together else [fleet.agent(i) for i in range(federation.agents)]
-        touched = fleet.touched if pooled else None
         if federation.rewards.shape[0] == 1:
             self._pooled = touched
-        tables = FleetTables(federation.agents, federation.successors, federation.rewards, touched=touched)
+        tables = FleetTables(rows, federation.successors, federation.rewards, touched=touched)
         if random:
             grid = self.algorithm.reward_grid(self.setting)
             self._rewards = SimulatedRewards(federation, counting, touched, grid)
-            tables = self._rewards.for_agents(federation.agents, federation.successors, touched=touched)
-        return make_driver(name, fleet), [make_driver(name, one) for one in apart], tables
+            tables = self._rewards.for_agents(rows, federation.successors, touched=touched)
+        return driver, [make_driver(name, one) for one in apart], tables
 
     def set_clock(self, clock: CountArray) -> None:
         """Say how many episodes each agent has played."""
@@ -203,8 +211,8 @@ class Simulation:
         T = self.setting.episodes
         if not self._alone:
             stop = self.driver.collect(policy, budgets, self.played, T - self.played)
-            self.clock += stop.length
             self.played = self.least = self.played + stop.length
+            self.clock = np.broadcast_to(np.int64(self.played), self.clock.shape)
             self.agent_episodes += len(self.clock) * stop.length
             return stop
         stops = []
@@ -359,6 +367,8 @@ def run(
     else:
         if address is not None or fleet_count is not None:
             raise InputError("an address and a fleet_count are for fleets on Ray; say fleets='ray' (--fleets ray).")
+        if driver == CUDA and checkpoint is not None:
+            raise InputError("a run with the driver cuda has no checkpoint: what agents know stays on the GPU.")
         begun = nullcontext(Simulation(algorithm, federation, episodes, seed, driver))
     with begun as simulation:
         store = None if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)

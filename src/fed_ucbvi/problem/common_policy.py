@@ -75,7 +75,7 @@ def best_common_policy(federation: Federation, *, work: int = WORK) -> CommonOpt
     (True, 3.7528, 3.7897)
     """
     allowance = check_positive_integer("work", work)
-    if federation.agent_tables.alike:
+    if federation.alike:
         return _best_of_all(federation)
     search = _Search(federation, allowance)
     starts = starting_policies(federation, search.tables)
@@ -100,7 +100,7 @@ def best_common_policy(federation: Federation, *, work: int = WORK) -> CommonOpt
 def _best_of_all(federation: Federation) -> CommonOptimum:
     """Where all agents have the same MDP: its optimum."""
     policy = federation.agent(int(federation.honest[0])).solve().policy
-    value = evaluate(federation.agent_tables, policy)
+    value = evaluate(federation.kind_tables, policy)
     return CommonOptimum(Bracket(value, value), policy, history_upper=value, own=value, nodes=1)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.core.bracket import Bracket
-from fed_ucbvi.core.version import PROGRAM
+from fed_ucbvi.core.version import PROGRAM, __version__
 from fed_ucbvi.results.agents import are_alike, is_known
 
 if TYPE_CHECKING:
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 
 
 def versions() -> dict[str, str]:
-    """What the result was made with."""
-    packages = {name: version(name) for name in (PROGRAM, "numpy", "numba", "polars")}
-    return {"python": platform.python_version(), **packages}
+    """What the result was made with, as far as it is installed."""
+    made_with = {"python": platform.python_version(), PROGRAM: __version__}
+    for name in ("numpy", "numba", "polars"):
+        with suppress(PackageNotFoundError):
+            made_with[name] = version(name)
+    return made_with
 
 
 @dataclass(frozen=True)
