@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 FLOWER := .venv-flower
 
-.PHONY: reproduce test lint types check dist check-dist benchmark proto flower-venv clean
+.PHONY: reproduce test test-gpu lint types check dist check-dist benchmark proto flower-venv clean
 
 reproduce: $(READY)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+# The cuda driver on a real GPU; where there is none, it skips and says so.
+test-gpu: $(READY)
+	$(BIN)/python -m pytest tests/engine/test_cuda.py -rs -k "not simulator"
 
 lint: $(READY)
 	$(BIN)/ruff check .

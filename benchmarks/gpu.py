@@ -1,9 +1,10 @@
 """What a GPU brings: steps a second, whole runs, the ratio to the processors of the same machine.
 
-    python benchmarks/gpu.py                     # the tables of docs/performance.md
-    python benchmarks/gpu.py --million FILE.json # regret and rounds against M, for docs/million.png
+    python benchmarks/gpu.py              # the tables of docs/performance.md
+    python benchmarks/gpu.py --million 3  # regret and rounds against M with three seeds, to benchmarks/million.json
+    python benchmarks/gpu.py --draw       # docs/million.png from that file
 
-Needs a GPU and numba-cuda. Everything is timed after compilation, on the paper's GridWorld with T = 30 000.
+Measuring needs a GPU and numba-cuda. Everything is timed after compilation, on the paper's GridWorld with T = 30 000.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from pathlib import Path
 import numpy as np
 
 if not hasattr(np, "row_stack"):
-    np.row_stack = np.vstack  # type: ignore[attr-defined] # NumPy 2.5 has none, and numba-cuda 0.30 looks for it
+    vars(np)["row_stack"] = np.vstack  # NumPy 2.5 has none, and numba-cuda 0.30 looks for it
 
 from numba import cuda
 
 from fed_ucbvi import Federation, FedUCBVI, Run, gridworld, run
 from fed_ucbvi.algorithms.base import Budgets
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.engine.drivers.base import Driver
 from fed_ucbvi.engine.simulation import Simulation
 
@@ -31,6 +34,10 @@ T = 30_000
 ALGORITHMS = {"published": FedUCBVI(), "sharp": FedUCBVI.sharp()}
 NEVER = 1 << 40
 """A budget that nobody reaches."""
+LONG_ROUNDS = ((10_000, 10_000, 0.0), (100_000, 10_000, 0.0), (1_000_000, 2_000, 0.0), (100_000, 10_000, 0.1))
+"""M, episodes and eps_p."""
+FIGURES = Path(__file__).parent / "million.json"
+PICTURE = Path(__file__).parent.parent / "docs" / "million.png"
 
 
 @cache
@@ -77,46 +84,41 @@ def long_round(algorithm: FedUCBVI, agents: int, driver: str, episodes: int, eps
 
 
 def tables() -> None:
-    """What docs/performance.md has."""
-    print(f"{cuda.get_current_device().name.decode()}")
-    for name, algorithm in ALGORITHMS.items():
-        play(algorithm, 1000, "cuda", 100)
-        play(algorithm, 1000, "episodes", 100)
-        gpu, cpu = (play(algorithm, 1000, driver) for driver in ("cuda", "episodes"))
-        print(f"{name}: M = 1,000, T = {T:,}: the same in every record: {same(gpu, cpu)}; {gpu.rounds:,} rounds")
-    print("\nlong rounds, billion steps a second")
-    for name, algorithm in ALGORITHMS.items():
-        for eps_p in (0.0, 0.1):
-            speeds = [
-                f"M = {M:,}: {long_round(algorithm, M, 'cuda', episodes, eps_p) / 1e9:.1f}"
-                for M, episodes in ((10_000, 10_000), (100_000, 10_000), (1_000_000, 2_000))
-                if eps_p == 0.0 or M <= 100_000
-            ]
-            print(f"  {name}, eps_p = {eps_p}: {', '.join(speeds)}")
-        print(f"  {name}, processors: {long_round(algorithm, 10_000, 'episodes', 200) / 1e9:.2f}")
+    """What docs/performance.md has; first the GPU, because threads that have just played slow its host down."""
+    print(cuda.get_current_device().name)
     print("\nwhole runs")
+    gpu = {}
     for name, algorithm in ALGORITHMS.items():
-        for M in (10_000, 100_000, 1_000_000):
-            result = play(algorithm, M, "cuda")
-            short = result.records["length"] <= 1
+        play(algorithm, 1000, "cuda", 100)  # compile
+        for M in (1_000, 10_000, 100_000, 1_000_000):
+            gpu[name, M] = result = play(algorithm, M, "cuda")
+            short = int((result.records["length"] <= 1).sum())
             print(
-                f"  {name}, M = {M:,}: {result.wall_seconds:.2f} s, {result.rounds:,} rounds ({short.sum():,} of one "
-                f"episode), regret {result.common_regret:.1f}, {M * T * 10 / result.wall_seconds / 1e9:.1f} billion "
-                "steps a second",
+                f"  {name}, M = {M:,}: {result.wall_seconds:.2f} s, {result.rounds:,} rounds ({short:,} of one "
+                f"episode), regret {result.common_regret:.1f}",
                 flush=True,
             )
-            if M == 10_000:
-                cpu = play(algorithm, M, "episodes")
-                ratio = cpu.wall_seconds / result.wall_seconds
-                print(
-                    f"    processors: {cpu.wall_seconds:.2f} s, {ratio:.1f} times as long; same: {same(result, cpu)}"
-                )
     result = play(ALGORITHMS["published"], 10_000, "cuda", eps_p=0.1)
     print(f"  published, M = 10,000, eps_p = 0.1: {result.wall_seconds:.2f} s, {result.rounds:,} rounds")
+    print("\nlong rounds, billion steps a second")
+    for name, algorithm in ALGORITHMS.items():
+        for M, episodes, eps_p in LONG_ROUNDS:
+            speed = long_round(algorithm, M, "cuda", episodes, eps_p) / 1e9
+            print(f"  {name}, M = {M:,}, eps_p = {eps_p}: {speed:.1f}")
     print("\na round of one episode, milliseconds")
     for name, algorithm in ALGORITHMS.items():
         for M in (10_000, 1_000_000):
             print(f"  {name}, M = {M:,}: {1e3 * 10 * M / long_round(algorithm, M, 'cuda', 1):.3f}")
+    print("\nprocessors")
+    for name, algorithm in ALGORITHMS.items():
+        play(algorithm, 1000, "episodes", 1000)  # compile
+        for M in (1_000, 10_000):
+            cpu = play(algorithm, M, "episodes")
+            ratio = cpu.wall_seconds / gpu[name, M].wall_seconds
+            alike = same(gpu[name, M], cpu)
+            print(f"  {name}, M = {M:,}: {cpu.wall_seconds:.2f} s, {ratio:.1f} times as long; the same bits: {alike}")
+        speed = long_round(algorithm, 10_000, "episodes", 200) / 1e9
+        print(f"  {name}, long rounds: {speed:.2f} billion steps a second")
 
 
 def million(path: Path, seeds: int) -> None:
@@ -126,23 +128,55 @@ def million(path: Path, seeds: int) -> None:
         for M in [10**k for k in range(7)]:
             for seed in range(seeds):
                 result = play(algorithm, M, "cuda", seed=seed)
-                rows.append([name, M, seed, result.common_regret, result.rounds, round(result.wall_seconds, 3)])
-                print(*rows[-1], flush=True)
-    about = {"environment": "gridworld", "episodes": T, "device": cuda.get_current_device().name.decode()}
-    columns = ["algorithm", "agents", "seed", "regret", "rounds", "seconds"]
-    path.write_text(json.dumps({**about, "columns": columns, "rows": rows}, indent=1) + "\n")
+                rows.append([name, M, seed, result.common_regret, result.rounds])
+                print(*rows[-1], f"{result.wall_seconds:.2f} s", flush=True)
+    about = {"environment": "gridworld", "episodes": T, "device": cuda.get_current_device().name}
+    columns = ["algorithm", "agents", "seed", "regret", "rounds"]
+    text = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    path.write_text(json.dumps({**about, "columns": columns})[:-1] + f', "rows": [\n{text}\n]}}\n')
+
+
+def draw() -> None:
+    """docs/million.png, from what :func:`million` measured."""
+    rows = json.loads(FIGURES.read_text())["rows"]
+    panels = []
+    for column, title, label in ((3, "Regret", "common regret of an agent"), (4, "Rounds", "rounds")):
+        curves = []
+        for name, algorithm in ALGORITHMS.items():
+            by_agents: dict[int, list[float]] = {}
+            for row in rows:
+                if row[0] == name:
+                    by_agents.setdefault(row[1], []).append(row[column])
+            values = list(by_agents.values())
+            curves.append(
+                Series(
+                    name,
+                    algorithm.colour,
+                    list(by_agents),
+                    [float(np.mean(group)) for group in values],
+                    low=[min(group) for group in values],
+                    high=[max(group) for group in values],
+                    marker="circle",
+                    band="least to most of the seeds",
+                )
+            )
+        panels.append(Panel(title, "agents M", label, curves, x_log=True, y_log=True))
+    Picture(panels, title=f"GridWorld, T = {T:,}: up to a million agents", width=1100).save(PICTURE)
 
 
 def main() -> None:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--million", type=Path, metavar="FILE", help="write regret and rounds against M")
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--million", type=int, metavar="SEEDS", help="measure regret and rounds against M")
+    parser.add_argument("--draw", action="store_true", help="draw the picture from what was measured; needs no GPU")
+    parser.add_argument("--out", type=Path, default=FIGURES, metavar="FILE", help="what was measured")
     given = parser.parse_args()
-    if given.million is None:
-        tables()
+    if given.draw:
+        draw()
+    elif given.million is not None:
+        million(given.out, given.million)
     else:
-        million(given.million, given.seeds)
+        tables()
 
 
 if __name__ == "__main__":

@@ -18,9 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-if not hasattr(np, "row_stack"):
-    np.vstack = np.vstack  # NumPy 2.5 has none, and numba-cuda 0.30 looks for it
-
 from fed_ucbvi import (
     ByzanUCBVI,
     Federation,
@@ -34,6 +31,7 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.engine.drivers import cuda as driver
 
+vars(np).setdefault("row_stack", np.vstack)  # NumPy 2.5 has none, and numba-cuda 0.30 looks for it
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 

@@ -329,7 +329,8 @@ def run(
         episodes: T.
         seed: of trajectories, the initial policy and ties; the same seed gives the same result.
         driver: ``episodes`` (trajectory by trajectory), ``counts`` (exact in law, logarithmic in the length of a
-            round) or ``auto`` (each where it is faster).
+            round), ``auto`` (each where it is faster) or ``cuda`` (the trajectories of ``episodes`` on a GPU, bit for
+            bit, for Fed-UCBVI and its kin).
         fleets: where the agents are: ``local``, in this process, or ``ray``, in fleets that are Ray actors, for
             agents that do not fit one machine. Fleets play trajectory by trajectory; the result is that of
             ``driver="episodes"`` in one process, bit for bit, also if nodes of the cluster die in the middle.
