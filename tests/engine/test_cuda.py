@@ -159,7 +159,7 @@ def test_without_a_gpu_the_driver_says_what_is_missing(monkeypatch: pytest.Monke
     if importlib.util.find_spec("numba_cuda") is not None:
         with pytest.raises(InputError, match="needs an NVIDIA GPU"):
             run(FedUCBVI(), line(2), 10, driver="cuda")
-    monkeypatch.setattr(driver.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs numba-cuda, which is not installed.*\[gpu\]"):
         run(FedUCBVI(), line(2), 10, driver="cuda")
 

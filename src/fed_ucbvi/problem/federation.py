@@ -212,11 +212,10 @@ class Federation:
 
     def repeated(self, agents: int) -> Federation:
         """So many agents like the only one of this federation, all with the same tables in memory."""
-        tables = {
-            name: np.broadcast_to(table, (agents, *table.shape[1:]))
-            for name, table in (("probabilities", self.probabilities), ("initial", self.initial))
-        }
-        return replace(self, **tables)
+        kernels, initial = (
+            np.broadcast_to(table, (agents, *table.shape[1:])) for table in (self.probabilities, self.initial)
+        )
+        return replace(self, probabilities=kernels, initial=initial)
 
     def with_liars(self, fraction: float, attack: str, seed: int = 0) -> Federation:
         """The same federation in which a fraction of the agents, chosen from the seed, lies.

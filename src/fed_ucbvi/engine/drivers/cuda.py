@@ -106,7 +106,7 @@ class CudaDriver:
         kernel, kernel_stride = _agents_last(fleet.probabilities)
         initial, initial_stride = _agents_last(fleet.initial)
         own = kernel.nbytes * (kernel_stride > 1) + initial.nbytes * (initial_stride > 1)
-        _check_memory(m, own // m + 4 * (places + pairs + 1), cuda.current_context())
+        _check_memory(m, int(own) // m + 4 * (places + pairs + 1), cuda.current_context())
         self.touched = Touched.nowhere(1, self._shape)
         self.visits = np.zeros((1, *self._shape), dtype=np.int64)
         self.transitions = np.zeros((1, *self._shape, K), dtype=np.int64)

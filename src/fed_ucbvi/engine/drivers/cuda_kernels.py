@@ -28,7 +28,7 @@ LOOK, FINISH_IF_ASKED, FINISH = range(3)
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # a federation of few agents is no mistake
 
 _pick, _step, _step_of_sets = trajectory_for(cuda.jit(device=True))
-_word_at = cuda.jit(device=True)(word_at.py_func)
+_word_at = cuda.jit(device=True)(word_at.py_func)  # type: ignore[attr-defined]
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
@@ -45,7 +45,7 @@ def _asks(seen: int, due: int, factor: int, pair: int, i: int, own_visits: Any, 
     return bool(seen >= factor * due)
 
 
-@_kernel(64)
+@_kernel(64)  # type: ignore[untyped-decorator]
 def play(
     sign: int,
     first: int,
@@ -132,7 +132,7 @@ def play(
                 cuda.atomic.add(counts, j, part[j])
 
 
-@_kernel(32)
+@_kernel(32)  # type: ignore[untyped-decorator]
 def look(
     what: int,
     factor: int,
