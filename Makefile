@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 FLOWER := .venv-flower
 
-.PHONY: reproduce test test-fast lint types check dist check-dist benchmark architecture proto flower-venv clean
+.PHONY: reproduce test test-fast test-gpu lint types check dist check-dist benchmark architecture proto flower-venv clean
 
 reproduce: $(READY)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
@@ -16,6 +16,10 @@ test: $(READY)
 # What can be run after every change, in about two minutes.
 test-fast: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow and not network and not browser and not flower"
+
+# The cuda driver on a real GPU; where there is none, it skips and says so.
+test-gpu: $(READY)
+	$(BIN)/python -m pytest tests/engine/test_cuda.py -rs -k "not simulator"
 
 lint: $(READY)
 	$(BIN)/ruff check .

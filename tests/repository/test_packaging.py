@@ -23,8 +23,8 @@ ELSEWHERE = {"flwr": {"flwr"}}
 """Packages that are not installed with the tests."""
 NAMESPACES = {"google": {"protobuf"}}
 """Parts of a package that several distributions share; this is the one used here."""
-BY_OTHERS = {"pandas", "pyarrow"}
-"""Packages that a dependency imports when it is asked to: Polars for ``.to_pandas()``."""
+BY_OTHERS = {"pandas", "pyarrow", "numba-cuda"}
+"""Packages that a dependency imports when it is asked to: Polars for ``.to_pandas()``, Numba for ``numba.cuda``."""
 KNOWN = {**packages_distributions(), **ELSEWHERE, **NAMESPACES}
 
 

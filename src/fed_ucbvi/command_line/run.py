@@ -92,7 +92,7 @@ def run(
     guard: Annotated[str | None, algorithm_flag("X", "Growth of the practical bonus with log N.", "0")] = None,
     seed: Seed = 0,
     driver: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, counts or episodes.", rich_help_panel=OUTPUT)
+        str, typer.Option(metavar="NAME", help="auto, counts, episodes or, on a GPU, cuda.", rich_help_panel=OUTPUT)
     ] = "auto",
     fleets: Annotated[
         str,

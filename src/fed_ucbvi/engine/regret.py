@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.problem.agent_tables import AgentTables, agent_tables, no_policy, update_values
+from fed_ucbvi.problem.agent_tables import AgentTables, no_policy, update_values
 from fed_ucbvi.problem.federation import Federation
 
 
@@ -42,10 +41,8 @@ class Scorer:
         self.federation = federation
         common, honest, H = federation.common, federation.honest, federation.horizon
         self.optimum = common.solve()
-        chosen, self._kind = _distinct(federation)
-        tables = agent_tables(
-            federation.successors, federation.probabilities, federation.rewards, federation.initial, H, chosen
-        )
+        chosen, kind = federation.kinds
+        self._agents_of_kind = np.bincount(kind, minlength=len(chosen))
         alone = AgentTables(
             common.kernel.successors,
             common.kernel.probabilities[..., None],
@@ -53,7 +50,7 @@ class Scorer:
             common.initial[:, None],
             np.ones((H, federation.states), dtype=np.bool_),
         )
-        self._common, self._agents = Known.of(alone, H), Known.of(tables, H)
+        self._common, self._agents = Known.of(alone, H), Known.of(federation.kind_tables, H)
         self._rewards, self._honest, self._everyone = federation.rewards, honest, np.zeros(1, dtype=np.int64)
 
     def score(self, policy: PolicyArray, visits: CountArray, starts: CountArray) -> tuple[float, float, float]:
@@ -67,23 +64,8 @@ class Scorer:
             rows, starts = self._everyone, starts if len(starts) == 1 else starts.sum(axis=0, keepdims=True)
         best, by_action = self.optimum.V[0], visits if visits.ndim == 4 else visits[..., None]
         return score_round(
-            policy, by_action, starts, rows, best, self._common, self._agents, self._kind, self._rewards
+            policy, by_action, starts, rows, best, self._common, self._agents, self._agents_of_kind, self._rewards
         )
-
-
-def _distinct(federation: Federation) -> tuple[CountArray, CountArray]:
-    """The first honest agent of every kind of MDP, and the kind of each honest agent."""
-    kinds: dict[bytes, int] = {}
-    chosen, kind = [], []
-    own = federation.rewards.shape[0] > 1
-    for i in federation.honest.tolist():
-        parts = [federation.probabilities[i], federation.initial[i], *([federation.rewards[i]] if own else [])]
-        digest = b"".join(hashlib.sha256(np.ascontiguousarray(part).tobytes()).digest() for part in parts)
-        if digest not in kinds:
-            kinds[digest] = len(kinds)
-            chosen.append(i)
-        kind.append(kinds[digest])
-    return np.array(chosen, dtype=np.int64), np.array(kind, dtype=np.int64)
 
 
 @inner
@@ -111,7 +93,7 @@ def score_round(
     best: FloatArray,
     common: Known,
     agents: Known,
-    kind: CountArray,
+    number: CountArray,
     rewards: FloatArray,
 ) -> tuple[float, float, float]:
     """``(regret, reward, value)`` of a round, averaged over the honest agents.
@@ -119,11 +101,11 @@ def score_round(
     Regret is ``1/M sum_i sum_t V*_1(s^i_{t,1}) - V^pi_1(s^i_{t,1})`` in the common MDP (``def:common_regret``) with
     the initial states that occurred; ``best`` is ``V*_1``. Reward is what the agents were paid in their own MDPs.
     Both are sums over the round's episodes. Value is that of one episode in the agents' own MDPs,
-    ``1/M sum_i V^{i,pi}_1(mu^i)``; agent i's MDP is number ``kind[i]`` of ``agents``. Only the
+    ``1/M sum_i V^{i,pi}_1(mu^i)``; ``number[k]`` of the honest agents have the k-th MDP of ``agents``. Only the
     given ``rows`` of visits count.
     """
     _, H, S, W = visits.shape
-    M = len(kind)
+    M = number.sum()
     for known in (common, agents):
         update_values(
             known.successors, known.probabilities, known.rewards, known.reachable, policy, known.last, known.V
@@ -148,15 +130,15 @@ def score_round(
             if not shared or j == len(rows) - 1:
                 reward += _paid(totals, rewards[0 if shared else i], policy)
                 totals[:] = 0
-    return regret / M, reward / M, _mean_value(agents, kind)
+    return regret / M, reward / M, _mean_value(agents, number)
 
 
 @inner
-def _mean_value(agents: Known, kind: CountArray) -> float:
+def _mean_value(agents: Known, number: CountArray) -> float:
     """``1/M sum_i sum_s mu^i(s) V^i_1(s)``."""
     total = 0.0
     for s in range(agents.initial.shape[0]):
-        for j in kind:
-            if agents.initial[s, j] > 0.0:
-                total += agents.initial[s, j] * agents.V[0, s, j]
-    return float(total / len(kind))
+        for k in range(len(number)):
+            if agents.initial[s, k] > 0.0:
+                total += number[k] * agents.initial[s, k] * agents.V[0, s, k]
+    return float(total / number.sum())

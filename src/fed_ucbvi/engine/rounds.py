@@ -160,7 +160,7 @@ class Engine:
             self.rounds += 1
         episodes = self._move_clocks(played)
         score = self._score(policy, played)
-        self._meter.agents = int(self.present.sum())
+        self._meter.agents = int(np.count_nonzero(self.present))
         traffic = self._meter.round(stop.askers, last=self.done)
         self.regret += score[0]
         self.rows.append((start, stop.length, episodes, *score, *stop[1:], played.rule, *traffic))
@@ -171,8 +171,8 @@ class Engine:
     def _move_clocks(self, played: PlayedRound) -> int:
         """Move the clocks of the agents that take part; the episodes of all of them."""
         if played.lengths is None:
-            self.clock += played.stop.length
             self.played += played.stop.length
+            self.clock = np.broadcast_to(np.int64(self.played), self.clock.shape)
             return len(self.clock) * played.stop.length
         ends = played.lengths + (self.played if self.together else self.clock)
         self.set_clock(np.where(self.present, ends, self.clock))
@@ -221,7 +221,7 @@ class Engine:
 
     def _row(self, recommended: Recommended) -> Row:
         """A recommendation for the record."""
-        self._meter.agents = int(self.present.sum())
+        self._meter.agents = int(np.count_nonzero(self.present))
         asked = self.algorithm.asks_to_plan
         return (
             len(self.rows),

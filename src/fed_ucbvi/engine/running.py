@@ -11,6 +11,7 @@ from typing import Any
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
 from fed_ucbvi.engine.checkpoint import Checkpoint
+from fed_ucbvi.engine.drivers.cuda import CUDA
 from fed_ucbvi.engine.fleets.simulation import on_ray
 from fed_ucbvi.engine.progress import Progress, announce_compilation
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
@@ -43,7 +44,8 @@ def run(
         episodes: T.
         seed: of trajectories, the initial policy and ties; the same seed gives the same result.
         driver: ``episodes`` (trajectory by trajectory), ``counts`` (exact in law, logarithmic in the length of a
-            round) or ``auto`` (each where it is faster).
+            round), ``auto`` (each where it is faster) or ``cuda`` (the trajectories of ``episodes`` on a GPU, bit for
+            bit, for Fed-UCBVI and its kin).
         fleets: where the agents are: ``local``, in this process, or ``ray``, in fleets that are Ray actors, for
             agents that do not fit one machine. Fleets play trajectory by trajectory; the result is that of
             ``driver="episodes"`` in one process, bit for bit, also if nodes of the cluster die in the middle.
@@ -76,6 +78,8 @@ def run(
     else:
         if address is not None or fleet_count is not None:
             raise InputError("an address and a fleet_count are for fleets on Ray; say fleets='ray' (--fleets ray).")
+        if driver == CUDA and checkpoint is not None:
+            raise InputError("a run with the driver cuda has no checkpoint: what agents know stays on the GPU.")
         begun = nullcontext(Simulation(algorithm, federation, episodes, seed, driver))
     with begun as simulation:
         store = nullcontext() if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)

@@ -26,6 +26,7 @@ from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, rule_at, starts_in
+from fed_ucbvi.engine.drivers.cuda import CUDA, on_gpu
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
 from fed_ucbvi.engine.progress import Progress, show_progress
 from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound, Request, answered
@@ -104,16 +105,23 @@ class Simulation(Engine):
         counting, random = self.algorithm.counting, self.setting.random_rewards
         pooled = self.algorithm.pools and self.algorithm.together and federation.pay_alike
         fleet = Fleet.of(federation, self.setting.seed, pooled=pooled, counting=counting, random_rewards=random)
+        driver: Driver
+        touched: Touched | None
+        if name == CUDA:
+            driver = gpu = on_gpu(fleet, self.algorithm, federation, self.setting)
+            touched, rows = gpu.touched, 1
+        else:
+            driver, rows = make_driver(name, fleet), federation.agents
+            touched = fleet.touched if pooled else None
         apart = [] if self.algorithm.together else [fleet.agent(i) for i in range(federation.agents)]
-        touched = fleet.touched if pooled else None
         if federation.rewards.shape[0] == 1:
             self._pooled = touched
-        tables = FleetTables(federation.agents, federation.successors, federation.rewards, touched=touched)
+        tables = FleetTables(rows, federation.successors, federation.rewards, touched=touched)
         if random:
             grid = self.algorithm.reward_grid(self.setting)
             self._rewards = SimulatedRewards(federation, counting, touched, grid)
-            tables = self._rewards.for_agents(federation.agents, federation.successors, touched=touched)
-        return make_driver(name, fleet), [make_driver(name, one) for one in apart], tables
+            tables = self._rewards.for_agents(rows, federation.successors, touched=touched)
+        return driver, [make_driver(name, one) for one in apart], tables
 
     def advance(self) -> None:
         """Play one round and, if someone asked, synchronise."""

@@ -114,10 +114,11 @@ def family(environment: Environment, agents: int, eps_p: float, seed: int, sprea
         mdps = [MDP(environment.kernel(width * np.asarray(u)), rewards, initial, H) for u in draws]
         return Federation.from_mdps(mdps, description=description, layout=layout)
     draw = environment.individual or (lambda kernel, _, rng: random_kernel(kernel, rng))
-    own = [draw(published, i, generator(root, Part.INDIVIDUAL, i)) for i in range(M)]
-    return Federation.mixture(
+    own = [draw(published, i, generator(root, Part.INDIVIDUAL, i)) for i in range(M if eps > 0 else 1)]
+    federation = Federation.mixture(
         published, own, eps, rewards=rewards, initial=initial, horizon=H, description=description, layout=layout
     )
+    return federation if eps > 0 else federation.repeated(M)
 
 
 def shifted(probability: float, x: npt.ArrayLike) -> float:

@@ -70,12 +70,14 @@ def gridworld(
                 raise InputError(f"{name} {cell} lies in a wall.")
     neighbours = [neighbours_of(cell, number) for cell in free]
     common = moving_kernel(neighbours, success)
-    individual = [random_moving_kernel(common, neighbours, generator(first_seed, i)) for i in range(M)]
+    eps = check_eps_p(eps_p)
+    own = range(M if eps > 0 else 1)
+    individual = [random_moving_kernel(common, neighbours, generator(first_seed, i)) for i in own]
     rewards = np.zeros((len(free), len(MOVES)))
     rewards[[number[cell] for cell in paying]] = 1.0
     parameters = {
         "agents": M,
-        "eps_p": check_eps_p(eps_p),
+        "eps_p": eps,
         "seed": first_seed,
         "rows": R,
         "columns": C,
@@ -85,10 +87,10 @@ def gridworld(
         "success": float(success),
         "horizon": H,
     }
-    return Federation.mixture(
+    federation = Federation.mixture(
         common,
         individual,
-        eps_p,
+        eps,
         rewards=rewards,
         initial=number[first],
         horizon=H,
@@ -102,6 +104,7 @@ def gridworld(
             "moves": [list(move) for move in MOVES],
         },
     )
+    return federation if eps > 0 else federation.repeated(M)
 
 
 def _cells(name: str, cells: Iterable[Cell], rows: int, columns: int) -> set[Cell]:

@@ -27,13 +27,6 @@ class AgentTables(NamedTuple):
     initial: FloatArray
     reachable: MaskArray
 
-    @property
-    def alike(self) -> bool:
-        """Whether all these agents have the same MDP."""
-        return all(
-            bool((table == table[..., :1]).all()) for table in (self.probabilities, self.rewards, self.initial)
-        )
-
 
 def agent_tables(
     successors: IndexArray,

@@ -61,11 +61,11 @@ def search_common_policy(tables: AgentTables, common: IndexArray, work: int = WO
     """Bracket the best common policy of these agents; the result depends on nothing but the arguments.
 
     Args:
-        tables: the agents.
+        tables: the agents; one of them, where all are alike.
         common: a policy to begin with, the best one of their common MDP.
         work: table entries to read, at most (a few passes over the tables are always made).
     """
-    if tables.alike:
+    if tables.initial.shape[1] == 1:
         policy = own_policy(tables, 0, len(common))
         value = evaluate(tables, policy)
         return CommonOptimum(Bracket(value, value), policy, history_upper=value, own=value, nodes=1)

@@ -106,11 +106,51 @@ class Federation:
         )
 
     @cached_property
+    def kinds(self) -> tuple[CountArray, CountArray]:
+        """The first honest agent of every kind of MDP, and the kind of each honest agent."""
+        own = [self.probabilities, self.initial, *([self.rewards] if len(self.rewards) > 1 else [])]
+        if all(table.strides[0] == 0 for table in own):
+            return self.honest[:1], np.zeros(len(self.honest), dtype=np.int64)
+        kinds: dict[bytes, int] = {}
+        chosen, kind = [], []
+        for i in self.honest.tolist():
+            digest = b"".join(hashlib.sha256(np.ascontiguousarray(table[i]).tobytes()).digest() for table in own)
+            if digest not in kinds:
+                kinds[digest] = len(kinds)
+                chosen.append(i)
+            kind.append(kinds[digest])
+        return np.array(chosen, dtype=np.int64), np.array(kind, dtype=np.int64)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all honest agents have the same MDP."""
+        return len(self.kinds[0]) == 1
+
+    @cached_property
+    def kind_tables(self) -> AgentTables:
+        """The same of one agent of every kind."""
+        from fed_ucbvi.problem.agent_tables import agent_tables
+
+        return agent_tables(
+            self.successors, self.probabilities, self.rewards, self.initial, self.horizon, self.kinds[0]
+        )
+
+    @property
+    def differing_tables(self) -> AgentTables:
+        """Those of all honest agents, or of one of them where all are alike."""
+        return self.kind_tables if self.alike else self.agent_tables
+
+    @cached_property
+    def mean_initial(self) -> FloatArray:
+        """The mean over the honest agents of the law of the initial state, ``(S,)``."""
+        return np.asarray(self.initial[self.honest].mean(axis=0))
+
+    @cached_property
     def common_optimum(self) -> CommonOptimum:
         """The best policy the honest agents can share, with a certified bracket of its value; found once and kept."""
         from fed_ucbvi.problem.common_policy import search_common_policy
 
-        return search_common_policy(self.agent_tables, self.common.solve().policy)
+        return search_common_policy(self.differing_tables, self.common.solve().policy)
 
     @property
     def best_common_value(self) -> Bracket:
@@ -174,6 +214,13 @@ class Federation:
         options = {name: value for name, value in self.description.items() if name not in (*figures, "name", "liars")}
         rows += [(name, shortened(str(value))) for name, value in options.items()]
         return html_table(f"Federation {self.description.get('name', 'custom')}", rows)
+
+    def repeated(self, agents: int) -> Federation:
+        """So many agents like the only one of this federation, all with the same tables in memory."""
+        kernels, initial = (
+            np.broadcast_to(table, (agents, *table.shape[1:])) for table in (self.probabilities, self.initial)
+        )
+        return replace(self, probabilities=kernels, initial=initial)
 
     def with_liars(self, fraction: float, attack: str, seed: int = 0) -> Federation:
         """The same federation in which a fraction of the agents, chosen from the seed, lies.

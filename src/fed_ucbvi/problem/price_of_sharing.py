@@ -24,7 +24,7 @@ def best_common_policy(federation: Federation, *, work: int = WORK) -> CommonOpt
     (True, 3.7528, 3.7897)
     """
     allowance = check_positive_integer("work", work)
-    return search_common_policy(federation.agent_tables, federation.common.solve().policy, allowance)
+    return search_common_policy(federation.differing_tables, federation.common.solve().policy, allowance)
 
 
 def price_of_sharing(federation: Federation) -> Bracket:

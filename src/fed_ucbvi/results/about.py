@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.core.bracket import Bracket
-from fed_ucbvi.core.version import PROGRAM
+from fed_ucbvi.core.version import PROGRAM, __version__
 from fed_ucbvi.results.agents import are_alike, is_known
 
 if TYPE_CHECKING:
@@ -23,9 +24,12 @@ _version = cache(version)  # it reads files
 
 
 def versions() -> dict[str, str]:
-    """The versions of the programs that made the result."""
-    packages = {name: _version(name) for name in (PROGRAM, "numpy", "numba", "polars")}
-    return {"python": platform.python_version(), **packages}
+    """The versions of the programs that made the result, as far as they are installed."""
+    made_with = {"python": platform.python_version(), PROGRAM: __version__}
+    for name in ("numpy", "numba", "polars"):
+        with suppress(PackageNotFoundError):
+            made_with[name] = _version(name)
+    return made_with
 
 
 @dataclass(frozen=True)

@@ -48,24 +48,24 @@ def are_alike(federation: Federation) -> bool | None:
     """Whether all honest agents have the same MDP; None if that is unknown."""
     if not is_known(federation):
         return None
-    return federation.agent_tables.alike
+    return federation.alike
 
 
 def values_by_agent(federation: Federation, policy: PolicyArray) -> FloatArray:
     """``V^{i,pi}_1(mu^i)`` of every agent, ``(M,)``; NaN for liars, and where nothing is known."""
     values = np.full(federation.agents, np.nan)
     if is_known(federation):
-        tables = federation.agent_tables
+        tables, (chosen, kind) = federation.kind_tables, federation.kinds
         H, S = policy.shape[:2]
-        V = np.zeros((H + 1, S, len(federation.honest)))
+        V = np.zeros((H + 1, S, len(chosen)))
         update_values(*tables[:3], tables.reachable, policy, no_policy(H, S, federation.actions), V)
-        values[federation.honest] = (tables.initial * V[0]).sum(axis=0)
+        values[federation.honest] = (tables.initial * V[0]).sum(axis=0)[kind]
     return values
 
 
 def initial_value(federation: Federation, V: FloatArray) -> float:
     """The mean over the honest agents of ``sum_s mu^i(s) V_1(s)``; NaN where the initial states' law is unknown."""
-    return float(federation.initial[federation.honest].mean(axis=0) @ V[0])
+    return float(federation.mean_initial @ V[0])
 
 
 def mean_over(starts: CountArray | None, V: FloatArray) -> float:

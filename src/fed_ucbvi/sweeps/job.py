@@ -18,7 +18,7 @@ from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check
 from fed_ucbvi.core.plugins import is_attribute
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
-from fed_ucbvi.engine.drivers import DRIVERS
+from fed_ucbvi.engine.drivers import NAMES
 from fed_ucbvi.environments import (
     ENVIRONMENTS,
     Environment,
@@ -95,7 +95,7 @@ class Job:
         }
         for name, value in plain.items():
             object.__setattr__(self, name, value)
-        check_choice("driver", self.driver, DRIVERS)
+        check_choice("driver", self.driver, NAMES)
         if self.agents * self.episodes > MAX_COUNT:
             raise InputError(f"agents x episodes must be at most 2^53, got {self.agents} x {self.episodes}.")
         _environment(self.environment).given(**self._told)

@@ -52,7 +52,7 @@ from fed_ucbvi.core.errors import (
 )
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
-from fed_ucbvi.engine.drivers import DRIVERS
+from fed_ucbvi.engine.drivers import NAMES
 from fed_ucbvi.problem.federation import check_eps_p
 from fed_ucbvi.sweeps.job import Job, canonical_name, complete_options, complete_parameters
 
@@ -162,7 +162,7 @@ class Grid(_Strict):
     @field_validator("driver")
     @classmethod
     def _check_driver(cls, given: str) -> str:
-        check_choice("driver", given, DRIVERS)
+        check_choice("driver", given, NAMES)
         return given
 
     @field_validator("episodes")

@@ -8,6 +8,7 @@ from fed_ucbvi.core.errors import unknown_name
 from fed_ucbvi.engine.drivers.auto import AutoDriver
 from fed_ucbvi.engine.drivers.base import Driver, Fleet
 from fed_ucbvi.engine.drivers.counts import CountsDriver
+from fed_ucbvi.engine.drivers.cuda import CUDA
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 
 DRIVERS: dict[str, Callable[[Fleet], Driver]] = {
@@ -15,10 +16,12 @@ DRIVERS: dict[str, Callable[[Fleet], Driver]] = {
     "counts": CountsDriver,
     "episodes": EpisodesDriver,
 }
+NAMES = (*DRIVERS, CUDA)
+"""What a run may ask for; :class:`~fed_ucbvi.engine.drivers.cuda.CudaDriver` needs to know the algorithm too."""
 
 
 def make_driver(name: str, fleet: Fleet) -> Driver:
     """The driver registered under ``name``, for one fleet."""
     if name not in DRIVERS:
-        raise unknown_name("driver", name, DRIVERS)
+        raise unknown_name("driver", name, NAMES)
     return DRIVERS[name](fleet)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from fed_ucbvi.algorithms.base import HARD_FACTOR, Budgets, Counting, Touched
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.rewards import doubled, payments_of
+from fed_ucbvi.engine.drivers.trajectory import Sizes
 from fed_ucbvi.problem.federation import Federation
 
 
@@ -67,7 +69,7 @@ class Driver(Protocol):
 
 @dataclass
 class Fleet:
-    """Agents simulated together: their tables, the random key, and the buffers of the round.
+    """Agents simulated together: their tables, the random key, and the buffers of the round, made when first used.
 
     ``first_agent`` is the number of the fleet's first agent in the federation, so that splitting a federation
     into fleets changes nothing. A ``pooled`` fleet counts the transitions of all its agents in one table. ``touched``
@@ -82,19 +84,39 @@ class Fleet:
     first_agent: int = 0
     pooled: bool = False
     counting: Counting = Counting.POLICY
-    transitions: CountArray = field(init=False)
-    visits: CountArray = field(init=False)
-    touched: Touched = field(init=False)
-    counted_starts: CountArray = field(init=False)
-    """``(m, S)``, where they cannot be read off the visits; otherwise empty."""
 
-    def __post_init__(self) -> None:
-        m, _, S, A, K = self.probabilities.shape
-        shape, rows = self.counting.shape(self.horizon, S, A), 1 if self.pooled else m
-        self.transitions = np.zeros((rows, *shape, K), dtype=np.int64)
-        self.visits = np.zeros((m, *shape), dtype=np.int64)
-        self.touched = Touched.nowhere(m, shape)
-        self.counted_starts = np.zeros((m if self.counting is Counting.STATIONARY else 0, S), dtype=np.int64)
+    @property
+    def sizes(self) -> Sizes:
+        """H, S, A, K and what else a step depends on."""
+        _, steps, S, A, K = self.probabilities.shape
+        stationary = self.counting is Counting.STATIONARY
+        return Sizes(self.horizon, S, A, K, steps > 1, stationary, np.uint64(self.seed))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of places."""
+        return self.counting.shape(self.horizon, *self.successors.shape[1:3])
+
+    @cached_property
+    def transitions(self) -> CountArray:
+        """``(m or 1, *place, K)``."""
+        rows = 1 if self.pooled else len(self.probabilities)
+        return np.zeros((rows, *self.shape, self.successors.shape[3]), dtype=np.int64)
+
+    @cached_property
+    def visits(self) -> CountArray:
+        """``(m, *place)``."""
+        return np.zeros((len(self.probabilities), *self.shape), dtype=np.int64)
+
+    @cached_property
+    def touched(self) -> Touched:
+        """Where the round went."""
+        return Touched.nowhere(len(self.probabilities), self.shape)
+
+    @cached_property
+    def counted_starts(self) -> CountArray:
+        """``(m, S)``, where they cannot be read off the visits; otherwise empty."""
+        return np.zeros((len(self.initial) if self.sizes.stationary else 0, self.initial.shape[1]), dtype=np.int64)
 
     @property
     def starts(self) -> CountArray:

@@ -22,8 +22,9 @@ from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import RoundEnd, find_asker, play_round, stop_at
-from fed_ucbvi.engine.drivers.episodes import choose_tied, listed
+from fed_ucbvi.engine.drivers.episodes import listed
 from fed_ucbvi.engine.drivers.rewards import ObservedRewards, add_reward, updated_mean
+from fed_ucbvi.engine.drivers.trajectory import choose_tied
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:

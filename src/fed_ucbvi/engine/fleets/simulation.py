@@ -19,6 +19,8 @@ from fed_ucbvi.core.compiling import threads
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
 from fed_ucbvi.core.ray_connection import check_ray, connected_to_ray
 from fed_ucbvi.engine.chunks import first_chunk, growing
+from fed_ucbvi.engine.drivers import NAMES
+from fed_ucbvi.engine.drivers.cuda import CUDA
 from fed_ucbvi.engine.fleets.actors import Actors
 from fed_ucbvi.engine.fleets.host import Reached
 from fed_ucbvi.engine.rounds import PlayedRound
@@ -152,7 +154,9 @@ def split(agents: int, fleets: int) -> list[tuple[int, int]]:
 
 def _check_splittable(algorithm: Algorithm[Any, Any], federation: Federation, driver: str) -> None:
     """Raise unless fleets that cannot see each other give the run of one process."""
-    check_choice("driver", driver, ("auto", "counts", "episodes"))
+    check_choice("driver", driver, NAMES)
+    if driver == CUDA:
+        raise InputError("the driver cuda plays all agents on one GPU, not in fleets. Take episodes.")
     if driver not in DRIVERS:
         raise InputError(
             f"fleets cannot play with the driver {driver}: what it draws for an agent depends on those before "

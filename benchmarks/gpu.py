@@ -1,0 +1,183 @@
+"""What a GPU brings: steps a second, whole runs, the ratio to the processors of the same machine.
+
+    python benchmarks/gpu.py              # the tables of docs/performance.md
+    python benchmarks/gpu.py --million 3  # regret and rounds against M with three seeds, to benchmarks/million.json
+    python benchmarks/gpu.py --draw       # docs/million.png from that file
+
+Measuring needs a GPU and numba-cuda. Everything is timed after compilation, on the paper's GridWorld with T = 30 000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+if not hasattr(np, "row_stack"):
+    vars(np)["row_stack"] = np.vstack  # NumPy 2.5 has none, and numba-cuda 0.30 looks for it
+
+from numba import cuda
+
+from fed_ucbvi import Federation, FedUCBVI, Run, gridworld, run
+from fed_ucbvi.algorithms.base import Budgets
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.engine.drivers.base import Driver
+from fed_ucbvi.engine.simulation import Simulation
+
+T = 30_000
+ALGORITHMS = {"published": FedUCBVI(), "sharp": FedUCBVI.sharp()}
+NEVER = 1 << 40
+"""A budget that nobody reaches."""
+LONG_ROUNDS = ((10_000, 10_000, 0.0), (100_000, 10_000, 0.0), (1_000_000, 2_000, 0.0), (100_000, 10_000, 0.1))
+"""M, episodes and eps_p."""
+FIGURES = Path(__file__).parent / "million.json"
+PICTURE = Path(__file__).parent.parent / "docs" / "million.png"
+
+
+@cache
+def world(agents: int, eps_p: float) -> Federation:
+    """Made once: with eps_p > 0 every agent has a kernel of its own, which takes a while."""
+    return gridworld(agents=agents, eps_p=eps_p)
+
+
+def play(algorithm: FedUCBVI, agents: int, driver: str, episodes: int = T, seed: int = 0, eps_p: float = 0.0) -> Run:
+    """One run."""
+    return run(algorithm, world(agents, eps_p), episodes, seed=seed, driver=driver, progress=False)
+
+
+def same(one: Run, other: Run) -> bool:
+    """Whether two runs have every record, both policies and V in common, to the last bit."""
+    tables = [
+        (getattr(one, name), getattr(other, name)) for name in ("policy", "exploring_policy", "V", "by_agent")
+    ] + [(one.records[name], other.records[name]) for name in one.records]
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in tables)
+
+
+def seconds(task: Callable[[], object], times: int = 3) -> float:
+    """The least of several."""
+    least = np.inf
+    for _ in range(times):
+        began = time.perf_counter()
+        task()
+        cuda.synchronize()
+        least = min(least, time.perf_counter() - began)
+    return least
+
+
+def long_round(algorithm: FedUCBVI, agents: int, driver: str, episodes: int, eps_p: float = 0.0) -> float:
+    """Steps a second in a round that nobody ends, with the policy at the end of a short run."""
+    simulation = Simulation(algorithm, world(agents, eps_p), T, 0, driver)
+    while simulation.played < 300:
+        simulation.advance()
+    policy = simulation.algorithm.broadcast(simulation.server)[0]
+    shape = (1, *simulation.algorithm.counting.shape(10, 8, 4))
+    never = Budgets(np.full(shape, NEVER), np.ones(shape[1:], dtype=np.int8))
+    collector: Driver = simulation.driver
+    took = seconds(lambda: collector.collect(policy, never, 1000, episodes))
+    return agents * episodes * 10 / took
+
+
+def tables() -> None:
+    """What docs/performance.md has; first the GPU, because threads that have just played slow its host down."""
+    print(cuda.get_current_device().name)
+    print("\nwhole runs")
+    gpu = {}
+    for name, algorithm in ALGORITHMS.items():
+        play(algorithm, 1000, "cuda", 100)  # compile
+        for M in (1_000, 10_000, 100_000, 1_000_000):
+            gpu[name, M] = result = play(algorithm, M, "cuda")
+            short = int((result.records["length"] <= 1).sum())
+            print(
+                f"  {name}, M = {M:,}: {result.wall_seconds:.2f} s, {result.rounds:,} rounds ({short:,} of one "
+                f"episode), regret {result.common_regret:.1f}",
+                flush=True,
+            )
+    result = play(ALGORITHMS["published"], 10_000, "cuda", eps_p=0.1)
+    print(f"  published, M = 10,000, eps_p = 0.1: {result.wall_seconds:.2f} s, {result.rounds:,} rounds")
+    print("\nlong rounds, billion steps a second")
+    for name, algorithm in ALGORITHMS.items():
+        for M, episodes, eps_p in LONG_ROUNDS:
+            speed = long_round(algorithm, M, "cuda", episodes, eps_p) / 1e9
+            print(f"  {name}, M = {M:,}, eps_p = {eps_p}: {speed:.1f}")
+    print("\na round of one episode, milliseconds")
+    for name, algorithm in ALGORITHMS.items():
+        for M in (10_000, 1_000_000):
+            print(f"  {name}, M = {M:,}: {1e3 * 10 * M / long_round(algorithm, M, 'cuda', 1):.3f}")
+    print("\nprocessors")
+    for name, algorithm in ALGORITHMS.items():
+        play(algorithm, 1000, "episodes", 1000)  # compile
+        for M in (1_000, 10_000):
+            cpu = play(algorithm, M, "episodes")
+            ratio = cpu.wall_seconds / gpu[name, M].wall_seconds
+            alike = same(gpu[name, M], cpu)
+            print(f"  {name}, M = {M:,}: {cpu.wall_seconds:.2f} s, {ratio:.1f} times as long; the same bits: {alike}")
+        speed = long_round(algorithm, 10_000, "episodes", 200) / 1e9
+        print(f"  {name}, long rounds: {speed:.2f} billion steps a second")
+
+
+def million(path: Path, seeds: int) -> None:
+    """Regret and rounds against M."""
+    rows = []
+    for name, algorithm in ALGORITHMS.items():
+        for M in [10**k for k in range(7)]:
+            for seed in range(seeds):
+                result = play(algorithm, M, "cuda", seed=seed)
+                rows.append([name, M, seed, result.common_regret, result.rounds])
+                print(*rows[-1], f"{result.wall_seconds:.2f} s", flush=True)
+    about = {"environment": "gridworld", "episodes": T, "device": cuda.get_current_device().name}
+    columns = ["algorithm", "agents", "seed", "regret", "rounds"]
+    text = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    path.write_text(json.dumps({**about, "columns": columns})[:-1] + f', "rows": [\n{text}\n]}}\n')
+
+
+def draw() -> None:
+    """docs/million.png, from what :func:`million` measured."""
+    rows = json.loads(FIGURES.read_text())["rows"]
+    panels = []
+    for column, title, label in ((3, "Regret", "common regret of an agent"), (4, "Rounds", "rounds")):
+        curves = []
+        for name, algorithm in ALGORITHMS.items():
+            by_agents: dict[int, list[float]] = {}
+            for row in rows:
+                if row[0] == name:
+                    by_agents.setdefault(row[1], []).append(row[column])
+            values = list(by_agents.values())
+            curves.append(
+                Series(
+                    name,
+                    algorithm.colour,
+                    list(by_agents),
+                    [float(np.mean(group)) for group in values],
+                    low=[min(group) for group in values],
+                    high=[max(group) for group in values],
+                    marker="circle",
+                    band="least to most of the seeds",
+                )
+            )
+        panels.append(Panel(title, "agents M", label, curves, x_log=True, y_log=True))
+    Picture(panels, title=f"GridWorld, T = {T:,}: up to a million agents", width=1100).save(PICTURE)
+
+
+def main() -> None:
+    """See the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--million", type=int, metavar="SEEDS", help="measure regret and rounds against M")
+    parser.add_argument("--draw", action="store_true", help="draw the picture from what was measured; needs no GPU")
+    parser.add_argument("--out", type=Path, default=FIGURES, metavar="FILE", help="what was measured")
+    given = parser.parse_args()
+    if given.draw:
+        draw()
+    elif given.million is not None:
+        million(given.out, given.million)
+    else:
+        tables()
+
+
+if __name__ == "__main__":
+    main()

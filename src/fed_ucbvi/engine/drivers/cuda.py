@@ -1,0 +1,244 @@
+"""The cuda driver: the episodes driver's trajectories on a GPU, bit for bit.
+
+Everything that agents know by themselves stays on the GPU: their visits in the round and, where the local rule reads
+them, their visits so far. So their budgets are worked out there, at the visit. What crosses is the policy, one row of
+budgets, and sums of integers over all agents.
+
+A round is two launches if it is short. In the first every agent plays until it asks, or has reached the earliest ask
+that is known by then. If some went past it, they take that back, by replaying, in one launch more. The last one
+counts who asks, adds the round's visits to the agents' own and empties them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Algorithm, Budgets, Counting, Setting, Touched
+from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
+from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule
+from fed_ucbvi.core.errors import InputError, missing_package
+from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi.engine.drivers.base import Fleet, RoundEnd, play_round, stop_at
+from fed_ucbvi.engine.drivers.episodes import cumulative, listed
+from fed_ucbvi.problem.federation import Federation
+
+CUDA = "cuda"
+WARP, THREADS = 32, 256
+"""Threads that run together, and those of a block."""
+STEPS_PER_LAUNCH = 1 << 35
+STEPS_PER_THREAD = 1 << 17
+"""Launches are cut at both, which is a few tenths of a second, so that Ctrl-C and the progress bar get a turn."""
+SHARED_BYTES = 48 << 10
+"""What a block can have on every GPU."""
+GROWTH = 8
+"""A round is prolonged by one part in so many at a time: agents that run ahead play at most as much in vain."""
+ROWS = 8
+"""Blocks that share the places of the same agents when a round ends."""
+SHARE_OF_MEMORY = 0.95
+"""Of what is free, at most so much is used."""
+MAX_VISITS = 2**31 - 1
+"""An agent's counters have 32 bits."""
+
+
+def on_gpu(fleet: Fleet, algorithm: Algorithm[Any, Any], federation: Federation, setting: Setting) -> CudaDriver:
+    """The driver for all agents of a federation, or an error that says what works."""
+    steps = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
+    reasons = {
+        "here some agents lie": federation.liars is not None,
+        "with aggregation='uniform' it takes every agent's own transitions": not algorithm.pools,
+        "here agents have rewards of their own": federation.rewards.shape[0] > 1 or not federation.pay_alike,
+        f"an agent can come {setting.episodes * steps:,} times to one place": setting.episodes * steps > MAX_VISITS,
+    }
+    reason = next((reason for reason, applies in reasons.items() if applies), None)
+    if isinstance(algorithm, FedUCBVI) and reason is None:
+        return CudaDriver(fleet, algorithm.asking_rule(setting))
+    raise InputError(
+        "the driver cuda plays fed-ucbvi, fed-ucbvi-sharp and fed-ucbvi-proved with aggregation='weighted', for "
+        f"honest agents that share their rewards, with up to {MAX_VISITS:,} visits of one agent to one place; "
+        f"{reason if isinstance(algorithm, FedUCBVI) else f'{algorithm.name} is another algorithm'}. Take the "
+        "driver episodes or auto."
+    )
+
+
+def _kernels() -> Any:
+    """The module of kernels, which needs numba-cuda and a GPU."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        raise missing_package("the driver cuda needs", "numba-cuda", "gpu")
+    from numba import cuda
+
+    if not cuda.is_available():
+        raise InputError(
+            "the driver cuda needs an NVIDIA GPU with a CUDA driver, and numba-cuda finds none; 'nvidia-smi' lists "
+            "those there are. Take the driver episodes, which gives the same result, or auto."
+        )
+    from fed_ucbvi.engine.drivers import cuda_kernels
+
+    return cuda_kernels
+
+
+def _agents_last(tables: FloatArray) -> tuple[FloatArray, np.uint64]:
+    """Distribution functions, flat with the agent axis last, and the stride; one for all if they are the same."""
+    alike = tables.strides[0] == 0 or bool((tables == tables[:1]).all())
+    rows = cumulative(tables[:1] if alike else tables)
+    return np.ascontiguousarray(rows.reshape((len(rows), -1)).T).reshape(-1), np.uint64(len(rows))
+
+
+class CudaDriver:
+    """Plays every trajectory on a GPU; see the module's text.
+
+    To the simulation it is a fleet of one row: sums over all agents, in ``transitions``, ``starts`` and ``touched``.
+    """
+
+    name = CUDA
+
+    def __init__(self, fleet: Fleet, asking: AskingRule) -> None:
+        self._kernels = kernels = _kernels()
+        from numba import cuda
+
+        m, (S, A, K) = len(fleet.probabilities), fleet.successors.shape[1:]
+        self._shape, self._counting, self._sizes, self._asking = fleet.shape, fleet.counting, fleet.sizes, asking
+        sets = fleet.counting is not Counting.POLICY
+        places = int(np.prod(self._shape))
+        pairs = 0 if asking.alike else places * (1 if sets else A)
+        kernel, kernel_stride = _agents_last(fleet.probabilities)
+        initial, initial_stride = _agents_last(fleet.initial)
+        own = kernel.nbytes * (kernel_stride > 1) + initial.nbytes * (initial_stride > 1)
+        _check_memory(m, int(own) // m + 4 * (places + pairs + 1), cuda.current_context())
+        self.touched = Touched.nowhere(1, self._shape)
+        self.visits = np.zeros((1, *self._shape), dtype=np.int64)
+        self.transitions = np.zeros((1, *self._shape, K), dtype=np.int64)
+        self._starts = np.zeros((1, S), dtype=np.int64)
+        self._size = places * K + (S if self._sizes.stationary else 0)
+        """Of what is counted."""
+        decisions = fleet.horizon * S
+        parts = (kernels.FIRST + 1, places, decisions * (A if sets else 1), decisions, self._size)
+        ends = np.cumsum(parts).tolist()
+        self._fresh = np.zeros(ends[-1], dtype=np.int64)
+        """What a round begins with: signals, budgets, the policy, how many actions it has where, and no counts."""
+        self._fresh[[kernels.EARLIEST, kernels.FIRST]] = kernels.NOBODY
+        self._due_now, self._policy_now, self._ties_now = np.split(self._fresh, ends[:-1])[1:4]
+        self._now, self._board = self._fresh.copy(), cuda.to_device(self._fresh)
+        self._signals, self._due, self._policy, self._ties, self._counts = (
+            self._board[end - size : end] for size, end in zip(parts, ends, strict=True)
+        )
+        if sets:
+            self._policy = self._policy.reshape((-1, A))
+        self._own_visits, self._visits = _zeros(cuda, (pairs, m)), _zeros(cuda, (places, m))
+        self._reached = cuda.device_array(m, dtype=np.int32)
+        self._world = (
+            cuda.to_device(fleet.successors.reshape(-1)),
+            cuda.to_device(kernel),
+            kernel_stride,
+            cuda.to_device(initial),
+            initial_stride,
+        )
+        width = min(THREADS, -(-m // WARP) * WARP)
+        self._blocks, self._width = -(-m // width), width
+        self._most = max(1, min(STEPS_PER_LAUNCH // (m * fleet.horizon), STEPS_PER_THREAD // fleet.horizon))
+
+    @property
+    def starts(self) -> CountArray:
+        """``(1, S)``: how many of the round's episodes began where."""
+        return self._starts
+
+    def clear(self) -> None:
+        """Empty the buffers: the end of a round does so."""
+
+    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
+        """Play until someone asks; see :class:`~fed_ucbvi.engine.drivers.base.Driver`."""
+        kernels = self._kernels
+        self._begin(policy, budgets)
+        length, factor = play_round(self._extend, self._anyone, policy, budgets, first, most)
+        if not self._now[kernels.ASKERS]:
+            self._look(kernels.FINISH, factor)
+            self._board.copy_to_host(self._now)
+        self._read()
+        agent, place = divmod(int(self._now[kernels.FIRST]), self.visits.size)
+        return stop_at(length, int(self._now[kernels.ASKERS]), agent, place, policy, self._counting)
+
+    def _begin(self, policy: PolicyArray, budgets: Budgets) -> None:
+        """Send what a round begins with."""
+        due = np.where(budgets.rule == 0, self._kernels.OWN, budgets.visits[0])
+        actions = policy
+        if policy.ndim == 3:
+            actions, ties = listed(policy)
+            self._ties_now[:] = ties.reshape(-1)
+            due[~(policy.any(axis=0, keepdims=True) if self._sizes.stationary else policy)] = self._kernels.NOT_PLAYED
+        self._due_now[:], self._policy_now[:] = due.reshape(-1), actions.reshape(-1)
+        self._board.copy_to_device(self._fresh)
+
+    def _extend(
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+    ) -> tuple[int, bool]:
+        """Go on with the round; the number of episodes, and whether anyone asked.
+
+        Where the factor is the one at the end, the round is finished in the same go.
+        """
+        played, kernels = 0, self._kernels
+        while played < most:
+            now = min(max(1, played // GROWTH), self._most, most - played)
+            begin, end = first + played, first + played + now
+            self._play(1, begin, end, factor)
+            if now > 1:
+                self._play(-1, begin, end, factor)
+            if factor == 1:
+                self._look(kernels.FINISH_IF_ASKED, factor)
+            self._board.copy_to_host(self._now)
+            earliest = int(self._now[kernels.EARLIEST])
+            if earliest != kernels.NOBODY:
+                return earliest - first, True
+            played += now
+        return played, False
+
+    def _play(self, sign: int, first: int, last: int, factor: int) -> None:
+        shared = 4 * self._size <= SHARED_BYTES
+        launch = (self._blocks, self._width, 0, 4 * self._size if shared else 0)
+        given = (self._sizes, self._asking, self._policy, self._ties, self._due, *self._world)
+        counted = (self._own_visits, self._visits, self._counts, shared, self._reached, self._signals)
+        self._kernels.play[launch](sign, first, last, factor, *given, *counted)
+
+    def _look(self, what: int, factor: int) -> None:
+        given = (self._sizes, self._asking, self._policy, self._due, self._own_visits, self._visits)
+        launch = ((self._blocks, min(ROWS, self.visits.size)), self._width)
+        self._kernels.look[launch](what, factor, *given, self._reached, self._signals)
+
+    def _anyone(self, due: CountArray) -> bool:
+        """Whether some agent has reached its budget."""
+        self._look(self._kernels.LOOK, 1)
+        asked = bool(self._signals.copy_to_host()[self._kernels.ASKERS] > 0)
+        if asked:  # the end of the round counts them again
+            self._signals.copy_to_device(self._fresh[: len(self._signals)])
+        return asked
+
+    def _read(self) -> None:
+        """Write the round's counts to where the simulation reads them."""
+        counts, touched = self._now[-self._size :], self.touched
+        self.transitions.reshape(-1)[:] = counts[: self.transitions.size]
+        touched.all_visits[...] = self.transitions.sum(axis=-1)
+        places = np.flatnonzero(touched.all_visits)
+        touched.all_places[: len(places)] = places
+        touched.number[0] = len(places)
+        if self._sizes.stationary:
+            self._starts[0] = counts[self.transitions.size :]
+
+
+def _zeros(cuda: Any, shape: tuple[int, int]) -> Any:
+    """Counters on the GPU."""
+    table = cuda.device_array(shape, dtype=np.int32)
+    if table.size:
+        table[:] = 0
+    return table
+
+
+def _check_memory(agents: int, bytes_each: int, context: Any) -> None:
+    """Raise unless the agents' tables fit, with the number of agents that would."""
+    free = context.get_memory_info().free * SHARE_OF_MEMORY
+    if agents * bytes_each > free:
+        raise InputError(
+            f"{agents:,} agents need {agents * bytes_each / 2**30:.3g} GiB on the GPU, {bytes_each:,} bytes each, "
+            f"and it has {free / 2**30:.3g} GiB to spare: {int(free // bytes_each):,} agents would fit. Take at most "
+            "so many, or the driver auto."
+        )

@@ -1,0 +1,177 @@
+"""What runs on the GPU: one thread an agent, the agent axis last in all of the agents' tables.
+
+Needs numba-cuda. Steps of trajectories are those of :mod:`~fed_ucbvi.engine.drivers.trajectory`, compiled for the
+GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import cuda, types
+from numba.cuda.core import config
+
+from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule, local_budget
+from fed_ucbvi.core.sampling.philox import unit_interval
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for, word_at
+
+EARLIEST, ASKERS, FIRST = range(3)
+"""Signals: the earliest ask, how many ask, and the least ``agent P + place`` of those who do."""
+NOBODY = 2**63 - 1
+"""What the earliest ask and the least are before anyone asks."""
+NOT_PLAYED, OWN = -1, 0
+"""In place of a budget: the policy does not come here; the budget follows from the agent's own visits so far."""
+LOOK, FINISH_IF_ASKED, FINISH = range(3)
+"""What :func:`look` is for."""
+
+config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # a federation of few agents is no mistake
+
+_pick, _step, _step_of_sets = trajectory_for(cuda.jit(device=True))
+_word_at = cuda.jit(device=True)(word_at.py_func)  # type: ignore[attr-defined]
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
+
+
+def _kernel(registers: int) -> Any:
+    """With at most so many registers a thread, so that more threads share the waiting; the simulator has none."""
+    return cuda.jit if config.ENABLE_CUDASIM else cuda.jit(max_registers=registers)
+
+
+@cuda.jit(device=True)  # type: ignore[untyped-decorator]
+def _asks(seen: int, due: int, factor: int, pair: int, i: int, own_visits: Any, rule: AskingRule) -> bool:
+    """Whether ``seen`` visits in the round make agent i ask."""
+    if due == OWN:
+        due = local_budget(own_visits[pair, i], rule)
+    return bool(seen >= factor * due)
+
+
+@_kernel(64)  # type: ignore[untyped-decorator]
+def play(
+    sign: int,
+    first: int,
+    last: int,
+    factor: int,
+    sizes: Sizes,
+    rule: AskingRule,
+    policy: IndexArray,
+    ties: IndexArray,
+    due: CountArray,
+    successors: IndexArray,
+    kernel: FloatArray,
+    kernel_stride: np.uint64,
+    initial: FloatArray,
+    initial_stride: np.uint64,
+    own_visits: Any,
+    visits: Any,
+    counts: CountArray,
+    shared: bool,
+    reached: IndexArray,
+    signals: CountArray,
+) -> None:
+    """Every agent plays episodes ``first`` to ``last - 1``, until it asks or reaches the earliest ask that is known.
+
+    With ``sign`` -1 it takes back what it has played beyond the earliest ask. Strides are 1 where all agents have the
+    same table, otherwise M. ``counts`` are transitions by place and slot and, where visits are counted over all
+    steps, how many episodes began where. A block adds them up in memory of its own if they fit, that is, ``shared``.
+    """
+    part = cuda.shared.array(0, types.int32)
+    thread, width, size = cuda.threadIdx.x, cuda.blockDim.x, len(counts)
+    if shared:
+        for j in range(thread, size, width):
+            part[j] = 0
+        cuda.syncthreads()
+    i = cuda.grid(1)
+    if i < len(reached):
+        key, slots, starts = np.uint64(i), np.uint64(sizes.slots), np.uint64(size - sizes.states)
+        own_kernel = key if kernel_stride > _ONE else _ZERO
+        own_initial = key if initial_stride > _ONE else _ZERO
+        episode, end = first, last
+        if sign < 0:
+            episode, end = signals[EARLIEST], reached[i]
+        asked = False
+        while episode < end and not asked:
+            if sign > 0 and episode >= signals[EARLIEST]:
+                break
+            t = np.uint64(episode)
+            w0, w1, w2, w3 = block_of(0, sizes.seed, key, t)
+            s = _pick(initial, own_initial, initial_stride, sizes.states, unit_interval(np.uint64(w0)))
+            if sizes.stationary:
+                if shared:
+                    cuda.atomic.add(part, starts + s, sign)
+                else:
+                    cuda.atomic.add(counts, starts + s, sign)
+            for h in range(sizes.horizon):
+                if (h + 1) & 3 == 0:
+                    w0, w1, w2, w3 = block_of(h + 1, sizes.seed, key, t)
+                word = _word_at(h + 1, w0, w1, w2, w3)
+                if policy.ndim == 1:
+                    place, pair, slot, s = _step(
+                        h, s, t, key, word, sizes, policy, successors, kernel, own_kernel, kernel_stride
+                    )
+                else:
+                    place, pair, slot, s = _step_of_sets(
+                        h, s, t, key, word, sizes, policy, ties, successors, kernel, own_kernel, kernel_stride
+                    )
+                entry = place * slots + slot
+                if shared:
+                    cuda.atomic.add(part, entry, sign)
+                else:
+                    cuda.atomic.add(counts, entry, sign)
+                seen = visits[place, i] + sign
+                visits[place, i] = seen
+                asked |= sign > 0 and _asks(seen, due[place], factor, pair, i, own_visits, rule)
+            episode += 1
+        if sign > 0:
+            reached[i] = episode
+            if asked and episode < signals[EARLIEST]:
+                cuda.atomic.min(signals, EARLIEST, episode)
+    if shared:
+        cuda.syncthreads()
+        for j in range(thread, size, width):
+            if part[j] != 0:
+                cuda.atomic.add(counts, j, part[j])
+
+
+@_kernel(32)  # type: ignore[untyped-decorator]
+def look(
+    what: int,
+    factor: int,
+    sizes: Sizes,
+    rule: AskingRule,
+    policy: IndexArray,
+    due: CountArray,
+    own_visits: Any,
+    visits: Any,
+    reached: IndexArray,
+    signals: CountArray,
+) -> None:
+    """Find out whether anyone asks; to finish a round, how many, add its visits to the agents' own and empty them.
+
+    ``reached`` becomes -1 for those who ask. Blocks along the second axis of the grid share the places.
+    """
+    i = cuda.grid(1)
+    places, agents = visits.shape
+    new = 0
+    if i < agents and (what != FINISH_IF_ASKED or signals[EARLIEST] != NOBODY):
+        for place in range(cuda.blockIdx.y, places, cuda.gridDim.y):
+            budget = due[place]
+            if budget != NOT_PLAYED:
+                seen = visits[place, i]
+                if seen > 0:
+                    pair = place
+                    if policy.ndim == 1:
+                        pair = place * sizes.actions + policy[place]
+                    if _asks(seen, budget, factor, pair, i, own_visits, rule):
+                        if what == LOOK or cuda.atomic.exch(reached, i, -1) != -1:
+                            new = 1
+                        code = i * places + place
+                        if code < signals[FIRST]:
+                            cuda.atomic.min(signals, FIRST, code)
+                    if what != LOOK:
+                        visits[place, i] = 0
+                        if len(own_visits) > 0:
+                            own_visits[pair, i] += seen
+    number = cuda.syncthreads_count(np.int32(new))
+    if cuda.threadIdx.x == 0 and number > 0:
+        cuda.atomic.add(signals, ASKERS, number)

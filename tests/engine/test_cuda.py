@@ -1,0 +1,189 @@
+"""The cuda driver against the episodes driver: the same bits, on a GPU or in numba-cuda's simulator.
+
+Where there is no GPU, these tests run in a process of their own that simulates one, thread by thread, in Python. On a
+machine with one, ``make test-gpu`` runs them for real.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import (
+    ByzanUCBVI,
+    Federation,
+    FedUCBVI,
+    InputError,
+    ProvedFedUCBVI,
+    Run,
+    SharpFedUCBVI,
+    gridworld,
+    run,
+)
+from fed_ucbvi.engine.drivers import cuda as driver
+
+vars(np).setdefault("row_stack", np.vstack)  # NumPy 2.5 has none, and numba-cuda 0.30 looks for it
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+
+
+def _found() -> bool:
+    """Whether there is a GPU, or the simulator of one."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        return False
+    from numba import cuda
+
+    return bool(cuda.is_available())
+
+
+on_gpu = pytest.mark.skipif(not _found(), reason="no GPU here, and NUMBA_ENABLE_CUDASIM=1 is not set to simulate one")
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Agents run far ahead; in the simulator, blocks are so small that there are several; no warnings about rules."""
+    monkeypatch.setattr(driver, "GROWTH", 1)
+    if SIMULATED:
+        monkeypatch.setattr(driver, "WARP", 1)
+        monkeypatch.setattr(driver, "THREADS", 3)
+        monkeypatch.setattr(driver, "ROWS", 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def line(agents: int, eps_p: float = 0.0, **options: Any) -> Federation:
+    """Three squares in a row, three steps."""
+    return gridworld(agents=agents, eps_p=eps_p, rows=1, columns=3, horizon=3, **options)
+
+
+def random_starts(agents: int) -> Federation:
+    """Kernels that depend on the step, and a law of the initial state for every agent."""
+    rng = np.random.default_rng(5)
+    tables = rng.dirichlet(np.ones(2), size=(agents + 1, 2, 2, 2))
+    initial = rng.dirichlet(np.ones(2), size=agents)
+    return Federation.mixture(tables[0], list(tables[1:]), 0.3, rewards=rng.random((2, 2, 2)), initial=initial)
+
+
+def differences(one: Run, other: Run) -> list[str]:
+    """In what two runs differ, if only by a bit."""
+    tables = {name: (getattr(one, name), getattr(other, name)) for name in ("policy", "exploring_policy", "V")}
+    tables |= {name: (column, other.records[name]) for name, column in one.records.items()}
+    tables |= {name: (column, other.recommendations[name]) for name, column in one.recommendations.items()}
+    return [name for name, (a, b) in tables.items() if not np.array_equal(a, b, equal_nan=True)]
+
+
+CASES: dict[str, tuple[FedUCBVI, Federation, int]] = {
+    "published": (FedUCBVI(), random_starts(4), 25),
+    "mixture of rules, strict": (FedUCBVI(nu=20, strict=True), random_starts(4), 25),
+    "local rule, sets, rest": (FedUCBVI(synchronisation="local", ties="every-visit", rest=0.5), random_starts(3), 40),
+    "sharp, one kernel": (SharpFedUCBVI(), line(4), 20),
+    "sharp, stationary, own kernels": (SharpFedUCBVI(stationary=True), line(2, 0.2), 25),
+    "proved, alone": (ProvedFedUCBVI(), random_starts(1), 30),
+    "random rewards": (FedUCBVI(nu=0), random_starts(3).with_bernoulli_rewards(), 25),
+}
+
+
+@on_gpu
+@pytest.mark.parametrize("case", CASES)
+def test_records_policies_and_values_are_those_of_the_episodes_driver(case: str) -> None:
+    algorithm, federation, episodes = CASES[case]
+    gpu, cpu = (run(algorithm, federation, episodes, seed=3, driver=name) for name in ("cuda", "episodes"))
+    assert differences(gpu, cpu) == []
+    assert gpu.records["length"].max() > 1  # somebody went past the earliest ask, or might have
+
+
+@on_gpu
+def test_counts_that_do_not_fit_a_block_are_added_up_in_the_common_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "SHARED_BYTES", 0)
+    algorithm = SharpFedUCBVI(stationary=True)
+    gpu, cpu = (run(algorithm, line(2), 8, seed=1, driver=name) for name in ("cuda", "episodes"))
+    assert differences(gpu, cpu) == []
+
+
+@on_gpu
+def test_long_launches_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "STEPS_PER_THREAD", 4)  # two episodes
+    gpu, cpu = (run(FedUCBVI(nu=0), random_starts(2), 30, seed=1, driver=name) for name in ("cuda", "episodes"))
+    assert differences(gpu, cpu) == []
+    assert cpu.records["length"].max() > 4
+
+
+@on_gpu
+def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Context:
+        def get_memory_info(self) -> Any:
+            return type("Memory", (), {"free": 10_000, "total": 20_000})
+
+    from numba import cuda
+
+    monkeypatch.setattr(cuda, "current_context", Context)
+    # visits by (h,s), own visits by (h,s,a), and how far each has come: 4 (9 + 36 + 1) bytes
+    with pytest.raises(InputError, match=r"184 bytes each.*: 51 agents would fit"):
+        run(FedUCBVI(), line(52), 10, driver="cuda")
+    assert run(FedUCBVI(), line(51), 1, driver="cuda").complete
+
+
+@on_gpu
+@pytest.mark.skipif(SIMULATED, reason="too much for the simulator")
+@pytest.mark.parametrize("algorithm", [FedUCBVI(), SharpFedUCBVI(), SharpFedUCBVI(stationary=True)])
+@pytest.mark.parametrize("eps_p", [0.0, 0.1])
+def test_a_thousand_agents_are_the_same_in_every_record(algorithm: FedUCBVI, eps_p: float) -> None:
+    federation = gridworld(agents=1000, eps_p=eps_p)
+    gpu, cpu = (run(algorithm, federation, 3000, seed=2, driver=name) for name in ("cuda", "episodes"))
+    assert differences(gpu, cpu) == []
+
+
+@pytest.mark.skipif(_found(), reason="runs where the others of this file do not")
+def test_all_of_this_holds_in_the_simulator() -> None:
+    if importlib.util.find_spec("numba_cuda") is None:
+        pytest.skip("numba-cuda is not installed")
+    told = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    here = Path(__file__)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-v", str(here)]
+    done = subprocess.run(command, cwd=here.parent.parent, env=told, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout
+
+
+@pytest.mark.skipif(_found(), reason="there is a GPU")
+def test_without_a_gpu_the_driver_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("numba_cuda") is not None:
+        with pytest.raises(InputError, match="needs an NVIDIA GPU"):
+            run(FedUCBVI(), line(2), 10, driver="cuda")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs numba-cuda, which is not installed.*\[gpu\]"):
+        run(FedUCBVI(), line(2), 10, driver="cuda")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "federation", "reason"),
+    [
+        (ByzanUCBVI(), line(4), "byzan-ucbvi is another algorithm"),
+        (FedUCBVI(aggregation="uniform"), line(2), "aggregation='uniform'"),
+        (FedUCBVI(), line(4).with_liars(0.25, "inflate"), "some agents lie"),
+    ],
+)
+def test_what_it_cannot_play_is_refused_with_what_it_can(algorithm: Any, federation: Federation, reason: str) -> None:
+    with pytest.raises(InputError, match="plays fed-ucbvi, fed-ucbvi-sharp and fed-ucbvi-proved") as error:
+        run(algorithm, federation, 10, driver="cuda")
+    assert reason in str(error.value)
+
+
+def test_too_many_visits_for_a_counter_are_refused() -> None:
+    with pytest.raises(InputError, match="an agent can come 2,147,483,648 times to one place"):
+        run(FedUCBVI(), line(1), 2**31, driver="cuda")
+
+
+def test_it_has_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no checkpoint"):
+        run(FedUCBVI(), line(2), 10, driver="cuda", checkpoint=tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
