@@ -22,7 +22,7 @@ from fed_ucbvi.command_line.lists import describe
 from fed_ucbvi.environments import ENVIRONMENTS, FORMER_NAMES, current_name, find_environment, make_environment
 from fed_ucbvi.results.settings import settings_of
 from fed_ucbvi.results.style import label_of
-from fed_ucbvi.sweeps.job import ID_LENGTH, MEANING, Job
+from fed_ucbvi.sweeps.job import ID_LENGTH, ID_VERSION, Job
 
 PACKAGE = Path(fed_ucbvi.__file__).parent
 REGISTRIES = {
@@ -35,7 +35,7 @@ THE_PAPER = {
     for name in ("ablations", "claims", "figures", "scale", "sharp", "table1", "theory", "tuned_comparison", "tuning")
 }
 EXCEPTIONS = {
-    "engine/drivers/cuda.py": "agents' own counts stay on the GPU, so the rule by which Fed-UCBVI's ask is applied there",
+    "engine/drivers/cuda.py": "agents' own counts stay on the GPU, so Fed-UCBVI's local rule is applied there",
     "engine/drivers/cuda_kernels.py": "the same",
     "core/defaults.py": "what a command takes when nobody says must have a name, and here it has it once",
     "core/version.py": "the package is called like its first algorithm",
@@ -220,7 +220,7 @@ def test_a_run_has_the_id_it_had_under_its_former_name(old: str) -> None:
     options = OPTIONS.get(current_name(old), {})
     jobs = [Job("fed-ucbvi", {}, name, options, 2, 0.0, 0, 30, 1) for name in (old, current_name(old))]
     assert {job.environment for job in jobs} == {current_name(old)}
-    content = {**jobs[0].content(), "environment": old, "meaning": MEANING}
+    content = {**jobs[0].content(), "environment": old, "meaning": ID_VERSION}
     content.pop("label")
     as_it_was = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:ID_LENGTH]
     assert [job.id for job in jobs] == [as_it_was] * 2

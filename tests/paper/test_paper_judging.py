@@ -163,13 +163,13 @@ def test_a_slope_near_the_limit_is_undecided() -> None:
 
 def tuned(worst: dict[float, float], algorithm: str = "fed-ucbvi") -> dict[Key, list[Trace]]:
     """Tuning runs with these largest regrets by factor, and an evaluation with other seeds."""
-    lots = {
+    seed_groups = {
         cell("gridworld", algorithm, label=f"k = {k:g}"): [
             trace(algorithm, 20, 0.0, most * share, 9, seed=1000 + seed) for seed, share in enumerate((0.5, 1.0))
         ]
         for k, most in worst.items()
     }
-    return {**lots, cell("gridworld", algorithm, label=tuning.BEST): several(algorithm, [5.0, 6.0])}
+    return {**seed_groups, cell("gridworld", algorithm, label=tuning.BEST): several(algorithm, [5.0, 6.0])}
 
 
 @pytest.mark.parametrize(
@@ -183,10 +183,10 @@ def tuned(worst: dict[float, float], algorithm: str = "fed-ucbvi") -> dict[Key, 
 def test_a_best_factor_at_the_edge_of_the_grid_is_said_beside_the_verdict(
     worst: dict[float, float], edge: str | None
 ) -> None:
-    lots = tuned(worst)
-    ((factor, found),) = tuning.best_factors(lots).values()
+    seed_groups = tuned(worst)
+    ((factor, found),) = tuning.best_factors(seed_groups).values()
     assert found == edge
-    text = tuning.tuning_text(lots, ["fed-ucbvi"])
+    text = tuning.tuning_text(seed_groups, ["fed-ucbvi"])
     assert "Tuned on 2 instances (seeds 1000 to 1001), evaluated on 2 others (seeds 0 to 1)." in text
     if edge is None:
         assert "No best k is at the edge." in text
@@ -196,16 +196,19 @@ def test_a_best_factor_at_the_edge_of_the_grid_is_said_beside_the_verdict(
     rivals = {cell("gridworld", "fedq-advantage", label=tuning.BEST): several("fedq-advantage", [50.0, 60.0])}
     verdict = next(
         one
-        for one in tuned_comparison.verdicts({**lots, **rivals, **tuned(worst, "fedq-advantage")})
+        for one in tuned_comparison.verdicts({**seed_groups, **rivals, **tuned(worst, "fedq-advantage")})
         if "FedQ-Advantage" in one.claim
     )
     assert text.split(" At the edge")[0].split(" No best")[0] in verdict.detail
 
 
 def test_tuning_with_a_shorter_t_than_the_evaluation_is_said_beside_the_verdict() -> None:
-    lots = tuned({0.25: 9.0, 0.5: 4.0, 1.0: 8.0})
-    assert "tuned with T" not in tuning.tuning_text(lots, ["fed-ucbvi"])
-    longer = {key._replace(episodes=9000) if key.label == tuning.BEST else key: lot for key, lot in lots.items()}
+    seed_groups = tuned({0.25: 9.0, 0.5: 4.0, 1.0: 8.0})
+    assert "tuned with T" not in tuning.tuning_text(seed_groups, ["fed-ucbvi"])
+    longer = {
+        key._replace(episodes=9000) if key.label == tuning.BEST else key: replicates
+        for key, replicates in seed_groups.items()
+    }
     assert "GridWorld: tuned with T = 1,000, evaluated with T = 9,000." in tuning.tuning_text(longer, ["fed-ucbvi"])
 
 

@@ -91,9 +91,9 @@ def test_the_papers_cell_agrees_with_the_independent_implementations() -> None:
     jobs = Sweep(name="figures", grids=figures.grids(Scale(seeds=2))).jobs()
     for eps_p, low, high in ((0.0, 290, 335), (0.1, 225, 270)):
         cell = ("fed-ucbvi", "gridworld", 20, eps_p)
-        lot = [job for job in jobs if (job.algorithm, job.environment, job.agents, job.eps_p) == cell]
-        assert len(lot) == 2
-        assert low < np.mean([job.run().common_regret for job in lot]) < high
+        replicates = [job for job in jobs if (job.algorithm, job.environment, job.agents, job.eps_p) == cell]
+        assert len(replicates) == 2
+        assert low < np.mean([job.run().common_regret for job in replicates]) < high
 
 
 @pytest.mark.parametrize("size", ["quick", "default", "full"])
@@ -156,7 +156,7 @@ def test_figures_show_the_means_of_the_runs_on_disk(report: PageContent, runs: R
         for series in series_of(report, figure, "GridWorld"):
             algorithm = {"Fed-UCBVI": "fed-ucbvi", "FedQ-Bernstein": "fedq-bernstein"}.get(series.name)
             for x, y in zip(series.x, series.y, strict=True):
-                lot = [
+                replicates = [
                     run[1] if figure == "figure2" else run[2]
                     for run in runs
                     if (run[0].algorithm, run[0].label, run[0].environment) == (algorithm, algorithm, "gridworld")
@@ -164,8 +164,8 @@ def test_figures_show_the_means_of_the_runs_on_disk(report: PageContent, runs: R
                     and f"εₚ = {run[0].eps_p:.2g}" == series.variant
                     and run[0].seed < QUICK_SEEDS
                 ]
-                if lot:
-                    assert y == pytest.approx(np.mean(lot))
+                if replicates:
+                    assert y == pytest.approx(np.mean(replicates))
                     compared += 1
     assert compared >= 2 * 2 * 3
 
@@ -210,7 +210,11 @@ def test_tuned_runs_have_the_factor_that_was_best_in_tuning(report: PageContent,
     names = {"GridWorld": "gridworld", "synthetic MDP": "synthetic"}
     for row in section(report, "fair").tables[0].rows:
         algorithm = next(name for name in tuning.TUNED if label_of(name) == row[1])
-        tried = {key[2]: max(lot) for key, lot in regrets.items() if key[:2] == (names[str(row[0])], algorithm)}
+        tried = {
+            key[2]: max(replicates)
+            for key, replicates in regrets.items()
+            if key[:2] == (names[str(row[0])], algorithm)
+        }
         assert float(str(row[3])) == min(tried, key=lambda factor: tried[factor])
 
 

@@ -43,14 +43,14 @@ def test_the_table_holds_the_means_of_the_runs_with_their_intervals(pairs: list[
     for env, rows in table1.tabulate(pairs)["tables"].items():
         assert [row["algorithm"] for row in rows] == list(ALGORITHMS)
         for row in rows:
-            lot = [run for job, run in pairs if (job.environment, job.algorithm) == (env, row["algorithm"])]
-            regrets = [run.common_regret for run in lot]
+            replicates = [run for job, run in pairs if (job.environment, job.algorithm) == (env, row["algorithm"])]
+            regrets = [run.common_regret for run in replicates]
             assert row["common_regret"]["mean"] == pytest.approx(np.mean(regrets))
             error = np.std(regrets, ddof=1) / np.sqrt(len(regrets))
             high = np.mean(regrets) + stats.t.ppf(0.975, len(regrets) - 1) * error
             assert row["common_regret"]["high"] == pytest.approx(high)
-            assert row["rounds"]["mean"] == pytest.approx(np.mean([run.rounds for run in lot]))
-            assert row["megabytes_up"] == pytest.approx(np.mean([run.bytes_up for run in lot]) / 1e6)
+            assert row["rounds"]["mean"] == pytest.approx(np.mean([run.rounds for run in replicates]))
+            assert row["megabytes_up"] == pytest.approx(np.mean([run.bytes_up for run in replicates]) / 1e6)
 
 
 def test_curves_over_bytes_end_at_the_total_of_bytes_and_regret(pairs: list[Pair]) -> None:
@@ -59,9 +59,9 @@ def test_curves_over_bytes_end_at_the_total_of_bytes_and_regret(pairs: list[Pair
     for panel, env in zip(figure.panels, SHORT, strict=True):
         assert len(panel.series) == len(ALGORITHMS)
         for series, name in zip(panel.series, ALGORITHMS, strict=True):
-            lot = [run for job, run in pairs if (job.environment, job.algorithm) == (env, name)]
-            assert series.x[-1] == pytest.approx(np.mean([run.bytes_up + run.bytes_down for run in lot]) / 1e6)
-            assert series.y[-1] == pytest.approx(np.mean([run.common_regret for run in lot]))
+            replicates = [run for job, run in pairs if (job.environment, job.algorithm) == (env, name)]
+            assert series.x[-1] == pytest.approx(np.mean([run.bytes_up + run.bytes_down for run in replicates]) / 1e6)
+            assert series.y[-1] == pytest.approx(np.mean([run.common_regret for run in replicates]))
 
 
 def test_every_algorithm_has_a_colour_of_its_own() -> None:

@@ -13,7 +13,7 @@ from fed_ucbvi.engine.simulation import Simulation
 class ByAgent(Simulation):
     """A simulation that pools nothing, even where the algorithm would allow it."""
 
-    def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
+    def _make_drivers(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         f = self.federation
         fleet = Fleet.of(f, self.setting.seed, counting=self.algorithm.counting)
         apart = [] if self.algorithm.together else [fleet.agent(i) for i in range(f.agents)]

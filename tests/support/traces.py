@@ -48,5 +48,5 @@ def trace(
 
 
 def several(algorithm: str, regrets: list[float], *, rounds: int = 9, eps_p: float = 0.0) -> list[Trace]:
-    """A lot with one run for each regret, seeds from 0 on."""
+    """A replicates with one run for each regret, seeds from 0 on."""
     return [trace(algorithm, 20, eps_p, regret, rounds, seed=seed) for seed, regret in enumerate(regrets)]

@@ -139,7 +139,7 @@ class LiveSimulation(Simulation):
     def _random_rewards(self) -> bool:
         return self.live.random_rewards
 
-    def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
+    def _make_drivers(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         """Live drivers on common tables."""
         live, setting = self.live, self.setting
         counting, grid = self.algorithm.counting, self.algorithm.reward_grid(setting)

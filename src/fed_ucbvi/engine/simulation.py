@@ -94,12 +94,12 @@ class Simulation(Engine):
 
     def _make_agents(self) -> None:
         """The agents and those who play for them, in this process."""
-        self.driver, self._alone, tables = self._equip()
+        self.driver, self._separate_drivers, tables = self._make_drivers()
         self.agents = self.algorithm.new_agents(self.setting, tables)
         if self._rewards is not None and self.algorithm.keeps_experience:
             self._rewards.remember_all()
 
-    def _equip(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
+    def _make_drivers(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
         """The fleet's driver, one for each agent where they stop apart, and what the agents bring along."""
         federation, name = self.federation, self.driver_name
         counting, random = self.algorithm.counting, self.setting.random_rewards
@@ -152,10 +152,10 @@ class Simulation(Engine):
     def _collect(self, policy: PolicyArray, budgets: Budgets) -> tuple[RoundEnd, CountArray | None]:
         """Play the round; how it ended, and how long it was for each agent where they stop apart."""
         T = self.setting.episodes
-        if not self._alone:
+        if not self._separate_drivers:
             return self.driver.collect(policy, budgets, self.played, T - self.played), None
         stops, lengths = [], np.zeros_like(self.clock)
-        for i, driver in enumerate(self._alone):
+        for i, driver in enumerate(self._separate_drivers):
             left = T - int(self.clock[i])
             driver.clear()
             if left:

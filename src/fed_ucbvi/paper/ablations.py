@@ -11,17 +11,17 @@ from fed_ucbvi.paper.figures import REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.paper.judging import ERROR_TERM, Finding, compare, decide, verdict_of
 from fed_ucbvi.paper.scale import Scale
 from fed_ucbvi.paper.seed_groups import (
-    Lots,
     Measure,
+    SeedGroups,
     band_text,
     environments,
     having,
     interval,
-    lots_of,
     mean,
     paired,
     regret,
     rounds,
+    seed_groups_of,
     values,
 )
 from fed_ucbvi.paper.traces import Pair
@@ -55,8 +55,8 @@ def grids(scale: Scale) -> list[dict[str, Any]]:
 
 def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
     """Regret and rounds of every variant, and whether the global rule is what saves communication."""
-    lots = lots_of(pairs)
-    verdict = global_rule_saves(lots)
+    seed_groups = seed_groups_of(pairs)
+    verdict = global_rule_saves(seed_groups)
     return Section(
         id=NAME,
         title=TITLE,
@@ -70,26 +70,26 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             "synthetic MDP at every εₚ) it cannot fire, and the mixture is the local rule.",
         ),
         verdicts=[] if verdict is None else [verdict],
-        figures=[_figure(lots)],
-        tables=[_table(lots)],
+        figures=[_figure(seed_groups)],
+        tables=[_table(seed_groups)],
     )
 
 
-def global_rule_saves(lots: Lots) -> Verdict | None:
+def global_rule_saves(seed_groups: SeedGroups) -> Verdict | None:
     """Whether the mixture of rules takes fewer rounds than the local rule alone."""
     return verdict_of(
         "The reduced communication results from triggering rounds by local estimates of global counters.",
         "Section 5, communication complexity",
         "It holds in an environment if the mixture of both rules takes fewer rounds on average than the local rule "
         f"alone at every εₚ; partly if at some. {ERROR_TERM}",
-        {label_of(name): _global_rule(having(lots, environment=name)) for name in environments(lots)},
+        {label_of(name): _global_rule(having(seed_groups, environment=name)) for name in environments(seed_groups)},
     )
 
 
-def _global_rule(lots: Lots) -> Finding | None:
+def _global_rule(seed_groups: SeedGroups) -> Finding | None:
     found, texts, lines = [], [], []
-    for eps_p in values(lots, "eps_p"):
-        by_label = {key.label: lot for key, lot in having(lots, eps_p=eps_p).items()}
+    for eps_p in values(seed_groups, "eps_p"):
+        by_label = {key.label: replicates for key, replicates in having(seed_groups, eps_p=eps_p).items()}
         if not {PAPER, LOCAL} <= by_label.keys():
             continue
         counts = paired(by_label[PAPER], by_label[LOCAL], rounds)
@@ -119,24 +119,32 @@ def _some(answers: Sequence[bool]) -> Outcome:
     return "holds" if all(answers) else "holds partly" if any(answers) else "does not hold"
 
 
-def _figure(lots: Lots) -> Figure:
+def _figure(seed_groups: SeedGroups) -> Figure:
     panels = [
-        Panel(label_of(environment), "", label, _points(having(lots, environment=environment), measure), y_log=True)
+        Panel(
+            label_of(environment),
+            "",
+            label,
+            _points(having(seed_groups, environment=environment), measure),
+            y_log=True,
+        )
         for measure, label in ((regret, REGRET_LABEL), (rounds, ROUNDS_LABEL))
-        for environment in environments(lots)
+        for environment in environments(seed_groups)
     ]
     return Figure(
         "ablations",
         "The bonus decides the regret; the rules for synchronisation hardly matter to it",
-        f"Regret above, communication rounds below. {band_text(lots.values())}",
+        f"Regret above, communication rounds below. {band_text(seed_groups.values())}",
         panels,
     )
 
 
-def _points(lots: Lots, measure: Measure) -> list[Series]:
+def _points(seed_groups: SeedGroups, measure: Measure) -> list[Series]:
     series = []
     for marker, eps_p in zip(MARKERS, EPS_P, strict=True):
-        spreads = {key.label: interval(lot, measure) for key, lot in having(lots, eps_p=eps_p).items()}
+        spreads = {
+            key.label: interval(replicates, measure) for key, replicates in having(seed_groups, eps_p=eps_p).items()
+        }
         labels = [label for label in VARIANTS if label in spreads]
         if labels:
             series.append(
@@ -156,10 +164,16 @@ def _points(lots: Lots, measure: Measure) -> list[Series]:
     return series
 
 
-def _table(lots: Lots) -> Table:
+def _table(seed_groups: SeedGroups) -> Table:
     rows = [
-        (label_of(key.environment), f"{key.eps_p:g}", key.label, interval(lot, regret), interval(lot, rounds))
-        for key, lot in lots.items()
+        (
+            label_of(key.environment),
+            f"{key.eps_p:g}",
+            key.label,
+            interval(replicates, regret),
+            interval(replicates, rounds),
+        )
+        for key, replicates in seed_groups.items()
     ]
     columns = ("environment", "εₚ", "variant", "regret", "rounds")
-    return Table("ablations", "Every variant", band_text(lots.values()), columns, rows)
+    return Table("ablations", "Every variant", band_text(seed_groups.values()), columns, rows)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.paper.judging import ERROR_TERM, Finding, all_or_none, compare, decide, grade, verdict_of
-from fed_ucbvi.paper.seed_groups import Key, Lots, Measure, having, mean, paired, regret, rounds, values
+from fed_ucbvi.paper.seed_groups import Key, Measure, SeedGroups, having, mean, paired, regret, rounds, values
 from fed_ucbvi.paper.traces import Trace
 from fed_ucbvi.paper.wording import answers_text, eps_text, range_text, signed
 from fed_ucbvi.report.content import Outcome, Verdict
@@ -36,11 +36,13 @@ FEW_ROUNDS = 0.1
 """Share of T up to which rounds are significantly fewer than episodes."""
 
 
-def cases(lots: Lots, algorithm: str) -> dict[str, dict[Key, Sequence[Trace]]]:
+def cases(seed_groups: SeedGroups, algorithm: str) -> dict[str, dict[Key, Sequence[Trace]]]:
     """The groups of an algorithm, divided by everything except M and eps_p, with a name for each part."""
     groups: dict[tuple[str, str, str, str, int], dict[Key, Sequence[Trace]]] = {}
-    for key, lot in having(lots, algorithm=algorithm).items():
-        groups.setdefault((key.environment, key.label, key.options, key.parameters, key.episodes), {})[key] = lot
+    for key, replicates in having(seed_groups, algorithm=algorithm).items():
+        groups.setdefault((key.environment, key.label, key.options, key.parameters, key.episodes), {})[key] = (
+            replicates
+        )
     names = [label_of(environment) for environment, *_ in groups]
     if len(set(names)) < len(names):
         names = [f"{label_of(environment)}, {label_of(label)}" for environment, label, *_ in groups]
@@ -52,21 +54,21 @@ def cases(lots: Lots, algorithm: str) -> dict[str, dict[Key, Sequence[Trace]]]:
 # ------------------------------------------------------------------------------------------- heterogeneity
 
 
-def heterogeneity_costs_little(lots: Lots) -> Verdict | None:
+def heterogeneity_costs_little(seed_groups: SeedGroups) -> Verdict | None:
     """Claim (a)."""
     return verdict_of(
         "Increasing εₚ only incurs a slight increase in Fed-UCBVI's regret.",
         "Section 5, Impact of Heterogeneity; Figure 1",
         f"In an environment it holds if the mean regret at every εₚ > 0 is at most {SLIGHT} times that at εₚ = 0, "
         f"for every M; partly if in at least half of the cells. {ERROR_TERM}",
-        {name: _heterogeneity(group) for name, group in cases(lots, "fed-ucbvi").items()},
+        {name: _heterogeneity(group) for name, group in cases(seed_groups, "fed-ucbvi").items()},
     )
 
 
-def _heterogeneity(group: Lots) -> Finding | None:
+def _heterogeneity(group: SeedGroups) -> Finding | None:
     cells: dict[tuple[int, float], tuple[list[float], list[float]]] = {}
     for agents in values(group, "agents"):
-        by_eps = {key.eps_p: lot for key, lot in having(group, agents=agents).items()}
+        by_eps = {key.eps_p: replicates for key, replicates in having(group, agents=agents).items()}
         for eps_p in sorted(set(by_eps) - {0.0}) if 0.0 in by_eps else []:
             pair = paired(by_eps[eps_p], by_eps[0.0], regret)
             if pair[0]:
@@ -102,16 +104,16 @@ def _medians(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.median(x) / np.median(y))
 
 
-def _late_share(group: Lots) -> float:
+def _late_share(group: SeedGroups) -> float:
     """The share of the regret that falls into the second half of the episodes."""
-    runs = [run for lot in group.values() for run in lot]
+    runs = [run for replicates in group.values() for run in replicates]
     return float(np.mean([1 - run.regret_at(run.episodes_played / 2) / run.common_regret for run in runs]))
 
 
 # -------------------------------------------------------------------------------------- speed-up and rounds
 
 
-def slopes_in_agents(group: Lots, measure: Measure) -> FloatArray | None:
+def slopes_in_agents(group: SeedGroups, measure: Measure) -> FloatArray | None:
     """Slope of log measure against log M over all M, for each seed that all M have in common; None for a single M."""
     order = sorted(group, key=lambda key: key.agents)
     if len({key.agents for key in order}) < 2:
@@ -123,9 +125,12 @@ def slopes_in_agents(group: Lots, measure: Measure) -> FloatArray | None:
     return np.asarray(np.polyfit(np.log([key.agents for key in order]), np.log(np.maximum(table, 1e-12)), 1)[0])
 
 
-def local_slopes(group: Lots, measure: Measure) -> dict[tuple[int, int], float]:
+def local_slopes(group: SeedGroups, measure: Measure) -> dict[tuple[int, int], float]:
     """Slope of log mean measure against log M between neighbouring M, by the pair of M."""
-    means = {key.agents: mean(lot, measure) for key, lot in sorted(group.items(), key=lambda item: item[0].agents)}
+    means = {
+        key.agents: mean(replicates, measure)
+        for key, replicates in sorted(group.items(), key=lambda item: item[0].agents)
+    }
     return {
         (few, many): float(np.log(max(means[many], 1e-12) / max(means[few], 1e-12)) / np.log(many / few))
         for few, many in pairwise(means)
@@ -133,7 +138,7 @@ def local_slopes(group: Lots, measure: Measure) -> dict[tuple[int, int], float]:
 
 
 def linear_speed_up(
-    lots: Lots,
+    seed_groups: SeedGroups,
     claim: str = "Fed-UCBVI has linear speed-up in the number of agents M, also in high heterogeneity.",
     place: str = "Section 5, Fed-UCBVI has linear speed-up; Figure 2",
 ) -> Verdict | None:
@@ -145,11 +150,11 @@ def linear_speed_up(
         "the leading term of Theorem 1. It holds in an environment if the mean slope is at most "
         f"{signed(LINEAR)} for every εₚ; partly if at most {signed(ROOT)} for every εₚ, or at most {signed(LINEAR)} "
         f"for some. {ERROR_TERM}",
-        {name: _slopes(group, regret, LINEAR, ROOT) for name, group in cases(lots, "fed-ucbvi").items()},
+        {name: _slopes(group, regret, LINEAR, ROOT) for name, group in cases(seed_groups, "fed-ucbvi").items()},
     )
 
 
-def flat_communication(lots: Lots) -> Verdict | None:
+def flat_communication(seed_groups: SeedGroups) -> Verdict | None:
     """Claim (c)."""
     return verdict_of(
         "Fed-UCBVI's communication rounds increase only marginally with the number of agents M.",
@@ -157,24 +162,24 @@ def flat_communication(lots: Lots) -> Verdict | None:
         "Slope of log rounds against log M, fitted over all M for each seed (0 is flat). It holds in an environment "
         f"if the mean slope is at most {MARGINAL} for every εₚ; partly if at most {-ROOT} for every εₚ, or at most "
         f"{MARGINAL} for some. {ERROR_TERM}",
-        {name: _slopes(group, rounds, MARGINAL, -ROOT) for name, group in cases(lots, "fed-ucbvi").items()},
+        {name: _slopes(group, rounds, MARGINAL, -ROOT) for name, group in cases(seed_groups, "fed-ucbvi").items()},
     )
 
 
-def _slopes(group: Lots, measure: Measure, good: float, fair: float) -> Finding | None:
+def _slopes(group: SeedGroups, measure: Measure, good: float, fair: float) -> Finding | None:
     """The slope for each eps_p, against the limits for holding and for holding partly."""
     means, texts = [], []
     below_good, below_fair = [], []
     for eps_p in values(group, "eps_p"):
-        lots = having(group, eps_p=eps_p)
-        slopes = slopes_in_agents(lots, measure)
+        seed_groups = having(group, eps_p=eps_p)
+        slopes = slopes_in_agents(seed_groups, measure)
         if slopes is None:
             continue
         below_good.append(compare(slopes, np.full_like(slopes, good)))
         below_fair.append(compare(slopes, np.full_like(slopes, fair)))
         middle, low, high = (float(end) for end in mean_interval(slopes))
         means.append(middle)
-        steps = local_slopes(lots, measure)
+        steps = local_slopes(seed_groups, measure)
         text = f"slope {signed(middle)} at {eps_text(eps_p)}"
         if len(slopes) > 1:
             text += f" (95 % interval {signed(low)} to {signed(high)})"
@@ -195,22 +200,22 @@ def _slopes(group: Lots, measure: Measure, good: float, fair: float) -> Finding 
     return Finding(decide(rule, below_good, below_fair), "; ".join(texts), line)
 
 
-def few_rounds(lots: Lots) -> Verdict | None:
+def few_rounds(seed_groups: SeedGroups) -> Verdict | None:
     """The other half of claim (c)."""
     return verdict_of(
         "Fed-UCBVI's communication rounds are significantly fewer than the episodes T.",
         "Section 5, communication complexity; Figure 3",
         f"It holds in an environment if mean rounds are at most {FEW_ROUNDS:.0%} of T in every cell (M, εₚ); partly "
         f"if in at least half of them. {ERROR_TERM}",
-        {name: _few_rounds(group) for name, group in cases(lots, "fed-ucbvi").items()},
+        {name: _few_rounds(group) for name, group in cases(seed_groups, "fed-ucbvi").items()},
     )
 
 
-def _few_rounds(group: Lots) -> Finding | None:
+def _few_rounds(group: SeedGroups) -> Finding | None:
     found, shares = [], []
-    for key, lot in group.items():
-        counts = [rounds(run) for run in lot]
-        found.append(compare(counts, np.full(len(lot), FEW_ROUNDS * key.episodes)))
+    for key, replicates in group.items():
+        counts = [rounds(run) for run in replicates]
+        found.append(compare(counts, np.full(len(replicates), FEW_ROUNDS * key.episodes)))
         shares.append(float(np.mean(counts)) / key.episodes)
     line = f"{min(shares):.2%} to {max(shares):.2%} of T"
     return Finding(decide(grade, found), f"{line} in {len(shares)} cells", line)
@@ -220,7 +225,7 @@ def _few_rounds(group: Lots) -> Finding | None:
 
 
 def below(
-    lots: Lots,
+    seed_groups: SeedGroups,
     other: str = "fedq-bernstein",
     claim: str = "Fed-UCBVI's regret is significantly lower than FedQ-Bernstein's.",
     place: str = "Section 5, Impact of Heterogeneity; Figures 1 and 2",
@@ -232,15 +237,15 @@ def below(
         place,
         f"It holds in an environment if the mean regret is at most {FAR_BELOW} times the other's in every cell "
         f"(M, εₚ); partly if it is lower in every cell, or so much lower in at least half of them. {ERROR_TERM}",
-        {name: _below(group, lots, other) for name, group in cases(lots, "fed-ucbvi").items()},
+        {name: _below(group, seed_groups, other) for name, group in cases(seed_groups, "fed-ucbvi").items()},
         detail=detail,
     )
 
 
-def _below(group: Lots, lots: Lots, other: str) -> Finding | None:
+def _below(group: SeedGroups, seed_groups: SeedGroups, other: str) -> Finding | None:
     far, lower, ratios, medians, notes = [], [], [], [], []
     won, played = 0, 0
-    for key, x, y in against(group, lots, other):
+    for key, x, y in against(group, seed_groups, other):
         far.append(compare(x, FAR_BELOW * np.array(y)))
         lower.append(compare(x, y, strictly=True))
         ratio = paired_ratio(x, y)
@@ -279,22 +284,22 @@ def _ends(ratio: PairedRatio) -> str:
 
 
 def against(
-    group: Lots, lots: Lots, other: str, measure: Measure = regret
+    group: SeedGroups, seed_groups: SeedGroups, other: str, measure: Measure = regret
 ) -> list[tuple[Key, list[float], list[float]]]:
     """A measure of each group of runs in ``group`` and of the other algorithm in the same cell, paired by seed."""
     found = []
-    for key, lot in group.items():
+    for key, replicates in group.items():
         same = {part: getattr(key, part) for part in ("environment", "options", "agents", "eps_p", "episodes")}
-        for rival in having(lots, algorithm=other, **same).values():
-            x, y = paired(lot, rival, measure)
+        for rival in having(seed_groups, algorithm=other, **same).values():
+            x, y = paired(replicates, rival, measure)
             if x:
                 found.append((key, x, y))
     return found
 
 
-def ratios_to(group: Lots, lots: Lots, other: str, measure: Measure = regret) -> list[float]:
+def ratios_to(group: SeedGroups, seed_groups: SeedGroups, other: str, measure: Measure = regret) -> list[float]:
     """The mean measure of each group of runs in ``group``, divided by that of the other algorithm in its cell."""
-    return [float(np.mean(x) / np.mean(y)) for _, x, y in against(group, lots, other, measure)]
+    return [float(np.mean(x) / np.mean(y)) for _, x, y in against(group, seed_groups, other, measure)]
 
 
 def ordered(claim: str, place: str, rows: Mapping[str, Sequence[Sequence[Trace]]], measure: Measure) -> Verdict:
@@ -302,7 +307,7 @@ def ordered(claim: str, place: str, rows: Mapping[str, Sequence[Sequence[Trace]]
     findings: dict[str, Finding | None] = {}
     for name, row in rows.items():
         found = [compare(*paired(low, high, measure), strictly=True) for low, high in pairwise(row)]
-        line = " against ".join(f"{mean(lot, measure):,.0f}" for lot in row)
+        line = " against ".join(f"{mean(replicates, measure):,.0f}" for replicates in row)
         findings[name] = Finding(decide(all_or_none, found), line, line)
     rule = f"It holds in an environment if the means are in this order. {ERROR_TERM}"
     verdict = verdict_of(claim, place, rule, findings)
@@ -310,7 +315,7 @@ def ordered(claim: str, place: str, rows: Mapping[str, Sequence[Sequence[Trace]]
     return verdict
 
 
-CLAIMS: tuple[Callable[[Lots], Verdict | None], ...] = (
+CLAIMS: tuple[Callable[[SeedGroups], Verdict | None], ...] = (
     heterogeneity_costs_little,
     linear_speed_up,
     flat_communication,
@@ -320,7 +325,7 @@ CLAIMS: tuple[Callable[[Lots], Verdict | None], ...] = (
 """The claims of the paper's Section 5, in its order."""
 
 
-def judge(lots: Lots) -> list[Verdict]:
+def judge(seed_groups: SeedGroups) -> list[Verdict]:
     """Every claim of Section 5 that the runs can judge."""
-    verdicts = (claim(lots) for claim in CLAIMS)
+    verdicts = (claim(seed_groups) for claim in CLAIMS)
     return [verdict for verdict in verdicts if verdict is not None]

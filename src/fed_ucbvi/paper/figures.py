@@ -18,19 +18,19 @@ from fed_ucbvi.paper.claims import cases, judge, local_slopes, ratios_to
 from fed_ucbvi.paper.scale import EPS_P, Scale
 from fed_ucbvi.paper.seed_groups import (
     DASHES,
-    Lots,
     Measure,
+    SeedGroups,
     band_text,
     banded,
     cells_table,
     environments,
     having,
-    lots_of,
     over_bytes,
     over_episodes,
     over_keys,
     regret,
     rounds,
+    seed_groups_of,
     values,
 )
 from fed_ucbvi.paper.traces import Pair
@@ -68,14 +68,14 @@ def grids(scale: Scale) -> list[dict[str, Any]]:
 
 def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
     """Figures 1 to 3, the cost of heterogeneity, the table behind them, and the claims of Section 5."""
-    lots = lots_of(pairs)
-    base = having(lots, agents=scale.base_agents)
+    seed_groups = seed_groups_of(pairs)
+    base = having(seed_groups, agents=scale.base_agents)
     drawn = [scale.eps_p[0], *([0.1] if 0.1 in scale.eps_p else []), scale.eps_p[-1]]
     figures = (
         _regret_over_episodes(base, drawn),
         _regret_over_eps_p(base),
         _over_agents(
-            lots,
+            seed_groups,
             drawn,
             regret,
             "figure2",
@@ -86,7 +86,7 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             reference=-1,
         ),
         _over_agents(
-            lots,
+            seed_groups,
             drawn,
             rounds,
             "figure3",
@@ -110,41 +110,44 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
         else (
             "A smoke test with short runs and few agents: the figures are drawn, but say nothing about the paper.",
         ),
-        verdicts=judge(lots),
+        verdicts=judge(seed_groups),
         figures=figures,
-        tables=[cells_table(lots, "figures", "Every cell of the figures")],
+        tables=[cells_table(seed_groups, "figures", "Every cell of the figures")],
     )
 
 
-def _regret_over_episodes(lots: Lots, drawn: Sequence[float]) -> Figure:
+def _regret_over_episodes(seed_groups: SeedGroups, drawn: Sequence[float]) -> Figure:
     panels = []
-    for environment in environments(lots):
+    for environment in environments(seed_groups):
         series = []
         for dash, eps_p in zip(DASHES, drawn, strict=False):
-            for lot in having(lots, environment=environment, eps_p=eps_p).values():
-                label = label_of(lot[0].about.algorithm) if eps_p == drawn[0] else ""
-                series.append(over_episodes(lot, dash=dash, variant=eps_text(eps_p), label=label))
+            for replicates in having(seed_groups, environment=environment, eps_p=eps_p).values():
+                label = label_of(replicates[0].about.algorithm) if eps_p == drawn[0] else ""
+                series.append(over_episodes(replicates, dash=dash, variant=eps_text(eps_p), label=label))
         if series:
             panels.append(Panel(label_of(environment), EPISODES_LABEL, REGRET_LABEL, series, x_log=True, y_log=True))
-    agents = ", ".join(str(m) for m in values(lots, "agents"))
-    ratios = ratios_to(having(lots, algorithm=ALGORITHMS[0]), lots, ALGORITHMS[1])
+    agents = ", ".join(str(m) for m in values(seed_groups, "agents"))
+    ratios = ratios_to(having(seed_groups, algorithm=ALGORITHMS[0]), seed_groups, ALGORITHMS[1])
     return Figure(
         "figure1",
         f"Fed-UCBVI ends with {range_text(ratios)} times the regret of FedQ-Bernstein" if ratios else "Regret",
         f"Figure 1 of the paper, M = {agents}. Crosses: Fed-UCBVI, circles: FedQ-Bernstein, squares: FedQ-Advantage. "
-        f"{band_text(lots.values())}",
+        f"{band_text(seed_groups.values())}",
         panels,
     )
 
 
-def _regret_over_eps_p(lots: Lots) -> Figure:
+def _regret_over_eps_p(seed_groups: SeedGroups) -> Figure:
     """The regret at T against eps_p, relative to eps_p = 0, seed by seed."""
     panels, changes = [], []
-    for environment in environments(lots):
+    for environment in environments(seed_groups):
         series: list[Series] = []
         for algorithm in ALGORITHMS:
-            group = having(lots, environment=environment, algorithm=algorithm)
-            by_eps = {key.eps_p: {run.about.seed: run.common_regret for run in lot} for key, lot in group.items()}
+            group = having(seed_groups, environment=environment, algorithm=algorithm)
+            by_eps = {
+                key.eps_p: {run.about.seed: run.common_regret for run in replicates}
+                for key, replicates in group.items()
+            }
             common = sorted(set.intersection(*(set(row) for row in by_eps.values()))) if by_eps else []
             if 0.0 not in by_eps or not common:
                 continue
@@ -155,18 +158,18 @@ def _regret_over_eps_p(lots: Lots) -> Figure:
         if series:
             panels.append(Panel(label_of(environment), "εₚ", "Regret at T, relative to εₚ = 0", series))
             changes.append(f"{series[0].y[-1]:.2f} times on {label_of(environment)}")
-    largest = max(values(lots, "eps_p"), default=0.0)
+    largest = max(values(seed_groups, "eps_p"), default=0.0)
     return Figure(
         "heterogeneity",
         f"What differences between agents do to Fed-UCBVI's regret: {', '.join(changes)} at εₚ = {largest:.2g}",
         "Regret of each seed divided by its regret with identical agents. Weight εₚ of the agents' own kernels. "
-        f"{band_text(lots.values())}",
+        f"{band_text(seed_groups.values())}",
         panels,
     )
 
 
 def _over_agents(
-    lots: Lots,
+    seed_groups: SeedGroups,
     drawn: Sequence[float],
     measure: Measure,
     name: str,
@@ -176,11 +179,11 @@ def _over_agents(
     reference: int | None = None,
 ) -> Figure:
     panels = []
-    for environment in environments(lots):
+    for environment in environments(seed_groups):
         series = []
         for dash, eps_p in zip(DASHES, drawn, strict=False):
             for algorithm in ALGORITHMS:
-                group = having(lots, environment=environment, algorithm=algorithm, eps_p=eps_p)
+                group = having(seed_groups, environment=environment, algorithm=algorithm, eps_p=eps_p)
                 label = label_of(algorithm) if eps_p == drawn[0] else ""
                 curve = over_keys(group, "agents", measure, dash=dash, variant=eps_text(eps_p), label=label)
                 if curve is not None and len(curve.x) > 1:
@@ -189,18 +192,17 @@ def _over_agents(
             series.append(straight(series[0], reference))
         if series:
             panels.append(Panel(label_of(environment), AGENTS_LABEL, y_label, series, x_log=True, y_log=True))
-    title += _slopes(lots, drawn[0], measure)
-    caption = (
-        f"{place} Crosses: Fed-UCBVI, circles: FedQ-Bernstein, squares: FedQ-Advantage. {band_text(lots.values())}"
-    )
+    title += _slopes(seed_groups, drawn[0], measure)
+    markers = "Crosses: Fed-UCBVI, circles: FedQ-Bernstein, squares: FedQ-Advantage."
+    caption = f"{place} {markers} {band_text(seed_groups.values())}"
     return Figure(name, title, caption, panels)
 
 
-def bytes_figure(lots: Lots, id_: str) -> Figure:
+def bytes_figure(seed_groups: SeedGroups, id_: str) -> Figure:
     """Regret against bytes, a curve for each algorithm."""
     panels = []
-    for environment in environments(lots):
-        group = having(lots, environment=environment)
+    for environment in environments(seed_groups):
+        group = having(seed_groups, environment=environment)
         order = sorted(group, key=lambda key: list(REGISTRY).index(key.algorithm))
         series = [over_bytes(group[key], label=label_of(key.algorithm), marker="none") for key in order]
         drawn = [curve for curve in series if curve is not None]
@@ -208,15 +210,16 @@ def bytes_figure(lots: Lots, id_: str) -> Figure:
     return Figure(
         id_,
         "What a byte buys: the lower and the further left a curve ends, the better",
-        f"Common regret against what all agents and the server had sent by then; εₚ = 0. {band_text(lots.values())}",
+        "Common regret against what all agents and the server had sent by then; εₚ = 0. "
+        + band_text(seed_groups.values()),
         panels,
     )
 
 
-def _slopes(lots: Lots, eps_p: float, measure: Measure) -> str:
+def _slopes(seed_groups: SeedGroups, eps_p: float, measure: Measure) -> str:
     """How steep the curves are from each M to the next at one eps_p, for a title."""
     texts = []
-    for name, group in cases(lots, ALGORITHMS[0]).items():
+    for name, group in cases(seed_groups, ALGORITHMS[0]).items():
         steps = list(local_slopes(having(group, eps_p=eps_p), measure).items())
         if len(steps) == 1:
             texts.append(f"{signed(steps[0][1])} on {name}")

@@ -19,16 +19,16 @@ from fed_ucbvi.paper.scale import EPISODES
 from fed_ucbvi.paper.seed_groups import (
     DASHES,
     Key,
-    Lots,
+    SeedGroups,
     band_text,
     cells_table,
     having,
-    lots_of,
     over_bytes,
     over_episodes,
     over_keys,
     regret,
     rounds,
+    seed_groups_of,
     values,
 )
 from fed_ucbvi.paper.traces import Pair, Trace
@@ -49,9 +49,9 @@ NOT_JUDGED = (
 
 def analyse(pairs: Sequence[Pair], name: str) -> Section:
     """The section of a sweep called ``name``."""
-    lots = lots_of(pairs)
+    seed_groups = seed_groups_of(pairs)
     figures = []
-    for number, (title, group) in enumerate(_problems(lots).items(), 1):
+    for number, (title, group) in enumerate(_problems(seed_groups).items(), 1):
         figures += [
             _curves(
                 group, f"regret_{number}", f"{title}: common regret against episodes", over_episodes, EPISODES_LABEL
@@ -60,22 +60,22 @@ def analyse(pairs: Sequence[Pair], name: str) -> Section:
         ]
         if len(values(group, "agents")) > 1:
             figures.append(_over_agents(group, f"agents_{number}", f"{title}: regret and rounds against M"))
-    verdicts = judge(at_the_papers_settings(lots))
+    verdicts = judge(at_the_papers_settings(seed_groups))
     return Section(
         id="sweep",
         title=name,
         text=(JUDGED if verdicts else NOT_JUDGED,),
         verdicts=verdicts,
         figures=[figure for figure in figures if figure.panels],
-        tables=[cells_table(lots, "sweep", "Every cell")],
+        tables=[cells_table(seed_groups, "sweep", "Every cell")],
     )
 
 
-def at_the_papers_settings(lots: Lots) -> dict[Key, Sequence[Trace]]:
+def at_the_papers_settings(seed_groups: SeedGroups) -> dict[Key, Sequence[Trace]]:
     """The groups of runs on the paper's environments with its T, of algorithms with default parameters."""
     return {
-        key: lot
-        for key, lot in lots.items()
+        key: replicates
+        for key, replicates in seed_groups.items()
         if EPISODES.get(key.environment) == key.episodes
         and key.algorithm in ALGORITHMS
         and json.loads(key.options) == complete_options(key.environment, {})
@@ -88,11 +88,11 @@ def _all_positive(series: Sequence[Series]) -> bool:
     return all(value > 0 for one in series for value in one.y)
 
 
-def _problems(lots: Lots) -> dict[str, Lots]:
+def _problems(seed_groups: SeedGroups) -> dict[str, SeedGroups]:
     """The groups of runs by environment, its options and T, with a title that says in what these differ."""
     groups: dict[tuple[str, str, int], dict[Key, Any]] = {}
-    for key, lot in lots.items():
-        groups.setdefault((key.environment, key.options, key.episodes), {})[key] = lot
+    for key, replicates in seed_groups.items():
+        groups.setdefault((key.environment, key.options, key.episodes), {})[key] = replicates
     titles = []
     for environment, options, episodes in groups:
         several = {other: json.loads(other) for name, other, _ in groups if name == environment}
@@ -108,9 +108,9 @@ def _numbered(texts: Sequence[str]) -> list[str]:
     return [f"{text} ({number})" for number, text in enumerate(texts, 1)]
 
 
-def _styles(lots: Lots) -> dict[Key, dict[str, Any]]:
+def _styles(seed_groups: SeedGroups) -> dict[Key, dict[str, Any]]:
     """Colour by algorithm, or by label where one algorithm has several; dash by eps_p."""
-    labels = list(dict.fromkeys((key.algorithm, key.label, key.parameters) for key in lots))
+    labels = list(dict.fromkeys((key.algorithm, key.label, key.parameters) for key in seed_groups))
     algorithms = [algorithm for algorithm, _, _ in labels]
     alone = len({colour_of(algorithm) for algorithm in algorithms}) == len(algorithms)  # others are all black
     texts = []
@@ -122,9 +122,9 @@ def _styles(lots: Lots) -> dict[Key, dict[str, Any]]:
     colours = {
         label: colour_of(label[0]) if alone else PALETTE[number % len(PALETTE)] for number, label in enumerate(labels)
     }
-    levels = values(lots, "eps_p")
+    levels = values(seed_groups, "eps_p")
     styles = {}
-    for key in lots:
+    for key in seed_groups:
         which = (key.algorithm, key.label, key.parameters)
         styles[key] = {
             "name": texts[labels.index(which)],
@@ -136,29 +136,29 @@ def _styles(lots: Lots) -> dict[Key, dict[str, Any]]:
     return styles
 
 
-def _curves(lots: Lots, id_: str, title: str, curve: Any, x_label: str) -> Figure:
+def _curves(seed_groups: SeedGroups, id_: str, title: str, curve: Any, x_label: str) -> Figure:
     """A panel for each M."""
-    styles, panels = _styles(lots), []
-    for agents in values(lots, "agents"):
-        group = having(lots, agents=agents)
-        series: list[Series | None] = [curve(lot, **styles[key]) for key, lot in group.items()]
+    styles, panels = _styles(seed_groups), []
+    for agents in values(seed_groups, "agents"):
+        group = having(seed_groups, agents=agents)
+        series: list[Series | None] = [curve(replicates, **styles[key]) for key, replicates in group.items()]
         drawn = [one for one in series if one is not None]
         if drawn:
             panels.append(
                 Panel(f"M = {agents}", x_label, REGRET_LABEL, drawn, x_log=True, y_log=_all_positive(drawn))
             )
-    return Figure(id_, title, band_text(lots.values()), panels)
+    return Figure(id_, title, band_text(seed_groups.values()), panels)
 
 
-def _over_agents(lots: Lots, id_: str, title: str) -> Figure:
-    styles, panels = _styles(lots), []
+def _over_agents(seed_groups: SeedGroups, id_: str, title: str) -> Figure:
+    styles, panels = _styles(seed_groups), []
     for measure, y_label in ((regret, REGRET_LABEL), (rounds, ROUNDS_LABEL)):
         series = []
-        for key in {(key.label, key.parameters, key.eps_p): key for key in lots}.values():
-            group = having(lots, label=key.label, parameters=key.parameters, eps_p=key.eps_p)
+        for key in {(key.label, key.parameters, key.eps_p): key for key in seed_groups}.values():
+            group = having(seed_groups, label=key.label, parameters=key.parameters, eps_p=key.eps_p)
             one = over_keys(group, "agents", measure, **styles[key])
             if one is not None and len(one.x) > 1:
                 series.append(one)
         if series:
             panels.append(Panel("", AGENTS_LABEL, y_label, series, x_log=True, y_log=_all_positive(series)))
-    return Figure(id_, title, band_text(lots.values()), panels)
+    return Figure(id_, title, band_text(seed_groups.values()), panels)

@@ -1,4 +1,4 @@
-"""Groups of runs that differ only in their seed (each is a ``lot``), with their means, bands and curves.
+"""Groups of runs that differ only in their seed (replicates), with their means, bands and curves.
 
 In experiments the seed of the environment is the seed of the run. So run k of one group and run k of another have the
 same MDP and the same agents, and comparisons are paired.
@@ -38,7 +38,7 @@ class Key(NamedTuple):
     episodes: int
 
 
-Lots = Mapping[Key, Sequence[Trace]]
+SeedGroups = Mapping[Key, Sequence[Trace]]
 Measure = Callable[[Trace], float]
 
 
@@ -56,35 +56,37 @@ def key_of(job: Job) -> Key:
     )
 
 
-def lots_of(pairs: Iterable[Pair]) -> dict[Key, list[Trace]]:
+def seed_groups_of(pairs: Iterable[Pair]) -> dict[Key, list[Trace]]:
     """Runs by group, in the order in which groups first appear; within a group by seed."""
-    lots: dict[Key, list[Trace]] = {}
+    seed_groups: dict[Key, list[Trace]] = {}
     for job, run in pairs:
-        lots.setdefault(key_of(job), []).append(run)
-    for lot in lots.values():
-        lot.sort(key=lambda run: run.about.seed)
-    return lots
+        seed_groups.setdefault(key_of(job), []).append(run)
+    for replicates in seed_groups.values():
+        replicates.sort(key=lambda run: run.about.seed)
+    return seed_groups
 
 
-def having(lots: Lots, **wanted: Any) -> dict[Key, Sequence[Trace]]:
+def having(seed_groups: SeedGroups, **wanted: Any) -> dict[Key, Sequence[Trace]]:
     """The groups whose keys have these values."""
     return {
-        key: lot for key, lot in lots.items() if all(getattr(key, name) == value for name, value in wanted.items())
+        key: replicates
+        for key, replicates in seed_groups.items()
+        if all(getattr(key, name) == value for name, value in wanted.items())
     }
 
 
-def values(lots: Lots, name: str) -> list[Any]:
+def values(seed_groups: SeedGroups, name: str) -> list[Any]:
     """The values that a part of the keys takes, in ascending order.
 
     >>> values({Key("e", "a", "a", "", "", m, 0.0, 9): [] for m in (5, 2, 5)}, "agents")
     [2, 5]
     """
-    return sorted({getattr(key, name) for key in lots})
+    return sorted({getattr(key, name) for key in seed_groups})
 
 
-def environments(lots: Lots) -> list[str]:
+def environments(seed_groups: SeedGroups) -> list[str]:
     """The environments, in the order in which they appear."""
-    return list(dict.fromkeys(key.environment for key in lots))
+    return list(dict.fromkeys(key.environment for key in seed_groups))
 
 
 def regret(run: Trace) -> float:
@@ -102,9 +104,9 @@ def megabytes(run: Trace) -> float:
     return (run.bytes_up + run.bytes_down) / 1e6
 
 
-def mean(lot: Sequence[Trace], measure: Measure) -> float:
+def mean(replicates: Sequence[Trace], measure: Measure) -> float:
     """The mean of a measure over a group."""
-    return float(np.mean([measure(run) for run in lot]))
+    return float(np.mean([measure(run) for run in replicates]))
 
 
 def paired(x: Sequence[Trace], y: Sequence[Trace], measure: Measure) -> tuple[list[float], list[float]]:
@@ -114,24 +116,24 @@ def paired(x: Sequence[Trace], y: Sequence[Trace], measure: Measure) -> tuple[li
     return [measure(run) for run, _ in both], [measure(run) for _, run in both]
 
 
-def interval(lot: Sequence[Trace], measure: Measure) -> Interval:
+def interval(replicates: Sequence[Trace], measure: Measure) -> Interval:
     """The mean of a measure over a group, with its 95 % interval."""
-    middle, low, high = mean_interval([measure(run) for run in lot])
+    middle, low, high = mean_interval([measure(run) for run in replicates])
     return Interval(float(middle), max(0.0, float(low)), float(high))
 
 
 def band_text(runs: Iterable[Sequence[Trace]]) -> str:
     """What bands are, for captions."""
-    sizes = sorted({len(lot) for lot in runs})
+    sizes = sorted({len(replicates) for replicates in runs})
     if not sizes or sizes[-1] == 1:
         return "One run each."
     count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     return f"Mean of {count} runs, band: {INTERVAL_NAME}."
 
 
-def episodes_grid(lot: Sequence[Trace], points: int = CURVE_POINTS) -> npt.NDArray[np.int64]:
+def episodes_grid(replicates: Sequence[Trace], points: int = CURVE_POINTS) -> npt.NDArray[np.int64]:
     """Episodes at which to draw a curve on a logarithmic axis."""
-    last = min(run.episodes_played for run in lot)
+    last = min(run.episodes_played for run in replicates)
     return np.unique(np.geomspace(min(10, last), last, points).round().astype(np.int64))
 
 
@@ -156,40 +158,42 @@ def banded(
     return Series(x=x, y=middle.tolist(), low=low.tolist(), high=high.tolist(), **style)
 
 
-def over_episodes(lot: Sequence[Trace], **style: Any) -> Series:
+def over_episodes(replicates: Sequence[Trace], **style: Any) -> Series:
     """The common regret of a group against T."""
-    points = episodes_grid(lot)
-    return banded(lot[0].about.algorithm, points.tolist(), [run.regret_at(points) for run in lot], **style)
+    points = episodes_grid(replicates)
+    return banded(
+        replicates[0].about.algorithm, points.tolist(), [run.regret_at(points) for run in replicates], **style
+    )
 
 
-def over_bytes(lot: Sequence[Trace], **style: Any) -> Series | None:
+def over_bytes(replicates: Sequence[Trace], **style: Any) -> Series | None:
     """The common regret of a group against the megabytes sent by then; None if nothing was sent."""
-    points = episodes_grid(lot)
-    sent = np.mean([run.bytes_at(points) for run in lot], axis=0) / 1e6
+    points = episodes_grid(replicates)
+    sent = np.mean([run.bytes_at(points) for run in replicates], axis=0) / 1e6
     kept = sent > 0
     if not kept.any():
         return None
-    samples = [run.regret_at(points[kept]) for run in lot]
-    return banded(lot[0].about.algorithm, sent[kept].tolist(), samples, **style)
+    samples = [run.regret_at(points[kept]) for run in replicates]
+    return banded(replicates[0].about.algorithm, sent[kept].tolist(), samples, **style)
 
 
-def over_keys(lots: Lots, axis: str, measure: Measure, **style: Any) -> Series | None:
+def over_keys(seed_groups: SeedGroups, axis: str, measure: Measure, **style: Any) -> Series | None:
     """A measure against a part of the keys (``agents``), over the seeds that all groups share; None if no group."""
-    if not lots:
+    if not seed_groups:
         return None
-    order = sorted(lots, key=lambda key: getattr(key, axis))
-    common = set.intersection(*({run.about.seed for run in lots[key]} for key in order))
+    order = sorted(seed_groups, key=lambda key: getattr(key, axis))
+    common = set.intersection(*({run.about.seed for run in seed_groups[key]} for key in order))
     if not common:
         return None
-    samples = np.array([[measure(run) for run in lots[key] if run.about.seed in common] for key in order]).T
+    samples = np.array([[measure(run) for run in seed_groups[key] if run.about.seed in common] for key in order]).T
     return banded(order[0].algorithm, [getattr(key, axis) for key in order], samples, **style)
 
 
-def cells_table(lots: Lots, name: str, title: str) -> Table:
+def cells_table(seed_groups: SeedGroups, name: str, title: str) -> Table:
     """Regret, rounds and megabytes of every group, with a column for each setting in which groups differ."""
-    options = _columns(lots, "environment", "options")
-    parameters = _columns(lots, "algorithm", "parameters")
-    labelled = any(key.label != key.algorithm for key in lots)
+    options = _columns(seed_groups, "environment", "options")
+    parameters = _columns(seed_groups, "algorithm", "parameters")
+    labelled = any(key.label != key.algorithm for key in seed_groups)
     columns = (
         "environment",
         *(f"{option} (environment)" if option in parameters else option for option in options),
@@ -208,20 +212,20 @@ def cells_table(lots: Lots, name: str, title: str) -> Table:
             key.agents,
             f"{key.eps_p:.2g}",
             key.episodes,
-            len(lot),
-            interval(lot, regret),
-            interval(lot, rounds),
-            interval(lot, megabytes),
+            len(replicates),
+            interval(replicates, regret),
+            interval(replicates, rounds),
+            interval(replicates, megabytes),
         )
-        for key, lot in sorted(lots.items(), key=lambda item: item[0])
+        for key, replicates in sorted(seed_groups.items(), key=lambda item: item[0])
     ]
-    return Table(name, title, f"MB: both ways, all agents together. {band_text(lots.values())}", columns, rows)
+    return Table(name, title, f"MB: both ways, all agents together. {band_text(seed_groups.values())}", columns, rows)
 
 
-def _columns(lots: Lots, owner: str, what: str) -> list[str]:
+def _columns(seed_groups: SeedGroups, owner: str, what: str) -> list[str]:
     """The options that differ within one environment, or the parameters that differ within one algorithm."""
     texts: dict[str, dict[str, Any]] = {}
-    for key in lots:
+    for key in seed_groups:
         texts.setdefault(getattr(key, owner), {})[getattr(key, what)] = json.loads(getattr(key, what))
     return list(dict.fromkeys(name for several in texts.values() for name in differing(list(several.values()))))
 

@@ -14,18 +14,18 @@ from fed_ucbvi.paper.judging import ERROR_TERM, Finding, Ruling, all_or_none, co
 from fed_ucbvi.paper.scale import Scale
 from fed_ucbvi.paper.seed_groups import (
     DASHES,
-    Lots,
     Measure,
+    SeedGroups,
     band_text,
     environments,
     having,
     interval,
-    lots_of,
     mean,
     over_keys,
     paired,
     regret,
     rounds,
+    seed_groups_of,
     values,
 )
 from fed_ucbvi.paper.traces import Pair
@@ -139,8 +139,8 @@ def _worst_grids(scale: Scale) -> list[dict[str, Any]]:
 
 def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
     """The section of the report."""
-    lots = lots_of(pairs)
-    main = {key: lot for key, lot in lots.items() if key.label in VARIANTS}
+    seed_groups = seed_groups_of(pairs)
+    main = {key: replicates for key, replicates in seed_groups.items() if key.label in VARIANTS}
     alike = having(main, eps_p=0.0)
     found = [
         _fraction(alike, SHARP, A_THIRD, "a third"),
@@ -148,7 +148,7 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
         _speed_up(alike),
         _no_more_rounds(alike),
         _different_agents(main),
-        _worst(lots),
+        _worst(seed_groups),
     ]
     return Section(
         id=NAME,
@@ -169,30 +169,30 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             _against_agents("sharp_rounds", list(scale.episodes), alike, rounds, ROUNDS_LABEL),
             _against_agents("sharp_others", list(_others_episodes(scale)), alike, regret, REGRET_LABEL),
             _against_agents("sharp_others_rounds", list(_others_episodes(scale)), alike, rounds, ROUNDS_LABEL),
-            _changes_figure(lots),
-            _rest_figure(lots),
+            _changes_figure(seed_groups),
+            _rest_figure(seed_groups),
             _eps_figure(main, scale),
         ],
-        tables=[_cells(main), _worst_table(lots)],
+        tables=[_cells(main), _worst_table(seed_groups)],
     )
 
 
-def _cells_of(lots: Lots, label: str, other: str) -> list[tuple[str, list[float], list[float], str]]:
+def _cells_of(seed_groups: SeedGroups, label: str, other: str) -> list[tuple[str, list[float], list[float], str]]:
     """Environment, regrets of two variants over the same seeds, and which cell, wherever both were run."""
     found = []
-    for key, lot in having(lots, label=label).items():
-        rivals = having(lots, environment=key.environment, label=other, agents=key.agents, eps_p=key.eps_p)
+    for key, replicates in having(seed_groups, label=label).items():
+        rivals = having(seed_groups, environment=key.environment, label=other, agents=key.agents, eps_p=key.eps_p)
         for rival_key, rival in rivals.items():
             if rival_key.episodes == key.episodes:
-                x, y = paired(lot, rival, regret)
+                x, y = paired(replicates, rival, regret)
                 if x:
                     found.append((key.environment, x, y, f"M = {key.agents}"))
     return found
 
 
-def _fraction(lots: Lots, label: str, factor: float, words: str) -> Verdict | None:
+def _fraction(seed_groups: SeedGroups, label: str, factor: float, words: str) -> Verdict | None:
     findings: dict[str, Finding | None] = {}
-    cells = _cells_of(lots, label, PUBLISHED)
+    cells = _cells_of(seed_groups, label, PUBLISHED)
     for environment in dict.fromkeys(cell[0] for cell in cells):
         here = [(x, y, text) for name, x, y, text in cells if name == environment]
         found = [compare([factor * value for value in x], y) for x, y, _ in here]
@@ -209,11 +209,11 @@ def _fraction(lots: Lots, label: str, factor: float, words: str) -> Verdict | No
     )
 
 
-def _speed_up(lots: Lots) -> Verdict | None:
+def _speed_up(seed_groups: SeedGroups) -> Verdict | None:
     """Whether more agents still help at the largest M."""
     findings: dict[str, Finding | None] = {}
-    for environment in environments(lots):
-        group = having(lots, environment=environment, label=SHARP)
+    for environment in environments(seed_groups):
+        group = having(seed_groups, environment=environment, label=SHARP)
         order = sorted(group, key=lambda key: key.agents)
         if len(order) < 2:
             continue
@@ -232,10 +232,10 @@ def _speed_up(lots: Lots) -> Verdict | None:
     )
 
 
-def _no_more_rounds(lots: Lots) -> Verdict | None:
+def _no_more_rounds(seed_groups: SeedGroups) -> Verdict | None:
     findings: dict[str, Finding | None] = {}
-    for environment in environments(lots):
-        group = having(lots, environment=environment)
+    for environment in environments(seed_groups):
+        group = having(seed_groups, environment=environment)
         most = max(key.agents for key in group)
         chosen = [M for M in values(group, "agents") if min(100, most) <= M]
         found, lines = [], []
@@ -257,9 +257,9 @@ def _no_more_rounds(lots: Lots) -> Verdict | None:
     )
 
 
-def _different_agents(lots: Lots) -> Verdict | None:
+def _different_agents(seed_groups: SeedGroups) -> Verdict | None:
     findings: dict[str, Finding | None] = {}
-    apart = {key: lot for key, lot in lots.items() if key.eps_p > 0}
+    apart = {key: replicates for key, replicates in seed_groups.items() if key.eps_p > 0}
     for environment in environments(apart):
         found, lines = [], []
         for eps_p in values(having(apart, environment=environment), "eps_p"):
@@ -277,18 +277,18 @@ def _different_agents(lots: Lots) -> Verdict | None:
     )
 
 
-def _worst_lots(lots: Lots) -> Lots:
-    return {key: lot for key, lot in lots.items() if key.label.endswith(WORST)}
+def _worst_lots(seed_groups: SeedGroups) -> SeedGroups:
+    return {key: replicates for key, replicates in seed_groups.items() if key.label.endswith(WORST)}
 
 
-def _worst(lots: Lots) -> Verdict | None:
+def _worst(seed_groups: SeedGroups) -> Verdict | None:
     """Whether a single seed fails. This is a fact about these runs, so there is no error term."""
     findings: dict[str, Finding | None] = {}
-    chosen = _worst_lots(lots)
+    chosen = _worst_lots(seed_groups)
     for environment in environments(chosen):
         ratios = []
-        for lot in having(chosen, environment=environment).values():
-            found = [regret(run) for run in lot]
+        for replicates in having(chosen, environment=environment).values():
+            found = [regret(run) for run in replicates]
             ratios.append(max(found) / float(np.median(found)))
             seeds = len(found)
         line = f"the worst seed has {range_text(ratios)} times the median"
@@ -310,10 +310,12 @@ def _style(label: str) -> dict[str, Any]:
     return {"name": label, "colour": COLOURS[label], "marker": MARKERS[label], "label": label}
 
 
-def _against_agents(id_: str, names: Sequence[str], lots: Lots, measure: Measure, y_label: str) -> Figure:
+def _against_agents(
+    id_: str, names: Sequence[str], seed_groups: SeedGroups, measure: Measure, y_label: str
+) -> Figure:
     panels = []
     for environment in names:
-        group = having(lots, environment=environment)
+        group = having(seed_groups, environment=environment)
         series = [
             one
             for label in VARIANTS
@@ -327,11 +329,15 @@ def _against_agents(id_: str, names: Sequence[str], lots: Lots, measure: Measure
         "sharp_others": "The regret on environments that the paper does not have",
         "sharp_others_rounds": "And the rounds there",
     }
-    return Figure(id_, titles[id_], f"Agents alike (εₚ = 0). {band_text(lots.values())}", panels)
+    return Figure(id_, titles[id_], f"Agents alike (εₚ = 0). {band_text(seed_groups.values())}", panels)
 
 
-def _points(lots: Lots, order: Sequence[str], names: Sequence[str], measure: Measure, **style: Any) -> Series | None:
-    spreads = {key.label: interval(lot, measure) for key, lot in lots.items() if key.label in order}
+def _points(
+    seed_groups: SeedGroups, order: Sequence[str], names: Sequence[str], measure: Measure, **style: Any
+) -> Series | None:
+    spreads = {
+        key.label: interval(replicates, measure) for key, replicates in seed_groups.items() if key.label in order
+    }
     there = [(name, spreads[label]) for label, name in zip(order, names, strict=True) if label in spreads]
     if not there:
         return None
@@ -346,14 +352,14 @@ def _points(lots: Lots, order: Sequence[str], names: Sequence[str], measure: Mea
     )
 
 
-def _changes_figure(lots: Lots) -> Figure:
+def _changes_figure(seed_groups: SeedGroups) -> Figure:
     names = ["nothing", *CHANGES]
     panels = []
     for measure, y_label in ((regret, REGRET_LABEL), (rounds, ROUNDS_LABEL)):
-        for environment in environments(lots):
-            group = having(lots, environment=environment, eps_p=0.0)
+        for environment in environments(seed_groups):
+            group = having(seed_groups, environment=environment, eps_p=0.0)
             several = {key.agents for key in group if key.label.startswith(ALONE)}
-            here = {key: lot for key, lot in group.items() if key.agents in several}
+            here = {key: replicates for key, replicates in group.items() if key.agents in several}
             series = [
                 _points(here, [label, *(prefix + name for name in CHANGES)], names, measure, **style)
                 for label, prefix, style in (
@@ -368,22 +374,22 @@ def _changes_figure(lots: Lots) -> Figure:
         "sharp_changes",
         "What every change does by itself, and what leaving it out costs; the guard buys safety with regret",
         f"Crosses: the published algorithm with one change. Circles: sharp Fed-UCBVI without it. "
-        f"{band_text(lots.values())}",
+        f"{band_text(seed_groups.values())}",
         panels,
     )
 
 
-def _rest_figure(lots: Lots) -> Figure:
+def _rest_figure(seed_groups: SeedGroups) -> Figure:
     series = []
     labels = [SHARP, *(f"rest {rest:g}" for rest in REST)]
-    resting = {key.agents for key in lots if key.label in labels[1:]}
+    resting = {key.agents for key in seed_groups if key.label in labels[1:]}
     group = {
-        key: lot
-        for key, lot in having(lots, environment="gridworld", eps_p=0.0).items()
+        key: replicates
+        for key, replicates in having(seed_groups, environment="gridworld", eps_p=0.0).items()
         if key.label in labels and key.agents in resting
     }
     for dash, M in zip(DASHES, values(group, "agents"), strict=False):
-        here = {key.label: lot for key, lot in having(group, agents=M).items()}
+        here = {key.label: replicates for key, replicates in having(group, agents=M).items()}
         order = [label for label in labels if label in here]
         spreads = [interval(here[label], regret) for label in order]
         series.append(
@@ -411,16 +417,16 @@ def _rest_figure(lots: Lots) -> Figure:
     )
 
 
-def _eps_figure(lots: Lots, scale: Scale) -> Figure:
+def _eps_figure(seed_groups: SeedGroups, scale: Scale) -> Figure:
     panels = []
     for environment in scale.episodes:
-        group = having(lots, environment=environment, agents=scale.base_agents)
+        group = having(seed_groups, environment=environment, agents=scale.base_agents)
         series = [
             one for label in VARIANTS if (one := _points_over_eps(having(group, label=label), label)) is not None
         ]
         if series:
             panels.append(Panel(label_of(environment), "", REGRET_LABEL, series, y_log=True))
-    caption = f"M = {scale.base_agents}. Regret in the common MDP. {band_text(lots.values())}"
+    caption = f"M = {scale.base_agents}. Regret in the common MDP. {band_text(seed_groups.values())}"
     return Figure(
         "sharp_eps",
         "Regret where agents differ: at the largest εₚ single runs of sharp Fed-UCBVI by step may fail",
@@ -429,11 +435,11 @@ def _eps_figure(lots: Lots, scale: Scale) -> Figure:
     )
 
 
-def _points_over_eps(lots: Lots, label: str) -> Series | None:
-    order = sorted(lots, key=lambda key: key.eps_p)
+def _points_over_eps(seed_groups: SeedGroups, label: str) -> Series | None:
+    order = sorted(seed_groups, key=lambda key: key.eps_p)
     if not order:
         return None
-    spreads = [interval(lots[key], regret) for key in order]
+    spreads = [interval(seed_groups[key], regret) for key in order]
     style = {key: value for key, value in _style(label).items() if key != "label"}
     return Series(
         x=[eps_text(key.eps_p) for key in order],
@@ -446,7 +452,7 @@ def _points_over_eps(lots: Lots, label: str) -> Series | None:
     )
 
 
-def _cells(lots: Lots) -> Table:
+def _cells(seed_groups: SeedGroups) -> Table:
     rows = [
         (
             label_of(key.environment),
@@ -454,19 +460,21 @@ def _cells(lots: Lots) -> Table:
             key.agents,
             f"{key.eps_p:.2g}",
             key.episodes,
-            interval(lot, regret),
-            interval(lot, rounds),
+            interval(replicates, regret),
+            interval(replicates, rounds),
         )
-        for key, lot in lots.items()
+        for key, replicates in seed_groups.items()
     ]
     columns = ("environment", "variant", "M", "εₚ", "T", "regret", "rounds")
-    return Table("sharp", "Published, sharp, and sharp and stationary", band_text(lots.values()), columns, rows)
+    return Table(
+        "sharp", "Published, sharp, and sharp and stationary", band_text(seed_groups.values()), columns, rows
+    )
 
 
-def _worst_table(lots: Lots) -> Table:
+def _worst_table(seed_groups: SeedGroups) -> Table:
     rows = []
-    for key, lot in _worst_lots(lots).items():
-        found = [regret(run) for run in lot]
+    for key, replicates in _worst_lots(seed_groups).items():
+        found = [regret(run) for run in replicates]
         median = float(np.median(found))
         name = key.label.removesuffix(f", {WORST}")
         figures = (float(np.mean(found)), median, max(found), max(found) / median)

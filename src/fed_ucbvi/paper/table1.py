@@ -18,18 +18,18 @@ from fed_ucbvi.paper.claims import ordered
 from fed_ucbvi.paper.figures import bytes_figure
 from fed_ucbvi.paper.scale import Scale
 from fed_ucbvi.paper.seed_groups import (
-    Lots,
     Measure,
+    SeedGroups,
     band_text,
     environments,
     having,
     interval,
-    lots_of,
     mean,
     megabytes,
     paired,
     regret,
     rounds,
+    seed_groups_of,
 )
 from fed_ucbvi.paper.traces import Pair, Trace
 from fed_ucbvi.report.content import Section, Table, Verdict
@@ -76,7 +76,7 @@ def grids(scale: Scale, names: Sequence[str] | None = None) -> list[dict[str, An
 
 def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
     """A table for each environment, regret against bytes, and the orderings."""
-    lots = lots_of(pairs)
+    seed_groups = seed_groups_of(pairs)
     return Section(
         id=NAME,
         title=TITLE,
@@ -85,20 +85,22 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             f"M = {scale.base_agents} identical agents (one for single-agent algorithms). Byzan-UCBVI and FedQ-"
             "EarlySettled-LowCost keep the constants of their theory and do not leave the linear regime at these T.",
         ),
-        verdicts=orderings(lots),
-        figures=[bytes_figure(lots, "table1_bytes")],
-        tables=[_table(lots, environment) for environment in environments(lots)],
+        verdicts=orderings(seed_groups),
+        figures=[bytes_figure(seed_groups, "table1_bytes")],
+        tables=[_table(seed_groups, environment) for environment in environments(seed_groups)],
     )
 
 
-def orderings(lots: Lots) -> list[Verdict]:
+def orderings(seed_groups: SeedGroups) -> list[Verdict]:
     """Each ordering that the runs can judge."""
     verdicts = []
     for ordering in ORDERINGS:
         rows: dict[str, list[Sequence[Trace]]] = {}
         measure = MEASURES[ordering.measure]
-        for environment in environments(lots):
-            group = {key.algorithm: lot for key, lot in having(lots, environment=environment).items()}
+        for environment in environments(seed_groups):
+            group = {
+                key.algorithm: replicates for key, replicates in having(seed_groups, environment=environment).items()
+            }
             row = [group[name] for name in ordering.algorithms if name in group]
             if len(row) == len(ordering.algorithms) and all(paired(*two, measure)[0] for two in pairwise(row)):
                 rows[label_of(environment)] = row
@@ -107,13 +109,13 @@ def orderings(lots: Lots) -> list[Verdict]:
     return verdicts
 
 
-def _rows(lots: Lots, environment: str) -> list[tuple[str, Sequence[Trace]]]:
+def _rows(seed_groups: SeedGroups, environment: str) -> list[tuple[str, Sequence[Trace]]]:
     """The groups of an environment in the order of the registry; algorithms that are not in it come last."""
-    group = {key.algorithm: lot for key, lot in having(lots, environment=environment).items()}
+    group = {key.algorithm: replicates for key, replicates in having(seed_groups, environment=environment).items()}
     return [(name, group[name]) for name in dict.fromkeys((*ALGORITHMS, *group)) if name in group]
 
 
-def _table(lots: Lots, environment: str) -> Table:
+def _table(seed_groups: SeedGroups, environment: str) -> Table:
     columns = (
         "algorithm",
         "type",
@@ -126,25 +128,25 @@ def _table(lots: Lots, environment: str) -> Table:
         "order of regret",
     )
     rows = []
-    for name, lot in _rows(lots, environment):
+    for name, replicates in _rows(seed_groups, environment):
         theory = class_of(name).table or UNSTATED
         rows.append(
             (
                 label_of(name),
                 theory.kind,
                 HETEROGENEITY[theory.heterogeneity],
-                interval(lot, regret),
-                interval(lot, rounds),
-                interval(lot, megabytes_up),
-                interval(lot, megabytes_down),
+                interval(replicates, regret),
+                interval(replicates, rounds),
+                interval(replicates, megabytes_up),
+                interval(replicates, megabytes_down),
                 theory.communication,
                 theory.regret,
             )
         )
-    (episodes,) = {key.episodes for key in having(lots, environment=environment)}
+    (episodes,) = {key.episodes for key in having(seed_groups, environment=environment)}
     caption = (
         "Orders are those of the papers, for agents all alike, without constants and logarithms. "
-        f"{band_text(having(lots, environment=environment).values())}"
+        f"{band_text(having(seed_groups, environment=environment).values())}"
     )
     return Table(f"table1_{environment}", f"{label_of(environment)}, T = {episodes:,}", caption, columns, rows)
 
@@ -164,11 +166,11 @@ def megabytes_down(run: Trace) -> float:
 
 def tabulate(pairs: Sequence[Pair]) -> dict[str, Any]:
     """The tables and orderings as plain values, ready for JSON."""
-    lots = lots_of(pairs)
+    seed_groups = seed_groups_of(pairs)
     tables: dict[str, list[dict[str, Any]]] = {}
-    for environment in environments(lots):
+    for environment in environments(seed_groups):
         tables[environment] = []
-        for name, lot in _rows(lots, environment):
+        for name, replicates in _rows(seed_groups, environment):
             theory = class_of(name).table or UNSTATED
             tables[environment].append(
                 {
@@ -177,22 +179,22 @@ def tabulate(pairs: Sequence[Pair]) -> dict[str, Any]:
                     "heterogeneity": theory.heterogeneity,
                     "communication_order": theory.communication,
                     "regret_order": theory.regret,
-                    "agents": lot[0].about.agents,
-                    "episodes": lot[0].about.episodes,
-                    "seeds": len(lot),
-                    "common_regret": asdict(interval(lot, regret)),
-                    "rounds": asdict(interval(lot, rounds)),
-                    "megabytes_up": mean(lot, megabytes_up),
-                    "megabytes_down": mean(lot, megabytes_down),
-                    "megabytes": mean(lot, megabytes),
+                    "agents": replicates[0].about.agents,
+                    "episodes": replicates[0].about.episodes,
+                    "seeds": len(replicates),
+                    "common_regret": asdict(interval(replicates, regret)),
+                    "rounds": asdict(interval(replicates, rounds)),
+                    "megabytes_up": mean(replicates, megabytes_up),
+                    "megabytes_down": mean(replicates, megabytes_down),
+                    "megabytes": mean(replicates, megabytes),
                 }
             )
     verdicts = [
         {"claim": verdict.claim, "measured": verdict.measured, "outcome": verdict.outcome, "seeds": verdict.seeds}
-        for verdict in orderings(lots)
+        for verdict in orderings(seed_groups)
     ]
-    levels = sorted({run.about.eps_p for lot in lots.values() for run in lot})
-    return {"tables": tables, "claims": verdicts, "spread": band_text(lots.values()), "eps_p": levels}
+    levels = sorted({run.about.eps_p for replicates in seed_groups.values() for run in replicates})
+    return {"tables": tables, "claims": verdicts, "spread": band_text(seed_groups.values()), "eps_p": levels}
 
 
 def markdown(summary: dict[str, Any]) -> str:

@@ -23,18 +23,18 @@ from fed_ucbvi.paper.scale import Scale
 from fed_ucbvi.paper.seed_groups import (
     DASHES,
     Key,
-    Lots,
+    SeedGroups,
     band_text,
     banded,
     episodes_grid,
     having,
     interval,
-    lots_of,
     mean,
     over_episodes,
     over_keys,
     regret,
     rounds,
+    seed_groups_of,
     values,
 )
 from fed_ucbvi.paper.traces import Pair, Trace
@@ -75,14 +75,14 @@ def grids(scale: Scale) -> list[dict[str, Any]]:
 
 def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
     """Regret and rounds beside the proved bounds, and the speed-up with the constants of the theory."""
-    lots = lots_of(pairs)
+    seed_groups = seed_groups_of(pairs)
     verdicts = [
         linear_speed_up(
-            lots,
+            seed_groups,
             "With the constants of the theory and identical agents, Fed-UCBVI has linear speed-up in M.",
             "Theorem 1 (beyond the paper's experiments)",
         ),
-        rounds_within_bound(lots),
+        rounds_within_bound(seed_groups),
     ]
     return Section(
         id=NAME,
@@ -91,11 +91,11 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             "GridWorld with identical agents (εₚ = 0) and the bonus of the theory, as printed and with the factor H "
             "that the proof of optimism needs. The paper's T = 30 000 is too short for it: with one agent the regret "
             "is still that of learning nothing.",
-            _where_the_bound_begins(lots),
+            _where_the_bound_begins(seed_groups),
         ),
         verdicts=[verdict for verdict in verdicts if verdict is not None],
-        figures=[_regret(lots), _speed_up(lots), _rounds(lots), _beside_the_bound(lots)],
-        tables=[_table(lots)],
+        figures=[_regret(seed_groups), _speed_up(seed_groups), _rounds(seed_groups), _beside_the_bound(seed_groups)],
+        tables=[_table(seed_groups)],
     )
 
 
@@ -127,18 +127,18 @@ def linear_until(run: Trace) -> float:
     return float(points[left[0]]) if len(left) else float(run.episodes_played)
 
 
-def rounds_within_bound(lots: Lots) -> Verdict | None:
+def rounds_within_bound(seed_groups: SeedGroups) -> Verdict | None:
     """Whether rounds stay below the proved bound.
 
     There is no such verdict on regret, because its bound is above the largest possible regret at every T run here.
     """
     findings: dict[str, Finding | None] = {}
     for label in BONUSES:
-        group = having(lots, label=label)
-        runs = [run for lot in group.values() for run in lot]
+        group = having(seed_groups, label=label)
+        runs = [run for replicates in group.values() for run in replicates]
         if runs:
             share = max(_largest_share_of_rounds(run) for run in runs)
-            sizes = [len(lot) for lot in group.values()]
+            sizes = [len(replicates) for replicates in group.values()]
             line = f"at most {share:.1%} of R_max"
             ruling = Ruling("holds" if share <= 1 else "does not hold", (min(sizes), max(sizes)))
             findings[label] = Finding(ruling, f"{line}, at any T, in {len(runs)} runs", line)
@@ -163,11 +163,11 @@ def _largest_share_of_regret(run: Trace) -> float:
     return float((run.regret_at(points) / [bound_on_regret(run, T) for T in points]).max())
 
 
-def _where_the_bound_begins(lots: Lots) -> str:
+def _where_the_bound_begins(seed_groups: SeedGroups) -> str:
     """From which T on the bound is below T times the optimal value, which no regret exceeds."""
     first = []
-    for lot in having(lots, label=next(iter(BONUSES))).values():
-        run = lot[0]
+    for replicates in having(seed_groups, label=next(iter(BONUSES))).values():
+        run = replicates[0]
         known = [p for p in np.arange(3, 25, 0.05) if bound_on_regret(run, 10**p) < run.about.optimal_value * 10**p]
         first += known[:1]
     return (
@@ -177,34 +177,34 @@ def _where_the_bound_begins(lots: Lots) -> str:
     )
 
 
-def _by_agents(lots: Lots) -> list[tuple[Any, Key, Sequence[Trace]]]:
-    order = sorted(lots, key=lambda key: key.agents)
-    return [(dash, key, lots[key]) for dash, key in zip(DASHES, order, strict=False)]
+def _by_agents(seed_groups: SeedGroups) -> list[tuple[Any, Key, Sequence[Trace]]]:
+    order = sorted(seed_groups, key=lambda key: key.agents)
+    return [(dash, key, seed_groups[key]) for dash, key in zip(DASHES, order, strict=False)]
 
 
-def _regret(lots: Lots) -> Figure:
+def _regret(seed_groups: SeedGroups) -> Figure:
     panels = []
     for label in BONUSES:
         series = []
-        for dash, key, lot in _by_agents(having(lots, label=label)):
+        for dash, key, replicates in _by_agents(having(seed_groups, label=label)):
             style = {
                 "dash": dash,
                 "variant": agents_text(key.agents),
                 "label": agents_text(key.agents),
                 "marker": "none",
             }
-            series.append(over_episodes(lot, **style))
+            series.append(over_episodes(replicates, **style))
         if series:
             points = [float(x) for x in series[0].x]
-            optimum = next(iter(lots.values()))[0].about.optimal_value
+            optimum = next(iter(seed_groups.values()))[0].about.optimal_value
             worst = [optimum * T for T in points]
             series.append(Series("nothing earned", DARK_GREY, points, worst, dash="dotted", label="nothing earned"))
             panels.append(Panel(label, EPISODES_LABEL, REGRET_LABEL, series, x_log=True, y_log=True))
-    ends = [mean(lot, linear_until) for lot in lots.values()]
+    ends = [mean(replicates, linear_until) for replicates in seed_groups.values()]
     return Figure(
         "theory_regret",
         f"With the theory's constants the regret is linear until T = {_rounded(min(ends))} to {_rounded(max(ends))}",
-        f"GridWorld, εₚ = 0. Dotted: the regret of earning nothing. {band_text(lots.values())}",
+        f"GridWorld, εₚ = 0. Dotted: the regret of earning nothing. {band_text(seed_groups.values())}",
         panels,
     )
 
@@ -215,9 +215,9 @@ def _rounded(number: float) -> str:
     return f"{round(number / power) * power:,}"
 
 
-def _beside_the_bound(lots: Lots) -> Figure:
+def _beside_the_bound(seed_groups: SeedGroups) -> Figure:
     """Regret and bound for the fewest and the most agents."""
-    group = having(lots, label=next(iter(BONUSES)))
+    group = having(seed_groups, label=next(iter(BONUSES)))
     order = sorted(group, key=lambda key: key.agents)
     series = []
     for dash, key in zip(DASHES, dict.fromkeys((*order[:1], *order[-1:])), strict=False):
@@ -228,7 +228,7 @@ def _beside_the_bound(lots: Lots) -> Figure:
         bound = [bound_on_regret(group[key][0], T) for T in points]
         series.append(Series("Theorem 1", DARK_GREY, points, bound, dash=dash, variant=name, label=f"bound, {name}"))
     panel = Panel(label_of(ENVIRONMENT), EPISODES_LABEL, REGRET_LABEL, series, x_log=True, y_log=True)
-    share = max((_largest_share_of_regret(run) for lot in group.values() for run in lot), default=0.0)
+    share = max((_largest_share_of_regret(run) for replicates in group.values() for run in replicates), default=0.0)
     return Figure(
         "theory_bound",
         "The bound of Theorem 1 is too large to be tested"
@@ -239,15 +239,15 @@ def _beside_the_bound(lots: Lots) -> Figure:
     )
 
 
-def _rounds(lots: Lots) -> Figure:
-    group = having(lots, label=next(iter(BONUSES)))
+def _rounds(seed_groups: SeedGroups) -> Figure:
+    group = having(seed_groups, label=next(iter(BONUSES)))
     series, shares = [], []
-    for dash, key, lot in _by_agents(group):
-        points = episodes_grid(lot)
-        counts = [run.rounds_at(points) for run in lot]
+    for dash, key, replicates in _by_agents(group):
+        points = episodes_grid(replicates)
+        counts = [run.rounds_at(points) for run in replicates]
         name = agents_text(key.agents)
         series.append(banded(ALGORITHM, points.tolist(), counts, dash=dash, variant=name, label=name, marker="none"))
-        bound = [bound_on_rounds(lot[0], T) for T in points]
+        bound = [bound_on_rounds(replicates[0], T) for T in points]
         shares.append(series[-1].y[-1] / bound[-1])
         series.append(
             Series("R_max", DARK_GREY, points.tolist(), bound, dash=dash, variant=name, label=f"R_max, {name}")
@@ -261,12 +261,12 @@ def _rounds(lots: Lots) -> Figure:
     )
 
 
-def _speed_up(lots: Lots) -> Figure:
+def _speed_up(seed_groups: SeedGroups) -> Figure:
     series: list[Series] = []
-    steps = [slope for label in BONUSES for slope in local_slopes(having(lots, label=label), regret).values()]
-    last = max(values(lots, "episodes"))
+    steps = [slope for label in BONUSES for slope in local_slopes(having(seed_groups, label=label), regret).values()]
+    last = max(values(seed_groups, "episodes"))
     for dash, label in zip(DASHES, BONUSES, strict=False):
-        curve = over_keys(having(lots, label=label), "agents", regret, dash=dash, variant=label, label=label)
+        curve = over_keys(having(seed_groups, label=label), "agents", regret, dash=dash, variant=label, label=label)
         if curve is not None:
             series.append(curve)
     if series:
@@ -277,7 +277,7 @@ def _speed_up(lots: Lots) -> Figure:
         "With the constants of the theory the regret falls like 1/M"
         + (f": from each M to the next the slope is {range_text(steps)}" if steps else ""),
         f"Common regret after T = {last:,} episodes, εₚ = 0. Dotted grey: in proportion to 1/M. "
-        f"{band_text(lots.values())}",
+        f"{band_text(seed_groups.values())}",
         [panel],
     )
 
@@ -286,15 +286,15 @@ def _regret_at(episodes: int, run: Trace) -> float:
     return float(run.regret_at(episodes))
 
 
-def _table(lots: Lots) -> Table:
-    powers = [power for power in range(4, 10) if 10**power <= max(values(lots, "episodes"))]
+def _table(seed_groups: SeedGroups) -> Table:
+    powers = [power for power in range(4, 10) if 10**power <= max(values(seed_groups, "episodes"))]
     rows: list[tuple[Cell, ...]] = []
-    for key, lot in lots.items():
-        at = [interval(lot, partial(_regret_at, 10**power)) for power in powers]
-        rows.append((key.label, key.agents, interval(lot, linear_until), *at, interval(lot, rounds)))
+    for key, replicates in seed_groups.items():
+        at = [interval(replicates, partial(_regret_at, 10**power)) for power in powers]
+        rows.append((key.label, key.agents, interval(replicates, linear_until), *at, interval(replicates, rounds)))
     columns = ("bonus", "M", "linear until T", *(f"regret at 10^{power}" for power in powers), "rounds")
     caption = (
         f"Linear until: where the mean regret per episode has fallen to half of what it was over the first "
-        f"{FIRST_EPISODES:,} episodes. {band_text(lots.values())}"
+        f"{FIRST_EPISODES:,} episodes. {band_text(seed_groups.values())}"
     )
     return Table("theory", "Regret with the constants of the theory", caption, columns, rows)

@@ -18,15 +18,15 @@ from fed_ucbvi.paper.figures import REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.paper.judging import ERROR_TERM, Finding, all_or_none, compare, decide, verdict_of
 from fed_ucbvi.paper.scale import Scale
 from fed_ucbvi.paper.seed_groups import (
-    Lots,
+    SeedGroups,
     band_text,
     environments,
     having,
     interval,
-    lots_of,
     mean,
     regret,
     rounds,
+    seed_groups_of,
     values,
 )
 from fed_ucbvi.paper.traces import Pair
@@ -58,9 +58,9 @@ RANGE_NAME = "from the least run to the largest"
 
 def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
     """Regret against the factor, both comparisons side by side, and the verdicts with tuned constants."""
-    lots = lots_of(pairs)
-    tuned, paper = having(lots, label=BEST), having(lots, label=PAPER)
-    sharp = having(lots, label=UNTUNED)
+    seed_groups = seed_groups_of(pairs)
+    tuned, paper = having(seed_groups, label=BEST), having(seed_groups, label=PAPER)
+    sharp = having(seed_groups, label=UNTUNED)
     factors = QUICK_FACTORS if scale.quick else FACTORS
     return Section(
         id=NAME,
@@ -75,21 +75,21 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             "instead of 1000.",
             "Sharp Fed-UCBVI stands beside them with nothing tuned.",
         ),
-        verdicts=verdicts(lots),
-        figures=[_tuning_figure(lots), *_comparison_figures(paper, tuned, sharp)],
-        tables=[_table(lots, paper, tuned)],
+        verdicts=verdicts(seed_groups),
+        figures=[_tuning_figure(seed_groups), *_comparison_figures(paper, tuned, sharp)],
+        tables=[_table(seed_groups, paper, tuned)],
     )
 
 
-def verdicts(lots: Lots) -> list[Verdict]:
+def verdicts(seed_groups: SeedGroups) -> list[Verdict]:
     """The verdicts on the claims once every algorithm is tuned, each with how tuning was done."""
-    tuned = having(lots, label=BEST)
+    tuned = having(seed_groups, label=BEST)
     found = [
         below(
             tuned,
             claim="Fed-UCBVI's regret is significantly lower than FedQ-Bernstein's, with both tuned.",
             place="Section 5, Impact of Heterogeneity, after tuning (beyond the paper)",
-            detail=tuning_text(lots, ("fed-ucbvi", RIVAL)),
+            detail=tuning_text(seed_groups, ("fed-ucbvi", RIVAL)),
         ),
         *(
             below(
@@ -97,21 +97,21 @@ def verdicts(lots: Lots) -> list[Verdict]:
                 other=other,
                 claim=f"Fed-UCBVI's regret is significantly lower than {label_of(other)}'s, with both tuned.",
                 place="Table 1, after tuning (beyond the paper)",
-                detail=tuning_text(lots, ("fed-ucbvi", other)),
+                detail=tuning_text(seed_groups, ("fed-ucbvi", other)),
             )
             for other in ("fedq-hoeffding", "fedq-advantage")
         ),
-        fewest_rounds(tuned, detail=tuning_text(lots, tuple(TUNED))),
-        sharp_is_lowest(lots, detail=tuning_text(lots, tuple(TUNED))),
+        fewest_rounds(tuned, detail=tuning_text(seed_groups, tuple(TUNED))),
+        sharp_is_lowest(seed_groups, detail=tuning_text(seed_groups, tuple(TUNED))),
     ]
     return [verdict for verdict in found if verdict is not None]
 
 
-def fewest_rounds(lots: Lots, detail: str = "") -> Verdict | None:
+def fewest_rounds(seed_groups: SeedGroups, detail: str = "") -> Verdict | None:
     """Whether Fed-UCBVI needs the fewest rounds of all tuned algorithms."""
     findings: dict[str, Finding | None] = {}
-    for environment in environments(lots):
-        group = having(lots, environment=environment)
+    for environment in environments(seed_groups):
+        group = having(seed_groups, environment=environment)
         own = having(group, algorithm="fed-ucbvi")
         cells = [
             (key.eps_p, other, x, y)
@@ -133,11 +133,11 @@ def fewest_rounds(lots: Lots, detail: str = "") -> Verdict | None:
     )
 
 
-def sharp_is_lowest(lots: Lots, detail: str = "") -> Verdict | None:
+def sharp_is_lowest(seed_groups: SeedGroups, detail: str = "") -> Verdict | None:
     """Whether sharp Fed-UCBVI, not tuned, has less regret than all tuned algorithms."""
     findings: dict[str, Finding | None] = {}
-    for environment in environments(lots):
-        group = having(lots, environment=environment)
+    for environment in environments(seed_groups):
+        group = having(seed_groups, environment=environment)
         own, tuned = having(group, label=UNTUNED), having(group, label=BEST)
         cells = [
             (key.eps_p, other, x, y)
@@ -159,14 +159,14 @@ def sharp_is_lowest(lots: Lots, detail: str = "") -> Verdict | None:
     )
 
 
-def _tuning_figure(lots: Lots) -> Figure:
+def _tuning_figure(seed_groups: SeedGroups) -> Figure:
     panels = []
-    for environment in environments(lots):
+    for environment in environments(seed_groups):
         series = []
         for name in TUNED:
-            group = trials(lots, environment, name)
+            group = trials(seed_groups, environment, name)
             if group:
-                spreads = [sorted(run.common_regret for run in lot) for lot in group.values()]
+                spreads = [sorted(run.common_regret for run in replicates) for replicates in group.values()]
                 series.append(
                     Series(
                         label_of(name),
@@ -193,14 +193,17 @@ def _tuning_figure(lots: Lots) -> Figure:
     )
 
 
-def _comparison_figures(paper: Lots, tuned: Lots, sharp: Lots) -> list[Figure]:
+def _comparison_figures(paper: SeedGroups, tuned: SeedGroups, sharp: SeedGroups) -> list[Figure]:
     figures = []
     for measure, y_label, id_, what in (
         (regret, REGRET_LABEL, "fair_regret", "regret"),
         (rounds, ROUNDS_LABEL, "fair_rounds", "rounds"),
     ):
         title = f"The {what} of all, as in the paper and tuned"
-        gaps = [ratios_to(having(lots, algorithm="fed-ucbvi"), lots, RIVAL, measure) for lots in (paper, tuned)]
+        gaps = [
+            ratios_to(having(seed_groups, algorithm="fed-ucbvi"), seed_groups, RIVAL, measure)
+            for seed_groups in (paper, tuned)
+        ]
         if all(gaps):
             title = f"Fed-UCBVI's {what} over FedQ-Bernstein's: {range_text(gaps[0])} as in the paper, "
             title += f"{range_text(gaps[1])} tuned"
@@ -208,14 +211,15 @@ def _comparison_figures(paper: Lots, tuned: Lots, sharp: Lots) -> list[Figure]:
         for environment in environments(paper):
             for eps_p in values(paper, "eps_p"):
                 series = []
-                shown: list[tuple[Marker, str, Lots]] = [
+                shown: list[tuple[Marker, str, SeedGroups]] = [
                     ("circle", PAPER, paper),
                     ("cross", BEST, tuned),
                     ("diamond", UNTUNED, sharp),
                 ]
-                for marker, variant, lots in shown:
+                for marker, variant, seed_groups in shown:
                     group = {
-                        key.algorithm: lot for key, lot in having(lots, environment=environment, eps_p=eps_p).items()
+                        key.algorithm: replicates
+                        for key, replicates in having(seed_groups, environment=environment, eps_p=eps_p).items()
                     }
                     for name in (*TUNED, SHARP):
                         if name in group:
@@ -247,8 +251,8 @@ def _comparison_figures(paper: Lots, tuned: Lots, sharp: Lots) -> list[Figure]:
     return figures
 
 
-def _table(lots: Lots, paper: Lots, tuned: Lots) -> Table:
-    best = best_factors(lots)
+def _table(seed_groups: SeedGroups, paper: SeedGroups, tuned: SeedGroups) -> Table:
+    best = best_factors(seed_groups)
     columns = (
         "environment",
         "algorithm",
@@ -263,7 +267,7 @@ def _table(lots: Lots, paper: Lots, tuned: Lots) -> Table:
         "rounds, tuned",
     )
     rows = []
-    for key, lot in paper.items():
+    for key, replicates in paper.items():
         found = best.get((key.environment, key.algorithm))
         match = list(having(tuned, environment=key.environment, algorithm=key.algorithm, eps_p=key.eps_p).values())
         rows.append(
@@ -274,10 +278,10 @@ def _table(lots: Lots, paper: Lots, tuned: Lots) -> Table:
                 None if found is None else f"{found.factor:g}",
                 None if found is None else f"the {found.edge} tried" if found.edge else "no",
                 f"{key.eps_p:g}",
-                interval(lot, regret),
+                interval(replicates, regret),
                 interval(match[0], regret) if match else None,
                 float(np.median([regret(run) for run in match[0]])) if match else None,
-                interval(lot, rounds),
+                interval(replicates, rounds),
                 interval(match[0], rounds) if match else None,
             )
         )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fed_ucbvi.paper.scale import Scale
-from fed_ucbvi.paper.seed_groups import Key, Lots, environments, having, lots_of
+from fed_ucbvi.paper.seed_groups import Key, SeedGroups, environments, having, seed_groups_of
 from fed_ucbvi.paper.traces import Pair
 from fed_ucbvi.results.style import label_of
 
@@ -78,7 +78,7 @@ def wider_grids(pairs: Sequence[Pair], scale: Scale) -> list[dict[str, Any]]:
     if scale.quick:
         return []
     found = []
-    for (environment, name), (factor, edge) in best_factors(lots_of(pairs)).items():
+    for (environment, name), (factor, edge) in best_factors(seed_groups_of(pairs)).items():
         if edge is not None:
             step = 0.5 if edge == "least" else 2.0
             beyond = [factor * step**k for k in range(1, FURTHER + 1)]
@@ -89,7 +89,7 @@ def wider_grids(pairs: Sequence[Pair], scale: Scale) -> list[dict[str, Any]]:
 def tuned_grids(pairs: Sequence[Pair], scale: Scale) -> list[dict[str, Any]]:
     """Runs with the best factor of each algorithm on the instances of the other experiments."""
     found = []
-    for (environment, name), (factor, _) in best_factors(lots_of(pairs)).items():
+    for (environment, name), (factor, _) in best_factors(seed_groups_of(pairs)).items():
         _, parameters = TUNED[name]
         best = {"name": name, "label": BEST, **parameters(factor)}
         episodes = {environment: scale.episodes[environment]}
@@ -102,10 +102,10 @@ def _trial(factor: float) -> str:
     return f"k = {factor:g}"
 
 
-def trials(lots: Lots, environment: str, algorithm: str) -> Lots:
+def trials(seed_groups: SeedGroups, environment: str, algorithm: str) -> SeedGroups:
     """The groups of an algorithm's tuning runs by label, in ascending order of the factor."""
-    group = having(lots, environment=environment, algorithm=algorithm)
-    chosen = {key: lot for key, lot in group.items() if _is_trial(key)}
+    group = having(seed_groups, environment=environment, algorithm=algorithm)
+    chosen = {key: replicates for key, replicates in group.items() if _is_trial(key)}
     return dict(sorted(chosen.items(), key=lambda item: factor_of(item[0])))
 
 
@@ -125,17 +125,17 @@ class Best(NamedTuple):
     edge: str | None
 
 
-def best_factors(lots: Lots) -> dict[tuple[str, str], Best]:
+def best_factors(seed_groups: SeedGroups) -> dict[tuple[str, str], Best]:
     """The factor whose largest regret on the tuning instances is smallest, by environment and algorithm.
 
     Of factors that do equally well the largest is taken.
     """
     best = {}
-    for environment in environments(lots):
+    for environment in environments(seed_groups):
         for name in TUNED:
             worst = {
-                factor_of(key): max(run.common_regret for run in lot)
-                for key, lot in trials(lots, environment, name).items()
+                factor_of(key): max(run.common_regret for run in replicates)
+                for key, replicates in trials(seed_groups, environment, name).items()
             }
             if worst:
                 factor = min(worst, key=lambda factor: (worst[factor], -factor))
@@ -144,10 +144,12 @@ def best_factors(lots: Lots) -> dict[tuple[str, str], Best]:
     return best
 
 
-def tuning_text(lots: Lots, algorithms: Sequence[str]) -> str:
+def tuning_text(seed_groups: SeedGroups, algorithms: Sequence[str]) -> str:
     """How these algorithms were tuned, for a verdict: on which instances, and whether a best factor is at an edge."""
-    tuning = {run.about.seed for key, lot in lots.items() if _is_trial(key) for run in lot}
-    evaluation = {run.about.seed for key, lot in lots.items() if key.label == BEST for run in lot}
+    tuning = {run.about.seed for key, replicates in seed_groups.items() if _is_trial(key) for run in replicates}
+    evaluation = {
+        run.about.seed for key, replicates in seed_groups.items() if key.label == BEST for run in replicates
+    }
     if not tuning or not evaluation:
         return ""
     text = (
@@ -155,13 +157,13 @@ def tuning_text(lots: Lots, algorithms: Sequence[str]) -> str:
         f"{'others' if tuning.isdisjoint(evaluation) else 'that are not all others'} (seeds {min(evaluation)} to "
         f"{max(evaluation)})."
     )
-    for environment in environments(lots):
-        group = having(lots, environment=environment)
+    for environment in environments(seed_groups):
+        group = having(seed_groups, environment=environment)
         short = max((key.episodes for key in group if _is_trial(key)), default=0)
         long = max((key.episodes for key in group if key.label == BEST), default=0)
         if 0 < short < long:
             text += f" {label_of(environment)}: tuned with T = {short:,}, evaluated with T = {long:,}."
-    best = {key: one for key, one in best_factors(lots).items() if key[1] in algorithms}
+    best = {key: one for key, one in best_factors(seed_groups).items() if key[1] in algorithms}
     edges = [
         f"{label_of(name)} on {label_of(environment)} (k = {factor_text(factor)}, the {edge} tried)"
         for (environment, name), (factor, edge) in best.items()

@@ -33,7 +33,7 @@ from fed_ucbvi.problem.saving import SUFFIX
 if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
 
-MEANING = 1
+ID_VERSION = 1
 """Part of every id; increased when a new version gives another result for the same parameters."""
 ID_LENGTH = 16
 OF_THE_JOB = {"agents": "agents", "eps_p": "eps_p", "seed": "env_seed"}
@@ -123,7 +123,7 @@ class Job:
         """The leading hexadecimal digits of the SHA-256 of everything but the label."""
         content = {name: value for name, value in self.content().items() if name != "label"}
         content["environment"] = name_in_ids(self.environment)
-        text = json.dumps({"meaning": MEANING, **content}, sort_keys=True, allow_nan=False)
+        text = json.dumps({"meaning": ID_VERSION, **content}, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
     def run(self) -> Run:
