@@ -79,7 +79,8 @@ def table() -> str:
     rows = ["| package | what it holds | imports |", "|---|---|---|"]
     order = [package for level in floors() for package in level]
     for package in order:
-        below = [name for name in order if name in imports(package)]
+        imported = imports(package)
+        below = [name for name in order if name in imported]
         rows.append(f"| `{package}` | {holds(package)} | {', '.join(below) or 'nothing of ours'} |")
     return "\n".join(rows)
 

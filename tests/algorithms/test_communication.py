@@ -111,7 +111,9 @@ def test_the_records_count_every_message_and_byte_that_crosses_the_line(
         if askers:
             down.extend([2 * INTEGER] * M)  # the server forwards the stop to everyone
         if simulation.played == episodes:
-            down.extend([2 * INTEGER] * M)  # the end of training
+            assert simulation.recommended is not None
+            policy = bytes_of([simulation.recommended.policy])
+            down.extend([2 * INTEGER + policy] * M)  # the end of training, and the policy to deploy
         found = {name: record[name] + more[name] for name in Traffic._fields}
         assert tuple(found.values()) == Traffic(len(up), len(down), sum(up), sum(down))
 

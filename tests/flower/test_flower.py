@@ -178,7 +178,7 @@ def test_a_run_by_invitation_that_is_stopped_and_begun_again_is_the_simulation(
     config = run_config(nodes=3, checkpoint=str(checkpoint))
     stopped = FakePost(nodes)
     with pytest.raises(InputError, match="the run has been stopped"):
-        hold_here(stopped, config, stop=checkpoint / "log-000001-0000")
+        hold_here(stopped, config, stop=tmp_path / "state-20" / "flower-1" / "log-000001-0000")
     joined = [task for task in stopped.tasks.values() if task.exception() is not None]
     assert len(joined) == 3
     for task in joined:

@@ -49,15 +49,11 @@ class Overheard(Simulation):
         super().__init__(ALGORITHM, WORLD, T, SEED, "episodes")
         self.reports: dict[tuple[int, int], Message] = {}
 
-    def synchronise(self) -> None:
-        def note(report: Message, exchange: int) -> None:
-            self.reports[self.rounds + 1, exchange] = tuple(array.copy() for array in report)
-
-        exchange_messages(self.algorithm, self.server, self.agents, self.setting, note)
-
     def exchange(self, server: Any) -> None:
+        round_number, first = (self.rounds + 1, 0) if server is self.server else (len(self.rows), WORLD.horizon)
+
         def note(report: Message, exchange: int) -> None:
-            self.reports[len(self.rows), WORLD.horizon + exchange] = tuple(array.copy() for array in report)
+            self.reports[round_number, first + exchange] = tuple(array.copy() for array in report)
 
         exchange_messages(self.algorithm, server, self.agents, self.setting, note)
 

@@ -210,7 +210,7 @@ def test_the_example_of_the_documentation_is_the_example_file_and_says_what_it_s
         ("seeds = []", r"grid\[1\]\.seeds: is empty"),
         ("seeds = [1, -1]", r"grid\[1\]\.seeds\[1\]: a seed must be at least 0"),
         ("env_seed = 'sed'", r"grid\[1\]\.env_seed: must be a whole number, or 'seed'"),
-        ("driver = 'slow'", r"grid\[1\]\.driver: unknown driver 'slow'. Known: auto, counts, episodes"),
+        ("driver = 'slow'", r"grid\[1\]\.driver: unknown driver 'slow'. Known: auto, counts, cuda, episodes"),
         ("eps = [0.1]", r"grid\[1\]\.eps: unknown key 'eps'; did you mean 'eps_p'"),
         (
             'algorithms = ["ucbvi"]',

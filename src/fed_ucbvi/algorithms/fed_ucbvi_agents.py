@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Message, Setting
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_pairs, absorb_round, no_experience
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
-from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.compiling import compiled, embedded, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
 SYNCHRONISATIONS = ("mixture", "local", "global")
@@ -115,7 +115,7 @@ def is_local(N: int, rule: AskingRule) -> bool:
     return rule.synchronisation == _LOCAL or (rule.synchronisation == _MIXTURE and local)
 
 
-@inner
+@embedded
 def local_budget(n: int, rule: AskingRule) -> int:
     """``n^i + v >= 2 n^i`` (``eq:local_doubling_cond``), so ``v >= max(1, n^i)``."""
     return n + 1 if rule.strict else max(1, n)
