@@ -1,7 +1,8 @@
 """Arrays as typed raw bytes with their shape, truth values eight to a byte; nothing that arrives is ever executed.
 
-Where both sides hold an earlier array of the same shape, only the entries that have changed travel, with a bit for
-each entry that says whether it does. (Pairs that an agent never visits never change: of a report they are left out.)
+Where both sides hold an earlier array of the same shape, only the entries that have changed are sent. One bit for
+each entry says whether it has changed. (Entries of pairs that an agent never visits never change, so they are left
+out.)
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def pack(array: Array, before: Array | None = None) -> Any:
 
 
 def _to_bytes(array: Array) -> bytes:
-    """Numbers as they are; truth values eight to a byte, the first in the lowest bit."""
+    """Bytes of an array: numbers as they are, truth values eight to a byte, the first in the lowest bit."""
     data: bytes = np.packbits(array, bitorder="little").tobytes() if array.dtype == np.bool_ else array.tobytes()
     return data
 
