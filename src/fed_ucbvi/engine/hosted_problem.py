@@ -1,4 +1,4 @@
-"""What a node knows and nobody else: the MDPs of its own agents."""
+"""What only a node knows: the MDPs of its own agents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Source = Callable[[int], Federation]
 class HostedProblem:
     """A node's agents and their MDPs.
 
-    ``federation`` holds these agents only; what it says of the common MDP is not used.
+    ``federation`` holds these agents only; its common MDP is not used.
     """
 
     federation: Federation

@@ -54,7 +54,7 @@ class Simulation(Engine):
     """A run in progress in one process: the server, one fleet of all M agents, and one driver."""
 
     _rewards: SimulatedRewards | None = None
-    """Where they are random."""
+    """Set where rewards are random."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Simulation(Engine):
         return self.federation.reward_variances is not None
 
     def _make_agents(self) -> None:
-        """The agents and those who play for them, in this process."""
+        """The agents and their drivers, in this process."""
         self.driver, self._alone, tables = self._equip()
         self.agents = self.algorithm.new_agents(self.setting, tables)
         if self._rewards is not None and self.algorithm.keeps_experience:
@@ -124,7 +124,7 @@ class Simulation(Engine):
         return driver, [make_driver(name, one) for one in apart], tables
 
     def advance(self) -> None:
-        """Play one round and, if someone asked, synchronise."""
+        """Play one round and synchronise if an agent requested it."""
         answered(self.round(), self._answer)
 
     def _answer(self, request: Request) -> PlayedRound | None:
@@ -135,7 +135,7 @@ class Simulation(Engine):
         return None
 
     def _play_round(self, broadcast: Message) -> PlayedRound:
-        """Have the agents play and take in the round that ``broadcast`` begins."""
+        """Let the agents play the round that ``broadcast`` begins and add it to their counts."""
         algorithm, driver, policy = self.algorithm, self.driver, broadcast[0]
         budgets = algorithm.budgets(self.agents, broadcast)
         if self.federation.liars is not None:

@@ -130,7 +130,7 @@ class Played:
 
     @property
     def asked(self) -> bool:
-        """Whether anyone did."""
+        """Whether any agent made a request."""
         return self.somebody or bool(self.requests)
 
 
