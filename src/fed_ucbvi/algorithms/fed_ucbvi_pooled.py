@@ -98,7 +98,7 @@ class PooledAgents:
     """N by place as it was before the last round, where others than these agents add to it; otherwise empty."""
     touched: Touched
     begun: bool = False
-    """Whether budgets have been worked out since these agents were made, or brought back from a checkpoint."""
+    """Whether budgets have been computed since these agents were made or read from a checkpoint."""
 
     @classmethod
     def new(

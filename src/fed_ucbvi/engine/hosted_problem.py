@@ -56,7 +56,7 @@ class HostedProblem:
 
 
 def host(federation: Federation, first_agent: int, agents: int) -> HostedProblem:
-    """Agents ``first_agent, ...`` of a federation of all M, or all agents of one that has just so many."""
+    """The node's agents: those from ``first_agent`` on if the federation has all M, or all if it has just these."""
     if federation.liars is not None:
         raise InputError("agents that lie know the reports of others; they live in simulations only.")
     if federation.agents == agents:

@@ -46,7 +46,7 @@ def _to_bytes(array: Array) -> bytes:
 
 
 def _length(size: int, dtype: np.dtype[Any]) -> int:
-    """How many bytes so many entries take."""
+    """How many bytes this number of entries takes."""
     return (size + 7) // 8 if dtype == np.bool_ else size * dtype.itemsize
 
 

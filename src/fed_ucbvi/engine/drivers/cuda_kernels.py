@@ -34,7 +34,7 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 def _kernel(registers: int) -> Any:
-    """With at most so many registers a thread, so that more threads share the waiting; the simulator has none."""
+    """Limit the registers of each thread, so that more threads run at a time; the simulator has no registers."""
     return cuda.jit if config.ENABLE_CUDASIM else cuda.jit(max_registers=registers)
 
 
