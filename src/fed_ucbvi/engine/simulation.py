@@ -93,7 +93,7 @@ class Simulation(Engine):
         return self.federation.reward_variances is not None
 
     def _make_agents(self) -> None:
-        """The agents and their drivers, in this process."""
+        """The agents and those who play for them, in this process."""
         self.driver, self._alone, tables = self._equip()
         self.agents = self.algorithm.new_agents(self.setting, tables)
         if self._rewards is not None and self.algorithm.keeps_experience:

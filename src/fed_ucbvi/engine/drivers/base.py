@@ -175,7 +175,7 @@ class Fleet:
         _recount(self.visits.reshape((len(self.visits), -1)), self.touched)
 
     def stopped(self, policy: PolicyArray, budgets: Budgets, length: int, factor: int) -> RoundEnd:
-        """The :class:`Stop` of a round of ``length`` episodes whose counts are complete."""
+        """The :class:`RoundEnd` of a round of ``length`` episodes whose counts are complete."""
         due = budgets.visits.reshape((len(budgets.visits), -1))
         seen = self.visits.reshape((len(self.visits), -1))
         askers, agent, place = _end_round(seen, due, factor, self.touched, self.pooled)
@@ -188,7 +188,7 @@ def starts_in(visits: CountArray) -> CountArray:
 
 
 def stop_at(length: int, askers: int, agent: int, place: int, policy: PolicyArray, counting: Counting) -> RoundEnd:
-    """The :class:`Stop` of a round: ``agent`` is the first with a request, at ``place``, if ``askers > 0``."""
+    """The :class:`RoundEnd` of a round: ``agent`` is the first with a request, at ``place``, if ``askers > 0``."""
     if not askers:
         return RoundEnd(length, 0, -1, -1, -1, -1)
     if counting is Counting.POLICY:
@@ -322,7 +322,7 @@ def _clear(transitions: CountArray, visits: CountArray, touched: Touched) -> Non
 
 @compiled
 def first_asker(visits: CountArray, due: CountArray, factor: int) -> tuple[int, int, int]:
-    """``(askers, agent, place)``; see :class:`Stop`. ``visits`` is ``(m, P)``, ``due`` has as many rows or one."""
+    """``(askers, agent, place)``; see :class:`RoundEnd`. ``visits`` is ``(m, P)``, ``due`` has m rows or one."""
     m, P = visits.shape
     askers, agent, first = 0, -1, -1
     for i in range(m):
@@ -341,7 +341,7 @@ def first_asker(visits: CountArray, due: CountArray, factor: int) -> tuple[int, 
 
 
 def find_asker(visits: CountArray, budgets: CountArray, factor: int = 1) -> tuple[int, int, int]:
-    """``(askers, agent, place)`` of tables by place; see :class:`Stop`."""
+    """``(askers, agent, place)`` of tables by place; see :class:`RoundEnd`."""
     return first_asker(visits.reshape((len(visits), -1)), budgets.reshape((len(budgets), -1)), factor)
 
 
