@@ -42,7 +42,7 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any]]] = {
 """Classes of parameters, in the order in which they are listed; each says all there is to know of its algorithm."""
 
 REGISTRY: Mapping[str, Any] = Registry(ALGORITHMS, GROUP)
-"""These and those of other packages."""
+"""The classes of this package and those that other packages register."""
 
 
 def find_algorithm(name: str) -> type[Any] | Algorithm[Any, Any]:
@@ -77,9 +77,9 @@ def _what(found: object) -> str:
 def known_class(name: str) -> type[Algorithm[Any, Any]] | None:
     """The class that says how a name on record is written and drawn, or None if there is none at hand.
 
-    A name on record may be ``module:attribute``. Its code is not run because a file names it: the class is at hand if
-    the module has been imported already. A class that is registered is imported. A class that inherits its name says
-    nothing of its looks, so that it is not mistaken for the one it inherits from.
+    A name on record may be ``module:attribute``. A file must not make us run code just by naming it, so such a class
+    is found only if its module has been imported already. A class that is registered is imported. A class that
+    inherits its name is not used either, so that it is not mistaken for the one it inherits from.
 
     >>> known_class("fed-ucbvi").label, known_class("nobody:Knows")
     ('Fed-UCBVI', None)

@@ -1,9 +1,10 @@
 """What FedQ-Advantage and UCB-Advantage share: stages, a reference function, and the least of the bounds.
 
-Visits to a triplet (h,s,a) are cut into *stages*; y counts those of the current stage, y- those of the one before it
-and N those of all completed ones. Over a stage are summed the rewards, ``V(s')``, ``(V - V^R)(s')`` and its square;
-over all visits, ``V^R(s')`` and its square, always at the next step and with the values in force at the visit. When
-a stage ends, ``N += y`` and::
+Visits to a triplet (h,s,a) are divided into *stages*: y counts those of the current stage, y- those of the one before
+it and N those of all completed ones. V are the optimistic values and ``V^R`` the reference, s' is the next state. The
+rewards, ``V(s')``, ``(V - V^R)(s')`` and its square are summed over a stage; ``V^R(s')`` and its square are summed
+over all visits. The values are those of the next step that are in force at the visit. When a stage ends, ``N += y``
+and::
 
     Q1 = r + mean V + c1 H sqrt(iota / y)
     Q2 = r + mean V^R + mean (V - V^R) + 2 sqrt(iota Var(V^R) / N) + 2 sqrt(iota Var(V - V^R) / y)
@@ -108,7 +109,7 @@ def new_server(setting: Setting, rule: Rule, initial_policy: str, start: FloatAr
 
 
 def never_settles(setting: Setting, reference_after: float) -> list[str]:
-    """A warning where no reference value can ever be set, because no (h,s) is visited more than ``M T`` times."""
+    """A warning if no reference value can ever be set, because no (h,s) is visited more than ``M T`` times."""
     most = setting.agents * setting.episodes
     if reference_after <= most:
         return []

@@ -1,23 +1,25 @@
 """What an algorithm is: parameters, two states, and the messages between them.
 
-An algorithm is a frozen dataclass of parameters. The *server* state and the *agents* state (a fleet of m agents
-as arrays with a leading agent axis) are made by it and touched by nothing else. They meet only in messages, which
-are named tuples of arrays:
+An algorithm is a frozen dataclass of parameters. It makes the *server* state and the *agents* state (a fleet of m
+agents as arrays with a leading agent axis), and nothing else changes them. Server and agents exchange only messages,
+which are named tuples of arrays. *Down* is from server to agents, *up* from agents to server. A round has four parts:
 
-1. ``broadcast`` (down): what the agents need for a round, the policy among it;
-2. ``budgets``: each agent works out when it will ask for synchronisation; the driver plays until someone does;
+1. ``broadcast`` (down): what the agents need for the round, the policy among it;
+2. ``budgets``: each agent computes after how many visits it will request a synchronisation, and the driver plays
+until
+   some agent does;
 3. ``absorb``: each agent adds the round's counts to its own;
-4. for each of the ``exchanges``: ``query`` (down), ``report`` (up), ``aggregate``.
+4. the synchronisation: for each of the ``exchanges`` a ``query`` (down), a ``report`` (up) and ``aggregate``.
 
-An algorithm ``takes`` either *sums* or *rows*. Where it takes sums, the reports are integers and the server uses
-nothing but their sum over agents, so how agents are grouped never changes a bit. Where it takes rows, the server
-needs every agent's report by itself, in agent order.
+An algorithm ``takes`` either *sums* or *rows*. If it takes sums, the reports are integers and the server uses nothing
+but their sum over agents, so the result does not depend on how agents are grouped. If it takes rows, the server needs
+the report of each agent, in agent order.
 
-A simulation may do step 4 in one compiled piece (:meth:`Algorithm.synchronise`), with the same arithmetic in the
+A simulation may do part 4 in one compiled function (:meth:`Algorithm.synchronise`), with the same arithmetic in the
 same order, so that the result is the same to the last bit.
 
-The policy that agents play is there to explore. The one to deploy, the *recommended* policy, is planned without bonus
-from all counts, by a *planner*: a server of the same kind that takes the place of the server in step 4.
+The policy that agents play is there to explore. The policy to deploy, the *recommended* policy, is planned without
+bonus from all counts. A *planner* does this: a server of the same kind that replaces the server in part 4.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class Setting:
 
 
 class Counting(Enum):
-    """By what the visits of a round are counted; one such thing is called a *place*.
+    """How the visits of a round are counted; the thing that is counted is called a *place*.
 
     ``POLICY``: by ``(h, s)``, for policies with one action each. ``PAIRS``: by ``(h, s, a)``, for policies that are
     sets of actions. ``STATIONARY``: by ``(s, a)``, all steps together.
@@ -81,7 +83,7 @@ class Counting(Enum):
 
 
 class Touched(NamedTuple):
-    """Where a round went: for each agent, and for all of them together, so that nothing else need be looked at.
+    """The places that a round visited, for each agent and for all together; work after a round is done only there.
 
     Places (see :class:`Counting`) are numbered in row-major order. Arrays are changed in place by the driver, round
     after round.
@@ -89,7 +91,7 @@ class Touched(NamedTuple):
     Attributes:
         places: ``(m, P)``; the first ``numbers[i]`` of row i are the places that agent i visited, in any order.
         numbers: ``(m,)``.
-        all_places: ``(P,)``; the first ``number[0]`` are the places that anyone visited.
+        all_places: ``(P,)``; the first ``number[0]`` are the places that any agent visited.
         number: ``(1,)``.
         all_visits: ``(1, *place)``, the visits of all agents.
     """
@@ -146,11 +148,12 @@ for _table in NO_SUMS:
 
 
 class FleetTables(NamedTuple):
-    """What a fleet of m agents brings along.
+    """What a fleet of m agents is given: its sizes, supports and rewards.
 
     Attributes:
         agents: m.
-        successors: ``(steps, S, A, K)``, by which slot of which support transitions are counted.
+        successors: ``(steps, S, A, K)``, the support of each pair: its possible next states, in K slots. Transitions
+            are counted by slot.
         rewards: ``(m or 1, steps, S, A)``; an agent reads its reward only where it has been. Where rewards are random
             or unknown these are means of what was observed, changed in place by whoever collects the data.
         first_agent: the number of the fleet's first agent in the federation.
@@ -174,17 +177,18 @@ class FleetTables(NamedTuple):
 
 
 HARD_FACTOR = 8
-"""What ends a round at any time, where rounds rest: this many times the budget."""
+"""While a round rests (see :class:`Budgets`), this many times the budget still ends it."""
 
 
 class Budgets(NamedTuple):
-    """When agents ask for synchronisation.
+    """When agents request a synchronisation.
 
     Attributes:
-        visits: ``(m or 1, *place)``, during the round; one row where all agents have the same.
+        visits: ``(m or 1, *place)``, how many visits during the round make an agent do so; one row where all agents
+            have the same.
         rule: ``(*place,)``, by which rule (an index into ``rules``).
-        rest: a round that begins after t episodes goes on for at least ``rest t`` episodes, during which agents ask
-            only at :data:`HARD_FACTOR` times their budget.
+        rest: a round that begins after t episodes lasts at least ``rest t`` episodes, during which agents make
+            requests only at :data:`HARD_FACTOR` times their budget.
     """
 
     visits: CountArray
@@ -192,11 +196,11 @@ class Budgets(NamedTuple):
     rest: float = 0.0
 
     def calm(self, first: int) -> int:
-        """How many episodes a round that begins after ``first`` goes on for at least."""
+        """The least number of episodes of a round that begins after ``first``."""
         return math.ceil(self.rest * first)
 
     def factor(self, first: int, played: int) -> int:
-        """What budgets are multiplied by once a round that began after ``first`` has ``played`` episodes."""
+        """The factor on budgets once a round that began after ``first`` has ``played`` episodes."""
         return HARD_FACTOR if played < self.calm(first) else 1
 
 
@@ -292,16 +296,16 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         label: how the name is written in tables and figures; by default as it is.
         colour: of its curves, ``#RRGGBB``; by default one of :data:`~fed_ucbvi.core.colours.SPARE`.
         marker: of its points; by default none. A subclass with a name of its own inherits none of these three.
-        rules: what the rules are called by which agents ask; see :class:`Budgets`.
+        rules: names of the rules by which agents request a synchronisation; see :class:`Budgets`.
         table: its row of the paper's Table 1, if there is one.
         single_agent: whether it runs with one agent only.
-        instead: what to take, then, where there are several.
+        instead: what to use instead if there are several agents.
         takes: ``sums`` or ``rows``; see the module's text.
         keeps_experience: whether its agents keep the transitions of all rounds, not only those of the last.
         sends_trajectories: whether its reports tell the server the states that an agent went through, in order. A
             node sends such reports only where its owner has agreed.
-        asks_to_plan: whether a planner needs the exchanges of one more synchronisation; otherwise it is new and has
-            planned.
+        asks_to_plan: whether a planner needs the exchanges of one more synchronisation; otherwise it has its plan as
+            soon as it is made.
         falling: whether the V that it broadcasts never rises from one round to the next.
     """
 
@@ -361,7 +365,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         return float(setting.horizon) if step < setting.horizon else 0.0
 
     def check_agents(self, agents: int) -> None:
-        """Raise unless it can run with so many agents."""
+        """Raise unless it can run with this many agents."""
         if self.single_agent and agents > 1:
             raise InputError(
                 f"{self.name} is for a single agent, and this federation has {agents}. Take {self.instead}, or "
@@ -406,11 +410,11 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
 
     @abstractmethod
     def budgets(self, agents: AgentsT, broadcast: Message) -> Budgets:
-        """Agent side: how many visits make each agent ask."""
+        """Agent side: after how many visits each agent requests a synchronisation."""
 
     @abstractmethod
     def absorb(self, agents: AgentsT, policy: Any, transitions: CountArray, visits: CountArray) -> None:
-        """Agent side: take in the round's counts."""
+        """Agent side: add the round's counts to the agents' own."""
 
     def query(self, server: ServerT, exchange: int) -> Message:
         """Server to agents, at the start of an exchange; by default nothing, and the end of the round says it all."""
@@ -418,14 +422,14 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
 
     @abstractmethod
     def report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
-        """Agents to server: arrays with a leading agent axis, one row a message.
+        """Agents to server: arrays with a leading agent axis, one row for each message.
 
         A :class:`~typing.NamedTuple` whose fields say what they mean (:mod:`fed_ucbvi.algorithms.report_fields`).
         """
 
     @abstractmethod
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
-        """Server side: take in the reports of all M agents, in agent order; sums may come added up already."""
+        """Server side: use the reports of all M agents, in agent order; sums may be added up already."""
 
     def model(self, agents: AgentsT) -> Message:
         """Agents to server, in place of all reports: what they have counted, added up to one row of integers."""

@@ -8,9 +8,9 @@ own data and their number ``n``. The server takes, with ``sigma = H-h`` the rema
     Q = max(0, min(B + G, sigma)),  V = max_a Q,  policy = argmax_a Q
     delta' = delta / (S A H T M)^(3 S),    epsilon = 1 / (S A H T M)
 
-An agent asks once some count has doubled since the last synchronisation (from 0: at the first visit; the paper
-leaves this case open). The server serves each agent's asking about ``S A H log2 T`` times and ignores it from then
-on, so that liars cannot buy a synchronisation every episode for long.
+An agent requests a synchronisation once some count has doubled since the last one (from 0: at the first visit; the
+paper leaves this case open). The server grants about ``S A H log2 T`` requests of each agent and ignores the others,
+so that liars cannot cause a synchronisation after every episode for long.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ABSURD = 1e100
 
 
 class Broadcast(NamedTuple):
-    """Down, at the start of a round: ``policy[H,S]`` and how often each agent's asking was served, ``(M,)``."""
+    """Down, at the start of a round: ``policy[H,S]`` and how many requests of each agent were granted, ``(M,)``."""
 
     policy: IndexArray
     served: CountArray
@@ -53,9 +53,9 @@ class Query(NamedTuple):
 
 
 class ByzanReport(NamedTuple):
-    """Up, for step h, one row an agent: ``x`` and ``n``, each ``(m, S, A)``.
+    """Up, for step h, one row for each agent: ``x`` and ``n``, each ``(m, S, A)``.
 
-    ``asked`` is ``(m, 1)`` in the first exchange and ``(m, 0)`` after: did this agent ask for the synchronisation?
+    ``asked`` is ``(m, 1)`` in the first exchange and ``(m, 0)`` after: did this agent request the synchronisation?
     The server has that from the request itself, which an agent that lies cannot take back.
     """
 
@@ -336,7 +336,7 @@ def _report(h: int, experience: Experience, V_next: FloatArray, x: FloatArray, n
 
 @compiled
 def _begin(asked: FlagArray, cap: float, estimates: Estimates) -> None:
-    """A synchronisation begins: charge it to the agents that asked."""
+    """A synchronisation begins: count it for the agents that requested it."""
     estimates.updates[0] += 1
     for i in range(len(asked)):
         if asked[i, 0] != 0 and estimates.served[i] <= cap:

@@ -1,14 +1,14 @@
-"""What crosses the line between agents and server, counted from the messages themselves.
+"""Messages and bytes between agents and server, counted from the messages themselves.
 
-A round is: start (down: the broadcast with round and episode number), a request from every agent that asks (up),
+A round is: start (down: the broadcast with round and episode number), a request from every agent that makes one (up),
 stop (down), then for each exchange a query (down) and a report (up). The last round ends with the end-of-training
 signal instead. Down-messages go to each of the M agents and are counted M times. A query without arrays is no
 message: the stop says all the agents need. Recommendations (:mod:`fed_ucbvi.results.recommendations`) are counted
 apart.
 
 What is counted is the paper's: every agent sends its own message, with a number for each mean (for Fed-UCBVI n,
-``P V``, ``P V^2`` and Q), however agents are grouped and whatever form reports take on the way. What really crosses
-the line in a run over the network is on record beside it (:class:`fed_ucbvi.network.node_stream.WireCount`).
+``P V``, ``P V^2`` and Q), however agents are grouped and whatever form reports are sent in. What a run over the
+network really sends is recorded beside it (:class:`fed_ucbvi.network.node_stream.WireCount`).
 """
 
 from __future__ import annotations

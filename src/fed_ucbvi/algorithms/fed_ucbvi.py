@@ -209,7 +209,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
 
     @property
     def has_models(self) -> bool:
-        """With weights by visits the counts of all agents together say it all."""
+        """With weights by visits the counts of all agents together are enough."""
         return self.pools
 
     def largest_value(self, setting: Setting, step: int) -> float:
@@ -231,7 +231,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return self._grid(setting) if setting.random_rewards else None
 
     def by_rows(self) -> FedUCBVI:
-        """The same, with one row of means an agent."""
+        """The same, with one row of means for each agent."""
         return FedUCBVIByRows(**{field.name: getattr(self, field.name) for field in dataclasses.fields(FedUCBVI)})
 
     def exchanges(self, setting: Setting) -> int:
@@ -284,7 +284,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return Server(estimates, self.update_rule(setting))
 
     def asking_rule(self, setting: Setting) -> AskingRule:
-        """When agents ask."""
+        """When agents request a synchronisation."""
         kind = SYNCHRONISATIONS.index(self.synchronisation)
         return AskingRule(kind, self.strict, self.threshold(setting), setting.agents, float(self.rest))
 
@@ -314,10 +314,10 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return Broadcast(server.policy, server.estimates.N)
 
     def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
-        """Visits in the round at which an agent asks (``eq:local_doubling_cond``, ``eq:global_est_doubling_cond``).
+        """Visits v in the round after which an agent requests a synchronisation.
 
-        Local rule: ``n^i + v >= 2 n^i``, so ``v >= max(1, n^i)``. Global rule: ``N + M v >= 2 N``, so
-        ``v >= max(1, ceil(N/M))``.
+        Local rule (``eq:local_doubling_cond``): ``n^i + v >= 2 n^i``, so ``v >= max(1, n^i)``. Global rule
+        (``eq:global_est_doubling_cond``): ``N + M v >= 2 N``, so ``v >= max(1, ceil(N/M))``.
         """
         policy, N = broadcast
         return agents.budgets(policy, N)

@@ -1,4 +1,4 @@
-"""What Fed-UCBVI's agents are, however their counts are kept and whatever their reports look like."""
+"""What all kinds of Fed-UCBVI's agents share, however their counts are kept and whatever their reports look like."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MIXTURE = SYNCHRONISATIONS.index("mixture")
 
 
 class AskingRule(NamedTuple):
-    """When agents ask, as numbers; ``synchronisation`` is an index into :data:`SYNCHRONISATIONS`."""
+    """When agents request a synchronisation; ``synchronisation`` is an index into :data:`SYNCHRONISATIONS`."""
 
     synchronisation: int
     strict: bool
@@ -48,7 +48,7 @@ class Agents(Protocol):
         ...
 
     def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
-        """When they ask in a round with this policy."""
+        """When they request a synchronisation in a round with this policy."""
         ...
 
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
@@ -78,7 +78,7 @@ class CountingAgents:
         return {"visits": self.experience.visits, "transitions": self.experience.transitions}
 
     def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
-        """When they ask in a round with this policy."""
+        """When they request a synchronisation in a round with this policy."""
         visits, rule, _ = self.asks
         if policy.ndim == 2:
             _fill_budgets(self.experience.visits, N, policy, self.rule, visits, rule)

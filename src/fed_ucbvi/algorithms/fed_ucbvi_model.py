@@ -1,8 +1,8 @@
 """What Fed-UCBVI's agents have counted, as one message in place of the H reports of a synchronisation.
 
 A report is a sum over transitions, ``X = sum_{s'} C(h,s,a,s') v(s')``. Whoever has the counts ``C`` of all agents
-together can therefore work out all reports without asking for them one by one, to the last bit. Counts are addressed
-by the next state itself, because supports that agents have discovered themselves are known to nobody else.
+together can therefore compute all reports without asking for them one by one, to the last bit. Counts are stored by
+the number of the next state, because supports that agents have discovered themselves are known to nobody else.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Fed-UCBVI's agents in a simulation: one table of transition counts for all of them.
 
 The server uses nothing but sums over agents, so a simulation need not know which agent made which transition. Each
-agent's own visits are kept where the local rule reads them. All work follows what a round has touched: entries
-that nobody ever visited cost nothing in a synchronisation, and a pair is worked out anew only if it was visited in
-the round or the value of one of its next states has changed.
+agent's own visits are kept where the local rule reads them. Only what a round has touched costs time. Entries that
+no agent ever visited cost nothing in a synchronisation, and a pair is recomputed only if it was visited in the round
+or the value of one of its next states has changed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Pool(NamedTuple):
             agents have rewards of their own; otherwise empty.
         states: ``(steps, S)``; the first ``numbers[h]`` of row h are the states ever visited at step h.
         numbers: ``(steps,)``.
-        fresh: ``(steps, S)``, where somebody has been since the last synchronisation.
+        fresh: ``(steps, S)``, what some agent has visited since the last synchronisation.
         sums: of random rewards, with one row; not changed here.
     """
 
@@ -98,7 +98,7 @@ class PooledAgents:
     """N by place as it was before the last round, where others than these agents add to it; otherwise empty."""
     touched: Touched
     begun: bool = False
-    """Whether budgets have been worked out since these agents were made, or brought back from a checkpoint."""
+    """Whether budgets have been computed since these agents were made or read from a checkpoint."""
 
     @classmethod
     def new(
@@ -152,9 +152,9 @@ class PooledAgents:
         }
 
     def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
-        """When they ask in a round with this policy; called after every round, so that little has changed.
+        """Budgets for a round with this policy; called after every round, so that little has changed.
 
-        Where the local rule stays in force, :meth:`absorb` has seen to it.
+        Where the local rule stays in force, :meth:`absorb` has set the budgets already.
         """
         places, (visits, rule, _) = self._changed(policy, N), self.asks
         if policy.ndim == 2:
@@ -179,7 +179,7 @@ class PooledAgents:
         return places
 
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
-        """Take in the round's counts, and note when the agents ask by the local rule where they have been."""
+        """Add the round's counts, and set the budgets of the local rule where the agents have been."""
         rows, K = len(visits), transitions.shape[-1]
         moves, seen = transitions.reshape((-1, K)), visits.reshape((rows, -1))
         due, rule, _ = self.asks

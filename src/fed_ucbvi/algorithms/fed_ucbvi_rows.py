@@ -1,7 +1,7 @@
-"""Fed-UCBVI with one row of means an agent, for reports that may be forged one by one.
+"""Fed-UCBVI with one row of means for each agent, for reports that may be forged one by one.
 
-A liar replaces its own row before the server adds up, so rows are what the server must take then. Means are floats;
-sums over agents run in agent order.
+A liar replaces its own row before the server adds up, so the server must be sent rows then. Means are floats; sums
+over agents are computed in agent order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Moments = tuple[float, float]
 
 
 class Rows(NamedTuple):
-    """Up, for step h, one row an agent: ``n``, ``P V``, ``P V^2`` and ``Q``, each ``(m, S, A)``."""
+    """Up, for step h, one row for each agent: ``n``, ``P V``, ``P V^2`` and ``Q``, each ``(m, S, A)``."""
 
     n: CountArray
     PV: FloatArray
@@ -62,7 +62,7 @@ class RowAgents(CountingAgents):
         return cls(*no_counts(setting, tables, counting, asking), out, grid.unit)
 
     def report(self, h: int, V_next: FloatArray) -> Rows:
-        """One row an agent."""
+        """One row for each agent."""
         write_rows(h, self.experience, self.unit, V_next, self.out)
         return self.out
 

@@ -42,7 +42,7 @@ _ZERO = np.uint64(0)
 
 
 class Sums(NamedTuple):
-    """Up, for step h, one row an agent: ``n (m,S,A)`` and ``X``, ``Y``, ``Z`` ``(m,S,A,words)``.
+    """Up, for step h, one row for each agent: ``n (m,S,A)`` and ``X``, ``Y``, ``Z`` ``(m,S,A,words)``.
 
     ``X = sum_k n_k v_k``, ``Y = sum_k n_k v_k^2`` and ``Z = n ceil(r 2^f)``; all zero where ``n = 0``. Where rewards
     are random X and Y are sums of ``y = r + V`` and of its square over all visits (:func:`moments_with_rewards`),
@@ -100,7 +100,7 @@ class SumAgents(CountingAgents):
         return cls(*no_counts(setting, tables, counting, asking), out, grid, weighted)
 
     def report(self, h: int, V_next: FloatArray) -> Sums | Means:
-        """One row an agent."""
+        """One row for each agent."""
         write_report(h, self.experience, V_next, self.weighted, self.grid, Sums(*self.out))
         return self.out
 

@@ -1,6 +1,6 @@
 """FedQ-Hoeffding and FedQ-Bernstein (Zheng, Gao, Xue and Yang, ICLR 2024).
 
-Federated optimistic Q-learning. Steps h run from 0 to H-1 here and from 1 to H in the paper. A round goes on until
+Federated optimistic Q-learning. Steps h run from 0 to H-1 here and from 1 to H in the paper. A round lasts until
 some agent has visited some ``(h, s, pi_h(s))`` ``max(1, floor(N/(M H (H+1))))`` times. Each agent then sends, at
 ``(s, pi_h(s))`` alone, its reward, its visits n and the mean v of ``V_{h+1}(s')`` over them (Bernstein: the mean mu
 of the squares too). With ``n0 = N``, ``n1 = N + sum_m n^m`` and ``theta``, ``alpha^c`` of
@@ -10,8 +10,9 @@ of the squares too). With ``n0 = N``, ``n1 = N + sum_m n^m`` and ``theta``, ``al
   visited in order (each has visited at most once);
 - ``n0 >= i_0``: ``Q <- alpha^c(n0+1,n1) Q + (1 - alpha^c(n0+1,n1)) (r + sum_m n^m v^m / n)``.
 
-The paper adds to Q, in every round, what makes the bonuses in it up to a function of N and the variance so far. So
-the bonus-free Q is kept here, and Q is that plus the bonus. Q itself is not clipped; ``V = min(H, max_a Q)``.
+In every round the paper adds to Q an amount such that all bonuses in it add up to a function of N and the variance so
+far. So the Q without bonus is kept here, and Q is that plus the bonus. Q itself is not clipped; ``V = min(H, max_a
+Q)``.
 
 Beyond the paper, which has one reward function: where agents' rewards differ, ``r^m + v^m`` is averaged as one. And
 an agent that reports n > 1 visits while ``n0 < i_0``, which only a liar does, is given n places in the order.
@@ -63,7 +64,7 @@ class Broadcast(NamedTuple):
 
 
 class HoeffdingReport(NamedTuple):
-    """Up, one row an agent, each ``(m, H, S)`` at ``(s, pi_h(s))``: visits, reward, mean of ``V_{h+1}(s')``."""
+    """Up, one row for each agent, ``(m, H, S)`` at ``(s, pi_h(s))``: visits, reward, mean of ``V_{h+1}(s')``."""
 
     n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
     r: Annotated[FloatArray, Meaning.REWARD]
@@ -220,7 +221,7 @@ class FedQHoeffding(OneReport[Server, BernsteinReport]):
         return Broadcast(server.estimates.policy, server.estimates.N_policy, server.estimates.V)
 
     def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-        """``max(1, floor(N/(M H (H+1))))`` visits make an agent ask."""
+        """An agent requests a synchronisation after ``max(1, floor(N/(M H (H+1))))`` visits."""
         fill_budgets(broadcast.N, M, visits, rule)
 
     def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: BernsteinReport) -> None:

@@ -2,7 +2,8 @@
 
 The bounds are those of :mod:`fed_ucbvi.algorithms.advantage` with ``c1 = sqrt(2)`` and ``c2 = 10``. A stage of
 (h,s,a) ends at a synchronisation with ``y >= M H`` (the first stage) or ``y >= (1 + 1/H) y-``. Only then do Q and the
-policy change there. An agent asks once its visits in the round to some ``(h, s, pi_h(s))`` reach::
+policy change there. An agent requests a synchronisation once its visits in the round to some ``(h, s, pi_h(s))``
+reach::
 
     1                    in the first stage
     ceil((y- - y) / M)   while y <= (1 - 1/H) y-
@@ -57,7 +58,7 @@ class Broadcast(NamedTuple):
 
 
 class FedQAdvantageReport(NamedTuple):
-    """Up, one row an agent, each ``(m, H, S)``, at the policy: the round's visits, and means over them.
+    """Up, one row for each agent, ``(m, H, S)``, at the policy's actions: the round's visits, and means over them.
 
     The means are of r, ``V``, ``V^R``, ``(V^R)^2``, ``V - V^R`` and ``(V - V^R)^2`` at the next state; where an agent
     has not been they are 0. The server multiplies them by the visits again and adds up.
@@ -184,7 +185,7 @@ class FedQAdvantage(OneReport[Server, FedQAdvantageReport]):
         return Broadcast(policy, V, V_ref, *_at_policy(policy, y, y_previous))
 
     def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-        """Visits in the round at which an agent asks; see the module's text."""
+        """Visits in the round after which an agent requests a synchronisation; see the module's text."""
         _fill_budgets(broadcast.y, broadcast.y_previous, M, visits, rule)
 
     def summarise(

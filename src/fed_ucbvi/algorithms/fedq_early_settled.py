@@ -64,7 +64,7 @@ class Broadcast(NamedTuple):
 
 
 class EarlySettledReport(NamedTuple):
-    """Up, one row an agent, each ``(m, H, S)`` at ``(s, pi_h(s))``.
+    """Up, one row for each agent, ``(m, H, S)`` at ``(s, pi_h(s))``.
 
     Visits, reward, and means over the visits of ``V``, ``V^L``, ``V^R``, ``(V^R)^2`` and ``(V-V^R)^2`` at s'.
     """
@@ -236,7 +236,7 @@ class FedQEarlySettled(OneReport[Server, EarlySettledReport]):
         return Broadcast(known.policy, known.N_policy, known.V, known.V_lower, known.V_reference)
 
     def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-        """``max(1, floor(N/(M H (H+1))))`` visits make an agent ask."""
+        """An agent requests a synchronisation after ``max(1, floor(N/(M H (H+1))))`` visits."""
         fill_budgets(broadcast.N, M, visits, rule)
 
     def summarise(

@@ -14,7 +14,7 @@ RULES = ("first-visit", "growth")
 
 
 def second_case(setting: Setting) -> int:
-    """``i_0 = 2 M H (H+1)``: from so many visits on, budgets exceed one and the update takes plain means."""
+    """``i_0 = 2 M H (H+1)``: from this number of visits on, budgets exceed one and the update takes plain means."""
     return 2 * setting.agents * setting.horizon * (setting.horizon + 1)
 
 

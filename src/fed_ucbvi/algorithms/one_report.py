@@ -1,7 +1,7 @@
 """The frame of algorithms whose agents send one report a round and then forget it, as model-free ones do.
 
-Such an agent keeps what it was sent (value functions) and what it will report (statistics of the round). Whatever
-lasts is with the server. What is left for an algorithm to say is in :class:`OneReport`.
+Such an agent keeps what it was sent (value functions) and what it will report (statistics of the round). The server
+keeps everything that lasts longer. :class:`OneReport` says what an algorithm has to add.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RoundAgents(Generic[ReportT]):
         tables: what they brought along.
         values: ``(k, H+1, S)``, the k value functions of the broadcast.
         out: what they will report.
-        asks: when they ask for synchronisation.
+        asks: when they request a synchronisation.
         federation_size: M.
     """
 
@@ -89,9 +89,9 @@ class OneReport(Algorithm[ServerT, RoundAgents[ReportT]], Generic[ServerT, Repor
 
     An algorithm makes its server, and the buffers of its reports (:meth:`new_report`), and says how an agent's counts
     become a report (:meth:`summarise`) and what the server does with the reports (``aggregate``). By default an agent
-    asks once the visits of all agents to some (h,s,a) may have doubled, for which the server's arrays need the visits
-    ``N[H,S,A]``. Whoever wants it otherwise says what its ``broadcast_type`` is and which ``values`` in it agents
-    keep, and gives :meth:`broadcast` and :meth:`fill_budgets`.
+    requests a synchronisation once the visits of all agents to some (h,s,a) may have doubled. For this the server's
+    arrays need the visits ``N[H,S,A]``. An algorithm with another rule says what its ``broadcast_type`` is and which
+    ``values`` in it agents keep, and gives :meth:`broadcast` and :meth:`fill_budgets`.
     """
 
     rules: ClassVar[tuple[str, ...]] = ("doubling",)
@@ -119,7 +119,7 @@ class OneReport(Algorithm[ServerT, RoundAgents[ReportT]], Generic[ServerT, Repor
         return PolicyAndVisits(server.policy, N[..., 0])
 
     def budgets(self, agents: RoundAgents[ReportT], broadcast: Message) -> Budgets:
-        """Keep the values for the round, and work out how many visits make an agent ask."""
+        """Keep the values for the round, and compute after how many visits agents request a synchronisation."""
         sent = self.broadcast_type(*broadcast)
         for kept, name in zip(agents.values, self.values, strict=True):
             np.copyto(kept, getattr(sent, name))
@@ -127,7 +127,7 @@ class OneReport(Algorithm[ServerT, RoundAgents[ReportT]], Generic[ServerT, Repor
         return agents.asks
 
     def fill_budgets(self, broadcast: Any, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-        """Fill the visits ``[m,H,S]`` at which an agent asks, and by which rule ``[H,S]``.
+        """Fill the visits ``[m,H,S]`` after which an agent requests a synchronisation, and by which rule ``[H,S]``.
 
         By default v visits with ``N + M v >= 2 N``, so ``v = max(1, ceil(N/M))``.
         """

@@ -35,7 +35,7 @@ SLACK = 1e-9
 """``alpha m`` this close above a whole number is that number: 0.1 x 30 is 3, not 4."""
 
 FEW = 40
-"""So many numbers are sorted by insertion."""
+"""Up to this many numbers are sorted by insertion."""
 
 
 class Workspace(NamedTuple):
@@ -52,7 +52,7 @@ class Workspace(NamedTuple):
 
 @compiled
 def workspace(agents: int) -> Workspace:
-    """Room for so many agents."""
+    """Buffers for this many agents."""
     return Workspace(
         np.zeros(agents, dtype=np.int64),
         np.zeros(agents, dtype=np.int64),

@@ -20,7 +20,7 @@ import numpy as np
 from fed_ucbvi.core.compiling import compiled, inlined
 
 FEW_VISITS = 32
-"""Up to so many visits are summed one by one."""
+"""Up to this many visits are summed one by one."""
 SMOOTH_FROM = 256
 """From ``t = SMOOTH_FROM * (H+1)`` on, sums over t are integrals to better than 1e-10."""
 

@@ -50,7 +50,7 @@ class Broadcast(NamedTuple):
 
 
 class UCBAdvantageReport(NamedTuple):
-    """Up, one row an agent: its trajectory, ``states[m,H+1]`` and ``rewards[m,H]``; the actions are the policy's."""
+    """Up, one row for each agent: its ``states[m,H+1]`` and ``rewards[m,H]``; the actions are the policy's."""
 
     states: Annotated[IndexArray, Meaning.STATE]
     rewards: Annotated[FloatArray, Meaning.REWARD]
@@ -149,7 +149,7 @@ class UCBAdvantage(OneReport[Server, UCBAdvantageReport]):
         return new_server(setting, rule, self.initial_policy, remaining, np.full(H, float(H)))
 
     def new_report(self, m: int, H: int, S: int) -> UCBAdvantageReport:
-        """One trajectory an agent."""
+        """One trajectory for each agent."""
         return UCBAdvantageReport(np.zeros((m, H + 1), dtype=np.int32), np.zeros((m, H)))
 
     def broadcast(self, server: Server) -> Broadcast:
@@ -157,7 +157,7 @@ class UCBAdvantage(OneReport[Server, UCBAdvantageReport]):
         return Broadcast(server.estimates.policy)
 
     def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-        """1 everywhere: every agent asks after every episode."""
+        """1 everywhere: every agent requests a synchronisation after every episode."""
         visits.fill(1)
 
     def summarise(

@@ -52,7 +52,7 @@ class Broadcast(NamedTuple):
 
 
 class Trajectories(NamedTuple):
-    """Up, after every episode, one row an agent: ``states[m,H+1]`` and ``rewards[m,H]``."""
+    """Up, after every episode, one row for each agent: ``states[m,H+1]`` and ``rewards[m,H]``."""
 
     states: Annotated[IndexArray, Meaning.STATE]
     rewards: Annotated[FloatArray, Meaning.REWARD]

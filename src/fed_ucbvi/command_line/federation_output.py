@@ -24,7 +24,7 @@ SECONDS_BETWEEN = 0.2
 
 
 class Display(NamedTuple):
-    """What to call after every round, and with a line to be printed; on a terminal that goes above the figures."""
+    """Two functions: one to call after every round, one to print a line, on a terminal above the figures."""
 
     report: Callable[[Coordinator], None]
     say: Callable[[str], None]
@@ -70,7 +70,7 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
 
 
 def federation_summary(outcome: Outcome) -> dict[str, Any]:
-    """The figures of the run, with what really crossed the line and what went wrong."""
+    """The figures of the run, with the bytes that were really sent and the events that were not planned."""
     played, planned = outcome.agent_episodes
     episodes = {"agent_episodes": played, "agent_episodes_planned": planned}
     return {**outcome.run.summary(), **episodes, "wire": asdict(outcome.wire), "events": outcome.events}

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first stops the run, and nothing stops the saving of what it gave."""
+"""Ctrl-C and SIGTERM: the first signal stops the run, and no later one stops the saving of its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 PATIENCE = 5.0
-"""Seconds after the first signal in which further ones are ignored, for the partial result to be put together."""
+"""Seconds after the first signal in which further ones are ignored, so that the partial result can be made."""
 
 
 _whole_process = False

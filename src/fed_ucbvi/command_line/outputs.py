@@ -133,7 +133,7 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _fact(run: Run, name: str) -> str:
-    """One of the algorithm's constants, with what was assumed to compute it."""
+    """One of the algorithm's constants, with the assumption it was computed under."""
     value = run.about.facts[name]
     text = f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}"
     assumed = run.about.eps_p_assumed
@@ -259,7 +259,7 @@ def finish(
 ) -> None:
     """Save a run, print it, and end with 130 if it was interrupted.
 
-    It is printed even if it cannot be saved; if it cannot be saved anywhere, also where nothing was to be printed.
+    It is printed even if it cannot be saved. If it cannot be saved anywhere, it is printed in any case.
     """
     from fed_ucbvi.command_line.program import INTERRUPTED
 

@@ -1,4 +1,4 @@
-"""From the words of a command line to values."""
+"""Turns the texts of a command line into values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRUE = ("true", "yes", "on", "1")
 FALSE = ("false", "no", "off", "0")
 NONE = ("none", "null")
 USUAL_AGENTS, USUAL_AGENTS_SERVED = 20, 4
-"""How many agents there are if nobody says, in a simulation and in a federation over the network."""
+"""The default number of agents, in a simulation and in a federation over the network."""
 
 
 def whole_number(text: str | int) -> int:
@@ -95,7 +95,7 @@ def build_environment(
 ) -> Federation:
     """The environment that ``--env`` names with what the flags and ``--env-option`` say.
 
-    Without ``agents`` there are as many as it has, or, where it can be told, the usual number.
+    Without ``agents`` the environment has its own number of agents or, if this can be chosen, the default number.
     """
     from fed_ucbvi.environments import find_environment
 
@@ -159,7 +159,7 @@ def build_plan(
 ) -> RunPlan:
     """A run over the network, from an environment's name or from sizes alone, when eps_p may be unknown (None).
 
-    Whether rewards are random an environment knows; ``random_rewards`` says it of sizes alone.
+    An environment knows whether its rewards are random; if there are only sizes, ``random_rewards`` says so.
     """
     from fed_ucbvi.algorithms.base import Setting
     from fed_ucbvi.network.run_plan import RunPlan, plan_for

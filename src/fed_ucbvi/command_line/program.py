@@ -16,7 +16,7 @@ from fed_ucbvi.core.errors import InputError, unknown_name
 BAD_INPUT = 2
 INTERRUPTED = 128 + signal.SIGINT
 UNREAD = 128 + signal.SIGPIPE
-"""As of any program whose reader, as ``head``, has gone."""
+"""The exit code of a program whose output is no longer read, for instance by ``head``."""
 
 
 @runtime_checkable
@@ -101,6 +101,6 @@ def _fail(message: str) -> NoReturn:
 
 
 def _end_unread() -> NoReturn:
-    """End; what is still to be written on standard output goes nowhere, without a word."""
+    """End quietly; what is still to be written on standard output is discarded."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(UNREAD)

@@ -1,4 +1,4 @@
-"""``fed-ucbvi resume``: go on with a run from its checkpoint."""
+"""``fed-ucbvi resume``: resume a run from its checkpoint."""
 
 from __future__ import annotations
 

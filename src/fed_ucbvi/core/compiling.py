@@ -1,10 +1,10 @@
-"""The one door to Numba: with types, and with a cache that notices every edit.
+"""Compiling with Numba, in one place: with types, and with a cache that notices every edit.
 
 Numba keys a cached function on its own file only, so an edit to a function it calls in another file would
 go unnoticed. Here the cache folder carries a digest of all modules that compile something.
 
-It lies beside the modules; where that is not allowed in the home folder; where that is not allowed either in a
-temporary folder that no other user can write to. Where nothing can be written nothing is kept.
+The cache folder is beside the modules. If that place cannot be written, it is in the home folder, and otherwise in a
+temporary folder that no other user can write to. If nothing can be written, nothing is cached.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _temporary_place() -> Path | None:
-    """A folder of this user's own: what is cached is run, so nobody else may be able to put something there."""
+    """A folder of this user's own. What is cached is executed, so no other user may be able to write there."""
     try:
         folder = Path(tempfile.gettempdir()) / f"fed-ucbvi-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -107,14 +107,14 @@ def compiled(function: F) -> F:
 
 
 def inner(function: F) -> F:
-    """Like :func:`compiled`, for what compiled code alone calls: no door for Python is compiled, which takes time."""
+    """Like :func:`compiled`, for functions that only compiled code calls; no wrapper for Python is compiled."""
     options = {"cache": _KEEP, "error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
     wrapped: F = numba.njit(**options)(function)
     return wrapped
 
 
 def inlined(function: F) -> F:
-    """Like :func:`compiled`, written out at every call: for what runs once per table entry."""
+    """Like :func:`compiled`, inlined by Numba at every call: for what runs once per table entry."""
     wrapped: F = numba.njit(cache=_KEEP, error_model="numpy", inline="always")(function)
     return wrapped
 

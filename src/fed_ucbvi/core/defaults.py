@@ -1,4 +1,4 @@
-"""What commands and nodes take when nobody says: an algorithm and an environment."""
+"""The algorithm and the environment that commands and nodes use if none is named."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on disk, not only with the operating system."""
+    """Write the names in a folder to disk, not only to the operating system's cache."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

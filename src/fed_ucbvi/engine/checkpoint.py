@@ -1,4 +1,4 @@
-"""Checkpoints: everything needed to go on with a run as if it had never stopped."""
+"""Checkpoints: everything needed to resume a run as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SimulationT = TypeVar("SimulationT", bound=Simulation)
 
 
 class Checkpoint:
-    """A folder with the problem, written once, and the log of the state, added to every so many rounds.
+    """A folder with the problem, written once, and the log of the state, which grows every few rounds.
 
-    The problem of a live run is out there and cannot be written; what identifies it is in the manifest instead. The
-    folder is this process's own until the checkpoint is closed.
+    The environments of a live run cannot be written to a file. The manifest has what identifies them instead. No
+    other process can use the folder until the checkpoint is closed.
     """
 
     def __init__(self, folder: Path, *, live: bool) -> None:
@@ -77,7 +77,7 @@ class Checkpoint:
         self._log.write(simulation.saved())
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Release the folder."""
         self._lock.close()
 
     def __enter__(self) -> Self:
@@ -153,7 +153,7 @@ def _digest(path: Path) -> str:
 
 
 def _check_same(folder: Path, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise unless two live problems are told apart by nothing."""
+    """Raise if two live problems differ in anything that identifies them."""
     for key in (*was, *now):
         if was.get(key) != now.get(key):
             raise InputError(

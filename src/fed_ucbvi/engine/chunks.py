@@ -1,8 +1,9 @@
 """How far fleets play ahead of each other before they answer.
 
-All agents stop after the same episode, the first after which anyone asked. Fleets that cannot see each other play
-ahead in chunks of episodes, each until one of its own agents asks; what went past the earliest ask is taken back.
-Chunks grow while nobody asks, so little is played in vain and long rounds take few answers.
+A fleet is a group of agents that are simulated together. All agents stop after the same episode, the first after
+which any of them requests a synchronisation. Fleets that cannot see each other play ahead in chunks of episodes, each
+until one of its own agents makes a request. Episodes after the earliest request are taken back. Chunks grow while
+there is no request, so little is played in vain and long rounds take few answers.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 FIRST_STEPS = 1 << 15
-"""Environment steps a fleet may always play before it first answers: about a millisecond."""
+"""Environment steps a fleet may always play before it first answers; they take about a millisecond."""
 MAX_STEPS = 1 << 25
-"""Environment steps a fleet plays before it answers, at most: about a second."""
+"""The most environment steps a fleet plays before it answers; they take about a second."""
 
 
 def first_chunk(steps: int, last_length: int) -> int:

@@ -1,6 +1,7 @@
 """A node's agents and what they play in, behind one protocol: simulated MDPs here, real environments in ``live``.
 
-A node knows nothing of either: it has them play, take in a round, and say all that has changed in them as arrays.
+A node does not know which kind it has. It lets them play and count a round, and it reads all that has changed in them
+as arrays.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fed_ucbvi.engine.hosted_problem import HostedProblem
 from fed_ucbvi.engine.saved_state import restore
 
 SEEN = "seen."
-"""Before the names of arrays that are not the agents' own."""
+"""Prefix of the names of arrays that are not the agents' own."""
 
 
 def seen_of(arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -46,15 +47,15 @@ class HostedAgents(Protocol):
         ...
 
     def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
-        """Play on, from episode number ``first``, until someone asks, at most ``most``; the episodes played."""
+        """Play at most ``most`` episodes from number ``first`` on, until a request; how many were played."""
         ...
 
     def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
-        """Play on or take back what it takes for ``length`` episodes of the round to count, instead of ``played``."""
+        """Play more episodes or take some back, so that the round has ``length`` of them instead of ``played``."""
         ...
 
     def absorb(self, broadcast: Message) -> None:
-        """The agents take in the round that was played after ``broadcast``."""
+        """The agents add the round that was played after ``broadcast`` to their counts."""
         ...
 
     def arrays(self) -> dict[str, Array]:
@@ -66,7 +67,7 @@ class HostedAgents(Protocol):
         ...
 
     def recall(self, arrays: Mapping[str, Array], visits: CountArray, transitions: CountArray) -> None:
-        """Have a round just played, of which these were the counts and, after it, :meth:`arrays`."""
+        """Put back a round that was just played: its counts, and what :meth:`arrays` gave after it."""
         ...
 
     def close(self) -> None:
@@ -75,7 +76,7 @@ class HostedAgents(Protocol):
 
 
 class SimulatedHostedAgents:
-    """Agents with MDPs: what they have played can be played again, and so be taken back.
+    """Agents with simulated MDPs: episodes can be replayed, and so be taken back.
 
     ``pooled`` counts the transitions of all of them in one table, where algorithm and payments allow it. Agents
     counted in one table cannot go back to an earlier state.
@@ -103,7 +104,7 @@ class SimulatedHostedAgents:
         self._driver = EpisodesDriver(fleet)
         self.visits, self.transitions = fleet.visits, fleet.transitions
         self.asked = False
-        """Whether anyone asked when they last played."""
+        """Whether an agent requested a synchronisation when they last played."""
 
     def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
         """Trajectory by trajectory."""
@@ -111,7 +112,7 @@ class SimulatedHostedAgents:
         return played
 
     def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
-        """Play on without heeding budgets, or replay with the sign changed."""
+        """Play more without regard to budgets, or replay episodes and subtract their counts."""
         if length > played:
             never: CountArray = np.full_like(budgets.visits, np.iinfo(np.int64).max)
             self._driver.extend(policy, never, first + played, length - played)

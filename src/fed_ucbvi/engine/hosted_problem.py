@@ -1,4 +1,4 @@
-"""What a node knows and nobody else: the MDPs of its own agents."""
+"""What only a node knows: the MDPs of its own agents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Source = Callable[[int], Federation]
 class HostedProblem:
     """A node's agents and their MDPs.
 
-    ``federation`` holds these agents only; what it says of the common MDP is not used.
+    ``federation`` holds these agents only; its common MDP is not used.
     """
 
     federation: Federation
@@ -56,7 +56,7 @@ class HostedProblem:
 
 
 def host(federation: Federation, first_agent: int, agents: int) -> HostedProblem:
-    """Agents ``first_agent, ...`` of a federation of all M, or all agents of one that has just so many."""
+    """The node's agents: those from ``first_agent`` on if the federation has all M, or all if it has just these."""
     if federation.liars is not None:
         raise InputError("agents that lie know the reports of others; they live in simulations only.")
     if federation.agents == agents:

@@ -249,7 +249,7 @@ def resume_live(
     score_with: Federation | None = None,
     progress: bool | Callable[[Progress], None] = True,
 ) -> Run:
-    """Go on with the live run whose checkpoint is in ``folder``, on the environments it was begun with.
+    """Resume the live run whose checkpoint is in ``folder``, on the environments it was begun with.
 
     Server, agents, supports, records and clocks are those of the checkpoint. The environments are not in it. They are
     made anew, and each is seeded at its first reset from (seed, agent, number of the episode), so that it does not

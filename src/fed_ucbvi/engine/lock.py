@@ -18,7 +18,7 @@ log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
 LOCK = "lock"
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What file systems say that know no locks."""
+"""The errors of file systems that have no locks."""
 
 
 class FolderLock:
@@ -48,7 +48,7 @@ class FolderLock:
         os.pwrite(opened, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Release the folder."""
         self._close()
 
     def __enter__(self) -> Self:

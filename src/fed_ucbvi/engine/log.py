@@ -5,12 +5,12 @@ entry is one or more records (:mod:`fed_ucbvi.engine.log_records`), so that no r
 The header of a record names run, round, kind (``full`` or ``change``) and the pieces of arrays in it. What has
 changed is found by comparison with a copy in memory of what was written last.
 
-Once the changes of a generation outweigh its full state, the next generation begins. Two are kept. What a kill or
-damage has left at the end is noticed by its digest and left out, and the run goes on from the entry before. If a full
-state cannot be read, the generation before it is taken, with its entries.
+Once the changes of a generation take more bytes than its full state, the next generation begins. Two are kept. If a
+kill or damage has left an incomplete record at the end, its digest shows this. The record is left out, and the run
+resumes from the entry before. If a full state cannot be read, the generation before it is used, with its entries.
 
-One process writes to a generation and no other ever does: whoever opens a folder begins a new one, and who finds a
-newer one than its own stops.
+Only one process ever writes to a generation. A process that opens a folder begins a new generation, and a process
+that finds a newer generation than its own stops.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 CHUNK_BYTES = 1 << 26
 """The most that one piece takes; a record ends with the piece that fills it up."""
 PIECES = 10_000
-"""The most pieces of a record."""
+"""The most pieces that a record has."""
 KEPT = 2
-"""NodeStateStore."""
+"""How many generations are kept."""
 SMALL_BYTES = 1 << 16
-"""Changes that never begin a generation."""
+"""Up to this size, changes never begin a new generation."""
 FULL, CHANGE = "full", "change"
 KINDS = "biuf"
-"""Of the numbers that arrays may hold."""
+"""The kinds of numbers that arrays may hold, as NumPy names them."""
 
 
 class Entry(NamedTuple):
@@ -74,9 +74,9 @@ class Log:
 
     Args:
         folder: must exist.
-        run: identifies the run and all that must be the same for it to go on.
-        durable: whether what is written is on disk, not only with the operating system, before a write is over.
-        kept: how many generations are; None for all.
+        run: identifies the run and all that must be the same for it to be resumed.
+        durable: whether a write waits until everything is on disk, not only in the operating system's cache.
+        kept: how many generations are kept; None for all.
 
     Raises:
         InputError: if there is a log and nothing of it can be read.
@@ -202,7 +202,7 @@ class Log:
     def begin(self, state: SavedState) -> None:
         """Begin a generation with a full state.
 
-        Earlier entries after a later round belong to a course that the run has left. They are removed.
+        If the run has gone back to an earlier round, entries after later rounds are no longer true and are removed.
         """
         generation = Generation(self._number + 1)
         self._sweep()

@@ -14,7 +14,7 @@ from fed_ucbvi.problem.federation import Federation
 
 
 class Known(NamedTuple):
-    """MDPs whose values are wanted round after round, and those of the last policy, of which most may still hold.
+    """MDPs that are evaluated in every round, with the values of the last policy, most of which may still be right.
 
     ``V (H+1, S, m)`` are the values of ``last (H, S, A)``; see :func:`fed_ucbvi.problem.agent_tables.update_values`.
     """

@@ -33,7 +33,7 @@ LENGTH, EPISODES, ASKERS, AGENT, REGRET = (
 
 
 class Play(NamedTuple):
-    """Have the agents play the round that ``broadcast`` begins; the answer is a :class:`PlayedRound`."""
+    """Let the agents play the round that ``broadcast`` begins; the answer is a :class:`PlayedRound`."""
 
     broadcast: Message
 
@@ -48,7 +48,7 @@ class Synchronise(NamedTuple):
 Request = Play | Synchronise
 ValueT = TypeVar("ValueT")
 Steps = Generator[Request, Any, ValueT]
-"""What yields requests, is sent the answers, and comes to a value."""
+"""A generator that yields what it needs done, is sent the answers, and returns a value."""
 
 
 class PlayedRound(NamedTuple):
@@ -56,10 +56,10 @@ class PlayedRound(NamedTuple):
 
     Attributes:
         stop: how the round ended; its length is that of the agent that played most.
-        rule: by which agents asked; -1 if nobody did.
+        rule: the rule by which an agent requested the synchronisation; -1 if none did.
         visits: ``(m, *place)``, or one row for all agents together; None where only the agents know.
         starts: where episodes began, ``(m, S)``, likewise.
-        lengths: how many episodes each agent played, ``(M,)``; None where all played as many.
+        lengths: how many episodes each agent played, ``(M,)``; None where all played the same number.
         paid: the sum of all rewards, where they were observed and need not be computed.
     """
 
@@ -72,7 +72,7 @@ class PlayedRound(NamedTuple):
 
 
 def answered(steps: Steps[ValueT], answer: Callable[[Request], Any]) -> ValueT:
-    """What ``steps`` come to if every request is answered at once."""
+    """What ``steps`` returns if everything it asks for is answered at once."""
     reply = None
     while True:
         try:
@@ -84,7 +84,7 @@ def answered(steps: Steps[ValueT], answer: Callable[[Request], Any]) -> ValueT:
 
 
 class Engine:
-    """A run in progress: the server, the clock of every agent, and the records so far.
+    """A run in progress: the server, the number of episodes of every agent, and the records so far.
 
     Args:
         algorithm: parameters, for the record. Where agents lie, the same algorithm taking rows is what runs.
@@ -127,7 +127,7 @@ class Engine:
         self.seconds = 0.0
 
     def set_clock(self, clock: CountArray) -> None:
-        """Say after which episode each agent stands."""
+        """Set how many episodes each agent has played."""
         self.clock = clock
         self.played = int(clock.max())
 
@@ -150,7 +150,7 @@ class Engine:
     # -------------------------------------------------------------------------------------------------------- a round
 
     def round(self) -> Steps[None]:
-        """One round: broadcast, play, synchronise if someone asked, score, record, and recommend if it is time."""
+        """One round: broadcast, play, synchronise if requested, score, record, and recommend if it is time."""
         broadcast = self.algorithm.broadcast(self.server)
         policy, start = np.array(broadcast[0]), self.played  # a synchronisation writes over the policy
         played: PlayedRound = yield Play(broadcast)
@@ -169,7 +169,7 @@ class Engine:
             self.recommendations.append(self._row(self.recommended))
 
     def _move_clocks(self, played: PlayedRound) -> int:
-        """Move the clocks of the agents that take part; the episodes of all of them."""
+        """Add the round's episodes to those of each agent that takes part; the sum over agents."""
         if played.lengths is None:
             self.played += played.stop.length
             self.clock = np.broadcast_to(np.int64(self.played), self.clock.shape)
@@ -188,7 +188,7 @@ class Engine:
         return regret, reward if played.paid is None else played.paid / self.setting.agents, value
 
     def _expected_score(self, policy: PolicyArray, played: PlayedRound, scorer: Scorer) -> tuple[float, float, float]:
-        """The same of a round whose visits only the agents know; what they were paid is their own business.
+        """The same for a round whose visits only the agents know; the server does not know what they were paid.
 
         Regret is exact where every agent always starts in one state, and otherwise in expectation over the starts.
         """
@@ -245,7 +245,7 @@ class Engine:
     # ----------------------------------------------------------------------------------------------------- the result
 
     def saved(self) -> SavedState:
-        """What it takes to go on from here; the arrays are the run's own and change with it."""
+        """What is needed to resume from here; the arrays are the run's own and change with it."""
         arrays = {f"server.{name}": array for name, array in self.server.arrays().items()}
         arrays |= {"clock": self.clock, "starts": self.starts}
         about = {"seconds": self.seconds, "kind": ""}
@@ -256,7 +256,7 @@ class Engine:
         return SavedState(len(self.rows), about, arrays, rows)
 
     def restore(self, saved: SavedState) -> None:
-        """Go on from what :meth:`saved` gave; for an engine that has played nothing."""
+        """Resume from what :meth:`saved` gave; for an engine that has played nothing."""
         arrays, clock = saved.arrays, np.zeros_like(self.clock)
         restore(self.server, arrays, "server.")
         put_back("clock", clock, arrays.get("clock"))

@@ -1,4 +1,4 @@
-"""Running an algorithm on a federation, here or on a cluster, and going on with a run from its checkpoint."""
+"""Running an algorithm on a federation, here or on a cluster, and resuming a run from its checkpoint."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(
             agents that do not fit one machine. Fleets play trajectory by trajectory; the result is that of
             ``driver="episodes"`` in one process, bit for bit, also if nodes of the cluster die in the middle.
         address: of a Ray cluster; by default Ray is started on this machine.
-        fleet_count: how many fleets; by default one a core of the cluster.
+        fleet_count: how many fleets; by default one for each core of the cluster.
         progress: show a bar on a terminal once the run has taken two seconds; or a function to call instead.
         checkpoint: folder to keep the state in, for :func:`resume`.
         checkpoint_every: rounds between two checkpoints.
@@ -90,7 +90,7 @@ def run(
 
 
 def resume(folder: str | Path, *, progress: bool | Callable[[Progress], None] = True) -> Run:
-    """Go on with the run whose checkpoint is in ``folder``; the result equals that of an uninterrupted run."""
+    """Resume the run whose checkpoint is in ``folder``; the result equals that of an uninterrupted run."""
     store, simulation = Checkpoint.open(Path(folder))
     with store:
         return drive(simulation, progress, store)

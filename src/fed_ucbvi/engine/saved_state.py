@@ -13,11 +13,11 @@ from fed_ucbvi.core.errors import InputError
 
 
 class SavedState(NamedTuple):
-    """Everything that a run goes on from.
+    """Everything that is needed to resume a run.
 
     Attributes:
-        round: how many rounds it has behind it.
-        about: what is no array, ready for JSON.
+        round: how many rounds have been played.
+        about: what is not an array, ready for JSON.
         arrays: by name.
         rows: tables that only ever grow, by name: numbers, as many in every row.
     """
@@ -47,12 +47,12 @@ def restore(state: State, arrays: Mapping[str, Array], prefix: str = "") -> None
 
 
 def named(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Those arrays whose names begin so, by the rest of their names."""
+    """The arrays whose names begin with the prefix, by the rest of their names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def differs(array: Array, before: Array) -> npt.NDArray[np.bool_]:
-    """Where two arrays of one shape and type differ in a bit; what is not a number equals itself."""
+    """Where two arrays of one shape and type differ in a bit; NaN equals itself."""
     mine, theirs = (np.ascontiguousarray(one).view(f"u{one.itemsize}") for one in (array, before))
     different: npt.NDArray[np.bool_] = mine != theirs
     return different

@@ -54,7 +54,7 @@ class Simulation(Engine):
     """A run in progress in one process: the server, one fleet of all M agents, and one driver."""
 
     _rewards: SimulatedRewards | None = None
-    """Where they are random."""
+    """Set where rewards are random."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Simulation(Engine):
         return driver, [make_driver(name, one) for one in apart], tables
 
     def advance(self) -> None:
-        """Play one round and, if someone asked, synchronise."""
+        """Play one round and synchronise if an agent requested it."""
         answered(self.round(), self._answer)
 
     def _answer(self, request: Request) -> PlayedRound | None:
@@ -135,7 +135,7 @@ class Simulation(Engine):
         return None
 
     def _play_round(self, broadcast: Message) -> PlayedRound:
-        """Have the agents play and take in the round that ``broadcast`` begins."""
+        """Let the agents play the round that ``broadcast`` begins and add it to their counts."""
         algorithm, driver, policy = self.algorithm, self.driver, broadcast[0]
         budgets = algorithm.budgets(self.agents, broadcast)
         if self.federation.liars is not None:

@@ -14,7 +14,7 @@ from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.node import Node
 
 JOIN_SECONDS = 60.0
-"""For reaching the server for the first time; it listens before it invites."""
+"""Seconds to reach the server for the first time; it listens before it invites."""
 
 
 @dataclass(frozen=True)

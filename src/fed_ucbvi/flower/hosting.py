@@ -24,11 +24,11 @@ from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 log = logging.getLogger("fed_ucbvi.federation")
 
 LOOK_SECONDS = 1.0
-"""Between looks at who is there and who has answered."""
+"""Seconds between checks of which nodes are online and which have answered."""
 AGAIN_SECONDS = 60.0
-"""A node without a stream for so long is invited again: a restarted SuperNode has forgotten invitation and key."""
+"""After this time without a stream a node is invited again: a restarted SuperNode has lost invitation and key."""
 FAREWELL_SECONDS = 30.0
-"""For nodes to say that they are done; the result does not wait for it."""
+"""Seconds for nodes to say that they are done; the result does not wait for it."""
 STOPPED = "the run has been stopped"
 
 
@@ -60,7 +60,7 @@ class MessageChannel(Protocol):
 
 
 class InvitedNodes:
-    """Who has been invited, who is here, who has answered; ``sign`` gives the certificate for a request of a name."""
+    """Which nodes were invited, are connected, have answered; ``sign`` gives the certificate for a node's request."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class InvitedNodes:
             await self.invite(node_id)
 
     async def watch(self) -> None:
-        """Look after the invited_nodes while the run lasts; raises if one cannot come.
+        """Invite, sign and invite again while the run lasts; raises if a node cannot join.
 
-        Before it has joined, a node that cannot come ends the run, which would wait for it. Later the rules for nodes
-        that are away say what happens.
+        If a node that has not joined yet cannot join, the run ends, because it would wait for this node. Later the
+        rules for nodes that are away apply.
         """
         while True:
             for node_id, error in (await self.take_answers()).items():
@@ -103,7 +103,7 @@ class InvitedNodes:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def take_answers(self) -> dict[int, str]:
-        """Take in what nodes have said, and sign their requests; gives the complaints."""
+        """Read the nodes' answers and sign their requests; gives the errors that they report."""
         complaints = {}
         for answer in list(await asyncio.to_thread(self._post.answers, tuple(self._sent))):
             node_id = self._sent.pop(answer.message)
@@ -171,7 +171,7 @@ async def gather(post: MessageChannel, settings: RunSettings) -> tuple[int, ...]
 async def hold(
     post: MessageChannel, settings: RunSettings, run: str, *, done: Callable[[Outcome, InputError | None], None]
 ) -> dict[str, Figures]:
-    """Hold a run from the first look for nodes to their last words.
+    """Hold a run, from waiting for nodes to their last answers.
 
     Args:
         post: what carries invitations.
@@ -209,7 +209,7 @@ async def hold(
 async def _serve(
     service: Service, invited_nodes: InvitedNodes, done: Callable[[Outcome, InputError | None], None]
 ) -> None:
-    """Run to the end, or until a guest cannot come or the run is stopped; nodes are sent home then."""
+    """Run to the end, or until an invited node cannot join or the run is stopped; then tell nodes that it is over."""
     running = asyncio.ensure_future(service.run())
     watching = asyncio.ensure_future(invited_nodes.watch())
     failure: InputError | None = None
@@ -232,7 +232,7 @@ async def _serve(
 
 
 def _send_home(registry: NodeRegistry) -> None:
-    """Tell nodes not to come back: who wants to go on with the run invites them anew."""
+    """Tell nodes not to reconnect; whoever resumes the run invites them again."""
     for member in registry.seated:
         member.status = GONE
         if member.stream is not None:

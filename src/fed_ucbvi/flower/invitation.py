@@ -25,7 +25,7 @@ REQUEST = "request"
 """In a node's answer: a signing request, where it has no certificate."""
 SERVER = "server"
 DAYS = 30.0
-"""How long a run's certificates are good: a node can come back so long."""
+"""How long a run's certificates are valid, and so how long a node can reconnect."""
 
 Value = str | bytes | int | float
 

@@ -68,7 +68,7 @@ def _answer(reply: Any) -> Answer:
 
 
 def run_until_signalled(work: Coroutine[Any, Any, Figured]) -> Figured:
-    """Run ``work``; a signal cancels it, so that it ends in good order, and then goes on to Flower's own handler.
+    """Run ``work``; a signal cancels it, so that it ends in good order, and is then passed to Flower's own handler.
 
     Flower's handler would end all tasks at once, and nodes would not hear that the run is over.
     """

@@ -1,7 +1,8 @@
 """Arrays as typed raw bytes with their shape, truth values eight to a byte; nothing that arrives is ever executed.
 
-Where both sides hold an earlier array of the same shape, only the entries that have changed travel, with a bit for
-each entry that says whether it does. (Pairs that an agent never visits never change: of a report they are left out.)
+Where both sides hold an earlier array of the same shape, only the entries that have changed are sent. One bit for
+each entry says whether it has changed. (Entries of pairs that an agent never visits never change, so they are left
+out.)
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ def pack(array: Array, before: Array | None = None) -> Any:
 
 
 def _to_bytes(array: Array) -> bytes:
-    """Numbers as they are; truth values eight to a byte, the first in the lowest bit."""
+    """Bytes of an array: numbers as they are, truth values eight to a byte, the first in the lowest bit."""
     data: bytes = np.packbits(array, bitorder="little").tobytes() if array.dtype == np.bool_ else array.tobytes()
     return data
 
 
 def _length(size: int, dtype: np.dtype[Any]) -> int:
-    """How many bytes so many entries take."""
+    """How many bytes this number of entries takes."""
     return (size + 7) // 8 if dtype == np.bool_ else size * dtype.itemsize
 
 

@@ -29,11 +29,11 @@ with needed("cryptography"):
 AUTHORITY = "ca"
 REVOKED = "revoked.txt"
 REPLACED = "replaced"
-"""Folder of certificates that newer ones of the same name have taken the place of."""
+"""Folder of old certificates, which newer ones of the same name have replaced."""
 DAYS = 365.0
 MAX_REQUEST_BYTES = 16 << 10
 SKEW = datetime.timedelta(hours=1)
-"""Certificates count from a little before they are made, for clocks that are late."""
+"""Certificates are valid from a little before they are made, because clocks may be late."""
 
 
 class Issued(NamedTuple):
@@ -160,7 +160,7 @@ def sign_request(
         server: the certificate is for a server, else for a node.
         hosts: names and addresses by which nodes reach the server.
         days: how long it is good.
-        renew: it takes the place of an earlier one of the name, which stays good until it ends or is revoked.
+        renew: it replaces an earlier one of the name, which stays valid until it expires or is revoked.
     """
     path = folder / f"{request.name}.crt"
     if path.exists() and not renew:
@@ -192,12 +192,12 @@ def sign(
 
 
 def revoke(folder: Path, names: Sequence[str]) -> None:
-    """Turn names away, whatever certificate they come with."""
+    """Revoke names: the server turns them away, whatever certificate they present."""
     _add_revoked(folder, names, names)
 
 
 def revoke_replaced(folder: Path, names: Sequence[str]) -> None:
-    """Turn away the certificates of these names that newer ones have taken the place of."""
+    """Revoke the certificates of these names that newer ones have replaced."""
     lines = []
     for path in sorted((folder / REPLACED).glob("*.crt")):
         name, _, serial = path.stem.rpartition(".")

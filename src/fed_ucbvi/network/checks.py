@@ -1,9 +1,9 @@
 """What a node reports is checked before it is used; a violation names the agent, or the node's agents, and the field.
 
-A report must have the shapes and types of its algorithm, be finite, and be possible: visits add up to the episodes
-played, never fall, and grow only where the policy went; means lie between the least and the largest value sent down,
-and sums between as many times that.
-A liar that keeps to all this cannot be told from an honest agent (that is what Byzan-UCBVI is for).
+A report must have the shapes and types of its algorithm, be finite, and be possible. Visits add up to the episodes
+played, never fall, and grow only where the policy went. Means lie between the least and the largest value that the
+server sent. Sums over n visits lie between n times these. A liar that keeps to all this cannot be told from an honest
+agent (that is what Byzan-UCBVI is for).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fed_ucbvi.network.report_schema import ReportField
 from fed_ucbvi.network.violation import ViolationError
 
 ROUNDING = 1e-9
-"""Relative; sums of floats are not exact."""
+"""Relative tolerance, because sums of floats are not exact."""
 SUMS_OVER_VISITS = (
     Meaning.SUM,
     Meaning.SUM_OF_SQUARES,
@@ -33,7 +33,7 @@ SUMS_OVER_VISITS = (
     Meaning.SUM_OF_SQUARED_REWARDS,
 )
 SUM = ""
-"""The name under which the sum over all nodes is checked, which is no node's."""
+"""The name under which the sum over all nodes is checked. No node has it."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,10 @@ class Expected:
         policy: of the round.
         query: what was sent down.
         exchange: its number.
-        askers: agents that asked for the synchronisation.
+        askers: agents that requested the synchronisation.
         grid: of the algorithm's sums, if it takes sums.
-        visits_an_episode: of an agent, in one report: one for each step where steps are counted together.
+        visits_an_episode: visits that one report counts for an agent and an episode: one, or H where steps are
+            counted together.
     """
 
     forms: tuple[ReportField, ...]
@@ -73,8 +74,8 @@ def check_played(
 ) -> None:
     """Raise unless an answer to a start or a continue makes sense.
 
-    ``early`` says whether the node may have stopped before ``chunk`` without asking, ``secret`` whether it is not to
-    say who asked.
+    ``early`` says whether the node may have stopped before ``chunk`` without a request for synchronisation,
+    ``secret`` whether it must not say which agent made the request.
     """
     if bool(played.requests) if secret else played.somebody:
         raise ViolationError(f"{_who(member)}: a request of another kind than this run's")
@@ -118,8 +119,7 @@ def check_report(
 ) -> None:
     """Raise unless a report after a round of ``length`` episodes can be true.
 
-    A report may stand for agents that have not all played alike; then ``agent_episodes`` says what they have played
-    in all.
+    If a report is about agents that have played different numbers of episodes, ``agent_episodes`` is their sum.
     """
     check_forms(report, member, expected)
     first = agent_episodes is None and member.episodes == 0
@@ -139,7 +139,7 @@ def check_report(
 def _check_sums(report: Message, member: Member, expected: Expected, grid: Grid) -> None:
     """Raise unless the sums of a node's agents lie between visits times the least and the largest value (or reward).
 
-    With uniform weights it is agents that count, not visits.
+    With uniform weights the factor is the number of agents instead of visits.
     """
     scale = 2.0**grid.bits
     low, high = _values(expected)
@@ -177,7 +177,7 @@ def _check_sums(report: Message, member: Member, expected: Expected, grid: Grid)
 
 
 def _number(words: Array, grid: Grid) -> npt.NDArray[np.float64]:
-    """What the words of a report stand for, nearly."""
+    """The numbers that the words of a report stand for, rounded to floats."""
     value = words[..., 0].astype(np.float64)
     return value if words.shape[-1] == 1 else value + words[..., 1] * 2.0**grid.base
 

@@ -1,4 +1,4 @@
-"""A node's side of the wire: connect, say hello, answer, and come back when the connection is lost."""
+"""A node's side of the network: connect, say hello, answer, and reconnect when the connection is lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ with needed("grpcio"):
 log = logging.getLogger("fed_ucbvi.federation")
 
 FIRST_PAUSE, MAX_PAUSE = 0.2, 5.0
-"""Seconds between attempts to connect: doubled every time, with some chance in it."""
+"""Seconds between attempts to connect: doubled every time, and varied at random."""
 WELCOME_SECONDS = 60.0
 """How long a server may take to answer a hello; after that it speaks when it has something to say."""
 FAREWELL_SECONDS = 2.0
@@ -83,9 +83,9 @@ async def take_part(
         address: of the server.
         tls_files: the node's certificate; none: insecure, on this machine only.
         server_name: the name in the server's certificate, if it is not the host.
-        patience: seconds to go on trying while the server cannot be reached.
-        first_patience: instead of that, until the server has been reached for the first time.
-        result: the file in which the server has signed what the run came to; looked for while there is no connection.
+        patience: seconds to keep trying while the server cannot be reached.
+        first_patience: the same, until the server has been reached for the first time.
+        result: the file with the server's signed result of the run; looked for while there is no connection.
         only_run: the authority is this run's alone, so a server that has certificates of another one means that the
             run is over.
 
@@ -159,7 +159,7 @@ async def _stream_to(address: str, tls_files: TLSFiles | None, server_name: str 
 
 
 def _take_result(node: Node, path: Path, tls_files: TLSFiles | None, host: str) -> SignedResult:
-    """Hear of the end from the server's signed result, if it is that of this node's run."""
+    """Learn of the end from the server's signed result, if it is that of this node's run."""
     if tls_files is None:
         raise InputError("a signed result is checked by the authority's certificate; say --certs DIR.")
     result = read_result(path, tls_files.read()[0], host)
@@ -172,7 +172,7 @@ def _take_result(node: Node, path: Path, tls_files: TLSFiles | None, host: str) 
 
 @asynccontextmanager
 async def _telling(stream: Any) -> AsyncIterator[None]:
-    """Tell the server why this node cannot go on."""
+    """Tell the server why this node cannot continue."""
     try:
         yield
     except RefusedError:

@@ -1,9 +1,9 @@
 """The server of a run over the network: it asks its nodes for what the engine's rounds need, and keeps each round.
 
-The server keeps to what the paper's server knows. Nodes play ahead in chunks; the earliest episode after which
-anyone asks ends the round for all of them, and nodes that went past it take back what they played. So nobody waits
-for anybody episode by episode: a round takes one exchange of messages for its episodes (two or more if it is long)
-and those of the synchronisation.
+The server uses only what the paper's server knows. Nodes play ahead in chunks of episodes. The earliest episode after
+which any agent requests a synchronisation ends the round for all of them, and nodes that went past it take back what
+they played. So no node waits for another after each episode: a round takes one exchange of messages for its episodes
+(two or more if it is long) and those of the synchronisation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger("fed_ucbvi.federation")
 DISK_PAUSE = 1.0
 """Seconds between two attempts to write a checkpoint."""
 REUNION_SECONDS = 15.0
-"""What nodes have to come back to a server that has been started again: three times their longest pause."""
+"""Seconds for nodes to find a server that was started again: three times their longest pause."""
 
 
 class Coordinator:
@@ -95,7 +95,7 @@ class Coordinator:
                 self._report(self)
 
     async def _advance(self) -> None:
-        """Play one round and, if someone asked, synchronise: answer what the engine's round asks for."""
+        """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""
         first = self.records.played
         number, steps, recommended = self.round + 1, self.records.round(), len(self.records.recommendations)
         self._node_calls.begin(number)
@@ -147,12 +147,12 @@ class Coordinator:
         return PlayedRound(collected.end, -1 if request is None else request.rule, lengths=lengths)
 
     def _chunk(self) -> int:
-        """How far nodes play before they first answer: as far as costs little, or twice the last round."""
+        """Episodes that nodes play before they first answer: as many as cost little, or twice the last round."""
         steps = max(member.agents for member in self.registry.everyone) * self.plan.setting.horizon
         return first_chunk(steps, self.records.last_length)
 
     async def _keep(self) -> None:
-        """Put the round on record before anyone hears of the next; a full disk is waited for."""
+        """Save the round before any node is told of the next one; if the disk is full, try again."""
         if self._server_checkpoint is None:
             return
         end = time.monotonic() + self.plan.rules.patience

@@ -1,9 +1,10 @@
 """What both sides of a stream remember of it, so that of an array only what has changed is sent.
 
-A start, a query or a report is mostly what the one before it was: the start of the last round, the query or report of
-the same exchange in the last synchronisation. The sender remembers what it sent last on the stream and sends the
-entries that differ; the receiver remembers the same. A message says since which round its changes are. The first
-message of each kind on a stream is whole, so after a reconnection nothing has to be agreed upon.
+A start, a query or a report mostly repeats the one before it: the start of the last round, or the query or report of
+the same exchange in the last synchronisation. The sender remembers what it sent last on the stream and sends only the
+entries that differ. The receiver remembers the same. A message says from which earlier round it takes the
+differences. The first message of each kind on a stream is whole, so after a reconnection both sides can begin at
+once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Copy(NamedTuple):
 class Copies:
     """The last message of each kind that one side has sent, or that the other has taken.
 
-    Arrays are kept as they are, not copied: a message must hold arrays of its own, which nobody writes to later.
+    Arrays are not copied. So a message must hold arrays of its own, which nobody writes to later.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class Copies:
         self._kept[kind, exchange] = Copy(round_number, arrays)
 
     def to_differ_from(self, kind: str, exchange: int, arrays: Message) -> Copy | None:
-        """What a sender may take the differences from, if there is anything."""
+        """The earlier message that a sender may take the differences from, if there is one."""
         kept = self._kept.get((kind, exchange))
         if kept is None or [_form(array) for array in kept.arrays] != [_form(array) for array in arrays]:
             return None

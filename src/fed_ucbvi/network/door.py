@@ -1,4 +1,4 @@
-"""The door: who is let in at all, before anything is read from a stream, and how many streams at a time."""
+"""Admission: whose streams the server reads at all, decided before anything is read, and how many at a time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fed_ucbvi.network.node_stream import NodeStream
 from fed_ucbvi.network.violation import ViolationError
 
 HANDSHAKE_SECONDS = 120.0
-"""Until the ready; a node may have to build a large problem and compile before it."""
+"""Time until a node is ready; it may have to build a large problem and compile first."""
 MAX_HANDSHAKES, MAX_STREAMS = 64, 8
 """Streams at one time: in the handshake, and with certificates of one name."""
 MAX_ATTEMPTS, ATTEMPTS_SECONDS = 120, 60.0
-"""Streams that certificates of one name may open in so many seconds: more than an honest node's pauses allow."""
+"""Streams that one name may open in this time; an honest node pauses too long between attempts to reach it."""
 
 
 class TurnedAwayError(Exception):
@@ -34,8 +34,9 @@ class Door:
     """Streams that are open, and by whose certificate.
 
     Args:
-        names: of those who may come in; all that are certified if none are named.
-        revoked: names, and names with a serial number, that are turned away though certified; asked for every stream.
+        names: of the nodes that may join; None for every node with a certificate.
+        revoked: gives the names, and names with a serial number, that are turned away though they have a certificate;
+            called for every stream.
         certified: whether streams bear certificates.
     """
 
@@ -74,7 +75,7 @@ class Door:
 
     @asynccontextmanager
     async def handshake(self, stream: NodeStream, certified: Certified | None) -> AsyncIterator[None]:
-        """The time and the room that a handshake has."""
+        """Hold a handshake, within the limits on its time and on the number of streams."""
         self._check_room(certified)
         self.streams[stream] = certified
         self._handshakes += 1

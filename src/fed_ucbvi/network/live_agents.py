@@ -1,8 +1,8 @@
 """A node's agents with real environments, known by ``reset`` and ``step`` alone.
 
-What they have seen is theirs to keep: a real environment cannot be taken back to an earlier episode, so such nodes
-take part in live collections only, and hold on disk, beside the agents' own arrays, the supports they have discovered
-and the means of the rewards they have observed.
+A real environment cannot be taken back to an earlier episode, so such nodes take part in live collections only. On
+disk they keep the agents' arrays, the supports (possible next states) that the agents have discovered, and the means
+of the rewards that they have observed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class HostedEnvironments:
     remark = " (one state more than its environments have, for what terminates)"
     """On its sizes."""
     random_rewards = False
-    """Nobody knows whether they are; the server says what to take them for."""
+    """Whether rewards are random cannot be found out here; the server says so."""
 
     def digest(self) -> bytes:
         """A fingerprint of what is known of the environments."""

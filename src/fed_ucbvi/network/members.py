@@ -23,13 +23,13 @@ class Member:
         first_agent: the number of its first agent.
         agents: how many it hosts.
         digest: of its problem, pinned when it first came.
-        incarnation: of the process that speaks for it now.
-        base: the last round its reports went into.
+        incarnation: identifies the node's process that is connected now.
+        base: the last round in which its reports were used.
         episodes: how many episodes its agents have played in such rounds.
-        status: taking part, away (the others go on, it may come back), or excluded.
+        status: taking part, away (the others continue, it may come back), or excluded.
         reports: the arrays of its last synchronisation, by exchange.
         stream: its open stream, if it has one.
-        seat: its signed key for secure sums, as its process now has it.
+        seat: its entry in the roster of secure sums: the signed key of its present process.
     """
 
     name: str

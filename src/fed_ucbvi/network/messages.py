@@ -65,7 +65,7 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Ready:
-    """The sizes of the node's problem, its digest, after which rounds it can go on, and its key for secure sums."""
+    """The sizes of the node's problem, its digest, after which rounds it can resume, and its key for secure sums."""
 
     states: int
     actions: int
@@ -99,7 +99,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Continue:
-    """Play on until ``chunk`` episodes of the round are played."""
+    """Play further, until ``chunk`` episodes of the round have been played."""
 
     round: int
     chunk: int
@@ -107,7 +107,7 @@ class Continue:
 
 @dataclass(frozen=True)
 class Request:
-    """An agent asks for synchronisation."""
+    """An agent's request for synchronisation, at the (step, state, action) where it reached its budget."""
 
     agent: int
     step: int
@@ -118,7 +118,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Played:
-    """Episodes played of the round, and who asked after the last of them; under secure sums, that somebody did."""
+    """How many episodes of the round were played, and the requests for synchronisation after the last of them.
+
+    Under secure sums ``somebody`` replaces the requests: it says only that there was one.
+    """
 
     round: int
     played: int
@@ -127,7 +130,7 @@ class Played:
 
     @property
     def asked(self) -> bool:
-        """Whether anyone did."""
+        """Whether any agent made a request."""
         return self.somebody or bool(self.requests)
 
 
@@ -153,7 +156,7 @@ class Seat:
 
 @dataclass(frozen=True)
 class Roster:
-    """Whose sums are asked for from now on; the epoch is the server's."""
+    """The nodes whose sum is asked for from now on; the epoch is the server's."""
 
     epoch: int
     seats: tuple[Seat, ...]
@@ -161,7 +164,7 @@ class Roster:
 
 @dataclass(frozen=True)
 class Query:
-    """One exchange of the synchronisation; where that takes E, numbers from E on are the recommended policy's."""
+    """The question of one exchange. A synchronisation has E of them; numbers from E on are for the recommendation."""
 
     round: int
     exchange: int
@@ -170,7 +173,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Report:
-    """Its answer, one row an agent, or one for all of a node's where the server takes sums."""
+    """The answer to a query: one row for each agent, or one for all agents of a node where the server takes sums."""
 
     round: int
     exchange: int
@@ -179,7 +182,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Fault:
-    """The node cannot go on, and why."""
+    """The node cannot continue, and why."""
 
     reason: str
 
@@ -194,7 +197,7 @@ class Part:
 
 @dataclass(frozen=True)
 class End:
-    """Training is over, after so many rounds and episodes; the array is the recommended policy."""
+    """The run is over: its numbers of rounds and episodes; the array is the recommended policy."""
 
     round: int
     episodes: int
@@ -246,7 +249,7 @@ def encode(message: Up | Down, sent: Copies | None = None) -> bytes:
 
 
 def in_parts(data: bytes) -> list[bytes]:
-    """What goes on the line for a node's message: itself or, if it is long, its parts."""
+    """What is sent for a node's message: itself or, if it is long, its parts."""
     if len(data) <= PART_BYTES:
         return [data]
     starts = range(0, len(data), PART_BYTES)

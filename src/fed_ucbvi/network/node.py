@@ -3,9 +3,10 @@
 Nothing here knows of networks: :meth:`Node.answer` takes a message and gives the answer, if there is one. The same
 message twice gives the same answer twice, and a round can be started again from the state before it.
 
-In a live collection nobody is waited for: after a start the node is :attr:`Node.playing`, and whoever holds it calls
-:meth:`Node.play_on` until it has an answer or the server says to stop. How far it got is its own to say, and it takes
-the round in, and keeps it, before it says so: what it has told never has to be played again.
+In a live collection nodes do not wait for each other. After a start the node is :attr:`Node.playing`, and its caller
+calls :meth:`Node.play_on` until the node has an answer or the server says to stop. Before the node tells how many
+episodes it played, its agents add the round to their counts and the node saves it. So what it has told never has to
+be played again.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from fed_ucbvi.network.transport import TLSFiles
 
 @dataclass
 class RoundInPlay:
-    """The round the server has started: what is played, when agents ask, and how far it is."""
+    """The round the server has started: what is played, when agents request a synchronisation, and how far it is."""
 
     start: Start
     budgets: Budgets
@@ -70,7 +71,7 @@ class RoundInPlay:
 
     @property
     def factor(self) -> int:
-        """What budgets are multiplied by after the episodes played so far."""
+        """The factor on budgets after the episodes played so far."""
         return self.budgets.factor(self.start.first, self.played)
 
 
@@ -84,8 +85,8 @@ class Node:
         agents: how many it hosts.
         folder: where it keeps its agents' counters; without one a node that is killed cannot come back.
         trajectories: agree to run algorithms whose published form sends trajectories to the server.
-        algorithm: take part in runs of this one only. Without it any registered one will do; code that is not
-            registered is not run because a server names it.
+        algorithm: take part in runs of this one only. Without it the node runs any registered algorithm. It never
+            runs code that is not registered just because a server names it.
         require_secure_sums: take part only where the server learns sums over all nodes.
         share_counts: agree to send transition counts without secure sums.
     """
@@ -132,13 +133,13 @@ class Node:
 
     @property
     def playing(self) -> bool:
-        """Whether there is something to play without being told again."""
+        """Whether a live round is under way, in which the node plays without further messages."""
         now = self._round
         return self._live and now is not None and not now.told and now.length is None
 
     @property
     def rounds(self) -> int:
-        """Rounds its agents have taken in."""
+        """How many rounds its agents have added to their counts."""
         return 0 if self.welcome is None else self._generations.current
 
     def identify(self, tls_files: TLSFiles) -> None:
@@ -162,7 +163,7 @@ class Node:
 
     @staticmethod
     def _same_run(welcome: Welcome, before: Welcome) -> bool:
-        """Whether a server goes on with the run; under secure sums not even its policy for absence may change."""
+        """Whether a server resumes the same run; under secure sums not even its policy for absence may change."""
         may_exclude = welcome.may_exclude if welcome.secure_sums else before.may_exclude
         return replace(welcome, epoch=before.epoch, may_exclude=may_exclude) == before
 
@@ -263,7 +264,7 @@ class Node:
         return self._source
 
     def _learn_forms(self, setting: Setting) -> None:
-        """See what messages look like, from a server of our own; refuse to send trajectories unless agreed to."""
+        """Learn what messages look like from a server made here; refuse to send trajectories unless agreed to."""
         server = self._algorithm.new_server(setting)
         self._actions, self._episodes = setting.actions, setting.episodes
         broadcast = self._algorithm.broadcast(server)
@@ -312,7 +313,7 @@ class Node:
         return self._round
 
     def _start(self, start: Start) -> Played | None:
-        """Begin a round from the state after round ``base``; in a live collection, go on with it if it has begun."""
+        """Begin a round from the state after round ``base``; in a live collection, continue it if it has begun."""
         if _forms(start.arrays) != self._broadcast or start.first + start.most > self._episodes:
             raise InputError(f"the server's start of round {start.round} does not fit the run.")
         policy = start.arrays[0]
@@ -348,7 +349,7 @@ class Node:
         return find_asker(self._players.visits, now.budgets.visits, now.factor)[0] > 0
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
-        """Play until ``chunk`` episodes of the round are played or one of these agents asks."""
+        """Play until ``chunk`` episodes of the round are played or one of these agents requests a synchronisation."""
         self._extend(now, chunk)
         return self._played(now)
 
@@ -373,7 +374,7 @@ class Node:
         return Played(now.start.round, now.played, self._requests(now) if now.asked else ())
 
     def _requests(self, now: RoundInPlay) -> tuple[Request, ...]:
-        """One for each agent that asks, at the earliest step where its budget is reached."""
+        """One request for each agent that makes one, at the earliest step where its budget is reached."""
         visits, budgets = self._players.visits, now.budgets.visits
         found = []
         for i in range(self.agents):
@@ -386,7 +387,7 @@ class Node:
         return tuple(found)
 
     def _stop(self, now: RoundInPlay, length: int) -> None:
-        """End the round after ``length`` episodes: play or take back what it takes, and take in the counts."""
+        """End the round after ``length`` episodes: play more or take some back, and add the round to the counts."""
         if now.length is not None:
             if now.length != length:
                 raise InputError(f"round {now.start.round} was stopped after {now.length} episodes, not {length}.")
@@ -414,7 +415,7 @@ class Node:
         self._generations.keep(now.start.round, note, counts)
 
     def _report(self, query: Query) -> Report:
-        """The agents' answer for one exchange: one row each, or one for all where the server takes sums."""
+        """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
         now = self._in_play(query.round)
         if now.length is None:
             raise InputError(f"the server asks about round {query.round}, which it has not stopped.")
@@ -435,7 +436,7 @@ class Node:
         return Report(query.round, query.exchange, own)
 
     def _agree(self, roster: Roster) -> None:
-        """Make the keys that are shared with the others on a roster, if it can be relied upon."""
+        """Derive the keys shared with the other nodes on a roster, if its signatures are right."""
         welcome = self.welcome
         if welcome is None or not welcome.secure_sums or roster.epoch != welcome.epoch:
             raise InputError("the server sent a roster that does not belong to the run.")

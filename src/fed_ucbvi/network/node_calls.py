@@ -20,14 +20,14 @@ from fed_ucbvi.network.violation import ViolationError
 log = logging.getLogger("fed_ucbvi.federation")
 
 MAX_ENDS = 5
-"""A process that ends so many streams in place of one answer sends what gRPC cuts off: a violation."""
+"""If a process ends this many streams in place of one answer, gRPC has cut off its messages: a violation."""
 
 AnswerT = TypeVar("AnswerT")
 Ask = Callable[[Member, NodeStream], Awaitable[AnswerT | None]]
 
 
 class FederationStoppedError(InputError):
-    """The run cannot go on; what is finished is in the checkpoint."""
+    """The run cannot continue; finished rounds are in the checkpoint."""
 
 
 class NodeCalls:

@@ -1,4 +1,4 @@
-"""All nodes: streams come in, say who they are, and are given their seat or turned away with a reason."""
+"""All nodes: a stream comes in, says which node it is, and is admitted or turned away with a reason."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from fed_ucbvi.network.run_plan import RunPlan
 log = logging.getLogger("fed_ucbvi.federation")
 
 HELLO_SECONDS = 10.0
-"""Until the hello."""
+"""Time until the hello."""
 REVOKED_SECONDS = 1.0
 """Between looks at the list of the revoked, for streams that are open."""
 FAREWELL_SECONDS = 5.0
 """For telling a node why its stream ends."""
 FAREWELL_TRIES, FAREWELL_PAUSE = 5, 0.05
 LISTENING_SECONDS = 1.0
-"""The stream stays open so long after that: a node that was just writing would find it broken and read no more."""
+"""The stream stays open this long afterwards: a node that is just writing would find it broken and not read why."""
 MAX_ROUNDS_TOLD = 4
-"""Of the rounds a node says it holds, so many are repeated to it and to the log."""
+"""How many of the rounds that a node says it holds are repeated to it and to the log."""
 
 
 class PastRound(NamedTuple):
@@ -114,7 +114,7 @@ class NodeRegistry:
 
     @property
     def complete(self) -> bool:
-        """Whether all M agents have come, but for those of nodes that the others do without."""
+        """Whether all M agents have joined, except those of nodes that the others do without."""
         come = sum(member.agents for member in self.members.values())
         absent = any(member.stream is None for member in self.present)
         return come == self.plan.setting.agents and self.connected > 0 and not absent
@@ -129,7 +129,7 @@ class NodeRegistry:
         return True
 
     async def give_up(self, member: Member, stream: NodeStream, reason: str) -> None:
-        """Let go of a stream that is of no use any more."""
+        """Close a stream that is of no use any more."""
         stream.close(reason)
         if member.stream is stream:
             member.stream = None
@@ -137,13 +137,13 @@ class NodeRegistry:
             await self._tell()
 
     async def exclude(self, member: Member, reason: str) -> None:
-        """Go on without a node for good."""
+        """Continue without a node for good."""
         member.status = GONE
         if member.stream is not None:
             await self.give_up(member, member.stream, reason)
 
     async def tell_end(self, end: End, seconds: float) -> None:
-        """Tell everyone, also those just coming back, what it came to, and let them go first."""
+        """Tell all nodes, also those just reconnecting, the result, and wait until they have left."""
         self.end = end
         for member in self.seated:
             if member.stream is not None:
@@ -170,7 +170,7 @@ class NodeRegistry:
                 self._door.close_revoked()
 
     async def close(self) -> None:
-        """Let go of all streams."""
+        """Close all streams."""
         for stream in tuple(self._door.streams):
             stream.close()
         await self._tell()
@@ -291,7 +291,7 @@ class NodeRegistry:
                 raise TurnedAwayError(f"agents {own.start} to {own.stop - 1} overlap with those of '{other.name}'")
 
     def _seat(self, hello: Hello, ready: Ready, certified: Certified | None) -> Member:
-        """The member of a node that has said where it stands; raise unless it can go on from there."""
+        """The member of a node that has said which rounds it holds; raise unless it can resume from one of them."""
         plan, s = self.plan, self.plan.setting
         self._check_hello(hello, certified)  # others may have come in the meantime
         if (ready.states, ready.actions, ready.horizon) != (s.states, s.actions, s.horizon):

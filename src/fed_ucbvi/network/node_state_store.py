@@ -1,9 +1,9 @@
 """What a node keeps of its agents: their state after the round before and after this one, in memory and on disk.
 
-The server usually stands at most one round behind a node: it was killed before it had finished the round that the
-node has already taken in. It stands further behind if it goes on from an old copy of its checkpoint, or if the end of
-that was damaged. A node with a folder can go back to every round in its log (:mod:`fed_ucbvi.engine.log`), and one
-without to the round before. Round 0 is the state before anything was played.
+The server is usually at most one round behind a node: it was killed before it had finished the round that the node's
+agents have already counted. It is further behind if it resumes from an old copy of its checkpoint, or if the end of
+the checkpoint was damaged. A node with a folder can go back to every round in its log (:mod:`fed_ucbvi.engine.log`),
+and one without to the round before. Round 0 is the state before anything was played.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ FORMAT_VERSION = 2
 EPOCH = "epoch"
 """The file that holds the largest epoch of a server that this node has met."""
 MAX_ROUNDS = 1000
-"""That the server is told of."""
+"""How many rounds the server is told of, at most."""
 STATE, ROUND = "state.", "round."
-"""Before the names of arrays, of the agents and of those that are about the round alone."""
+"""Prefixes of the names of arrays: those of the agents, and those about the round alone."""
 
 
 class Restorable(Protocol):
-    """What can go back to what it was."""
+    """Something whose state can be read as arrays and put back."""
 
     def arrays(self) -> dict[str, Array]:
         """All that changes, by name."""
@@ -66,8 +66,8 @@ class NodeStateStore:
     """The agents' arrays after the last rounds; on disk too if there is a folder.
 
     Args:
-        state: the players, as new.
-        identity: run, node, agents and problem: what a saved state must agree with to be this one's.
+        state: the agents, before the first round.
+        identity: run, node, agents and problem; a saved state must have the same to be used.
         folder: the node's own disk, or none.
     """
 
@@ -112,14 +112,14 @@ class NodeStateStore:
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """After which rounds the node can go on."""
+        """The rounds after which the node can resume."""
         logged = () if self._log is None else self._log.rounds[-MAX_ROUNDS:]
         return tuple(sorted({0, *self._kept, *logged}))
 
     def keep(
         self, round_number: int, note: Mapping[str, Any] | None = None, counts: Mapping[str, Array] | None = None
     ) -> None:
-        """The agents have taken in a round: note it down before anyone hears of it."""
+        """Save a round that the agents have counted, before the server is told of it."""
         kept = Generation(_copies(self._state.arrays()), dict(note or {}), _copies(counts or {}))
         base = self._kept.get(self.current, self._fresh)
         if self._log is not None:
@@ -136,7 +136,7 @@ class NodeStateStore:
         return self._kept.get(round_number)
 
     def return_to(self, round_number: int) -> None:
-        """Put the agents into the state after that round, whatever they have been through since."""
+        """Put the agents into the state after that round, whatever they have played since."""
         kept = self._fresh if round_number == 0 else self.find(round_number)
         if kept is None:
             raise InputError(

@@ -31,7 +31,7 @@ BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 FRAME = 5
 """Bytes gRPC puts before every message: a flag and its length."""
 STALE = 16
-"""So many late copies of earlier answers are passed over in a row; one more is a violation."""
+"""How many late copies of earlier answers are ignored in a row; one more is a violation."""
 PART_HEADER = 16
 """Bytes that a part may have beside its data."""
 EPISODES = -1
@@ -40,7 +40,7 @@ EPISODES = -1
 
 @dataclass
 class WireCount:
-    """Messages and bytes that really crossed the line, gRPC's own headers included, TLS and TCP not."""
+    """Messages and bytes that were really sent, gRPC's own headers included, TLS and TCP not."""
 
     messages_up: int = 0
     messages_down: int = 0

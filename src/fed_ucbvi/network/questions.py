@@ -1,9 +1,10 @@
 """What a node lets a server ask: one question for each (round, exchange), and only what an honest server would.
 
 Sums of values that the server chooses tell it about a node's transitions, so every question costs some privacy. An
-honest server asks each question once a round, with values of its algorithm; a server that has been started again, or
-that has lost a node under secure sums, does a synchronisation again from its start, and says so by another *epoch*
-or roster. This bounds what a server can ask of a node; where its questions are plausible only secure sums help.
+honest server asks each question once in a round, with values of its algorithm. A server that was started again, or
+that has lost a node under secure sums, repeats a synchronisation from its start. It says so by another *epoch* or
+roster. These checks bound what a server can ask of a node. Against questions that are plausible only secure sums
+help.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
 from fed_ucbvi.core.errors import InputError
 
 MAX_EPOCHS = 1000
-"""Times that a server may begin again in the life of one process of a node."""
+"""How many epochs of the server one process of a node accepts."""
 MAX_REPEATS = 1000
 """Times in a round that a node repeats an answer, on streams that broke, before it gives up."""
 
@@ -25,7 +26,7 @@ MAX_REPEATS = 1000
 class Questions:
     """The questions of a run, as one node sees them.
 
-    ``broadcast`` and ``query`` are examples; values are what their fields call ``V`` and ``V_next``.
+    ``broadcast`` and ``query`` are examples of the server's messages. Their fields ``V`` and ``V_next`` are checked.
     """
 
     def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, broadcast: Message, query: Message) -> None:
@@ -41,7 +42,7 @@ class Questions:
         self._asked: dict[int, tuple[bytes, bytes]] = {}
 
     def begin(self, epoch: bytes) -> None:
-        """The server's process, or under secure sums the roster, is this one from now on."""
+        """Begin an epoch of questions: that of a process of the server or, under secure sums, of a roster."""
         if epoch == self._epoch:
             return
         if epoch in self._epochs:

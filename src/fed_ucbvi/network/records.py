@@ -1,4 +1,4 @@
-"""The engine of a run over the network, and what happened that was no part of the plan."""
+"""The engine of a run over the network, and the events that were not planned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DRIVER = "network"
 class Records(Engine):
     """One row for each round, and the events that were not planned.
 
-    Regret is on record where the server knows the problem. Rewards are the nodes' own business.
+    Regret is recorded where the server knows the problem. Rewards are known to the nodes alone.
     """
 
     def __init__(self, plan: RunPlan) -> None:

@@ -1,4 +1,4 @@
-"""An agent that has seen nothing: what messages look like, and what stands in for agents that are not there."""
+"""What reports look like, learnt from an agent that has seen nothing, and what replaces those of absent agents."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class ReportField(NamedTuple):
 
 
 class ReportSchema:
-    """One agent without experience on the server's side; it needs no problem, for it has been nowhere.
+    """One agent without experience, on the server's side. It needs no problem, because it never plays.
 
-    It stands in for agents whose node is away. What agents report about all they have seen (``VISITS_SO_FAR``) may
-    be taken from their last report; what they report about a round, they report once.
+    It stands in for agents whose node is away. If reports are about everything seen so far (``VISITS_SO_FAR``), the
+    node's last report is used instead. A report about a single round is never used twice.
     """
 
     def __init__(self, plan: RunPlan, server: Any) -> None:
@@ -69,7 +69,7 @@ class ReportSchema:
         return max(sum(int(np.prod(form.shape)) * form.dtype.itemsize for form in forms) for forms in self.forms)
 
     def report(self, member: Member, query: Message, exchange: int) -> Message:
-        """What the server takes for the report of a node that is away: its last one, or that of newcomers."""
+        """What replaces the report of a node that is away: its last one, or that of agents that have seen nothing."""
         last = member.reports.get(exchange)
         if last is not None and self._lasting and member.status != GONE:
             return last

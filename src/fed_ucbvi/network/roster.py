@@ -41,7 +41,7 @@ class Authority:
         self._certificates = x509.load_pem_x509_certificates(data)
 
     def check(self, seat: Seat, run: str) -> None:
-        """Raise unless the key at this seat is signed for this run by a certified node of this name."""
+        """Raise unless the key in this entry is signed for this run by a certified node of this name."""
         name = check_name(seat.name)
         if len(seat.key) != KEY_BYTES or max(len(seat.certificate), len(seat.signature)) > MAX_BYTES:
             raise InputError(f"'{name}' has no key for secure sums.")
@@ -99,7 +99,7 @@ class Credentials:
     """A node's own keys: that of its certificate, and one for secure sums that lives as long as the process.
 
     A node that is started again has another key, so no mask outlives the process that made it; the roster changes,
-    and the synchronisation that was under way is done again.
+    and the synchronisation that was under way is repeated.
     """
 
     def __init__(self, name: str, tls_files: TLSFiles) -> None:
@@ -123,7 +123,7 @@ class Credentials:
         return Seat(self._name, first_agent, agents, key, signature, certificate)
 
     def pairs(self, roster: Roster, run: str, agents: int, *, all_of_them: bool) -> dict[str, bytes]:
-        """The keys shared with every other node of a roster, by name; raise unless it can be relied upon.
+        """The keys shared with every other node of a roster, by name; raise unless the roster is right.
 
         Args:
             roster: as the server relays it.

@@ -1,7 +1,7 @@
 """One round as the server drives it: start, collect, stop, exchange.
 
-Every step can be taken again on a new stream: a stream that has not carried the round's start gets it first, and,
-once the round is stopped, its stop, so that a node that was killed catches up by playing the same episodes again.
+Every step can be repeated on a new stream. A stream that has not carried the round's start gets it first and, once
+the round is stopped, its stop. So a node that was killed catches up by playing the same episodes again.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from fed_ucbvi.network.roster import fingerprint
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
 
 SOMEBODY = frozenset({-1})
-"""All that the server learns about who asked, under secure sums."""
+"""The request as the server sees it under secure sums: somebody made one."""
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What the episodes of a round came to.
+    """The outcome of a round's episodes.
 
     Attributes:
         end: for the record; ``length`` is that of the node that played most.
-        request: the one on record, if anyone asked.
+        request: the request on record, if any agent made one.
         lengths: episodes by node.
-        askers: the agents that asked; under secure sums :data:`SOMEBODY`, if anyone did.
+        askers: the agents that requested a synchronisation; under secure sums :data:`SOMEBODY`, if any did.
     """
 
     end: RoundEnd
@@ -63,7 +63,10 @@ class Round:
     # ------------------------------------------------------------------------------------------------------ episodes
 
     async def collect(self, chunk: int) -> Collected:
-        """Play until someone asks or all episodes are played; nodes first answer after ``chunk``, if in lockstep."""
+        """Play until an agent requests a synchronisation or all episodes are played.
+
+        In lockstep nodes first answer after ``chunk`` episodes.
+        """
         answers = await (self._collect_live() if self._live else self._collect_in_step(chunk))
         asked = [played for played in answers.values() if played.asked]
         if not asked or self._live:
@@ -88,7 +91,7 @@ class Round:
         return Collected(end, first, lengths, frozenset(request.agent for request in requests))
 
     async def _collect_in_step(self, chunk: int) -> dict[str, Played]:
-        """Nodes play ahead in chunks that grow until one of them asks."""
+        """Nodes play ahead in chunks, which grow until one of them reports a request."""
         setting, answers = self._plan.setting, dict[str, Played]()
         for reach in growing(chunk, setting.episodes - self._played, setting.horizon):
             answers = await self._node_calls.all(partial(self._play, reach))
@@ -107,11 +110,11 @@ class Round:
         return played
 
     async def _collect_live(self) -> dict[str, Played]:
-        """Nodes play on until one of them asks; then the others are told to stop where they are."""
+        """Nodes play until one of them reports a request; then the others are told to stop where they are."""
         return await self._node_calls.all(partial(self._play_live, asyncio.Event()), deadline=False)
 
     async def _play_live(self, halt: asyncio.Event, member: Member, stream: NodeStream) -> Played:
-        """One node's episodes until its own agents ask, or those of another have."""
+        """One node's episodes until one of its own agents makes a request, or one of another node has."""
         most = self._span(member)[1]
         if stream.prepared != self.number:
             await self._prepare(member, stream, most)
@@ -171,7 +174,7 @@ class Round:
         return await self._node_calls.all(ask)
 
     async def settle(self) -> None:
-        """End a round that nobody asked to end: wait until all nodes have taken it in."""
+        """End a round without a request: wait until all nodes have counted it."""
         await self._node_calls.all(self._settle)
 
     async def _settle(self, member: Member, stream: NodeStream) -> Played:

@@ -19,17 +19,17 @@ from fed_ucbvi.network.secure_sums import MIN_NODES
 from fed_ucbvi.problem.federation import Federation
 
 LOCKSTEP, LIVE = COLLECTIONS = ("lockstep", "live")
-"""All agents stop after the same episode, or each node where the stop reaches it."""
+"""Lockstep: all agents stop after the same episode. Live: each node stops when the message to stop arrives."""
 AWAY = ("wait", "last", "exclude")
 VIOLATION = ("stop", "drop")
 STEPS, MODEL = EXCHANGES = ("steps", "model")
-"""A synchronisation asks step by step, or once, for transition counts."""
+"""Steps: a synchronisation asks once for each step. Model: it asks once in all, for transition counts."""
 MAX_NUMBERS = 1 << 22
 """In a table of transition counts by (h,s,a,s'), so that a message has at most 32 MiB of them."""
 
 
 def epoch_now() -> int:
-    """The time in milliseconds: what tells servers of one run apart."""
+    """The time in milliseconds, which distinguishes the servers of one run."""
     return time.time_ns() // 10**6
 
 
@@ -74,7 +74,7 @@ class RunPlan:
         run: identifies the run.
         secure_sums: nodes mask what they report, and the server learns sums over all of them.
         exchange: whether a synchronisation asks step by step or once for transition counts.
-        epoch: grows with every server that goes on with the run; nodes do not go back to a smaller one.
+        epoch: grows with every server that resumes the run; nodes refuse a smaller one than they have met.
     """
 
     algorithm: Algorithm[Any, Any]
@@ -127,7 +127,7 @@ class RunPlan:
             )
 
     def _check_model(self) -> None:
-        """Raise where transition counts cannot take the place of reports."""
+        """Raise where transition counts cannot replace reports."""
         if not self.algorithm.has_models:
             raise InputError(
                 f"{self.algorithm.name} with these parameters does not work from counts added up over agents; take "

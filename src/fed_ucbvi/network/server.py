@@ -1,4 +1,4 @@
-"""The server's side of the wire: listen, run, hand back the result."""
+"""The server's side of the network: listen, run, return the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fed_ucbvi.results.run import Run
 log = logging.getLogger("fed_ucbvi.federation")
 
 GRACE = 2.0
-"""Seconds nodes have to hear of the end before the server goes."""
+"""Seconds that nodes have to hear of the end before the server exits."""
 FAREWELL_SECONDS = 10.0
 """How long the end is told to nodes that are just reconnecting."""
 
@@ -35,9 +35,9 @@ class Outcome:
     Attributes:
         run: as a simulation gives it; regret and values are NaN where the server does not know the problem. It is
             complete if all agents have played all their episodes.
-        wire: what really crossed the line.
+        wire: what was really sent.
         events: nodes that stayed away or were dropped, when, and what was done.
-        ended: whether there is nothing left to play; nodes that were done without may have played less.
+        ended: whether there is nothing left to play; nodes that were excluded or away may have played less.
     """
 
     run: Run

@@ -1,4 +1,4 @@
-"""The server's checkpoint: every finished round, so that a server that is killed goes on from there.
+"""The server's checkpoint: every finished round, so that a server that is killed can resume from there.
 
 A folder with ``manifest.json`` (the task) and the log of the state (:mod:`fed_ucbvi.engine.log`): the engine's, who
 takes part, and the nodes' last reports. A round counts once it is in the log.
@@ -70,8 +70,8 @@ class ServerCheckpoint:
     def adopt(self, plan: RunPlan) -> RunPlan:
         """The plan of the run in the folder, if it is the same task; a new folder is made for a new run.
 
-        The epoch is the time in milliseconds, and larger than that of any server before. So a server that goes on
-        from a copy of the folder is newer, for the nodes, than all that were started before it.
+        The epoch is the time in milliseconds, and larger than that of any server before. So nodes take a server that
+        resumes from a copy of the folder for newer than all that were started before it.
         """
         if not (self.folder.is_dir() and any(self.folder.iterdir())):
             check_free(self.folder, FORMAT, overwrite=False)
@@ -108,7 +108,7 @@ class ServerCheckpoint:
             self._open_history(run)
 
     def remember(self, past: PastRound) -> None:
-        """Add a round to the history; what is there of later ones is of a course that was left."""
+        """Add a round to the history; later rounds in it were played before the server went back, and are dropped."""
         arrays = {str(place): array for place, array in enumerate(past.broadcast)}
         state = SavedState(past.number, {"first": past.first, "length": past.length}, arrays, {})
         if self._history.last >= past.number:
@@ -132,7 +132,7 @@ class ServerCheckpoint:
         )
 
     def load(self, records: Records, registry: NodeRegistry) -> None:
-        """Put the server into the state on record, if there is one, and say that it goes on from there."""
+        """Put the server into the saved state, if there is one, and log that it resumes from there."""
         saved, self._saved = self._saved, None
         if saved is not None:
             with reading(self.folder):
@@ -153,7 +153,7 @@ class ServerCheckpoint:
             kept[exchange] = (*kept.get(exchange, ()), reports[f"{node}.{exchange}.{place}"])
 
     def write(self, records: Records, registry: NodeRegistry) -> None:
-        """Put the state after a finished round on record."""
+        """Save the state after a finished round."""
         saved = records.saved()
         for member in registry.everyone:
             for exchange, report in sorted(member.reports.items()):
@@ -168,6 +168,6 @@ class ServerCheckpoint:
         self._log.write(saved)
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Release the folder."""
         if self._lock is not None:
             self._lock.close()

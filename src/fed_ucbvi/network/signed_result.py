@@ -28,7 +28,7 @@ _ALGORITHM = ec.ECDSA(hashes.SHA256())
 
 
 class SignedResult(NamedTuple):
-    """What a run came to: its name, how many rounds and episodes it took, and the policy ``(H, S)`` to deploy."""
+    """The result of a run: its name, its numbers of rounds and episodes, and the policy ``(H, S)`` to deploy."""
 
     run: str
     rounds: int

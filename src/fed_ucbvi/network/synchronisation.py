@@ -1,8 +1,8 @@
 """The exchanges of a synchronisation, as the server drives them: step by step or at once, in the open or masked.
 
-Under secure sums the reports of all nodes on a roster are added up before anything is looked at. If the roster
-changes on the way, because a node was excluded or has come back with another key, the masks do not cancel and all is
-asked again from the start.
+Under secure sums the reports of all nodes on a roster are added up before anything else is done with them. The roster
+may change in the middle, because a node was excluded or has come back with another key. Then the masks do not cancel,
+and the synchronisation is repeated from the start.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class _RosterChangedError(Exception):
 
 
 class Synchronisation:
-    """Asks the nodes, and has a server take in what they answer.
+    """Asks the nodes and passes their answers to a server.
 
     Args:
         plan: the run.
         registry: who takes part.
-        report_schema: for those that do not.
+        report_schema: what replaces the reports of nodes that are away.
     """
 
     def __init__(self, plan: RunPlan, registry: NodeRegistry, report_schema: ReportSchema) -> None:

@@ -24,9 +24,9 @@ SERVICE, METHOD, CERTIFICATE = f"{PACKAGE}.Federation", "Session", "Certificate"
 MAX_BYTES = 256 << 20
 """The largest message a node accepts from its server."""
 MAX_BYTES_UP = 2 * PART_BYTES
-"""What gRPC lets through to a server in one piece, whoever sends it: what is too long is read and refused by name."""
+"""The longest piece that gRPC passes to a server, so that a somewhat longer one is read and refused by name."""
 MAX_BYTES_WAITING = 1 << 20
-"""What a stream can have on its way to a server that does not read it; so much travels in one round trip."""
+"""Bytes that can wait on a stream that the server does not read; also what travels in one round trip."""
 HANDSHAKE_SECONDS, IDLE_SECONDS = 20, 60
 """For TLS, and for a connection without a stream."""
 ANSWER_SECONDS = 60.0
@@ -76,7 +76,7 @@ class _ServerFiles:
         check_pair(self.certificate, self._key)
 
     def _stamps(self) -> list[tuple[int, int]]:
-        """What tells whether files are those of the last time; none where they are missing."""
+        """What shows whether the files have changed; none where they are missing."""
         paths = (self._files.authority, self._files.certificate, self._files.key)
         found = [path.stat() for path in paths if path.is_file()]
         return [(file.st_mtime_ns, file.st_ino) for file in found]
@@ -202,8 +202,8 @@ def open_channel(
 async def ask_certificate(address: str, tls_files: TLSFiles, *, server_name: str | None = None) -> bytes:
     """The certificate of the server at ``HOST:PORT``; raise unless it is one for servers.
 
-    gRPC takes a certificate that does not say what it is for, and does not show it. So the server is asked for its
-    own; that it has the key, the next channel sees, which is open to this certificate alone.
+    gRPC accepts a certificate that does not say what it is for, and does not show it. So the server is asked for its
+    certificate. The next channel accepts this certificate alone, so it checks that the server has the key.
     """
     channel = open_channel(address, tls_files, server_name=server_name)
     try:

@@ -1,10 +1,10 @@
 """The auto driver: trajectories for short rounds, counts for long ones.
 
-Two safeguards, so that no round costs much more than with the better driver. A round that looks long from its
-budgets and the policy's occupancy is drawn as counts at once. Any other is played episode by episode up to about
-the point where that has cost as much as drawing counts would; if nobody has asked by then, the rest is drawn as
-counts. Going on from fixed counts is exact in law because episodes are independent given the policy; how the
-choice falls depends on the round's budgets and policy alone.
+No round costs much more than with the better of the two drivers. A round that looks long from its budgets and the
+policy's occupancy is drawn as counts at once. Any other is played episode by episode, until that has taken about as
+long as drawing counts would. If no agent has requested a synchronisation by then, the rest is drawn as counts. Adding
+drawn counts to played ones is exact in law, because episodes are independent given the policy. The choice depends on
+the round's budgets and policy alone.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _looks_longer(
 
 @inner
 def _occupancy_by_place(d: FloatArray, policy: PolicyArray, places: int) -> FloatArray:
-    """Expected visits an episode to every place, from those to states ``(H, S)``."""
+    """Expected visits to every place in one episode, from those to states ``(H, S)``."""
     H, S = d.shape
     if policy.ndim == 2:
         return d.reshape(places)

@@ -1,9 +1,9 @@
-"""What a driver is: the party that plays a policy until the budgets say stop.
+"""What a driver is: it plays a policy until some agent has used up its budget of visits.
 
 During a round all agents play one policy: at each step and state one action, or one drawn uniformly from a set. Agent
-i asks for synchronisation once its visits *during the round* to some place (see
+i requests a synchronisation once its visits *during the round* to some place (see
 :class:`~fed_ucbvi.algorithms.base.Counting`) reach its budget. All agents stop after the same number of episodes, the
-first at which anyone asked. Drivers differ only in how they produce the counts.
+first at which any agent made a request. Drivers differ only in how they produce the counts.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from fed_ucbvi.problem.federation import Federation
 class RoundEnd(NamedTuple):
     """How a round ended.
 
-    ``askers`` agents asked for synchronisation at its last episode (none where the round was cut short); the
-    one on record is the lowest-numbered, at the first place where its budget was reached. Where visits are counted
-    over all steps together, ``step`` is -1.
+    ``askers`` is the number of agents that requested a synchronisation at its last episode (0 where the round was cut
+    short). The agent on record is the one with the lowest number, at the first place where its budget was reached.
+    Where visits are counted over all steps together, ``step`` is -1.
     """
 
     length: int
@@ -63,7 +63,7 @@ class Driver(Protocol):
         ...
 
     def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
-        """Play ``policy`` from episode number ``first`` on, at most ``most`` episodes, until someone asks."""
+        """Play ``policy`` from episode number ``first`` on, at most ``most`` episodes, until there is a request."""
         ...
 
 
@@ -175,7 +175,7 @@ class Fleet:
         _recount(self.visits.reshape((len(self.visits), -1)), self.touched)
 
     def stopped(self, policy: PolicyArray, budgets: Budgets, length: int, factor: int) -> RoundEnd:
-        """The :class:`Stop` of a round of ``length`` episodes whose counts are complete."""
+        """The :class:`RoundEnd` of a round of ``length`` episodes whose counts are complete."""
         due = budgets.visits.reshape((len(budgets.visits), -1))
         seen = self.visits.reshape((len(self.visits), -1))
         askers, agent, place = _end_round(seen, due, factor, self.touched, self.pooled)
@@ -188,7 +188,7 @@ def starts_in(visits: CountArray) -> CountArray:
 
 
 def stop_at(length: int, askers: int, agent: int, place: int, policy: PolicyArray, counting: Counting) -> RoundEnd:
-    """The :class:`Stop` where ``agent`` is the first that asks, at ``place``, if there are ``askers`` at all."""
+    """The :class:`RoundEnd` of a round: ``agent`` is the first with a request, at ``place``, if ``askers > 0``."""
     if not askers:
         return RoundEnd(length, 0, -1, -1, -1, -1)
     if counting is Counting.POLICY:
@@ -200,7 +200,7 @@ def stop_at(length: int, askers: int, agent: int, place: int, policy: PolicyArra
 
 
 def rule_at(stop: RoundEnd, budgets: Budgets) -> int:
-    """By which rule the agent on record asked; -1 if nobody did."""
+    """The rule by which the agent on record made its request; -1 if none did."""
     if not stop.askers:
         return -1
     rule = budgets.rule
@@ -210,8 +210,9 @@ def rule_at(stop: RoundEnd, budgets: Budgets) -> int:
 
 
 Extend = Callable[[PolicyArray, CountArray, int, int, int], tuple[int, bool]]
-"""Go on with the round whose counts are in the buffers: ``(policy, budgets' visits, number of the first episode, most
-episodes, factor on budgets)`` to ``(episodes played, did anyone ask)``."""
+"""A function that continues the round whose counts are in the buffers: ``(policy, budgets' visits, number of the
+first
+episode, most episodes, factor on budgets)`` to ``(episodes played, was there a request)``."""
 
 
 def play_round(
@@ -222,10 +223,10 @@ def play_round(
     first: int,
     most: int,
 ) -> tuple[int, int]:
-    """Play until someone asks; the number of episodes, and the factor on budgets that was in force at the end.
+    """Play until a request; the number of episodes, and the factor on budgets that was in force at the end.
 
     A round that rests (see :class:`~fed_ucbvi.algorithms.base.Budgets`) is played with the larger budgets first. Once
-    it has lasted, whoever is past the plain budget (``asked_now``) asks at once.
+    it has lasted long enough, agents past the plain budget (``asked_now``) make their requests at once.
     """
     length, calm = 0, min(budgets.calm(first), most)
     if calm:
@@ -239,7 +240,7 @@ def play_round(
 
 
 class FleetDriver(ABC):
-    """What the drivers of a simulated fleet have in common; they differ in how they go on with a round."""
+    """What the drivers of a simulated fleet have in common; they differ in how they continue a round."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -255,7 +256,7 @@ class FleetDriver(ABC):
         self.fleet.clear()
 
     def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
-        """Play until someone asks; see :class:`Driver`."""
+        """Play until an agent makes a request; see :class:`Driver`."""
         self.fleet.clear()
         length, factor = play_round(self.extend, self.anyone, policy, budgets, first, most)
         return self.fleet.stopped(policy, budgets, length, factor)
@@ -268,7 +269,7 @@ class FleetDriver(ABC):
     def extend(
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
     ) -> tuple[int, bool]:
-        """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
+        """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
 
 
 @compiled
@@ -321,7 +322,7 @@ def _clear(transitions: CountArray, visits: CountArray, touched: Touched) -> Non
 
 @compiled
 def first_asker(visits: CountArray, due: CountArray, factor: int) -> tuple[int, int, int]:
-    """``(askers, agent, place)``; see :class:`Stop`. ``visits`` is ``(m, P)``, ``due`` has as many rows or one."""
+    """``(askers, agent, place)``; see :class:`RoundEnd`. ``visits`` is ``(m, P)``, ``due`` has m rows or one."""
     m, P = visits.shape
     askers, agent, first = 0, -1, -1
     for i in range(m):
@@ -340,7 +341,7 @@ def first_asker(visits: CountArray, due: CountArray, factor: int) -> tuple[int, 
 
 
 def find_asker(visits: CountArray, budgets: CountArray, factor: int = 1) -> tuple[int, int, int]:
-    """``(askers, agent, place)`` of tables by place; see :class:`Stop`."""
+    """``(askers, agent, place)`` of tables by place; see :class:`RoundEnd`."""
     return first_asker(visits.reshape((len(visits), -1)), budgets.reshape((len(budgets), -1)), factor)
 
 

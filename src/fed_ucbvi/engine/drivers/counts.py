@@ -4,9 +4,9 @@ Within a round the policy is fixed, so an agent's L episodes are L i.i.d. Markov
 reads is their transition counts F_h(s,s').
 
 * A block of L episodes is drawn forward: visits at step 1 ~ multinomial(L, mu), then for each (h,s) the
-  outflow ~ multinomial(visits, P_h(.|s,pi_h(s))). Where the policy has a set of actions, visits are first dealt out
-  to its actions ~ multinomial with equal shares, and an outflow goes by action and next state.
-* Counters only grow, so whether someone asks within the block is read off its total.
+  outflow ~ multinomial(visits, P_h(.|s,pi_h(s))). Where the policy has a set of actions, visits are first
+  divided among its actions ~ multinomial with equal shares, and an outflow goes by action and next state.
+* Counters only grow, so a block's total tells whether the agent requests a synchronisation within it.
 * Given a block's totals, the counts of its first l episodes are drawn forward too: first visits at step 1 ~
   multivariate hypergeometric, then for each (h,s) the first outflow ~ multivariate hypergeometric(F_h(s,.),
   first visits). (Both parts are independent multinomials with the same p; given their sum the p cancel.)
@@ -106,7 +106,7 @@ class CountsDriver(FleetDriver):
     def extend(
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
     ) -> tuple[int, bool]:
-        """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
+        """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
         fleet = self.fleet
         m, K = len(fleet.visits), fleet.transitions.shape[-1]
         actions, ties = (policy[..., None], self._one) if policy.ndim == 2 else listed(policy)
@@ -143,7 +143,7 @@ def _collect(
     touched: Touched,
     blocks: Block,
 ) -> tuple[int, bool]:
-    """Add the counts of the episodes from ``first`` on to the buffers; the number of episodes, and did anyone ask."""
+    """Add the counts of the episodes from ``first`` on to the buffers; their number, and if there was a request."""
     m = len(visits)
     H, S, W, K = blocks.flows.shape[1:]
     stationary = len(starts) > 0
@@ -312,13 +312,12 @@ def _search(
     blocks: Block,
     i: int,
 ) -> int:
-    """Find the first episode at which the i-th agent asks, known to lie in its block, and cut the block there.
+    """Find the first episode with a request by the i-th agent, known to lie in its block, and cut the block there.
 
     The block is split alternately where the request is expected and in the middle, and the part that contains it is
-    split
-    again. Where ``cut`` is positive (and smaller than the answer) the search is a replay that ends at the part in
-    which the cut falls, and the block is cut there instead. On return the block has the counts of the episodes kept,
-    whose number is returned.
+    split again. Where ``cut`` is positive (and smaller than the answer) the search is a replay that ends at the part
+    in which the cut falls, and the block is cut there instead. On return the block has the counts of the episodes
+    kept, whose number is returned.
     """
     before, due, factor, _ = asking
     m = len(blocks.states) - _SCRATCH

@@ -1,12 +1,13 @@
 """The cuda driver: the episodes driver's trajectories on a GPU, bit for bit.
 
-Everything that agents know by themselves stays on the GPU: their visits in the round and, where the local rule reads
-them, their visits so far. So their budgets are worked out there, at the visit. What crosses is the policy, one row of
-budgets, and sums of integers over all agents.
+Everything that each agent knows for itself stays on the GPU: its visits in the round and, where the local rule reads
+them, its visits so far. So budgets are computed there, at the visit. Only the policy, one row of budgets, and sums of
+integers over all agents are copied between GPU and processor.
 
-A round is two launches if it is short. In the first every agent plays until it asks, or has reached the earliest ask
-that is known by then. If some went past it, they take that back, by replaying, in one launch more. The last one
-counts who asks, adds the round's visits to the agents' own and empties them.
+A short round is two launches. In the first every agent plays until it requests a synchronisation, or has reached the
+earliest request that is known by then. Agents that went past the earliest request take episodes back, by replaying
+them, in one more launch. The last launch counts the requests, adds the round's visits to the agents' own and empties
+them.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ WARP, THREADS = 32, 256
 """Threads that run together, and those of a block."""
 STEPS_PER_LAUNCH = 1 << 35
 STEPS_PER_THREAD = 1 << 17
-"""Launches are cut at both, which is a few tenths of a second, so that Ctrl-C and the progress bar get a turn."""
+"""Limits of a launch, a few tenths of a second, so that Ctrl-C and the progress bar are served in between."""
 SHARED_BYTES = 48 << 10
 """What a block can have on every GPU."""
 GROWTH = 8
-"""A round is prolonged by one part in so many at a time: agents that run ahead play at most as much in vain."""
+"""A round is prolonged by one part in this many at a time, so agents that run ahead play little in vain."""
 ROWS = 8
 """Blocks that share the places of the same agents when a round ends."""
 SHARE_OF_MEMORY = 0.95
-"""Of what is free, at most so much is used."""
+"""The largest share of the free memory that is used."""
 MAX_VISITS = 2**31 - 1
 """An agent's counters have 32 bits."""
 
@@ -148,7 +149,7 @@ class CudaDriver:
         """Empty the buffers: the end of a round does so."""
 
     def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
-        """Play until someone asks; see :class:`~fed_ucbvi.engine.drivers.base.Driver`."""
+        """Play until an agent makes a request; see :class:`~fed_ucbvi.engine.drivers.base.Driver`."""
         kernels = self._kernels
         self._begin(policy, budgets)
         length, factor = play_round(self._extend, self._anyone, policy, budgets, first, most)
@@ -173,7 +174,7 @@ class CudaDriver:
     def _extend(
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
     ) -> tuple[int, bool]:
-        """Go on with the round; the number of episodes, and whether anyone asked.
+        """Continue the round; its number of episodes, and whether there was a request.
 
         Where the factor is the one at the end, the round is finished in the same go.
         """

@@ -1,4 +1,4 @@
-"""What runs on the GPU: one thread an agent, the agent axis last in all of the agents' tables.
+"""What runs on the GPU: one thread for each agent, the agent axis last in all of the agents' tables.
 
 Needs numba-cuda. Steps of trajectories are those of :mod:`~fed_ucbvi.engine.drivers.trajectory`, compiled for the
 GPU.
@@ -18,9 +18,9 @@ from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for, word_at
 
 EARLIEST, ASKERS, FIRST = range(3)
-"""Signals: the earliest ask, how many ask, and the least ``agent P + place`` of those who do."""
+"""Signals: the earliest request, how many agents make one, and the least ``agent P + place`` of those who do."""
 NOBODY = 2**63 - 1
-"""What the earliest ask and the least are before anyone asks."""
+"""The values of the first and the last signal before there is a request."""
 NOT_PLAYED, OWN = -1, 0
 """In place of a budget: the policy does not come here; the budget follows from the agent's own visits so far."""
 LOOK, FINISH_IF_ASKED, FINISH = range(3)
@@ -34,13 +34,13 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 def _kernel(registers: int) -> Any:
-    """With at most so many registers a thread, so that more threads share the waiting; the simulator has none."""
+    """Limit the registers of each thread, so that more threads run at a time; the simulator has no registers."""
     return cuda.jit if config.ENABLE_CUDASIM else cuda.jit(max_registers=registers)
 
 
 @cuda.jit(device=True)  # type: ignore[untyped-decorator]
 def _asks(seen: int, due: int, factor: int, pair: int, i: int, own_visits: Any, rule: AskingRule) -> bool:
-    """Whether ``seen`` visits in the round make agent i ask."""
+    """Whether agent i makes a request after ``seen`` visits in the round."""
     if due == OWN:
         due = local_budget(own_visits[pair, i], rule)
     return bool(seen >= factor * due)
@@ -69,10 +69,10 @@ def play(
     reached: IndexArray,
     signals: CountArray,
 ) -> None:
-    """Every agent plays episodes ``first`` to ``last - 1``, until it asks or reaches the earliest ask that is known.
+    """Every agent plays episodes ``first`` to ``last - 1``, until its request or the earliest one that is known.
 
-    With ``sign`` -1 it takes back what it has played beyond the earliest ask. Strides are 1 where all agents have the
-    same table, otherwise M. ``counts`` are transitions by place and slot and, where visits are counted over all
+    With ``sign`` -1 it takes back what it has played beyond the earliest request. Strides are 1 where all agents have
+    the same table, otherwise M. ``counts`` are transitions by place and slot and, where visits are counted over all
     steps, how many episodes began where. A block adds them up in memory of its own if they fit, that is, ``shared``.
     """
     part = cuda.shared.array(0, types.int32)
@@ -146,9 +146,10 @@ def look(
     reached: IndexArray,
     signals: CountArray,
 ) -> None:
-    """Find out whether anyone asks; to finish a round, how many, add its visits to the agents' own and empty them.
+    """Find out whether there is a request; to finish a round, count requests and add its visits to the agents' own.
 
-    ``reached`` becomes -1 for those who ask. Blocks along the second axis of the grid share the places.
+    The round's visits are then emptied. ``reached`` becomes -1 for agents with a request. Blocks along the second
+    axis of the grid share the places.
     """
     i = cuda.grid(1)
     places, agents = visits.shape

@@ -1,11 +1,11 @@
 """The episodes driver: trajectory by trajectory, compiled.
 
-Random numbers are those of :mod:`~fed_ucbvi.engine.drivers.trajectory`, which do not depend on how the work was cut
-up: an agent that ran ahead is rolled back by replaying.
+Random numbers are those of :mod:`~fed_ucbvi.engine.drivers.trajectory`, which do not depend on how the work was
+divided. So episodes can be taken back by replaying them.
 
-A round begins on one core, with all agents in step. If it lasts, threads take over: each plays its agents ahead, all
-until they ask or a chunk of episodes ends, and agents that went past the earliest ask take back what they played
-after it. Chunks double, so little is played in vain.
+A round begins on one core, with all agents in step. If it lasts, threads take over. Each plays its agents ahead,
+until they request a synchronisation or a chunk of episodes ends. Agents that went past the earliest request take back
+what they played after it. Chunks double, so little is played in vain.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, drop_untouched, to
 from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for, word_at
 
 STEPS_PER_CALL = 1 << 24
-"""Compiled calls are cut here, so that Ctrl-C and the progress bar get a turn."""
+"""The most that one compiled call does, so that Ctrl-C and the progress bar are served in between."""
 STEPS_BEFORE_THREADS = 1 << 18
 """A round with more steps than this (about five milliseconds) is worth waking the other cores for."""
 
@@ -42,7 +42,7 @@ class World(NamedTuple):
 
 
 class Play(NamedTuple):
-    """What is played, and when agents ask.
+    """What is played, and when agents request a synchronisation.
 
     Attributes:
         ties: ``(H, S)``, how many of the listed actions are the policy's; empty where it has one each.
@@ -91,7 +91,7 @@ class EpisodesDriver(FleetDriver):
     def extend(
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
     ) -> tuple[int, bool]:
-        """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
+        """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
         who, touched = (
             (self._world, self.fleet.sizes, *self._play_of(policy, due, factor), self._agents),
             self.fleet.touched,
@@ -212,7 +212,7 @@ def _play_together(
     counts: Counts,
     touched: Touched,
 ) -> tuple[int, bool]:
-    """All agents in step, episode by episode; ``(episodes played, did anyone ask)``."""
+    """All agents in step, episode by episode; ``(episodes played, was there a request)``."""
     for played in range(most):
         asked = False
         for i in range(agents):
@@ -255,7 +255,7 @@ def _play_ahead(
     touched: Touched,
     cores: int,
 ) -> tuple[int, bool]:
-    """Like :func:`_play_together`, with the agents dealt out to threads, each playing ahead of the others.
+    """Like :func:`_play_together`, with the agents divided among threads, each playing ahead of the others.
 
     Threads never share a table: where transitions are pooled, each has one of its own, added up at the end.
     """

@@ -1,8 +1,9 @@
 """The live driver: agents that call ``env.step`` on environments whose kernels nobody knows.
 
-Counts are kept by slot of a support, as everywhere, but here supports are *discovered*: the first next state seen
-after (s,a), by any agent at any step, takes the first slot, and so on; when some pair needs more slots than there
-are, their number doubles. So memory grows with what the environment does, not with S^2.
+Counts are kept by slot of a support (the list of possible next states), as everywhere. Here supports are
+*discovered*: the first next state seen after (s,a), by any agent at any step, takes the first slot, and so on. When
+some pair needs more slots than there are, their number doubles. So memory grows with what the environment does, not
+with S^2.
 
 Rewards are observed, rescaled to [0, 1] and averaged for each agent and (h,s,a)
 (:mod:`fed_ucbvi.engine.drivers.rewards`). Where they are said to be random they are added up by next state besides,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
 ROUNDING = 1e-9
-"""How far outside its range a reward may lie, as a share of the range, to be taken for a matter of rounding."""
+"""How far outside its range a reward may lie, as a share of the range, and still count as rounding error."""
 FIRST_WIDTH = 2
 """Slots for next states to begin with."""
 
@@ -158,7 +159,7 @@ class LiveDriver:
         self.starts.fill(0)
 
     def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
-        """Play until someone asks. The environments' randomness goes on from where it was."""
+        """Play until an agent makes a request. The environments' random generators continue where they were."""
         self.clear()
         length, factor = play_round(self.extend, self._anyone, policy, budgets, first, most)
         askers, agent, place = find_asker(self.visits, budgets.visits, factor)
@@ -170,7 +171,7 @@ class LiveDriver:
     def extend(
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
     ) -> tuple[int, bool]:
-        """Go on with the round whose counts are in the buffers; the number of episodes, and whether anyone asked."""
+        """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
         tables, rewards, part = self.tables, self.tables.rewards, self._part
         m, H = len(self._agents), len(policy)
         if self._pays.shape != (m, H):
@@ -331,7 +332,7 @@ def _count(
     sums: RewardSums,
     bits: int,
 ) -> tuple[bool, float]:
-    """Add one episode of every agent to its counts, means and sums; ``(did anyone ask, rewards in all)``."""
+    """Add one episode of every agent to its counts, means and sums; ``(was there a request, rewards in all)``."""
     m, H = pays.shape
     _, steps, S, A = means.shape
     remember, add_up = times.size > 0, len(sums.by_slot) > 0

@@ -8,7 +8,7 @@ rewards by next state besides.
 Simulated rewards come from the drivers as they are. The support of every (h,s,a) is doubled: the k-th of K next
 states has a slot k in which nothing is paid, with probability ``p_k (1 - q)``, and a slot K + k in which y is paid,
 with probability ``p_k q`` (:mod:`fed_ucbvi.problem.reward_law`). So rewards are as exact in law as transitions, and
-as independent of how the work is cut up. :class:`SimulatedRewards` folds the counts together again.
+as independent of how the work is divided. :class:`SimulatedRewards` adds the two counts of each next state again.
 """
 
 from __future__ import annotations

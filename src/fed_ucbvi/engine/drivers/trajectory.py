@@ -3,7 +3,7 @@
 The random number of step h in episode t of agent i is word ``(h + 1) mod 4`` of Philox block
 ``(h + 1) // 4`` for key (seed, i) and episode t (word 0 of block 0 draws the initial state). Where the policy has a
 set of actions, word ``h mod 4`` of block ``h // 4`` of the same key, for another purpose, draws one of them. A result
-therefore never depends on how the work was cut up, nor on the machine that did it.
+therefore never depends on how the work was divided, nor on the machine that did it.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ class FleetActor(FleetHost):
 class Actors:
     """All fleets of a run.
 
-    Actors claim no cores, so that one that is made again finds room on whatever node is left; they are dealt out over
-    the nodes that live, core by core. Ray itself neither restarts them nor repeats calls: it does not know what they
-    had been through.
+    Actors reserve no cores, so that a lost one can be made again on any node that is left. They are distributed over
+    the living nodes, core by core. Ray itself neither restarts them nor repeats calls, because it does not know which
+    rounds they have played.
 
     Args:
         ray: connected.
@@ -75,7 +75,7 @@ class Actors:
         return answers
 
     def end_round(self, broadcast: Message, first: int, length: int) -> None:
-        """All fleets have taken a round in, and nothing more will be asked about it but reports."""
+        """All fleets have counted a round; only its reports will still be asked for."""
         self._history.add(broadcast, first, length)
         self._calls.clear()
 

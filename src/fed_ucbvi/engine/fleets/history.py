@@ -40,7 +40,7 @@ class History:
         self._last: Message = ()
 
     def add(self, broadcast: Message, first: int, length: int) -> None:
-        """Note down a round that all fleets have taken in."""
+        """Add a round that all fleets have counted."""
         last = self._last or tuple(np.zeros_like(array) for array in broadcast)
         changes = []
         for array, before in zip(broadcast, last, strict=True):

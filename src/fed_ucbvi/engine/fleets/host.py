@@ -1,8 +1,8 @@
-"""One fleet of a run, wherever it is: it plays, takes rounds in and reports.
+"""One fleet of a run, wherever it is: it plays rounds, counts them and reports.
 
-A fleet plays until one of its own agents asks, and says how far it got. Once the earliest ask of all fleets is known,
-it takes back what it played beyond that. This is what a node of a federation over the network does; see
-:mod:`fed_ucbvi.engine.hosted_agents`.
+A fleet plays until one of its own agents requests a synchronisation, and says how far it got. Once the earliest
+request of all fleets is known, it takes back what it played beyond that. This is what a node of a federation over the
+network does; see :mod:`fed_ucbvi.engine.hosted_agents`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from fed_ucbvi.engine.rounds import PlayedRound
 
 
 class Reached(NamedTuple):
-    """Episodes of the round that a fleet has played, and whether one of its agents asked after the last of them."""
+    """Episodes of the round that a fleet has played, and whether an agent made a request after the last of them."""
 
     played: int
     asked: bool
 
 
 class FleetHost:
-    """A fleet that has been through ``history``.
+    """A fleet that has played the rounds of ``history``.
 
     Args:
         algorithm: one whose agents stop together.
         setting: of the run.
         hosted: the agents of this fleet and their MDPs.
         sum_visits: tell visits and starts of all agents together, not one by one; for fleets counted in one table.
-        history: rounds to play again, those that a lost fleet had been through.
+        history: rounds to play again, those that a lost fleet had played.
     """
 
     def __init__(
@@ -61,9 +61,10 @@ class FleetHost:
         return self.play_on(chunk)
 
     def play_on(self, chunk: int) -> Reached:
-        """Play until ``chunk`` episodes of the round are played or one of these agents asks.
+        """Play until ``chunk`` episodes of the round are played or one of these agents makes a request.
 
-        A round that rests has larger budgets first. Once it has lasted, who is past the plain budget asks at once.
+        A round that rests has larger budgets first. Once it has lasted long enough, agents past the plain budget make
+        their requests at once.
         """
         players, policy, budgets, first = self._players, self._broadcast[0], self._budgets, self._first
         due, calm = budgets.visits, budgets.calm(first)
@@ -78,7 +79,7 @@ class FleetHost:
         return self._reached
 
     def finish(self, length: int) -> PlayedRound:
-        """End the round after ``length`` episodes, whatever was played, and take it in."""
+        """End the round after ``length`` episodes, whatever was played, and count it."""
         players, policy, budgets, played = self._players, self._broadcast[0], self._budgets, self._reached.played
         if length != played:
             players.move_to(policy, budgets, self._first, played, length)
@@ -95,7 +96,7 @@ class FleetHost:
         return np.asarray(starts.sum(axis=0, keepdims=True)) if self._sum_visits else starts
 
     def report(self, query: Message, exchange: int) -> Message:
-        """The agents' answer in one exchange: one row each, or one for all where the server takes sums."""
+        """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
         report = self._algorithm.report(self._players.agents, _own(query), exchange)
         return added_up(report) if self._algorithm.takes == SUMS else tuple(report)
 

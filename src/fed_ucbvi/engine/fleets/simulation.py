@@ -1,8 +1,8 @@
 """A run whose fleets are elsewhere: the same bits as a run in one process with the episodes driver.
 
-Server, scores and records are here. In a round every fleet plays until one of its agents asks; the earliest ask ends
-the round for all. In a synchronisation queries go to all fleets; sums come back, one row a fleet, or, where the
-algorithm takes rows, every agent's row, in agent order.
+Server, scores and records are here. In a round every fleet plays until one of its agents requests a synchronisation.
+The earliest request ends the round for all. In a synchronisation queries go to all fleets. Sums come back, one row
+for each fleet, or, where the algorithm takes rows, one row for each agent, in agent order.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
 
 DRIVERS = ("auto", "episodes")
-"""Both play trajectory by trajectory here; the counts driver draws an agent's block only as long as the earliest ask
-of the agents before it, so that fleets could not draw at the same time."""
+"""Both play trajectory by trajectory here. The counts driver draws an agent's block only up to the earliest request
+of
+the agents before it, so fleets could not draw at the same time."""
 
 
 class Fleets(Protocol):
@@ -40,7 +41,7 @@ class Fleets(Protocol):
         ...
 
     def end_round(self, broadcast: Message, first: int, length: int) -> None:
-        """All fleets have taken a round in."""
+        """All fleets have counted a round."""
         ...
 
 
@@ -71,7 +72,7 @@ class FleetSimulation(Simulation):
         self._last_length = 0
 
     def advance(self) -> None:
-        """One round; once it is over, no fleet is asked to go back behind it."""
+        """One round; once it is over, no fleet has to go back to an earlier one."""
         first, broadcast = self.played, _copies(self.algorithm.broadcast(self.server))
         super().advance()
         self._last_length = self.played - first
@@ -90,7 +91,7 @@ class FleetSimulation(Simulation):
         return PlayedRound(first.stop._replace(askers=askers), first.rule, visits, starts)
 
     def _length_of_round(self, broadcast: Message) -> int:
-        """Have all fleets play until the earliest ask is known, or all episodes are played."""
+        """Let all fleets play until the earliest request is known, or all episodes are played."""
         setting, first = self.setting, self.played
         most = setting.episodes - first
         chunk = first_chunk(max(agents for _, agents in self.parts) * setting.horizon, self._last_length)
@@ -122,7 +123,7 @@ def on_ray(
     address: str | None,
     count: int | None,
 ) -> Iterator[FleetSimulation]:
-    """A run on a Ray cluster, or on Ray started here, with ``count`` fleets, by default one a core."""
+    """A run on a Ray cluster, or on Ray started here, with ``count`` fleets, by default one for each core."""
     _check_splittable(algorithm, federation, driver)
     if count is not None:
         split(federation.agents, check_positive_integer("fleet_count", count))
