@@ -98,6 +98,7 @@ def test_agents_all_alike_differ_in_nothing() -> None:
     json.dumps(summary, allow_nan=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "federation",
     [

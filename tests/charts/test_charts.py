@@ -31,6 +31,7 @@ def layers(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {layer["mark"]["type"]: layer for layer in spec["layer"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_specification_keeps_to_the_schema_of_vega_lite(name: str) -> None:
     altair.VConcatChart.from_dict(Picture(SAMPLES[name].panels).specification(interactive=True))

@@ -403,6 +403,7 @@ def wait_until_running(process: subprocess.Popen[str], checkpoint: Path) -> None
     pytest.fail(f"the run has not begun: {process.communicate()}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "signals",
     [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGINT]],

@@ -13,6 +13,8 @@ import pytest
 
 import fed_ucbvi
 
+pytestmark = pytest.mark.slow
+
 SOLVE = (
     "from fed_ucbvi import MDP; "
     "print(float(MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], initial=0, horizon=3).solve().V[0, 0]))"

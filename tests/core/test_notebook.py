@@ -42,7 +42,7 @@ runs = [run(algorithm, world, 300, seed=seed, progress=False)
     "plot_runs": "plot_runs(runs)",
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
 
 
 @pytest.fixture(scope="module")

@@ -258,6 +258,7 @@ def test_a_manifest_that_makes_no_sense_is_refused(key: str, value: object, stop
     refuses(stopped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["federation.npz", "manifest.json"])
 def test_a_flipped_bit_in_what_is_written_once_is_refused(name: str, stopped: Path) -> None:
     plain, rng = (stopped / name).read_bytes(), np.random.default_rng(3)

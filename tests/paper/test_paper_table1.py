@@ -77,6 +77,7 @@ def test_every_ordering_is_judged_and_names_algorithms_that_exist(pairs: list[Pa
     ]
 
 
+@pytest.mark.slow
 def test_the_command_writes_markdown_and_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "EPISODES", {"synthetic": 30})
     arguments = ["compare", "--algorithm", "fed-ucbvi", "--algorithm", "fedq-bernstein", "--seeds", "2"]

@@ -134,6 +134,7 @@ def test_two_thousand_agents_have_their_figures_too() -> None:
     assert result.about.own_optimal_value >= result.about.best_common_value.upper - 1e-9
 
 
+@pytest.mark.slow
 def test_a_run_over_the_network_has_the_figures_of_the_simulation() -> None:
     world = gridworld(agents=3, eps_p=0.3)
     outcome = federate(plan_for(FedUCBVI(), world, 60, seed=2), make_nodes(world, [1, 2]))

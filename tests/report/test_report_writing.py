@@ -63,6 +63,7 @@ def test_a_report_is_the_page_verdicts_pictures_and_data(tmp_path: Path) -> None
     assert (folder / "figures/a.svg").read_text(encoding="utf-8").startswith("<svg ")
 
 
+@pytest.mark.slow
 def test_the_same_report_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     report = sample_report.sample_report()
     report = dataclasses.replace(report, sections=[dataclasses.replace(report.sections[1], figures=[figure("a")])])
