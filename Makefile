@@ -11,11 +11,11 @@ reproduce: $(READY)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # What can be run after every change, in about two minutes.
 test-fast: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow and not network and not browser and not flower"
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m "not slow and not network and not browser and not flower"
 
 # The cuda driver on a real GPU; where there is none, it skips and says so.
 test-gpu: $(READY)

@@ -22,3 +22,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(folder)
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
+    items.sort(key=_lasts_long, reverse=True)
+
+
+def _lasts_long(item: pytest.Item) -> bool:
+    """Whether a test is in a file that takes long: those go first, so that no core waits for the other at the end."""
+    module = item.getparent(pytest.Module)
+    marks = () if module is None else module.own_markers
+    return any(HERE / folder in item.path.parents for folder in MARKED_FOLDERS) or "slow" in {m.name for m in marks}

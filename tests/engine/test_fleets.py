@@ -263,18 +263,22 @@ KILLER = """
 import os
 import signal
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 from fed_ucbvi.engine.fleets.simulation import FleetSimulation
 
 raylet, plain = int(sys.argv.pop(1)), FleetSimulation.advance
-parents = f"/proc/{raylet}/task/{raylet}/children"
+tasks = Path(f"/proc/{raylet}/task")
 
 
 def advance(simulation):
-    if simulation.rounds == 20 and os.path.exists(parents):
-        workers = open(parents).read().split()
+    if simulation.rounds == 20 and tasks.exists():
+        workers = [pid for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+        assert workers, "a fleet is there"
         for process in (raylet, *map(int, workers)):  # a machine that dies takes its workers along
-            os.kill(process, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
     plain(simulation)
 
 

@@ -25,6 +25,7 @@ from ray.cluster_utils import Cluster
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
 node = cluster.add_node(num_cpus=1)
+cluster.wait_for_nodes()
 print(cluster.address, node.all_processes["raylet"][0].process.pid, flush=True)
 sys.stdin.readline()
 cluster.shutdown()

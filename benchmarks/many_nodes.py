@@ -1,0 +1,80 @@
+"""A server with many nodes: milliseconds for an exchange with all of them, and the server's memory.
+
+    python benchmarks/many_nodes.py [--nodes 200] [--episodes 40] [--json]
+
+The server is this process. The nodes, one agent each, share a second process; each has its own certificate and
+connection over mutual TLS on loopback. An exchange is a message to every node and an answer from every node. Run it
+twice: the first run compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+from fed_ucbvi import FedUCBVI, gridworld
+from fed_ucbvi.network.certificates import make_certificates
+from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.server import Service
+from fed_ucbvi.network.transport import TLSFiles
+
+
+def play(nodes: int, address: str, folder: Path) -> None:
+    """All nodes, in this process."""
+    world = gridworld(agents=nodes, eps_p=0.1)
+    everyone = [Node(f"node-{i}", lambda agents: world, i, 1) for i in range(nodes)]
+
+    async def together() -> None:
+        await asyncio.gather(*(take_part(node, address, TLSFiles.of(folder, node.name)) for node in everyone))
+
+    asyncio.run(together())
+
+
+async def serve(nodes: int, episodes: int, folder: Path) -> dict[str, float]:
+    """One run; the figures."""
+    algorithm, world = FedUCBVI(), gridworld(agents=nodes, eps_p=0.1)
+    plan = plan_for(algorithm, world, episodes)
+    service = Service(plan, "127.0.0.1:0", TLSFiles.of(folder, "server"))
+    address = f"127.0.0.1:{service.port}"
+    playing = multiprocessing.get_context("spawn").Process(target=play, args=(nodes, address, folder))
+    playing.start()
+    began = time.perf_counter()
+    outcome = await service.run()
+    whole = time.perf_counter() - began
+    playing.join()
+    exchanges = outcome.wire.messages_up / nodes
+    return {
+        "nodes": nodes,
+        "rounds": outcome.run.rounds,
+        "exchanges": round(exchanges, 1),
+        "ms_per_exchange": round(1000 * outcome.run.wall_seconds / exchanges, 1),
+        "seconds": round(outcome.run.wall_seconds, 1),
+        "seconds_with_joining": round(whole, 1),
+        "server_megabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--episodes", type=int, default=40)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "certs"
+        make_certificates(folder, server="server", nodes=[f"node-{i}" for i in range(options.nodes)])
+        found = asyncio.run(serve(options.nodes, options.episodes, folder))
+    print(json.dumps(found) if options.json else "\n".join(f"{key}: {value:,}" for key, value in found.items()))
+
+
+if __name__ == "__main__":
+    main()
