@@ -240,6 +240,7 @@ def test_the_drivers_agree_in_law(variant: str) -> None:
         assert stats.ks_2samp(played, drawn, method="asymp").pvalue > LAW_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_a_billion_episodes_are_no_harder_for_counts(variant: str) -> None:
     """Where rounds grow with T, ten million episodes must work too; those that sync every episode are left out."""

@@ -143,6 +143,7 @@ def test_a_run_over_the_network_is_the_simulated_one() -> None:
     assert_same(outcome.run, run(epsilon_greedy(), world, 120, seed=4, driver="episodes"))
 
 
+@pytest.mark.slow
 def test_it_is_run_and_read_in_a_new_process(tmp_path: Path) -> None:
     assert algorithm_name(epsilon_greedy()) == NAME
     few = ("--env", "synthetic", "--agents", "2", "--episodes", "50")

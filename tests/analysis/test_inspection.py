@@ -167,6 +167,7 @@ def stopped_counts(rng: np.random.Generator, federation: Federation, most: int) 
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cheating", [False, True])
 def test_the_interval_holds_eps_p_at_the_promised_rate(cheating: bool) -> None:
     """H0: it misses eps_p with probability at most delta = 0.2, also if somebody chooses when to stop counting.

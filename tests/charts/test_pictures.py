@@ -141,6 +141,7 @@ def test_files_of_every_format_are_sound_and_about_as_wide_as_a_page(name: str) 
     assert (float(box[0]), float(box[1])) == pytest.approx((width * POINTS, height * POINTS), abs=1)
 
 
+@pytest.mark.slow
 def test_the_same_figure_gives_the_same_files() -> None:
     one, other = (Picture(sample_report.many_curves().panels) for _ in range(2))
     assert all(one.content(format_) == other.content(format_) for format_ in FORMATS)

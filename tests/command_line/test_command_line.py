@@ -537,6 +537,7 @@ def test_the_command_line_imports_nothing_heavy_before_a_command_runs() -> None:
     assert {"numba", "vl_convert", "polars", "numpy"}.isdisjoint(loaded)
 
 
+@pytest.mark.slow
 def test_what_renders_pictures_is_imported_when_one_is_saved(tmp_path: Path) -> None:
     out = tmp_path / "saved"
     call(*SMALL, "--out", out)

@@ -205,6 +205,7 @@ def test_nothing_and_foreign_folders_are_refused(tmp_path: Path) -> None:
     refuses(tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["federation.npz", "manifest.json"])
 def test_missing_and_truncated_files_are_refused(name: str, stopped: Path) -> None:
     file = stopped / name

@@ -126,6 +126,7 @@ def test_the_bracket_is_closed_and_right_on_five_hundred_small_federations() -> 
         assert attained == pytest.approx(optimum.value.lower, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_bracket_cut_short_holds_the_truth_on_a_thousand_federations() -> None:
     """512 policies each; little enough work that many brackets stay open, some of them halfway."""
     open_ones = dict.fromkeys((1, 15 * MIN_PASS, 40 * MIN_PASS), 0)

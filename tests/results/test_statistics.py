@@ -81,6 +81,7 @@ def test_a_single_pair_decides_nothing() -> None:
     assert paired_ratio([1.0], [2.0])[:3] == (0.5, -math.inf, math.inf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 10])
 def test_intervals_of_differences_and_ratios_cover_the_truth_as_often_as_they_say(seeds: int) -> None:
     """Hypothesis: with normal pairs both 95 % intervals cover the truth in 95 % of samples.

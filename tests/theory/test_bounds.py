@@ -201,6 +201,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("environment", "agents", "episodes", "eps_p", "seed"), RUNS)
 def test_runs_are_optimistic_and_have_no_more_rounds_than_the_theory_allows(
     environment: Callable[..., Federation], agents: int, episodes: int, eps_p: float, seed: int
@@ -246,6 +247,7 @@ DELTA = 0.3
 ALARM = 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agents", "eps_p"), [(1, 0.0), (4, 0.0), (4, 0.1)])
 def test_optimism_holds_at_the_promised_rate(agents: int, eps_p: float) -> None:
     """H0: the probability that some Q of some synchronisation is below what ``lem:optimism`` grants is at most delta.
