@@ -62,7 +62,7 @@ def check_server_certificate(pem: bytes, authority: bytes, host: str | None = No
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound) as error:
         raise InputError("the server's certificate is damaged, or names no host.") from error
-    if not any(_issued_by(certificate, one) for one in authorities):
+    if not any(issued_by(certificate, one) for one in authorities):
         raise InputError("the server's certificate is not of this federation's authority.")
     if not certificate.not_valid_before_utc <= datetime.datetime.now(datetime.UTC) <= certificate.not_valid_after_utc:
         raise InputError(f"the server's certificate is good until {certificate.not_valid_after_utc:%Y-%m-%d} only.")
@@ -104,7 +104,8 @@ def alternative_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+def issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Whether the authority has signed the certificate itself."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.network.certificate_checks import issued_by
 from fed_ucbvi.network.messages import Roster, Seat
 from fed_ucbvi.network.names import check_name
 from fed_ucbvi.network.packages import needed
@@ -53,7 +54,7 @@ class Authority:
             raise InputError(f"the key of '{name}' for secure sums comes without a node's certificate.") from error
         now = datetime.datetime.now(datetime.UTC)
         if (
-            not any(_issued(certificate, authority) for authority in self._certificates)
+            not any(issued_by(certificate, authority) for authority in self._certificates)
             or not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
             or [entry.value for entry in names] != [name]
             or ExtendedKeyUsageOID.CLIENT_AUTH not in usage
@@ -69,14 +70,6 @@ class Authority:
             key.verify(seat.signature, _statement(run, name, seat.key), _SIGNATURE)
         except InvalidSignature:
             raise InputError(f"the key of '{name}' for secure sums is not signed by it for this run.") from None
-
-
-def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _statement(run: str, name: str, key: bytes) -> bytes:
