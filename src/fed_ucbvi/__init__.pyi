@@ -49,6 +49,7 @@ from fed_ucbvi.problem.price_of_sharing import best_common_policy as best_common
 from fed_ucbvi.problem.price_of_sharing import price_of_sharing as price_of_sharing
 from fed_ucbvi.results.plotting import plot_runs as plot_runs
 from fed_ucbvi.results.policy import load_policy as load_policy
+from fed_ucbvi.results.round_record import RoundRecord as RoundRecord
 from fed_ucbvi.results.run import Run as Run
 from fed_ucbvi.sweeps.execution import run_sweep as run_sweep
 from fed_ucbvi.sweeps.specification import Sweep as Sweep

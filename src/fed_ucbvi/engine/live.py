@@ -35,6 +35,7 @@ from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.agents import is_known
+from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ def run_live(
     seed: int = 0,
     score_with: Federation | None = None,
     progress: bool | Callable[[Progress], None] = True,
+    on_round: OnRound | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 100,
 ) -> Run:
@@ -224,6 +226,7 @@ def run_live(
         score_with: the same problem as a table, as :func:`from_gymnasium` makes it, to compute regret with. A table
             of one's own need not have the state that is added to the environments' states for what terminates.
         progress: as for :func:`fed_ucbvi.run`.
+        on_round: as for :func:`fed_ucbvi.run`.
         checkpoint: folder to keep the state in, for :func:`resume_live`.
         checkpoint_every: rounds between two checkpoints; what real environments have played since the last one is
             lost when a run is killed.
@@ -239,7 +242,7 @@ def run_live(
     with closing(simulation), store as kept:
         for text in algorithm.cautions(simulation.setting):
             warnings.warn(text, Caution, stacklevel=2)
-        return drive(simulation, progress, kept)
+        return drive(simulation, progress, kept, on_round)
 
 
 def resume_live(
@@ -248,6 +251,7 @@ def resume_live(
     *,
     score_with: Federation | None = None,
     progress: bool | Callable[[Progress], None] = True,
+    on_round: OnRound | None = None,
 ) -> Run:
     """Resume the live run whose checkpoint is in ``folder``, on the environments it was begun with.
 
@@ -261,6 +265,7 @@ def resume_live(
         live: the environments: same sizes, same description, same reward_range and eps_p as then.
         score_with: the table, if there was one.
         progress: as for :func:`fed_ucbvi.run`.
+        on_round: as for :func:`fed_ucbvi.run`.
 
     Raises:
         InputError: if the environments are others than those of the checkpoint, or something else cannot be used.
@@ -272,7 +277,7 @@ def resume_live(
 
     store, simulation = Checkpoint.open_live(Path(folder), simulate)
     with closing(simulation), store:
-        return drive(simulation, progress, store)
+        return drive(simulation, progress, store, on_round)
 
 
 def _scored(live: LiveFederation, table: Federation | None) -> Federation:

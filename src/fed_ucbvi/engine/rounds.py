@@ -25,6 +25,7 @@ from fed_ucbvi.results.about import About
 from fed_ucbvi.results.agents import AgentsValue, initial_value, is_known, mean_over, values_by_agent
 from fed_ucbvi.results.recommendations import Recommended, Row, is_due, table_of
 from fed_ucbvi.results.records import COLUMNS, columns_of
+from fed_ucbvi.results.round_record import RoundRecord
 from fed_ucbvi.results.run import Run
 
 LENGTH, EPISODES, ASKERS, AGENT, REGRET = (
@@ -124,6 +125,7 @@ class Engine:
         self.set_clock(np.zeros(setting.agents, dtype=np.int64))
         self.rounds = 0
         self.regret = 0.0 if federation is not None else math.nan
+        self.bytes_up = self.bytes_down = 0
         self.seconds = 0.0
 
     def set_clock(self, clock: CountArray) -> None:
@@ -157,16 +159,47 @@ class Engine:
         stop = played.stop
         if stop.askers:
             yield Synchronise(self.server, planning=False)
-            self.rounds += 1
         episodes = self._move_clocks(played)
         score = self._score(policy, played)
         self._meter.agents = int(np.count_nonzero(self.present))
         traffic = self._meter.round(stop.askers, last=self.done)
-        self.regret += score[0]
         self.rows.append((start, stop.length, episodes, *score, *stop[1:], played.rule, *traffic))
+        self._add_up(self.rows[-1])
         if self.done or is_due(self.played, self.recommendations):
             self.recommended = yield from self.plan()
             self.recommendations.append(self._row(self.recommended))
+
+    def _add_up(self, row: Row) -> None:
+        """Add a record to the totals."""
+        self.rounds += row[ASKERS] > 0
+        self.regret += row[REGRET]
+        self.bytes_up += int(row[-2])
+        self.bytes_down += int(row[-1])
+
+    def last_round(self) -> RoundRecord:
+        """The last round, and where the run stands after it."""
+        _, length, episodes, _, reward, _, requests, agent, step, state, action, rule, *_ = self.rows[-1]
+        optimistic, estimated = self.recommendations[-1][2:4] if self.recommendations else (math.nan, math.nan)
+        return RoundRecord(
+            round=len(self.rows),
+            episodes=self.played,
+            planned_episodes=self.setting.episodes,
+            length=int(length),
+            synchronisations=self.rounds,
+            requests=int(requests),
+            agent=int(agent),
+            step=int(step),
+            state=int(state),
+            action=int(action),
+            rule=self.algorithm.rules[int(rule)] if rule >= 0 else "",
+            regret=self.regret,
+            reward=reward * self.setting.agents / episodes if episodes else math.nan,
+            optimistic_value=optimistic,
+            recommended_value=estimated,
+            bytes_up=self.bytes_up,
+            bytes_down=self.bytes_down,
+            seconds=self.seconds,
+        )
 
     def _move_clocks(self, played: PlayedRound) -> int:
         """Add the round's episodes to those of each agent that takes part; the sum over agents."""
@@ -270,9 +303,8 @@ class Engine:
             self.recommended = Recommended(policy, V, saved.about["kind"])
         self.seconds = float(saved.about["seconds"])
         self.rows, self.recommendations = (list(saved.rows.get(name, ())) for name in ("records", "recommendations"))
-        self.rounds = sum(row[ASKERS] > 0 for row in self.rows)
         for row in self.rows:
-            self.regret += row[REGRET]
+            self._add_up(row)
 
     def records(self) -> dict[str, Array]:
         """The records so far, by column."""

@@ -16,6 +16,7 @@ from fed_ucbvi.engine.fleets.simulation import on_ray
 from fed_ucbvi.engine.progress import Progress, announce_compilation
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
 
 FLEETS = ("local", "ray")
@@ -33,6 +34,7 @@ def run(
     address: str | None = None,
     fleet_count: int | None = None,
     progress: bool | Callable[[Progress], None] = True,
+    on_round: OnRound | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 100,
 ) -> Run:
@@ -52,6 +54,8 @@ def run(
         address: of a Ray cluster; by default Ray is started on this machine.
         fleet_count: how many fleets; by default one for each core of the cluster.
         progress: show a bar on a terminal once the run has taken two seconds; or a function to call instead.
+        on_round: called after every round with a :class:`~fed_ucbvi.results.round_record.RoundRecord`; what it raises
+            ends the run.
         checkpoint: folder to keep the state in, for :func:`resume`.
         checkpoint_every: rounds between two checkpoints.
 
@@ -86,11 +90,16 @@ def run(
         with store as kept:
             for text in algorithm.cautions(simulation.setting):
                 warnings.warn(text, Caution, stacklevel=2)
-            return drive(simulation, progress, kept)
+            return drive(simulation, progress, kept, on_round)
 
 
-def resume(folder: str | Path, *, progress: bool | Callable[[Progress], None] = True) -> Run:
+def resume(
+    folder: str | Path,
+    *,
+    progress: bool | Callable[[Progress], None] = True,
+    on_round: OnRound | None = None,
+) -> Run:
     """Resume the run whose checkpoint is in ``folder``; the result equals that of an uninterrupted run."""
     store, simulation = Checkpoint.open(Path(folder))
     with store:
-        return drive(simulation, progress, store)
+        return drive(simulation, progress, store, on_round)

@@ -33,6 +33,7 @@ from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound, Request, answered
 from fed_ucbvi.engine.saved_state import SavedState, named, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.recommendations import Recommended, last_gap
+from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
 
 SECONDS_BETWEEN_REPORTS = 0.1
@@ -236,8 +237,9 @@ def drive(
     simulation: Simulation,
     progress: bool | Callable[[Progress], None],
     store: Store | None = None,
+    on_round: OnRound | None = None,
 ) -> Run:
-    """Advance a simulation to its end, reporting progress and keeping checkpoints."""
+    """Advance a simulation to its end, reporting rounds and progress and keeping checkpoints."""
     with show_progress(progress) as report:
         try:
             _ = simulation.federation.best_common_value  # now, so that Ctrl-C has nothing left to work out
@@ -250,6 +252,8 @@ def drive(
                 simulation.seconds = earlier + now - began
                 if store is not None and len(simulation.rows) % store.every == 0:
                     store.write(simulation)
+                if on_round is not None:
+                    on_round(simulation.last_round())
                 if now >= due or simulation.done:
                     due = now + SECONDS_BETWEEN_REPORTS
                     report(

@@ -29,6 +29,7 @@ from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.synchronisation import Synchronisation
 from fed_ucbvi.results.recommendations import last_gap
+from fed_ucbvi.results.round_record import OnRound
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -46,6 +47,7 @@ class Coordinator:
         registry: where the nodes come in.
         server_checkpoint: where finished rounds are kept, if anywhere.
         report: called after every round.
+        on_round: likewise, with the record of the round.
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class Coordinator:
         registry: NodeRegistry,
         server_checkpoint: ServerCheckpoint | None = None,
         report: Callable[[Coordinator], None] | None = None,
+        on_round: OnRound | None = None,
     ) -> None:
+        self._on_round = on_round
         self.plan, self.registry = plan, registry
         self._server_checkpoint, self._report = server_checkpoint, report
         self.records = Records(plan)
@@ -93,6 +97,8 @@ class Coordinator:
             await self._keep()
             if self._report is not None:
                 self._report(self)
+            if self._on_round is not None:
+                self._on_round(self.records.last_round())
 
     async def _advance(self) -> None:
         """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""

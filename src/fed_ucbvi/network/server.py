@@ -18,6 +18,7 @@ from fed_ucbvi.network.run_plan import MODEL, RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.signed_result import SignedResult, write_result
 from fed_ucbvi.network.transport import TLSFiles, open_server
+from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
 
 log = logging.getLogger("fed_ucbvi.federation")
@@ -61,6 +62,7 @@ class Service:
         server_checkpoint: where finished rounds are kept, if anywhere.
         revoked: names that are turned away though certified.
         report: called after every round.
+        on_round: likewise, with the record of the round.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Service:
         server_checkpoint: ServerCheckpoint | None = None,
         revoked: Callable[[], Iterable[str]] = tuple,
         report: Callable[[Coordinator], None] | None = None,
+        on_round: OnRound | None = None,
     ) -> None:
         self.plan, self._tls_files, self._server_checkpoint = plan, tls_files, server_checkpoint
         if plan.secure_sums and tls_files is None:
@@ -80,7 +83,7 @@ class Service:
             )
         authority = Authority(tls_files.read()[0]) if plan.secure_sums and tls_files is not None else None
         self.registry = NodeRegistry(plan, certified=tls_files is not None, revoked=revoked, authority=authority)
-        self.coordinator = Coordinator(plan, self.registry, server_checkpoint, report)
+        self.coordinator = Coordinator(plan, self.registry, server_checkpoint, report, on_round)
         rows = 1 if plan.exchange == MODEL else plan.setting.agents
         self.registry.most_bytes = max(PART_BYTES, 2 * rows * self.coordinator.report_schema.largest())
         self._server, self.port = open_server(address, self.registry.session, tls_files)

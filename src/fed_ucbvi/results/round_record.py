@@ -1,0 +1,59 @@
+"""What a run says of each round while it goes on: to callbacks, trackers, the live page and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class RoundRecord(NamedTuple):
+    """One round, and where the run stands after it. Fields may be added; those that are here keep their meaning.
+
+    Attributes:
+        round: its number, from 1.
+        episodes: of the agent that has played most, so far.
+        planned_episodes: T.
+        length: episodes of the agent that played most, in this round.
+        synchronisations: so far; a round that was cut short has none.
+        requests: how many agents requested the synchronisation.
+        agent: the first that did; -1 if none did, or if requests are secret. So for the next three.
+        step: where it did, from 0; -1 also where counts are by (state, action).
+        state: the state.
+        action: the action.
+        rule: the rule it did it by; empty if none.
+        regret: so far, averaged over agents; NaN where nobody knows.
+        reward: of an episode of this round, averaged over agents; NaN where nobody knows.
+        optimistic_value: the server's at the last recommendation, over the initial states; NaN before the first.
+        recommended_value: the planner's estimate for the policy it recommended; NaN where nothing is planned.
+        bytes_up: from agents to server so far, as the paper counts them; recommendations are not in it.
+        bytes_down: the other way.
+        seconds: since the run began.
+    """
+
+    round: int
+    episodes: int
+    planned_episodes: int
+    length: int
+    synchronisations: int
+    requests: int
+    agent: int
+    step: int
+    state: int
+    action: int
+    rule: str
+    regret: float
+    reward: float
+    optimistic_value: float
+    recommended_value: float
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """Between the optimistic and the recommended value; see :mod:`fed_ucbvi.results.recommendations`."""
+        return self.optimistic_value - self.recommended_value
+
+
+OnRound = Callable[[RoundRecord], None]
+"""Is called after every round. What it raises ends the run."""
