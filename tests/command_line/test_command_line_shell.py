@@ -25,8 +25,8 @@ from fed_ucbvi.command_line import COMMANDS
 from fed_ucbvi.command_line.examples import EXAMPLES
 from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
 from fed_ucbvi.command_line.run import run as run_command
-from fed_ucbvi.network.node_stream import WireCount
 from fed_ucbvi.network.server import Outcome
+from fed_ucbvi.network.wire_count import WireCount
 
 pytestmark = pytest.mark.slow
 

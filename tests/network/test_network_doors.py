@@ -35,11 +35,12 @@ from fed_ucbvi.network.certificates import (
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.messages import PART_BYTES, Fault, Part, encode, in_parts
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.node_stream import NodeStream, WireCount
+from fed_ucbvi.network.node_stream import NodeStream
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import Service
 from fed_ucbvi.network.transport import SERVICE, TLSFiles, ask_certificate
 from fed_ucbvi.network.violation import ViolationError
+from fed_ucbvi.network.wire_count import WireCount
 from network import assert_same, federate, make_nodes
 
 

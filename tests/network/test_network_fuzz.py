@@ -39,10 +39,11 @@ from fed_ucbvi.network.messages import (
 )
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_registry import NodeRegistry
-from fed_ucbvi.network.node_stream import NodeStream, StreamLostError, WireCount
+from fed_ucbvi.network.node_stream import NodeStream, StreamLostError
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.violation import ViolationError
+from fed_ucbvi.network.wire_count import WireCount
 from network import make_nodes
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)

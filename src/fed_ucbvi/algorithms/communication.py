@@ -8,7 +8,7 @@ apart.
 
 What is counted is the paper's: every agent sends its own message, with a number for each mean (for Fed-UCBVI n,
 ``P V``, ``P V^2`` and Q), however agents are grouped and whatever form reports are sent in. What a run over the
-network really sends is recorded beside it (:class:`fed_ucbvi.network.node_stream.WireCount`).
+network really sends is recorded beside it (:class:`fed_ucbvi.network.wire_count.WireCount`).
 """
 
 from __future__ import annotations

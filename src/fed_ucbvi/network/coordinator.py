@@ -75,6 +75,11 @@ class Coordinator:
         return len(self.records.rows)
 
     @property
+    def violations(self) -> int:
+        """How often a node has broken the rules since this server was started."""
+        return self._node_calls.violations
+
+    @property
     def done(self) -> bool:
         """Whether all agents that take part have played T episodes."""
         return self.records.done

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.network.messages import Seat
+from fed_ucbvi.network.wire_count import WireCount
 
 if TYPE_CHECKING:
     from fed_ucbvi.network.node_stream import NodeStream
@@ -30,6 +32,8 @@ class Member:
         reports: the arrays of its last synchronisation, by exchange.
         stream: its open stream, if it has one.
         seat: its entry in the roster of secure sums: the signed key of its present process.
+        latency: seconds from the last question to its answer; NaN before the first.
+        wire: what its streams have carried since this server was started, without their first three messages.
     """
 
     name: str
@@ -43,6 +47,8 @@ class Member:
     reports: dict[int, Message] = field(default_factory=dict)
     stream: NodeStream | None = None
     seat: Seat | None = None
+    latency: float = math.nan
+    wire: WireCount = field(default_factory=WireCount)
 
     @property
     def span(self) -> range:

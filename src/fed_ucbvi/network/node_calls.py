@@ -36,6 +36,7 @@ class NodeCalls:
     def __init__(self, registry: NodeRegistry, records: Records, rules: Rules) -> None:
         self._registry, self._records, self._rules = registry, records, rules
         self._round = 0
+        self.violations = 0
 
     def begin(self, round_number: int) -> None:
         """A new round: nodes that were away and have come back take part again."""
@@ -76,8 +77,11 @@ class NodeCalls:
                 await self._registry.wait_until(lambda: member.stream is not None, left)
                 continue
             try:
+                began = time.perf_counter()
                 async with asyncio.timeout(rules.deadline if deadline else None):
-                    return await ask(member, stream)
+                    answer = await ask(member, stream)
+                member.latency = time.perf_counter() - began
+                return answer
             except StreamLostError as lost:
                 await self._registry.give_up(member, stream, str(lost))
                 ends[member.incarnation] += isinstance(lost, StreamEndedError)
@@ -107,6 +111,7 @@ class NodeCalls:
     async def _violated(self, member: Member, violation: ViolationError) -> None:
         """Do what the policy says about a node whose report cannot be true."""
         log.error("%s: %s", member.name, violation)
+        self.violations += 1
         if self._rules.violation == "stop":
             raise FederationStoppedError(f"'{member.name}' broke the rules in round {self._round}: {violation}.")
         self._note(member, str(violation), "drop")

@@ -29,9 +29,10 @@ from fed_ucbvi.network.messages import (
     encode,
 )
 from fed_ucbvi.network.names import check_name
-from fed_ucbvi.network.node_stream import BROKEN, NodeStream, StreamLostError, WireCount
+from fed_ucbvi.network.node_stream import BROKEN, NodeStream, StreamLostError
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.wire_count import WireCount
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -191,6 +192,7 @@ class NodeRegistry:
             async with self._door.handshake(stream, certified):
                 member = await self._admit(stream, certified)
             stream.most_bytes = self.most_bytes
+            stream.counts.append(member.wire)
             log.info("%s: joined from %s with agents %s", member.name, peer, _agents(member))
             if self.end is not None:
                 await self._tell_end(member, stream)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any, cast
 
 from fed_ucbvi.network.arrays import WireError
@@ -22,6 +21,7 @@ from fed_ucbvi.network.messages import (
 )
 from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.violation import ViolationError
+from fed_ucbvi.network.wire_count import WireCount
 
 with needed("grpcio"):
     import grpc  # type: ignore[import-untyped]
@@ -36,16 +36,6 @@ PART_HEADER = 16
 """Bytes that a part may have beside its data."""
 EPISODES = -1
 """Comes before the exchanges of a round."""
-
-
-@dataclass
-class WireCount:
-    """Messages and bytes that were really sent, gRPC's own headers included, TLS and TCP not."""
-
-    messages_up: int = 0
-    messages_down: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
 
 
 class StreamLostError(Exception):
@@ -67,7 +57,9 @@ class NodeStream:
     """
 
     def __init__(self, context: Any, count: WireCount) -> None:
-        self._context, self._count, self.most_bytes = context, count, PART_BYTES
+        self._context, self.most_bytes = context, PART_BYTES
+        self.counts = [count]
+        """What this stream's messages are added to: the run's count, and once the node is let in also its own."""
         self.closed = asyncio.Event()
         self.farewell = ""
         self.prepared, self.stopped, self.roster = -1, False, b""
@@ -83,8 +75,9 @@ class NodeStream:
         if self.closed.is_set():
             raise StreamLostError(self.farewell or "the stream is closed")
         data = encode(message, self._sent)
-        self._count.messages_down += 1
-        self._count.bytes_down += len(data) + FRAME
+        for count in self.counts:
+            count.messages_down += 1
+            count.bytes_down += len(data) + FRAME
         try:
             await self._context.write(data)
         except BROKEN as error:
@@ -93,7 +86,8 @@ class NodeStream:
     async def receive(self) -> Up:
         """The next message of the node, put together if it comes in parts."""
         data = await self._read()
-        self._count.messages_up += 1
+        for count in self.counts:
+            count.messages_up += 1
         message = self._decoded(data)
         if not isinstance(message, Part):
             return message
@@ -123,7 +117,8 @@ class NodeStream:
             raise StreamLostError(self.farewell or "the stream is closed")
         if data is grpc.aio.EOF:
             raise StreamEndedError("the stream has ended; the node has gone, or sent what gRPC does not let through")
-        self._count.bytes_up += len(data) + FRAME
+        for count in self.counts:
+            count.bytes_up += len(data) + FRAME
         self._check_size(len(data), PART_BYTES + PART_HEADER)
         return cast(bytes, data)
 

@@ -12,12 +12,12 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.messages import PART_BYTES, End
 from fed_ucbvi.network.node_registry import NodeRegistry
-from fed_ucbvi.network.node_stream import WireCount
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import MODEL, RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.signed_result import SignedResult, write_result
 from fed_ucbvi.network.transport import TLSFiles, open_server
+from fed_ucbvi.network.wire_count import WireCount
 from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
 

@@ -35,9 +35,9 @@ from fed_ucbvi.engine.log import Log
 from fed_ucbvi.engine.saved_state import SavedState, named
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
-from fed_ucbvi.network.node_stream import WireCount
 from fed_ucbvi.network.records import Records
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
+from fed_ucbvi.network.wire_count import WireCount
 
 FORMAT = "fed-ucbvi/federation"
 FORMAT_VERSION = 4
