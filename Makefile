@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 FLOWER := .venv-flower
 
-.PHONY: reproduce test test-fast test-gpu lint types check dist check-dist benchmark architecture proto flower-venv clean
+.PHONY: reproduce test test-fast test-gpu lint types check dist check-dist benchmark architecture docs check-docs proto flower-venv clean
 
 reproduce: $(READY)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
@@ -41,6 +41,15 @@ check-dist: dist
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/speed.py
+
+# The documentation site, in build/docs: notebooks are executed, warnings are errors, links are checked.
+docs: $(READY)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m sphinx -b html -j auto -q -W --keep-going docs build/docs
+	$(BIN)/python docs/check_site.py build/docs
+
+# Every shell command in the documents, run as it stands.
+check-docs: $(READY)
+	$(BIN)/python docs/run_commands.py
 
 architecture: $(READY)
 	$(BIN)/python docs/draw_floors.py

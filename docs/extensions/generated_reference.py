@@ -1,0 +1,114 @@
+"""Pages that follow from the code: every public name from its docstring, every command from its help."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+PACKAGE = Path(__file__).parents[2] / "src" / "fed_ucbvi"
+WIDTH = "100"
+"""Columns of the help texts."""
+
+GROUPS = {
+    "algorithms": "Algorithms",
+    "engine": "Running",
+    "results": "Results",
+    "analysis": "Before and after a run",
+    "environments": "Environments",
+    "problem": "Problems",
+    "sweeps": "Sweeps",
+    "theory": "Bounds",
+    "core": "Errors and version",
+}
+"""Headings of the reference by the package that a name comes from, in this order; others follow by their own name."""
+
+EXTENSION_POINTS = (
+    "algorithms.base.Algorithm",
+    "algorithms.one_report.OneReport",
+    "algorithms.report_fields.Meaning",
+)
+OUTSIDERS = ("BaseModel", "Exception", "KeyboardInterrupt", "UserWarning", "tuple")
+"""Classes of others; what our classes inherit from them is not shown."""
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Write the pages before Sphinx reads any."""
+    app.connect("builder-inited", _write_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _write_pages(app: Sphinx) -> None:
+    folder = Path(app.srcdir) / "generated"
+    folder.mkdir(exist_ok=True)
+    for name, text in {"api.md": _names_page(), "commands.md": _commands_page()}.items():
+        page = folder / name
+        if not page.exists() or page.read_text(encoding="utf-8") != text:  # what has not changed is not built again
+            page.write_text(text, encoding="utf-8")
+
+
+def _public_names() -> dict[str, list[str]]:
+    """The names of the facade by the package that holds them."""
+    names: dict[str, list[str]] = {group: [] for group in GROUPS}
+    for line in ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8")).body:
+        if isinstance(line, ast.ImportFrom) and line.module is not None:
+            group = line.module.split(".")[1]
+            names.setdefault(group, []).extend(alias.asname or alias.name for alias in line.names)
+    return names
+
+
+def _names_page() -> str:
+    import fed_ucbvi
+
+    lines = [
+        "# Python",
+        "",
+        "Every public name is imported from `fed_ucbvi`. What is not here may change.",
+        "",
+    ]
+    for group, names in _public_names().items():
+        lines += [f"## {GROUPS.get(group, group.capitalize())}", ""] if names else []
+        for name in sorted(names, key=str.lower):
+            thing = getattr(fed_ucbvi, name)
+            if isinstance(thing, type):
+                directive = [f".. autoclass:: fed_ucbvi.{name}", *_members(thing)]
+            elif callable(thing):
+                directive = [f".. autofunction:: fed_ucbvi.{name}"]
+            else:
+                directive = [f".. autodata:: fed_ucbvi.{name}", "   :no-value:"]
+            lines += ["```{eval-rst}", *directive, "```", ""]
+    lines += ["## For authors of algorithms", "", "An algorithm inherits from one of these.", ""]
+    for path in EXTENSION_POINTS:
+        lines += ["```{eval-rst}", f".. autoclass:: fed_ucbvi.{path}", "   :members:", "```", ""]
+    return "\n".join(lines)
+
+
+def _members(thing: type) -> list[str]:
+    """What is shown of a class; of an algorithm its constructors alone, the rest is the same for all of them."""
+    from fed_ucbvi.algorithms.base import Algorithm
+
+    if issubclass(thing, Algorithm):
+        made = [name for name, member in vars(thing).items() if isinstance(member, classmethod)]
+        return [f"   :members: {', '.join(made)}"] if made else []
+    return ["   :members:", f"   :inherited-members: {', '.join(OUTSIDERS)}"]
+
+
+def _commands_page() -> str:
+    from fed_ucbvi.command_line import COMMANDS
+
+    lines = ["# Commands", "", "What `fed-ucbvi COMMAND --help` says, for every command.", ""]
+    for words in ((), *((command.__name__.rstrip("_").replace("_", "-"),) for command in COMMANDS)):
+        lines += [f"## {' '.join(('fed-ucbvi', *words))}", "", "```text", _help(*words), "```", ""]
+    return "\n".join(lines)
+
+
+def _help(*words: str) -> str:
+    plain = {"COLUMNS": WIDTH, "TERMINAL_WIDTH": WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
+    command = [sys.executable, "-c", "from fed_ucbvi.command_line import main; main()", *words, "--help"]
+    said = subprocess.run(command, env={**os.environ, **plain}, capture_output=True, text=True, check=True).stdout
+    return "\n".join(line.rstrip() for line in said.strip().splitlines())
