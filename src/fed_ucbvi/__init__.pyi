@@ -8,6 +8,8 @@ from fed_ucbvi.algorithms.fedq import FedQBernstein as FedQBernstein
 from fed_ucbvi.algorithms.fedq import FedQHoeffding as FedQHoeffding
 from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage as FedQAdvantage
 from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled as FedQEarlySettled
+from fed_ucbvi.algorithms.mvp import MVP as MVP
+from fed_ucbvi.algorithms.mvp import FedMVP as FedMVP
 from fed_ucbvi.algorithms.ucb_advantage import ConcurrentUCBAdvantage as ConcurrentUCBAdvantage
 from fed_ucbvi.algorithms.ucb_advantage import UCBAdvantage as UCBAdvantage
 from fed_ucbvi.algorithms.ucbvi import UCBVI as UCBVI
