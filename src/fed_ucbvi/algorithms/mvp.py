@@ -27,11 +27,11 @@ import numpy.typing as npt
 from fed_ucbvi.algorithms.base import Array, FleetTables, Message, Setting, TableRow
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.greedy import CHOICES
-from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, first_policy
+from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts, first_policy
 from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.core.colours import MAGENTA, MUSTARD
 from fed_ucbvi.core.errors import InputError, check_choice, check_number
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
 
 C1, C2, C3 = 460 / 9, 2 * math.sqrt(2), 544 / 9
 MEMORY_LIMIT = 1 << 30
@@ -46,15 +46,31 @@ class Broadcast(NamedTuple):
 
 
 class MVPReport(NamedTuple):
-    """Up, at ``(h, s, pi_h(s))``: visits of the round, sums of r and r^2, and next states ``(m, H, S, S)``.
-
-    Sums of rewards are those of the round; where rewards are random they are those of all rounds, on the grid.
-    """
+    """Up, of the round at ``(h, s, pi_h(s))``: visits, sums of r and r^2, and next states ``(m, H, S, S)``."""
 
     n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
-    paid: FloatArray
-    squares: FloatArray
-    moves: CountArray
+    paid: Annotated[FloatArray, Meaning.REWARDS_OF_ROUND]
+    squares: Annotated[FloatArray, Meaning.SQUARED_REWARDS_OF_ROUND]
+    moves: Annotated[CountArray, Meaning.TRANSITIONS_OF_ROUND]
+
+
+@dataclass
+class MVPAgents(RoundAgents[MVPReport]):
+    """A fleet of m agents; where rewards are random, with what they had been paid before the round.
+
+    Attributes:
+        before: the sums of rho of all earlier rounds, ``(m, steps, S, A)``; empty where rewards are certain.
+        squares_before: those of rho^2, as a high and a low word, ``(m, steps, S, A, 2)``.
+        unit: ``2^-f``, of which a random reward is rho.
+    """
+
+    before: CountArray
+    squares_before: WordArray
+    unit: float
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        return {**super().arrays(), "before": self.before, "squares_before": self.squares_before}
 
 
 class Totals(NamedTuple):
@@ -74,11 +90,10 @@ class Totals(NamedTuple):
 
 
 class UpdateRule(NamedTuple):
-    """``L``, the factor on the bonus, and by what sums of random rewards are multiplied (0: they are not random)."""
+    """``L``, and the factor on the bonus."""
 
     log_term: float
     scale: float
-    unit: float
 
 
 @dataclass
@@ -114,7 +129,7 @@ class FedMVP(OneReport[Server, MVPReport]):
     """
 
     name: ClassVar[str] = "fed-mvp"
-    label: ClassVar[str] = "Federated MVP"
+    label: ClassVar[str] = "Fed-MVP"
     colour: ClassVar[str] = MAGENTA
     rules: ClassVar[tuple[str, ...]] = ("end of epoch",)
     broadcast_type: ClassVar[type[Broadcast]] = Broadcast
@@ -164,8 +179,7 @@ class FedMVP(OneReport[Server, MVPReport]):
             )
         V = np.full((H + 1, S), float(H))
         V[H] = 0.0
-        unit = self.reward_grid(setting).unit if setting.random_rewards else 0.0
-        rule = UpdateRule(self.log_term(setting), float(self.scale), unit)
+        rule = UpdateRule(self.log_term(setting), float(self.scale))
         totals, begun, model = (Totals.nothing(setting) for _ in range(3))
         policy = first_policy(setting, self.initial_policy)
         return Server(rule, totals, begun, model, np.full((H, S, A), float(H)), V, policy)
@@ -184,32 +198,46 @@ class FedMVP(OneReport[Server, MVPReport]):
         """An M-th of what is missing, rounded up."""
         visits[:] = -(-broadcast.left // M)
 
+    def new_agents(self, setting: Setting, tables: FleetTables) -> MVPAgents:
+        """A fleet that has seen nothing."""
+        blank = super().new_agents(setting, tables)
+        before, squares = tables.sums.by_slot.sum(axis=-1), np.zeros_like(tables.sums.squares)
+        parts = blank.tables, blank.values, blank.out, blank.asks, blank.federation_size
+        return MVPAgents(*parts, before, squares, self.reward_grid(setting).unit)
+
+    def absorb(
+        self, agents: RoundAgents[MVPReport], policy: IndexArray, transitions: CountArray, visits: CountArray
+    ) -> None:
+        """Work out the round's report; random rewards are what was paid since the round before."""
+        super().absorb(agents, policy, transitions, visits)
+        assert isinstance(agents, MVPAgents)
+        by_slot, words = agents.tables.sums
+        if not len(by_slot):
+            return
+        h, s = np.ogrid[: len(policy), : by_slot.shape[2]]
+        here = (slice(None), h % by_slot.shape[1], s, policy)
+        sums = by_slot.sum(axis=-1)
+        low = words[..., 1] - agents.squares_before[..., 1]
+        high = words[..., 0] - agents.squares_before[..., 0] - (words[..., 1] < agents.squares_before[..., 1])
+        agents.out.paid[:] = (sums - agents.before)[here] * agents.unit
+        agents.out.squares[:] = (high * 2.0**64 + low)[here] * agents.unit**2
+        agents.before[:], agents.squares_before[:] = sums, words
+
     def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: MVPReport) -> None:
-        """An agent adds up its round, and what random rewards came to so far."""
+        """An agent adds up its round."""
+        rewards = counts.rewards(tables)
         out.n[:], out.moves[:] = counts.visits, counts.next_states(tables)
-        rewards, (by_slot, squares) = counts.rewards(tables), tables.sums
         out.paid[:], out.squares[:] = counts.visits * rewards, counts.visits * rewards**2
-        if len(by_slot):
-            h, s = np.ogrid[: len(counts.policy), : by_slot.shape[2]]
-            words = squares[:, h % squares.shape[1], s, counts.policy]
-            out.paid[:] = by_slot.sum(axis=-1)[:, h % by_slot.shape[1], s, counts.policy]
-            out.squares[:] = words[..., 0] * 2.0**64 + words[..., 1]
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Add up the reports; where an epoch is over, take its data for the model, and plan if there is any."""
-        n, paid, squares, moves = report
-        totals, unit = server.totals, server.rule.unit
+        totals = server.totals
         here = (*np.ogrid[: len(server.policy), : server.policy.shape[1]], server.policy)
-        old = _next_target(totals.N[here])
-        totals.N[here] += n.sum(axis=0)
-        totals.moves[here] += moves.sum(axis=0)
-        if unit:
-            totals.paid[here], totals.squares[here] = paid.sum(axis=0) * unit, squares.sum(axis=0) * unit**2
-        else:
-            totals.paid[here] += paid.sum(axis=0)
-            totals.squares[here] += squares.sum(axis=0)
+        target = _next_target(totals.N[here])
+        for total, rows in zip(totals, report, strict=True):
+            total[here] += rows.sum(axis=0)
         over = np.zeros(totals.N.shape, dtype=np.bool_)
-        over[here] = totals.N[here] >= old
+        over[here] = totals.N[here] >= target
         if over.any():
             for total, begun, model in zip(totals, server.begun, server.model, strict=True):
                 model[over] = total[over] - begun[over]
