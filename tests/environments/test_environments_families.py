@@ -300,7 +300,14 @@ def test_a_description_written_to_json_makes_the_same_environment_again(name: st
     made = small(name, agents=2, seed=5, **differ)
     described = json.loads(json.dumps(made.description))
     assert described.pop("name") == name
-    assert {described.pop(key) for key in ("reward_scale", "reward_offset")} <= {0.0, 1.0, 6000.0, -0.01 / 4, 200.0, -100.0}
+    assert {described.pop(key) for key in ("reward_scale", "reward_offset")} <= {
+        0.0,
+        1.0,
+        6000.0,
+        -0.01 / 4,
+        200.0,
+        -100.0,
+    }
     again = make_environment(name, **described)
     for field in ("successors", "probabilities", "rewards", "initial"):
         np.testing.assert_array_equal(getattr(again, field), getattr(made, field))

@@ -13,6 +13,7 @@ from fed_ucbvi.command_line.federate import federate
 from fed_ucbvi.command_line.inspect import inspect
 from fed_ucbvi.command_line.interruption import own_process
 from fed_ucbvi.command_line.join import join
+from fed_ucbvi.command_line.leaderboard import leaderboard
 from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.plan import plan
 from fed_ucbvi.command_line.play import play
@@ -35,7 +36,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(run, resume, show, play),
-    *(sweep, reproduce, report, compare),
+    *(sweep, reproduce, report, compare, leaderboard),
     *(plan, inspect, environments, algorithms),
     *(federate, serve, join, certs),
 )

@@ -15,6 +15,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "reproduce": ("reproduce --out results", "reproduce --quick --out quick"),
     "report": ("report sweep",),
     "compare": ("compare --seeds 3 --out comparison.md",),
+    "leaderboard": (
+        "leaderboard",
+        "leaderboard --algorithm mine:Mine --store my-runs --out my-board",
+        "leaderboard --again --store runs --out board",
+    ),
     "plan": ("plan --env gridworld --eps-p 0.001",),
     "inspect": ("inspect riverswim --agents 5 --eps-p 0.1 --plot agents.png",),
     "environments": ("environments", "environments --json"),
