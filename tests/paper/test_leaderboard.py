@@ -61,7 +61,7 @@ def test_every_algorithm_and_environment_is_there_or_left_out_for_a_reason() -> 
         for algorithm in ALGORITHMS:
             why = BOARD.excluded.get(environment) or BOARD.excluded.get(f"{algorithm} on {environment}")
             assert bool(why) != ((algorithm, environment) in pairs), (
-                f"{algorithm} on {environment}: name it in leaderboard.toml, under episodes or, with a reason, excluded"
+                f"{algorithm} on {environment}: name it in leaderboard.toml, with episodes or among excluded"
             )
 
 

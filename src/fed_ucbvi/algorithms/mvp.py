@@ -11,8 +11,10 @@ with ``c1 = 460/9``, ``c2 = 2 sqrt(2)``, ``c3 = 544/9`` and ``L = ln(200 S A H^2
 regret has the optimal order for every K, without a burn-in. (The constants are large: in runs of common length the
 bonus exceeds H, unless ``scale`` makes it smaller.)
 
-Several agents (our extension, without a proof): the same with the visits of all agents added up, ``K = M T``. An
-agent that knows that ``left`` visits are missing asks for synchronisation after ``ceil(left / M)`` of its own.
+Several agents (our extension, without a proof of its regret): the same with the visits of all agents added up,
+``K = M T``. An agent that knows that ``left`` visits are missing asks for synchronisation after ``ceil(left / M)`` of
+its own. A synchronisation at (h,s,a) that ends no epoch there leaves at most ``(1 - 1/M) left``, so an epoch takes
+``O(M log(M T))`` of them.
 """
 
 from __future__ import annotations
@@ -133,7 +135,7 @@ class FedMVP(OneReport[Server, MVPReport]):
     colour: ClassVar[str] = MAGENTA
     rules: ClassVar[tuple[str, ...]] = ("end of epoch",)
     broadcast_type: ClassVar[type[Broadcast]] = Broadcast
-    table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log^2 (M T)", "sqrt(H^3 S A T / M)")
+    table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log^2 (M T)", "\u2013")
 
     scale: float = 1.0
     delta: float = 0.05
