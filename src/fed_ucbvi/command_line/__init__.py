@@ -8,7 +8,7 @@ import typer
 
 from fed_ucbvi.command_line.certs import certs, certs_app
 from fed_ucbvi.command_line.compare import compare
-from fed_ucbvi.command_line.examples import epilogue
+from fed_ucbvi.command_line.examples import epilogue, program_epilogue
 from fed_ucbvi.command_line.federate import federate
 from fed_ucbvi.command_line.inspect import inspect
 from fed_ucbvi.command_line.interruption import own_process
@@ -51,7 +51,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True, epilog=program_epilogue())
 def start(
     context: typer.Context,
     version: Annotated[
