@@ -37,6 +37,7 @@ dist: $(READY)
 
 # What newcomers get, in environments of their own: the newest and the oldest versions that the bounds admit.
 check-dist: dist
+	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python tests/support/shipped_wheel.py dist
 
 benchmark: $(READY)

@@ -122,7 +122,9 @@ def test_one_command_installs_completion_and_bash_then_completes(tmp_path: Path)
         return ended.stdout.split()
 
     bash("fed-ucbvi --install-completion; exit $?")
-    ask = "source ~/.bashrc; COMP_WORDS=({0}); COMP_CWORD={1}; _fed_ucbvi_completion fed-ucbvi; echo ${{COMPREPLY[@]}}"
+    ask = (
+        "source ~/.bashrc; COMP_WORDS=({0}); COMP_CWORD={1}; _fed_ucbvi_completion fed-ucbvi; echo ${{COMPREPLY[@]}}"
+    )
     assert bash(ask.format("fed-ucbvi lead", 1)) == ["leaderboard"]
     assert bash(ask.format("fed-ucbvi run --epis", 2)) == ["--episodes"]
     assert "_fed_ucbvi_completion" in bash("source ~/.bashrc; complete -p fed-ucbvi")

@@ -41,8 +41,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 FIRST = ("run --episodes 3000", "run --episodes 3000 --out my-run", "show my-run", "environments")
 """For the help of the program itself."""
 EXIT_CODES = (
-    "0: all is well. 1: runs of a sweep failed, or a federation ended early. 2: something cannot be used; one line "
-    "says what. 130: stopped by Ctrl-C."
+    "0: all is well. 1: some runs of a sweep failed. 2: something cannot be used or done; one line says what. 130: "
+    "stopped by Ctrl-C."
 )
 
 

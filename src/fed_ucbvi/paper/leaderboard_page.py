@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.defaults import ALGORITHM
-from fed_ucbvi.environments import environment_label
 from fed_ucbvi.paper.figures import BYTES_LABEL, REGRET_LABEL
 from fed_ucbvi.paper.leaderboard import Board, Place, Rows, places, standings
 from fed_ucbvi.report.content import Cell, Figure, Interval, PageContent, Section, Table
@@ -41,7 +40,7 @@ def explanation(board: Board, rows: Rows) -> list[str]:
     """What was run and what the columns mean, in paragraphs."""
     lengths: dict[int, list[str]] = {}
     for row in rows:
-        lengths.setdefault(row.episodes, []).append(environment_label(row.environment))
+        lengths.setdefault(row.episodes, []).append(label_of(row.environment))
     usual = max(lengths, key=lambda T: len(lengths[T]))
     others = [f"{T:,} in {', '.join(dict.fromkeys(names))}" for T, names in lengths.items() if usual != T]
     apart = f" ({'; '.join(others)})" if others else ""
@@ -97,7 +96,7 @@ def markdown(board: Board, rows: Rows) -> str:
     parts += ["Left out:", "\n".join(_lines(f"- {reason}") for reason in left_out(board))]
     parts += ["## Over all environments", _lines(OVERALL_TEXT), table_text(OVERALL, overall_rows(rows), ratio_text)]
     for environment, episodes in environments_of(rows).items():
-        parts += [f"## {environment_label(environment)}, T = {episodes:,}"]
+        parts += [f"## {label_of(environment)}, T = {episodes:,}"]
         parts += [table_text(HERE, place_rows(places(rows, environment)), mean_text)]
     return "\n\n".join([*parts, HOW_TO_ADD, ""])
 
@@ -157,7 +156,7 @@ def page(board: Board, rows: Rows) -> PageContent:
     tables = [Table("overall", "Over all environments", OVERALL_TEXT, OVERALL, overall_rows(rows))]
     panels = []
     for environment, episodes in kept.items():
-        found, label = places(rows, environment), environment_label(environment)
+        found, label = places(rows, environment), label_of(environment)
         tables.append(Table(f"on_{environment}", f"{label}, T = {episodes:,}", "", HERE, place_rows(found)))
         panels.append(Panel(label, BYTES_LABEL, REGRET_LABEL, [_point(one) for one in found], x_log=True, y_log=True))
     figure = Figure(
