@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 FLOWER := .venv-flower
 
-.PHONY: reproduce test test-fast test-gpu lint types check dist check-dist benchmark architecture docs check-docs proto flower-venv clean
+.PHONY: reproduce test test-fast test-gpu lint types check dist check-dist benchmark leaderboard leaderboard-document architecture docs check-docs proto flower-venv clean
 
 reproduce: $(READY)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
@@ -37,6 +37,7 @@ dist: $(READY)
 
 # What newcomers get, in environments of their own: the newest and the oldest versions that the bounds admit.
 check-dist: dist
+	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python tests/support/shipped_wheel.py dist
 
 benchmark: $(READY)
@@ -50,6 +51,17 @@ docs: $(READY)
 # Every shell command in the documents, run as it stands.
 check-docs: $(READY)
 	$(BIN)/python docs/run_commands.py
+
+# The standing comparison, docs/leaderboard.md: all runs, about ten minutes on two cores; stopped, it goes on where it was.
+leaderboard: $(READY)
+	$(BIN)/fed-ucbvi leaderboard --again --store results/leaderboard/runs --out results/leaderboard
+	cp results/leaderboard/leaderboard.csv src/fed_ucbvi/paper/leaderboard.csv
+	cp results/leaderboard/leaderboard.md docs/leaderboard.md
+
+# The document alone, from the rows that are stored.
+leaderboard-document: $(READY)
+	$(BIN)/fed-ucbvi leaderboard --out results/leaderboard
+	cp results/leaderboard/leaderboard.md docs/leaderboard.md
 
 architecture: $(READY)
 	$(BIN)/python docs/draw_floors.py

@@ -8,6 +8,8 @@ from fed_ucbvi.algorithms.fedq import FedQBernstein as FedQBernstein
 from fed_ucbvi.algorithms.fedq import FedQHoeffding as FedQHoeffding
 from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage as FedQAdvantage
 from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled as FedQEarlySettled
+from fed_ucbvi.algorithms.mvp import MVP as MVP
+from fed_ucbvi.algorithms.mvp import FedMVP as FedMVP
 from fed_ucbvi.algorithms.ucb_advantage import ConcurrentUCBAdvantage as ConcurrentUCBAdvantage
 from fed_ucbvi.algorithms.ucb_advantage import UCBAdvantage as UCBAdvantage
 from fed_ucbvi.algorithms.ucbvi import UCBVI as UCBVI
@@ -36,10 +38,12 @@ from fed_ucbvi.environments.gridworld import gridworld as gridworld
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium as from_gymnasium
 from fed_ucbvi.environments.hard_instance import hard_instance as hard_instance
 from fed_ucbvi.environments.n_room import n_room as n_room
+from fed_ucbvi.environments.random_mdps import random_mdps as random_mdps
 from fed_ucbvi.environments.riverswim import riverswim as riverswim
 from fed_ucbvi.environments.six_arms import six_arms as six_arms
 from fed_ucbvi.environments.synthetic import synthetic as synthetic
 from fed_ucbvi.environments.two_state_chain import two_state_chain as two_state_chain
+from fed_ucbvi.environments.windy_cliff import windy_cliff as windy_cliff
 from fed_ucbvi.problem.estimation import EpsEstimate as EpsEstimate
 from fed_ucbvi.problem.estimation import estimate_eps_p as estimate_eps_p
 from fed_ucbvi.problem.federation import Federation as Federation

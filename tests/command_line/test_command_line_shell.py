@@ -22,7 +22,7 @@ import pytest
 from commands import PROGRAM, SMALL, call
 from fed_ucbvi import FedUCBVI, InputError, Run, run, synthetic
 from fed_ucbvi.command_line import COMMANDS
-from fed_ucbvi.command_line.examples import EXAMPLES
+from fed_ucbvi.command_line.examples import EXAMPLES, EXIT_CODES, FIRST
 from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
 from fed_ucbvi.command_line.run import run as run_command
 from fed_ucbvi.network.server import Outcome
@@ -48,6 +48,18 @@ def test_every_command_has_examples_that_it_would_take() -> None:
             assert f"fed-ucbvi {example}" in text
             result = call(*shlex.split(example), "--help")  # what is no option of the command is refused before help
             assert result.exit_code == 0, result.output
+
+
+def test_the_program_and_the_parts_of_a_command_have_examples_too() -> None:
+    text = " ".join(call("--help").stdout.split())
+    for example in FIRST:
+        assert f"fed-ucbvi {example}" in text
+        assert call(*shlex.split(example), "--help").exit_code == 0
+    assert f"Exit codes: {EXIT_CODES}" in text
+    assert "--install-completion" in text
+    for part in ("request", "sign"):
+        text = " ".join(call("certs", part, "--help").stdout.split())
+        assert f"Examples: fed-ucbvi certs {part}" in text
 
 
 @pytest.mark.slow
@@ -91,6 +103,31 @@ def test_the_shell_completes_commands_and_options() -> None:
     )
     assert shown.returncode == 0
     assert "_FED_UCBVI_COMPLETE=complete_bash" in shown.stdout
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_one_command_installs_completion_and_bash_then_completes(tmp_path: Path) -> None:
+    """bash runs ``fed-ucbvi --install-completion``, another bash reads what it was told and is asked to complete."""
+    program = tmp_path / "bin" / "fed-ucbvi"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(PROGRAM)} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    own = {"HOME": str(tmp_path), "PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+    def bash(script: str) -> list[str]:
+        ended = subprocess.run(
+            ["bash", "-c", script], env={**os.environ, **own}, capture_output=True, text=True, timeout=60
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.split()
+
+    bash("fed-ucbvi --install-completion; exit $?")
+    ask = (
+        "source ~/.bashrc; COMP_WORDS=({0}); COMP_CWORD={1}; _fed_ucbvi_completion fed-ucbvi; echo ${{COMPREPLY[@]}}"
+    )
+    assert bash(ask.format("fed-ucbvi lead", 1)) == ["leaderboard"]
+    assert bash(ask.format("fed-ucbvi run --epis", 2)) == ["--episodes"]
+    assert "_fed_ucbvi_completion" in bash("source ~/.bashrc; complete -p fed-ucbvi")
 
 
 @pytest.mark.parametrize("words", ["environments", "environments --json", "--help", "run --help", "--version"])

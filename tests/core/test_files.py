@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import MANIFEST, check_free, new_file, new_folder, read_manifest, write_manifest
+from fed_ucbvi.core.files import (
+    MANIFEST,
+    check_free,
+    check_version,
+    new_file,
+    new_folder,
+    read_manifest,
+    write_manifest,
+)
 
 RUN = "fed-ucbvi/run/1"
 
@@ -254,3 +262,11 @@ def test_a_manifest_of_another_kind_is_refused_with_both_kinds(tmp_path: Path) -
     write_manifest(tmp_path, {"format": "fed-ucbvi/checkpoint/1"})
     with pytest.raises(InputError, match="holds a fed-ucbvi/checkpoint/1, but a fed-ucbvi/run/1 is needed"):
         read_manifest(tmp_path, RUN)
+
+
+def test_another_format_is_refused_with_the_version_to_take() -> None:
+    check_version("kept", {"format_version": 5}, 5)
+    with pytest.raises(InputError, match=r"kept has format version 4; this program reads 5. Take fed-ucbvi 0.1.0, "):
+        check_version("kept", {"format_version": 4, "version": "0.1.0"}, 5)
+    with pytest.raises(InputError, match="Take the version of fed-ucbvi that wrote it"):
+        check_version("kept", {"format_version": 4}, 5)

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, chisquare
 
-from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, Interrupted, Run, resume, run, synthetic
+from fed_ucbvi import MDP, Federation, FedMVP, FedUCBVI, InputError, Interrupted, Run, resume, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
-from fed_ucbvi.algorithms.base import Budgets, Counting
+from fed_ucbvi.algorithms.base import Algorithm, Budgets, Counting
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI
 from fed_ucbvi.engine import simulation as simulation_module
@@ -335,7 +335,26 @@ def test_every_synchronisation_is_that_of_a_naive_server_that_sees_every_visit(c
     assert below_cap > 20
 
 
-@pytest.mark.parametrize("name", sorted(name for name, kind in ALGORITHMS.items() if kind.takes == "rows"))
+def test_mvp_reports_sums_of_what_the_round_paid() -> None:
+    world = random_world(8, agents=3, own=True)
+    simulation = Simulation(FedMVP(scale=0.001), world, 200, 2, "episodes")
+    watched, unit = Observed(simulation), simulation.agents.unit
+    while not simulation.done:
+        watched.advance()
+        paid, squares = np.zeros(simulation.agents.out.paid.shape), np.zeros(simulation.agents.out.paid.shape)
+        for (i, h, s, _), found in watched.rounds.items():
+            paid[i, h, s] = sum(visit.reward for visit in found)
+            squares[i, h, s] = sum(visit.reward**2 for visit in found)
+        assert np.abs(simulation.agents.out.paid - paid).max() <= 200 * unit
+        assert np.abs(simulation.agents.out.squares - squares).max() <= 200 * 2 * unit
+
+
+READ_MEANS = sorted(
+    name for name, kind in ALGORITHMS.items() if kind.takes == "rows" and kind.reward_grid is Algorithm.reward_grid
+)
+
+
+@pytest.mark.parametrize("name", READ_MEANS)
 def test_other_algorithms_read_means_of_what_was_paid(name: str) -> None:
     """Over all visits where agents keep their experience, over the round where they report a round."""
     algorithm = make_algorithm(name, {})

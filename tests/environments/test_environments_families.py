@@ -106,6 +106,7 @@ PARAMETERS: dict[str, tuple[float, Callable[[Federation, int], float]]] = {
     "n_room": (0.95, lambda f, i: f.agent(i).kernel.dense()[0, 0, 1, 1]),
     "hard_instance": (0.5, lambda f, i: 2 * (f.agent(i).kernel.dense().max(where=_below_one(f), initial=0) - 0.5)),
     "two_state_chain": (0.2, lambda f, i: f.agent(i).kernel.dense()[0, 0, 0, 1]),
+    "windy_cliff": (0.5 / 3, lambda f, i: f.agent(i).kernel.dense()[0, 4, 0, 7]),
 }
 """A probability as published and where to read an agent's. RiverSwim's is that of staying in the first state, where
 swimming either stays or gets up; DeepSea's the smaller one of getting from the first square straight down."""
@@ -130,7 +131,7 @@ def test_log_odds_of_the_natural_parameter_are_displaced_uniformly(name: str) ->
     assert stats.kstest(shifts, stats.uniform(-1, 2).cdf).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize("name", ["chain", "deep_sea", "n_room", "two_state_chain"])
+@pytest.mark.parametrize("name", ["chain", "deep_sea", "n_room", "two_state_chain", "windy_cliff"])
 def test_eps_p_is_the_range_of_the_one_probability_that_varies(name: str) -> None:
     federation = small(name, agents=9, spread=0.7, seed=4)
     _, read = PARAMETERS[name]
@@ -183,6 +184,7 @@ def test_a_bad_spread_is_refused(name: str, spread: object, message: str) -> Non
         ("hard_instance", {"gap": 0.5}, "twice the gap"),
         ("two_state_chain", {"leave": 0.0}, "the probability of leaving"),
         ("garnet", {"branching": 1}, "every probability"),
+        ("windy_cliff", {"wind": 0.0}, "the probability of being blown down"),
     ],
 )
 def test_a_spread_that_changes_nothing_is_refused(name: str, options: dict[str, object], what: str) -> None:
@@ -193,7 +195,7 @@ def test_a_spread_that_changes_nothing_is_refused(name: str, options: dict[str, 
 # Individual kernels ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(set(KNOWN) - {"garnet", "n_room", "two_state_chain"}))
+@pytest.mark.parametrize("name", sorted(set(KNOWN) - {"garnet", "n_room", "two_state_chain", "windy_cliff"}))
 def test_an_individual_kernel_moves_wherever_some_action_leads(name: str) -> None:
     federation = small(name, agents=3, eps_p=0.5, seed=6)
     common = federation.common.kernel.dense()
@@ -280,6 +282,11 @@ def test_individual_weights_are_uniform_on_the_unit_interval() -> None:
         ("garnet", {"states": 0}, "states must be at least 1"),
         ("garnet", {"actions": 0}, "actions must be at least 1"),
         ("garnet", {"branching": 21}, "branching must be at most 20, got 21"),
+        ("windy_cliff", {"rows": 1}, "rows must be at least 2, got 1"),
+        ("windy_cliff", {"columns": 2}, "columns must be at least 3, got 2"),
+        ("windy_cliff", {"wind": 1.5}, r"wind must be a number in \[0, 1\], got 1.5"),
+        ("random_mdps", {"states": 1}, "states must be at least 2, got 1"),
+        ("random_mdps", {"variant": "disjont"}, "did you mean 'disjoint'"),
     ],
 )
 def test_a_bad_option_is_refused_with_the_reason(name: str, options: dict[str, object], message: str) -> None:
@@ -293,7 +300,14 @@ def test_a_description_written_to_json_makes_the_same_environment_again(name: st
     made = small(name, agents=2, seed=5, **differ)
     described = json.loads(json.dumps(made.description))
     assert described.pop("name") == name
-    assert {described.pop(key) for key in ("reward_scale", "reward_offset")} <= {0.0, 1.0, 6000.0, -0.01 / 4}
+    assert {described.pop(key) for key in ("reward_scale", "reward_offset")} <= {
+        0.0,
+        1.0,
+        6000.0,
+        -0.01 / 4,
+        200.0,
+        -100.0,
+    }
     again = make_environment(name, **described)
     for field in ("successors", "probabilities", "rewards", "initial"):
         np.testing.assert_array_equal(getattr(again, field), getattr(made, field))

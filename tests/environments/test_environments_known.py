@@ -15,7 +15,18 @@ import pytest
 from scipy import stats
 
 import fed_ucbvi
-from fed_ucbvi import chain, deep_sea, garnet, hard_instance, n_room, riverswim, six_arms, two_state_chain
+from fed_ucbvi import (
+    chain,
+    deep_sea,
+    garnet,
+    hard_instance,
+    n_room,
+    random_mdps,
+    riverswim,
+    six_arms,
+    two_state_chain,
+    windy_cliff,
+)
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment
 from fed_ucbvi.environments.families import Part
@@ -448,6 +459,110 @@ def test_next_states_drawn_one_by_one_are_every_subset_equally_often() -> None:
     counts = Counter(map(tuple, subsets.tolist()))
     assert set(counts) == set(itertools.combinations(range(6), 3))
     assert stats.chisquare(list(counts.values())).pvalue > 1e-6
+
+
+# WindyCliff ------------------------------------------------------------------------------------------------------
+
+
+def cliff_tables(X: int, Y: int, theta: float) -> tuple[FloatArray, FloatArray]:
+    """WindyCliffs as Jin et al. (2022) describe them: square (x, y) is state x + y X, with y = 0 along the cliff.
+
+    Actions are up, down, left and right. The result has our numbering: rows from above, and left, right, down, up.
+    """
+    P, R = np.zeros((X * Y, 4, X * Y)), np.full((X * Y, 4), -1.0)
+    for x, y in itertools.product(range(X), range(Y)):
+        s = x + y * X
+        if y == 0 and x > 0:
+            P[s, :, 0] = 1.0
+            R[s] = 100.0 if x == X - 1 else -100.0
+            continue
+        down = x + max(y - 1, 0) * X
+        for a, (dx, dy) in enumerate([(0, 1), (0, -1), (-1, 0), (1, 0)]):
+            aim = min(max(x + dx, 0), X - 1) + min(max(y + dy, 0), Y - 1) * X
+            P[s, a, aim] += 1.0 if a == 1 else 1.0 - theta / 3
+            P[s, a, down] += 0.0 if a == 1 else theta / 3
+    ours = [x + y * X for y in reversed(range(Y)) for x in range(X)]
+    return P[np.ix_(ours, [2, 3, 1, 0], ours)], R[np.ix_(ours, [2, 3, 1, 0])]
+
+
+@pytest.mark.parametrize(("X", "Y", "theta"), [(4, 4, 0.5), (3, 2, 1.0), (6, 3, 0.0)])
+def test_windy_cliff_is_its_definition(X: int, Y: int, theta: float) -> None:
+    cliff = windy_cliff(agents=2, rows=Y, columns=X, wind=theta)
+    P, R = cliff_tables(X, Y, theta)
+    check_tables(cliff, P, (R + 100) / 200)
+    start = np.eye(X * Y)[(Y - 1) * X]
+    np.testing.assert_array_equal(cliff.common.initial, start)
+    assert value(cliff.common) == pytest.approx(value_of(P, (R + 100) / 200, start, 20), abs=1e-12)
+    assert (cliff.description["reward_scale"], cliff.description["reward_offset"]) == (200.0, -100.0)
+
+
+@pytest.mark.parametrize(("X", "H"), [(3, 4), (4, 20), (5, 21)])
+def test_without_wind_the_walk_along_the_cliff_takes_two_more_squares_than_it_is_long(X: int, H: int) -> None:
+    goals = H // (X + 2)
+    found = value(windy_cliff(agents=1, columns=X, wind=0.0, horizon=H).common)
+    assert 200 * found - 100 * H == pytest.approx(100 * goals - (H - goals), abs=1e-9)
+
+
+def test_individual_cliffs_have_a_wind_of_their_own_drawn_evenly() -> None:
+    """Hypothesis: the winds of 300 agents are uniform on (0,1); Kolmogorov-Smirnov at false-alarm rate 1e-3."""
+    kappa, theta = 0.4, 0.5
+    cliffs = windy_cliff(agents=300, eps_p=kappa, wind=theta, seed=5)
+    winds = []
+    for i in range(300):
+        kernel = cliffs.agent(i).kernel.dense()[0]
+        mixed = 3 * kernel[0, 1, 4]  # from the upper left corner, to the right, and blown down
+        np.testing.assert_allclose(kernel, cliff_tables(4, 4, mixed)[0], rtol=0, atol=1e-12)
+        winds.append((mixed - (1 - kappa) * theta) / kappa)
+    assert stats.kstest(winds, stats.uniform.cdf).pvalue > FALSE_ALARM
+
+
+# RandomMDPs ------------------------------------------------------------------------------------------------------
+
+
+def test_rows_and_rewards_of_random_mdps_are_normalised_uniform_weights_and_uniform() -> None:
+    """Hypothesis: weights are independent U(0,1), so that of two states the share X of the first has
+    P(X <= x) = x / (2 (1 - x)) for x <= 1/2, and 1 - X has the same law; rewards are U(0,1).
+
+    Kolmogorov-Smirnov tests of the common rows, an agent's own and the rewards, at false-alarm rate 1e-3 each.
+    """
+    kappa = 0.3
+    problem = random_mdps(agents=1, eps_p=kappa, seed=4, states=2, actions=300)
+    common, own = problem.common.kernel.dense()[0], problem.agent(0).kernel.dense()[0]
+    individual = (own - (1 - kappa) * common) / kappa
+
+    def distribution(x: FloatArray) -> FloatArray:
+        low = np.minimum(x, 1 - x)
+        return np.asarray(np.where(x <= 0.5, low / (2 * (1 - low)), 1 - low / (2 * (1 - low))))
+
+    for rows in (common, individual):
+        assert stats.kstest(rows[..., 0].ravel(), distribution).pvalue > FALSE_ALARM
+    assert stats.kstest(problem.common.rewards.ravel(), stats.uniform.cdf).pvalue > FALSE_ALARM
+    np.testing.assert_array_equal(problem.common.initial, [0.5, 0.5])
+
+
+def test_in_disjoint_random_mdps_agents_go_with_probability_kappa_where_the_common_kernel_never_goes() -> None:
+    kappa, S = 0.2, 6
+    problem = random_mdps(agents=4, eps_p=kappa, seed=1, states=S, variant="disjoint")
+    common = problem.common.kernel.dense()[0]
+    assert problem.eps_p == kappa
+    assert ((common > 0).sum(axis=-1) < S).all()
+    for i in range(4):
+        kernel = problem.agent(i).kernel.dense()[0]
+        np.testing.assert_allclose(kernel[common > 0], (1 - kappa) * common[common > 0], rtol=1e-12)
+        np.testing.assert_allclose(kernel.sum(axis=-1, where=common == 0), kappa, rtol=1e-12)
+        assert (kernel > 0).all()
+
+
+def test_every_next_state_of_disjoint_random_mdps_is_drawn_by_a_coin() -> None:
+    """Hypothesis: the number of next states of (s,a) is binomial, S = 4, with 0 counted as 1 and 4 as 3.
+
+    Chi-squared on 2 000 pairs at false-alarm rate 1e-3.
+    """
+    rows = random_mdps(agents=1, seed=2, states=4, actions=500, variant="disjoint").common.kernel.dense()[0]
+    numbers = Counter((rows > 0).sum(axis=-1).ravel().tolist())
+    observed = [numbers[k] for k in (1, 2, 3)]
+    assert sum(observed) == 2000
+    assert stats.chisquare(observed, [2000 * share / 16 for share in (5, 6, 5)]).pvalue > FALSE_ALARM
 
 
 # The documentation -----------------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ SMALL_ENVIRONMENTS: dict[str, dict[str, object]] = {
     "hard_instance": {"horizon": 7},
     "two_state_chain": {"leave": 0.2, "horizon": 5},
     "garnet": {"states": 6, "actions": 2, "horizon": 5},
+    "windy_cliff": {"rows": 3, "columns": 3, "horizon": 5},
+    "random_mdps": {"states": 3, "actions": 2, "horizon": 4},
 }
 """For every environment of our own, options that make it small and in which ``spread`` has something to vary."""
 

@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from email.message import Message
 from email.parser import Parser
+from fnmatch import fnmatch
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -56,6 +57,7 @@ GOOD: tuple[tuple[str, ...], ...] = (
     ("plan", "--env", "gridworld"),
     ("environments",),
     ("algorithms",),
+    ("leaderboard",),
 )
 BAD: dict[tuple[str, ...], str] = {
     ("run", "--bogus"): "No such option",
@@ -213,6 +215,39 @@ def check_environment(kind: str, wheel: Wheel) -> tuple[bool, str]:
     return True, "\n".join([f"{kind} {extras}: well; {seconds}", *lines])
 
 
+IN_THE_WHEEL = (
+    "fed_ucbvi/py.typed",
+    "fed_ucbvi/__init__.pyi",
+    "fed_ucbvi/network/federation.proto",
+    "fed_ucbvi/network/federation.binpb",
+    "fed_ucbvi/charts/fonts/LICENSE",
+    "fed_ucbvi/charts/fonts/*.ttf",
+    "fed_ucbvi/report/page.html",
+    "fed_ucbvi/report/page.css",
+    "fed_ucbvi/report/page.js",
+    "fed_ucbvi/paper/leaderboard.toml",
+    "fed_ucbvi/paper/leaderboard.csv",
+    "*.dist-info/licenses/LICENSE",
+    "*.dist-info/entry_points.txt",
+)
+"""Files without which something fails only once it is used."""
+TOPS = ("fed_ucbvi/*", "fed_ucbvi-*.dist-info/*")
+"""All that a wheel may put among a user's packages: no tests, no documents."""
+
+
+def check_contents(wheel: Path) -> None:
+    """Raise unless the wheel holds what the package needs, every module of the source, and nothing else."""
+    with zipfile.ZipFile(wheel) as archive:
+        held = archive.namelist()
+    foreign = [name for name in held if not any(fnmatch(name, top) for top in TOPS) or "__pycache__" in name]
+    missing = [pattern for pattern in IN_THE_WHEEL if not any(fnmatch(name, pattern) for name in held)]
+    source = ROOT / "src"
+    modules = {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    missing += sorted(modules - set(held))
+    if foreign or missing:
+        raise SystemExit(f"{wheel.name} lacks {missing} and should not hold {foreign}")
+
+
 def check_source(archive: Path) -> None:
     """Raise unless the sdist holds every file that git knows."""
     root = ROOT
@@ -233,6 +268,7 @@ def main(dist: str, *kinds: str) -> int:
     (path,) = Path(dist).glob("*.whl")
     (source,) = Path(dist).glob("*.tar.gz")
     check_source(source)
+    check_contents(path)
     wheel = Wheel(path)
     with ThreadPoolExecutor(max_workers=2) as pool:
         outcomes = [pool.submit(check_environment, kind, wheel) for kind in kinds or ENVIRONMENTS]

@@ -14,6 +14,7 @@ from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI, ProvedFedUCBVI, SharpFedUCB
 from fed_ucbvi.algorithms.fedq import FedQBernstein, FedQHoeffding
 from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage
 from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled
+from fed_ucbvi.algorithms.mvp import MVP, FedMVP
 from fed_ucbvi.algorithms.ucb_advantage import ConcurrentUCBAdvantage, UCBAdvantage
 from fed_ucbvi.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
 from fed_ucbvi.core.errors import InputError, unknown_name
@@ -37,6 +38,8 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any]]] = {
         FedQEarlySettled,
         UCBAdvantage,
         ConcurrentUCBAdvantage,
+        MVP,
+        FedMVP,
     )
 }
 """Classes of parameters, in the order in which they are listed; each says all there is to know of its algorithm."""

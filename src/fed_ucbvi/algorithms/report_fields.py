@@ -20,6 +20,9 @@ class Meaning(Enum):
 
     VISITS_SO_FAR = "visits to (s,a) at the exchange's step since the beginning"
     VISITS_OF_ROUND = "visits to (h,s) in the round"
+    REWARDS_OF_ROUND = "the sum of rewards over the visits to (h,s) in the round"
+    SQUARED_REWARDS_OF_ROUND = "the sum of squared rewards over the visits to (h,s) in the round"
+    TRANSITIONS_OF_ROUND = "transitions from (h,s) to s' in the round"
     TRANSITIONS_SO_FAR = "transitions from (h,s,a) to s' since the beginning"
     SUM = "a sum of values over the visits, on the grid"
     SUM_OF_SQUARES = "a sum of squared values over the visits, on the grid"

@@ -8,11 +8,12 @@ import typer
 
 from fed_ucbvi.command_line.certs import certs, certs_app
 from fed_ucbvi.command_line.compare import compare
-from fed_ucbvi.command_line.examples import epilogue
+from fed_ucbvi.command_line.examples import epilogue, program_epilogue
 from fed_ucbvi.command_line.federate import federate
 from fed_ucbvi.command_line.inspect import inspect
 from fed_ucbvi.command_line.interruption import own_process
 from fed_ucbvi.command_line.join import join
+from fed_ucbvi.command_line.leaderboard import leaderboard
 from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.plan import plan
 from fed_ucbvi.command_line.play import play
@@ -35,7 +36,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(run, resume, show, play),
-    *(sweep, reproduce, report, compare),
+    *(sweep, reproduce, report, compare, leaderboard),
     *(plan, inspect, environments, algorithms),
     *(federate, serve, join, certs),
 )
@@ -50,7 +51,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True, epilog=program_epilogue())
 def start(
     context: typer.Context,
     version: Annotated[

@@ -72,7 +72,7 @@ def certs(
     _tell(written, lines, as_json, revoked=certificates.revoked_names(out))
 
 
-@certs_app.command()
+@certs_app.command(epilog=epilogue("certs request"))
 def request(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the node, or of the server.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for NAME.key and NAME.csr.")],
@@ -86,7 +86,7 @@ def request(
     _tell(written, [f"fingerprint of the key: {fingerprint}"], as_json, name=name, fingerprint=fingerprint)
 
 
-@certs_app.command()
+@certs_app.command(epilog=epilogue("certs sign"))
 def sign(
     request_file: Annotated[Path, typer.Argument(metavar="REQUEST", help="NAME.csr, as it was sent.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The authority's folder; gets NAME.crt.")],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": (
         "run --env gridworld --agents 20 --episodes 30000 --out my-run",
@@ -15,6 +17,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "reproduce": ("reproduce --out results", "reproduce --quick --out quick"),
     "report": ("report sweep",),
     "compare": ("compare --seeds 3 --out comparison.md",),
+    "leaderboard": (
+        "leaderboard",
+        "leaderboard --algorithm mine:Mine --store my-runs --out my-board",
+        "leaderboard --again --store runs --out board",
+    ),
     "plan": ("plan --env gridworld --eps-p 0.001",),
     "inspect": ("inspect riverswim --agents 5 --eps-p 0.1 --plot agents.png",),
     "environments": ("environments", "environments --json"),
@@ -31,6 +38,26 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 """By command, without the program's name."""
 
 
+FIRST = ("run --episodes 3000", "run --episodes 3000 --out my-run", "show my-run", "environments")
+"""For the help of the program itself."""
+EXIT_CODES = (
+    "0: all is well. 1: some runs of a sweep failed. 2: something cannot be used or done; one line says what. 130: "
+    "stopped by Ctrl-C."
+)
+
+
 def epilogue(command: str) -> str:
-    """What is printed below the options; empty lines make Typer begin a new line."""
-    return "\n\n".join(["Examples:", *(f"fed-ucbvi {words}" for words in EXAMPLES[command])])
+    """What is printed below the options of a command, or of a part of one (``certs sign``)."""
+    return _paragraphs([words for words in EXAMPLES[command.split()[0]] if words.startswith(command)])
+
+
+def program_epilogue() -> str:
+    """What is printed below the commands."""
+    completion = "Your shell completes commands and options after: fed-ucbvi --install-completion"
+    each = "Every command has examples in its own help: fed-ucbvi COMMAND --help"
+    return "\n\n".join([_paragraphs(FIRST), each, completion, f"Exit codes: {EXIT_CODES}"])
+
+
+def _paragraphs(examples: Iterable[str]) -> str:
+    """Empty lines make Typer begin a new line."""
+    return "\n\n".join(["Examples:", *(f"fed-ucbvi {words}" for words in examples)])

@@ -28,6 +28,8 @@ INDIGO = "#332288"
 BROWN = "#661100"
 TEAL = "#44AA99"
 ROSE = "#CC6677"
+MAGENTA = "#AA4499"
+MUSTARD = "#7A5C00"
 """From Paul Tol's palettes, for what is seldom drawn."""
 
 FOREST = "#117733"

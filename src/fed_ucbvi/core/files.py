@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.errors import InputError, printable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -130,7 +130,9 @@ def manifest_digest(folder: Path) -> str:
 def check_version(name: str | Path, manifest: Mapping[str, Any], version: int) -> None:
     """Raise unless the manifest says that what ``name`` holds has this version of its format."""
     if manifest.get("format_version") != version:
+        known = manifest.get("version")
+        wrote = f"fed-ucbvi {printable(known)}, which" if isinstance(known, str) else "the version of fed-ucbvi that"
         raise InputError(
-            f"{name} has format version {manifest.get('format_version')}; this program reads {version}. Take the "
-            "version of fed-ucbvi that wrote it."
+            f"{name} has format version {manifest.get('format_version')}; this program reads {version}. Take {wrote} "
+            "wrote it."
         )

@@ -19,10 +19,12 @@ from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.environments.hard_instance import hard_instance
 from fed_ucbvi.environments.n_room import n_room
 from fed_ucbvi.environments.names import former_name, label_of_builder
+from fed_ucbvi.environments.random_mdps import random_mdps
 from fed_ucbvi.environments.riverswim import riverswim
 from fed_ucbvi.environments.six_arms import six_arms
 from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.environments.two_state_chain import two_state_chain
+from fed_ucbvi.environments.windy_cliff import windy_cliff
 from fed_ucbvi.problem.federation import BERNOULLI_REWARDS, Federation
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.saving import SUFFIX
@@ -43,6 +45,8 @@ ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
         hard_instance,
         two_state_chain,
         garnet,
+        windy_cliff,
+        random_mdps,
         from_gymnasium,
     )
 }

@@ -104,7 +104,8 @@ def family(environment: Environment, agents: int, eps_p: float, seed: int, sprea
     published = environment.kernel(np.zeros(environment.shape))
     rewards, initial, H, layout = environment.rewards, environment.initial, environment.horizon, environment.layout
     if width > 0:
-        farthest = environment.kernel(np.full(environment.shape, width))
+        signs = np.resize([1.0, -1.0], environment.shape)  # if all were alike, they could cancel
+        farthest = environment.kernel(width * signs)
         if np.array_equal(farthest.probabilities, published.probabilities):
             raise InputError(
                 f"spread = {width:g} changes nothing: {environment.varies} is 0 or 1 in this {environment.name}. "

@@ -133,7 +133,31 @@ def check_report(
         _check_meaning(form, array, earlier, member, length, agent_episodes, expected)
     if expected.grid is not None:
         _check_sums(report, member, expected, expected.grid)
+    _check_sums_of_round(report, member, expected)
     _check_spread(report, member, expected)
+
+
+def _check_sums_of_round(report: Message, member: Member, expected: Expected) -> None:
+    """Raise unless what a round paid, and where it led, fits its n visits, which come first in the report.
+
+    Rewards lie in [0,1], so ``0 <= sum of r <= n``, and ``0 <= sum of r^2 <= sum of r``.
+    """
+    most = report[0]
+    for form, array in zip(expected.forms, report, strict=True):
+        match form.meaning:
+            case Meaning.REWARDS_OF_ROUND | Meaning.SQUARED_REWARDS_OF_ROUND:
+                slack = ROUNDING * (1.0 + most)
+                _refuse(array < 0, member, form.name, "negative", array)
+                _refuse(array > most + slack, member, form.name, "more than the visits can have paid", array)
+                most = array
+            case Meaning.TRANSITIONS_OF_ROUND:
+                visits = report[0]
+                _refuse(array < 0, member, form.name, "negative", array)
+                _refuse(array > visits[..., None], member, form.name, "more than the visits of the round", array)
+                sums = array.sum(axis=-1)
+                _refuse(sums != visits, member, form.name, "does not add up to the visits of the round", sums)
+            case _:
+                pass
 
 
 def _check_sums(report: Message, member: Member, expected: Expected, grid: Grid) -> None:
@@ -188,7 +212,7 @@ def _check_spread(report: Message, member: Member, expected: Expected) -> None:
         x, y = report[place - 1 : place + 1]
         weight, rounded = np.ones(x.shape[:3]), 0.0
         match expected.forms[place - 1].meaning, expected.forms[place].meaning:
-            case Meaning.SUM, Meaning.SUM_OF_SQUARES:
+            case (Meaning.SUM, Meaning.SUM_OF_SQUARES) | (Meaning.REWARDS_OF_ROUND, Meaning.SQUARED_REWARDS_OF_ROUND):
                 weight = report[0].astype(np.float64)
             case Meaning.GRID_MEAN, Meaning.GRID_SQUARE:
                 weight, rounded = weight * member.agents, 2.0 * member.agents  # means were rounded up
@@ -253,6 +277,8 @@ def _check_meaning(
         case None | Meaning.SUM | Meaning.SUM_OF_SQUARES | Meaning.SUM_OF_REWARDS | Meaning.SUM_OF_SQUARED_REWARDS:
             pass
         case Meaning.GRID_MEAN | Meaning.GRID_SQUARE | Meaning.GRID_REWARD:
+            pass
+        case Meaning.REWARDS_OF_ROUND | Meaning.SQUARED_REWARDS_OF_ROUND | Meaning.TRANSITIONS_OF_ROUND:
             pass
         case _:
             _within(array, *_range(form.meaning, expected), member, name)

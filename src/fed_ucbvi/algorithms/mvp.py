@@ -1,0 +1,303 @@
+"""MVP, Monotonic Value Propagation (Zhang, Chen, Lee and Du, *Settling the sample complexity of online RL*, 2024).
+
+One agent, as published: the visits to a triplet (h,s,a) are cut into *epochs* that end when they reach 1, 2, 4, ...
+At the end of an epoch the model of the triplet is replaced by what was seen in that epoch alone (n visits, the
+empirical kernel P, and the means of r and r^2), and the agent plans again::
+
+    Q_h(s,a) = min(H, r + P V_{h+1} + b),    H where there is no model yet
+    b = c1 sqrt(Var_P(V_{h+1}) L / n) + c2 sqrt((mean of r^2 - r^2) L / n) + c3 H L / n
+
+with ``c1 = 460/9``, ``c2 = 2 sqrt(2)``, ``c3 = 544/9`` and ``L = ln(200 S A H^2 K^2 / delta)`` for K episodes. Its
+regret has the optimal order for every K, without a burn-in. (The constants are large: in runs of common length the
+bonus exceeds H, unless ``scale`` makes it smaller.)
+
+Several agents (our extension, without a proof of its regret): the same with the visits of all agents added up,
+``K = M T``. An agent that knows that ``left`` visits are missing asks for synchronisation after ``ceil(left / M)`` of
+its own. A synchronisation at (h,s,a) that ends no epoch there leaves at most ``(1 - 1/M) left``, so an epoch takes
+``O(M log(M T))`` of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.algorithms.base import Array, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
+from fed_ucbvi.algorithms.greedy import CHOICES
+from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts, first_policy
+from fed_ucbvi.algorithms.report_fields import Meaning
+from fed_ucbvi.core.colours import MAGENTA, MUSTARD
+from fed_ucbvi.core.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
+
+C1, C2, C3 = 460 / 9, 2 * math.sqrt(2), 544 / 9
+MEMORY_LIMIT = 1 << 30
+"""Bytes that the server's three tables of transition counts ``(H, S, A, S)`` may take: 1 GiB."""
+
+
+class Broadcast(NamedTuple):
+    """Down: ``policy[H,S]``, and how many visits the epoch of each ``(h, s, pi_h(s))`` lacks, ``left[H,S]``."""
+
+    policy: IndexArray
+    left: CountArray
+
+
+class MVPReport(NamedTuple):
+    """Up, of the round at ``(h, s, pi_h(s))``: visits, sums of r and r^2, and next states ``(m, H, S, S)``."""
+
+    n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
+    paid: Annotated[FloatArray, Meaning.REWARDS_OF_ROUND]
+    squares: Annotated[FloatArray, Meaning.SQUARED_REWARDS_OF_ROUND]
+    moves: Annotated[CountArray, Meaning.TRANSITIONS_OF_ROUND]
+
+
+@dataclass
+class MVPAgents(RoundAgents[MVPReport]):
+    """A fleet of m agents; where rewards are random, with what they had been paid before the round.
+
+    Attributes:
+        before: the sums of rho of all earlier rounds, ``(m, steps, S, A)``; empty where rewards are certain.
+        squares_before: those of rho^2, as a high and a low word, ``(m, steps, S, A, 2)``.
+        unit: ``2^-f``, of which a random reward is rho.
+    """
+
+    before: CountArray
+    squares_before: WordArray
+    unit: float
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        return {**super().arrays(), "before": self.before, "squares_before": self.squares_before}
+
+
+class Totals(NamedTuple):
+    """What has been seen of each (h,s,a): visits, sums of r and r^2, ``[H,S,A]``, and next states ``[H,S,A,S]``."""
+
+    N: CountArray
+    paid: FloatArray
+    squares: FloatArray
+    moves: CountArray
+
+    @classmethod
+    def nothing(cls, setting: Setting) -> Totals:
+        """Before the first round."""
+        shape = (setting.horizon, setting.states, setting.actions)
+        counts = np.zeros(shape, dtype=np.int64)
+        return cls(counts, np.zeros(shape), np.zeros(shape), np.zeros((*shape, setting.states), dtype=np.int64))
+
+
+class UpdateRule(NamedTuple):
+    """``L``, and the factor on the bonus."""
+
+    log_term: float
+    scale: float
+
+
+@dataclass
+class Server:
+    """The central server: totals, the totals when each epoch began, and the model each triplet has in use."""
+
+    rule: UpdateRule
+    totals: Totals
+    begun: Totals
+    model: Totals
+    Q: FloatArray
+    V: FloatArray
+    policy: IndexArray
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        parts = {"totals": self.totals, "begun": self.begun, "model": self.model}
+        tables = {f"{part}_{name}": table for part, all_ in parts.items() for name, table in all_._asdict().items()}
+        return {**tables, "Q": self.Q, "V": self.V, "policy": self.policy}
+
+
+@dataclass(frozen=True)
+class FedMVP(OneReport[Server, MVPReport]):
+    """MVP by M agents together, with the visits of all agents added up; our extension, without a proof.
+
+    Args:
+        scale: factor on the bonus; 1 is the published one.
+        delta: failure probability.
+        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
+
+    >>> FedMVP(scale=0.01).name
+    'fed-mvp'
+    """
+
+    name: ClassVar[str] = "fed-mvp"
+    label: ClassVar[str] = "Fed-MVP"
+    colour: ClassVar[str] = MAGENTA
+    rules: ClassVar[tuple[str, ...]] = ("end of epoch",)
+    broadcast_type: ClassVar[type[Broadcast]] = Broadcast
+    table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log^2 (M T)", "\u2013")
+
+    scale: float = 1.0
+    delta: float = 0.05
+    initial_policy: str = "random"
+
+    def __post_init__(self) -> None:
+        check_number("scale", self.scale, at_least=0)
+        check_number("delta", self.delta, above=0, below=1)
+        check_choice("initial policy", self.initial_policy, CHOICES)
+
+    def log_term(self, setting: Setting) -> float:
+        """``L = ln(200 S A H^2 K^2 / delta)`` with ``K = M T``."""
+        S, A, H, K = setting.states, setting.actions, setting.horizon, setting.agents * setting.episodes
+        return math.log(200.0 * S * A * H**2 / self.delta) + 2.0 * math.log(K)
+
+    def facts(self, setting: Setting) -> dict[str, float]:
+        """The logarithm L, for the record."""
+        return {"L": self.log_term(setting)}
+
+    def cautions(self, setting: Setting) -> list[str]:
+        """A warning where the bonus is at least H whatever happens: an epoch has half of all visits at most."""
+        needed, most = self.scale * C3 * self.log_term(setting), setting.agents * setting.episodes // 2
+        if most > needed:
+            return []
+        return [
+            f"nothing can be learnt: the bonus is at least H until an epoch has scale 544/9 L = {needed:,.0f} "
+            f"visits, and it can have M T / 2 = {most:,} at most. Take a smaller scale."
+        ]
+
+    def reward_grid(self, setting: Setting) -> Grid:
+        """One for sums of r and r^2, which are needed where rewards are random."""
+        return make_grid(setting.agents, setting.episodes, setting.horizon, random_rewards=True)
+
+    def new_server(self, setting: Setting) -> Server:
+        """No model of anything: ``Q = V = H``."""
+        self.check_agents(setting.agents)
+        H, S, A = setting.horizon, setting.states, setting.actions
+        if 3 * H * S * A * S * 8 > MEMORY_LIMIT:
+            raise InputError(
+                f"{self.name} keeps three tables of transition counts (H, S, A, S) = ({H}, {S}, {A}, {S}), which "
+                f"would take {3 * H * S * A * S * 8 / 2**30:.1f} GiB; the limit is {MEMORY_LIMIT / 2**30:g} GiB. "
+                "Take fewer states or an algorithm that does not collect transitions, such as fed-ucbvi."
+            )
+        V = np.full((H + 1, S), float(H))
+        V[H] = 0.0
+        rule = UpdateRule(self.log_term(setting), float(self.scale))
+        totals, begun, model = (Totals.nothing(setting) for _ in range(3))
+        policy = first_policy(setting, self.initial_policy)
+        return Server(rule, totals, begun, model, np.full((H, S, A), float(H)), V, policy)
+
+    def new_report(self, m: int, H: int, S: int) -> MVPReport:
+        """Nothing seen."""
+        n, moves = np.zeros((m, H, S), dtype=np.int64), np.zeros((m, H, S, S), dtype=np.int64)
+        return MVPReport(n, np.zeros((m, H, S)), np.zeros((m, H, S)), moves)
+
+    def broadcast(self, server: Server) -> Broadcast:
+        """The policy, and the visits that its triplets lack."""
+        N = np.take_along_axis(server.totals.N, server.policy[..., None], axis=2)[..., 0]
+        return Broadcast(server.policy, _next_target(N) - N)
+
+    def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+        """An M-th of what is missing, rounded up."""
+        visits[:] = -(-broadcast.left // M)
+
+    def new_agents(self, setting: Setting, tables: FleetTables) -> MVPAgents:
+        """A fleet that has seen nothing."""
+        blank = super().new_agents(setting, tables)
+        before, squares = tables.sums.by_slot.sum(axis=-1), np.zeros_like(tables.sums.squares)
+        parts = blank.tables, blank.values, blank.out, blank.asks, blank.federation_size
+        return MVPAgents(*parts, before, squares, self.reward_grid(setting).unit)
+
+    def absorb(
+        self, agents: RoundAgents[MVPReport], policy: IndexArray, transitions: CountArray, visits: CountArray
+    ) -> None:
+        """Work out the round's report; random rewards are what was paid since the round before."""
+        super().absorb(agents, policy, transitions, visits)
+        assert isinstance(agents, MVPAgents)
+        by_slot, words = agents.tables.sums
+        if not len(by_slot):
+            return
+        h, s = np.ogrid[: len(policy), : by_slot.shape[2]]
+        here = (slice(None), h % by_slot.shape[1], s, policy)
+        sums = by_slot.sum(axis=-1)
+        low = words[..., 1] - agents.squares_before[..., 1]
+        high = words[..., 0] - agents.squares_before[..., 0] - (words[..., 1] < agents.squares_before[..., 1])
+        agents.out.paid[:] = (sums - agents.before)[here] * agents.unit
+        agents.out.squares[:] = (high * 2.0**64 + low)[here] * agents.unit**2
+        agents.before[:], agents.squares_before[:] = sums, words
+
+    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: MVPReport) -> None:
+        """An agent adds up its round."""
+        rewards = counts.rewards(tables)
+        out.n[:], out.moves[:] = counts.visits, counts.next_states(tables)
+        out.paid[:], out.squares[:] = counts.visits * rewards, counts.visits * rewards**2
+
+    def aggregate(self, server: Server, report: Message, exchange: int) -> None:
+        """Add up the reports; where an epoch is over, take its data for the model, and plan if there is any."""
+        totals = server.totals
+        here = (*np.ogrid[: len(server.policy), : server.policy.shape[1]], server.policy)
+        target = _next_target(totals.N[here])
+        for total, rows in zip(totals, report, strict=True):
+            total[here] += rows.sum(axis=0)
+        over = np.zeros(totals.N.shape, dtype=np.bool_)
+        over[here] = totals.N[here] >= target
+        if over.any():
+            for total, begun, model in zip(totals, server.begun, server.model, strict=True):
+                model[over] = total[over] - begun[over]
+                begun[over] = total[over]
+            _plan(server)
+
+    def new_planner(self, setting: Setting, server: Server) -> Server:
+        """A plan without bonus from all that was seen; what was never seen is worth nothing."""
+        Q, V, policy = np.zeros_like(server.Q), np.zeros_like(server.V), np.zeros_like(server.policy)
+        planner = Server(server.rule._replace(scale=0.0), server.totals, server.begun, server.totals, Q, V, policy)
+        _plan(planner, unseen=0.0)
+        return planner
+
+    def starts(self, planner: Server) -> CountArray:
+        """Visits at the first step."""
+        return np.asarray(planner.totals.N[0].sum(axis=1))
+
+
+@dataclass(frozen=True)
+class MVP(FedMVP):
+    """MVP for a single agent, as published.
+
+    Args:
+        scale: factor on the bonus; 1 is the published one.
+        delta: failure probability.
+        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
+
+    >>> MVP().single_agent
+    True
+    """
+
+    name: ClassVar[str] = "mvp"
+    label: ClassVar[str] = "MVP"
+    colour: ClassVar[str] = MUSTARD
+    single_agent: ClassVar[bool] = True
+    instead: ClassVar[str] = FedMVP.name
+    table: ClassVar[TableRow] = TableRow("model-based", False, "S A H log T", "sqrt(H^3 S A T)")
+
+
+def _next_target(N: CountArray) -> CountArray:
+    """The smallest power of two above N: 1, 2, 4, 4, 8, ... for N = 0, 1, 2, 3, 4, ..."""
+    target: CountArray = np.int64(1) << np.where(N > 0, np.frexp(N)[1], 0).astype(np.int64)
+    return target
+
+
+def _plan(server: Server, unseen: float | None = None) -> None:
+    """Backward induction with the models in use; Q is ``unseen``, by default H, where there is none."""
+    n, paid, squares, moves = server.model
+    H = len(server.policy)
+    L, scale = server.rule.log_term, server.rule.scale
+    for h in reversed(range(H)):
+        visits, V = np.maximum(n[h], 1), server.V[h + 1]
+        r, kernel = paid[h] / visits, moves[h] / visits[..., None]
+        mean = kernel @ V
+        spread = np.maximum(kernel @ V**2 - mean**2, 0.0)
+        noise = np.maximum(squares[h] / visits - r**2, 0.0)
+        bonus = C1 * np.sqrt(spread * L / visits) + C2 * np.sqrt(noise * L / visits) + C3 * H * L / visits
+        value = np.minimum(r + mean + scale * bonus, H)
+        server.Q[h] = np.where(n[h] > 0, value, H if unseen is None else unseen)
+        server.policy[h] = server.Q[h].argmax(axis=1)
+        server.V[h] = server.Q[h].max(axis=1)

@@ -1,0 +1,178 @@
+"""The standing comparison: the document follows from the rows, the rows from the runs, and others can join."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.command_line import app
+from fed_ucbvi.environments import ENVIRONMENTS
+from fed_ucbvi.paper import leaderboard
+from fed_ucbvi.paper.leaderboard import Board, Row, places, read_rows, standing_rows, standings, write_rows
+from fed_ucbvi.paper.leaderboard_page import markdown, page
+from fed_ucbvi.report.checks import check_report
+from repository import ROOT
+
+BOARD, ROWS = Board.standing(), standing_rows()
+JOBS = BOARD.sweep().jobs()
+
+
+def test_the_document_follows_from_the_stored_rows() -> None:
+    written = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
+    assert written == markdown(BOARD, ROWS), "give 'make leaderboard-document'"
+
+
+def test_the_stored_rows_are_those_of_the_sweep() -> None:
+    stored = [(row.environment, row.algorithm, row.agents, row.episodes, row.seed) for row in ROWS]
+    assert stored == [(job.environment, job.algorithm, job.agents, job.episodes, job.seed) for job in in_order()]
+
+
+def in_order() -> list[leaderboard.Job]:
+    environments, algorithms = list(BOARD.episodes), list(ALGORITHMS)
+    return sorted(
+        JOBS, key=lambda job: (environments.index(job.environment), algorithms.index(job.algorithm), job.seed)
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "algorithm"),
+    [
+        ("synthetic", "fed-ucbvi-sharp"),
+        ("chain", "fed-ucbvi"),
+        ("windy_cliff", "mvp"),
+        ("random_mdps", "byzan-ucbvi"),
+    ],
+)
+def test_a_run_made_today_gives_the_row_that_is_stored(environment: str, algorithm: str) -> None:
+    (job,) = (job for job in JOBS if (job.environment, job.algorithm, job.seed) == (environment, algorithm, 1))
+    (stored,) = (row for row in ROWS if (row.environment, row.algorithm, row.seed) == (environment, algorithm, 1))
+    assert Row.of(job, job.run()) == stored
+
+
+def test_every_algorithm_and_environment_is_there_or_left_out_for_a_reason() -> None:
+    pairs = {(job.algorithm, job.environment) for job in JOBS}
+    for environment in ENVIRONMENTS:
+        for algorithm in ALGORITHMS:
+            why = BOARD.excluded.get(environment) or BOARD.excluded.get(f"{algorithm} on {environment}")
+            assert bool(why) != ((algorithm, environment) in pairs), (
+                f"{algorithm} on {environment}: name it in leaderboard.toml, with episodes or among excluded"
+            )
+
+
+def made_up(seeds: int = 4) -> list[Row]:
+    """Three algorithms on two environments, the last of them on one only."""
+    rng = np.random.default_rng(5)
+    names = [("a", "fed-ucbvi"), ("b", "fed-ucbvi"), ("a", "x"), ("b", "x"), ("a", "y")]
+    return [
+        Row(env, name, 2, 30, seed, *(float(x) for x in rng.uniform(1, 9, 1)), 7 + seed, 10, 20, 1.5, 2.0)
+        for env, name in names
+        for seed in range(seeds)
+    ]
+
+
+def test_ratios_are_geometric_means_over_environments_with_students_interval_over_seeds() -> None:
+    rows = made_up()
+    regret = {(row.environment, row.algorithm, row.seed): row.regret for row in rows}
+    for standing in standings(rows):
+        where = ["a"] if standing.algorithm == "y" else ["a", "b"]
+        ratios = [
+            stats.gmean([regret[env, standing.algorithm, k] / regret[env, "fed-ucbvi", k] for env in where])
+            for k in range(4)
+        ]
+        mean = float(stats.gmean(ratios))
+        assert standing.environments == len(where)
+        assert standing.regret.mean == pytest.approx(mean)
+        if standing.algorithm == "fed-ucbvi":
+            assert (standing.regret.low, standing.regret.high) == (1.0, 1.0)
+            continue
+        low, high = stats.t.interval(0.95, 3, np.mean(np.log(ratios)), stats.sem(np.log(ratios)))
+        assert (standing.regret.low, standing.regret.high) == pytest.approx((np.exp(low), np.exp(high)))
+    assert [one.regret.mean for one in standings(rows)] == sorted(one.regret.mean for one in standings(rows))
+
+
+def test_places_are_means_with_students_interval_the_least_regret_first() -> None:
+    rows = made_up()
+    found = places(rows, "b")
+    assert {place.algorithm for place in found} == {"fed-ucbvi", "x"}
+    for place in found:
+        values = [row.regret for row in rows if (row.environment, row.algorithm) == ("b", place.algorithm)]
+        low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+        assert (place.regret.mean, place.regret.low, place.regret.high) == pytest.approx((np.mean(values), low, high))
+        assert (place.share.mean, place.megabytes.mean) == pytest.approx((0.75, 3e-5))
+    assert found[0].regret.mean <= found[1].regret.mean
+
+
+def test_rows_written_are_read_back(tmp_path: Path) -> None:
+    write_rows(made_up(), tmp_path / "rows.csv")
+    assert read_rows(tmp_path / "rows.csv") == made_up()
+    assert all(
+        isinstance(row.rounds, int) and isinstance(row.value, float) for row in read_rows(tmp_path / "rows.csv")
+    )
+
+
+def test_the_page_can_be_drawn() -> None:
+    content = page(BOARD, ROWS)
+    check_report(content)
+    (section,) = content.sections
+    assert len(section.figures[0].panels) == len(BOARD.episodes)
+
+
+# ------------------------------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Board:
+    """A board of two environments, whose standing rows are those of three algorithms."""
+    board = Board(2, 0.1, 2, {"synthetic": 20, "chain": 30}, {"ucbvi on chain": "a test"})
+    jobs = board.sweep(["fed-ucbvi", "ucbvi"]).jobs()
+    rows = [Row.of(job, job.run()) for job in jobs]
+    monkeypatch.setattr(Board, "standing", lambda: board)
+    monkeypatch.setattr(leaderboard, "standing_rows", lambda: rows)
+    return board
+
+
+def test_an_algorithm_of_ones_own_is_run_everywhere_and_shown_among_the_others(small: Board, tmp_path: Path) -> None:
+    own = "examples.epsilon_greedy:EpsilonGreedy"
+    words = ["leaderboard", "--algorithm", own, "--store", str(tmp_path / "runs"), "--jobs", "1", "--json"]
+    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "board")])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert (told["made"], told["runs"]) == (4, 10)
+    assert {one["algorithm"]: one["environments"] for one in told["overall"]} == {"fed-ucbvi": 2, "ucbvi": 1, own: 2}
+    assert [place["agents"] for place in told["environments"]["chain"]] == [2, 2]
+    rows = read_rows(tmp_path / "board" / "leaderboard.csv")
+    assert [row.algorithm for row in rows[:6]] == ["fed-ucbvi"] * 2 + ["ucbvi"] * 2 + [own] * 2
+    text = (tmp_path / "board" / "leaderboard.md").read_text(encoding="utf-8")
+    assert text == markdown(small, rows)
+    assert "- ucbvi on chain: a test." in text
+    assert (tmp_path / "board" / "index.html").stat().st_size > 1000
+    again = CliRunner().invoke(app, words)
+    assert json.loads(again.stdout)["overall"] == told["overall"], "from the runs that are kept"
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--again", "--quick"], "--again and --quick both make all runs"),
+        (["--store", "runs"], "--store and --jobs are about runs"),
+        (["--algorithm", "fed-ucbv"], "did you mean 'fed-ucbvi'?"),
+        (["--algorithm", "ucbvi", "--algorithm", "ucbvi"], "an algorithm is named twice"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(words: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["leaderboard", *words])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_without_options_the_standing_rows_are_shown_and_nothing_is_run() -> None:
+    result = CliRunner().invoke(app, ["leaderboard"])
+    assert result.exit_code == 0
+    assert all(f"| {kind.label} |" in result.stdout for kind in ALGORITHMS.values())
