@@ -27,6 +27,7 @@ from fed_ucbvi.command_line.shared_options import (
     SecureSums,
     Seed,
 )
+from fed_ucbvi.command_line.standard_error import TEXT, LogFormat
 from fed_ucbvi.core import defaults
 
 
@@ -62,6 +63,7 @@ def federate(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    log_format: LogFormat = TEXT,
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -86,7 +88,8 @@ def federate(
     switches = (("--overwrite", overwrite), ("--json", as_json), ("--quiet", quiet), ("--secure-sums", secure_sums))
     for flag, wanted in switches:
         rest += [flag] if wanted else []
-    own = ["--algorithm", algorithm, "--send-trajectories", "--share-counts"]
+    rest += ["--log-format", log_format]
+    own = ["--algorithm", algorithm, "--send-trajectories", "--share-counts", "--log-format", log_format]
     own += ["--require-secure-sums"] if secure_sums else []
     with interruptible(), work_folder(folder) as place:
         code = run_locally(

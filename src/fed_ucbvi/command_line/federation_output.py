@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from fed_ucbvi.command_line.standard_error import say, writes_json
 from fed_ucbvi.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,10 +33,9 @@ class Display(NamedTuple):
 
 @contextmanager
 def show_federation(*, quiet: bool) -> Iterator[Display]:
-    """On a terminal one line is kept up to date, with the nodes' news above it."""
-    logging.basicConfig(format="%(message)s", level=logging.WARNING if quiet else logging.INFO)
-    if quiet or not sys.stderr.isatty():
-        yield Display(lambda run: None, lambda text: typer.echo(text, err=True))
+    """On a terminal one line is kept up to date, with the nodes' news above it; not where the log is JSON."""
+    if quiet or writes_json() or not sys.stderr.isatty():
+        yield Display(lambda run: None, say)
         return
     from rich.console import Console
     from rich.logging import RichHandler
@@ -114,5 +114,5 @@ def finish_federation(
         raise InputError(" ".join(troubles))
     if not outcome.ended:
         again = "" if checkpoint is None else f"; start the same command again to go on from {checkpoint}"
-        typer.echo(f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes{again}", err=True)
+        say(f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes{again}")
         raise typer.Exit(INTERRUPTED)

@@ -22,6 +22,7 @@ from fed_ucbvi.command_line.shared_options import (
     Insecure,
     Json,
 )
+from fed_ucbvi.command_line.standard_error import TEXT, LogFormat, say, write_log
 from fed_ucbvi.core import defaults
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def join(
             "--share-counts", help="Agree to send transition counts without secure sums.", rich_help_panel=OUTPUT
         ),
     ] = False,
+    log_format: LogFormat = TEXT,
     as_json: Json = False,
 ) -> None:
     """Join a federation with one or more agents and take part until the run is over."""
@@ -153,6 +155,7 @@ def join(
     from fed_ucbvi.network.node import Node
     from fed_ucbvi.network.transport import TLSFiles
 
+    write_log(log_format, logging.WARNING)
     if insecure == (certs is not None):
         raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
     check_positive_integer("--agents", agents)
@@ -165,7 +168,6 @@ def join(
         raise InputError("--live-kwargs, --reward-range and --horizon are for real environments (--live).")
     else:
         source = build_source(env or defaults.ENVIRONMENT, first_agent + agents, eps_p, env_seed, env_option or ())
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
     if require_secure_sums and insecure:
         raise InputError("--require-secure-sums needs certificates; an insecure federation cannot have them.")
     node = Node(
@@ -187,7 +189,7 @@ def join(
             )
     except KeyboardInterrupt:
         again = "" if state is None else "; start the same command again to come back"
-        typer.echo(f"{name}: interrupted after {node.rounds:,} rounds{again}", err=True)
+        say(f"{name}: interrupted after {node.rounds:,} rounds{again}")
         raise typer.Exit(INTERRUPTED) from None
     run, rounds = (node.run, node.rounds) if told is None else (told.run, told.rounds)
     received = node.recommended is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import shlex
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fed_ucbvi.command_line.standard_error import say
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_free
 from fed_ucbvi.problem.units import Units
@@ -79,7 +81,7 @@ def plain_warnings() -> Iterator[None]:
 
 def warn(text: str) -> None:
     """One warning on standard error."""
-    typer.echo(f"warning: {text}", err=True)
+    say(text, logging.WARNING)
 
 
 def print_json(content: Mapping[str, object]) -> None:

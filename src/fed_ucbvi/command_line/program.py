@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 import typer
 from typer.core import TyperGroup
 
+from fed_ucbvi.command_line.standard_error import say
 from fed_ucbvi.core.errors import InputError, unknown_name
 
 BAD_INPUT = 2
@@ -58,7 +60,7 @@ class Program(TyperGroup):
         except BrokenPipeError:
             _end_unread()
         except typer.Abort:  # Ctrl-C outside a command
-            typer.echo("interrupted", err=True)
+            say("interrupted")
             sys.exit(INTERRUPTED)
         except InputError as error:
             _fail(str(error))
@@ -85,7 +87,7 @@ class Program(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            typer.echo("interrupted; nothing is saved", err=True)
+            say("interrupted; nothing is saved")
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -96,7 +98,7 @@ def plain_reason(error: OSError) -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
+    say(message, logging.ERROR)
     sys.exit(BAD_INPUT)
 
 

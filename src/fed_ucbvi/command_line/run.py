@@ -27,6 +27,7 @@ from fed_ucbvi.command_line.shared_options import (
     Quiet,
     Seed,
 )
+from fed_ucbvi.command_line.tracking import Track, TrackEvery
 from fed_ucbvi.core import defaults
 
 CLUSTER = "Cluster"
@@ -129,6 +130,8 @@ def run(
             parser=whole_number, metavar="K", help="Rounds between two checkpoints.", rich_help_panel=OUTPUT
         ),
     ] = 100,
+    track: Track = None,
+    track_every: TrackEvery = 1,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -148,6 +151,7 @@ def run(
         plain_warnings,
     )
     from fed_ucbvi.command_line.parameters import build_algorithm, build_environment
+    from fed_ucbvi.command_line.tracking import tracking
     from fed_ucbvi.engine.running import run as simulate
     from fed_ucbvi.engine.simulation import Interrupted
     from fed_ucbvi.results.storage import FORMAT
@@ -178,7 +182,7 @@ def run(
     federation = build_environment(env, agents, eps_p, env_seed, env_option or ())
     if liars:
         federation = federation.with_liars(liars, attack, env_seed)
-    with interruptible() as interruption, plain_warnings():
+    with interruptible() as interruption, plain_warnings(), tracking(track or (), track_every) as trackers:
         try:
             with others_on_standard_error() if fleets == "ray" else nullcontext():
                 result = simulate(
@@ -191,10 +195,12 @@ def run(
                     address=address,
                     fleet_count=fleet_count,
                     progress=not quiet,
+                    on_round=trackers.on_round if track else None,
                     checkpoint=checkpoint,
                     checkpoint_every=checkpoint_every,
                 )
         except Interrupted as stop:
             result = stop.partial
         interruption.saving()
+        trackers.finish(result)
         finish(result, out=out, overwrite=overwrite, as_json=as_json, quiet=quiet, checkpoint=checkpoint)

@@ -12,6 +12,7 @@ from fed_ucbvi.command_line.shared_options import (
     ENVIRONMENT,
     FAULTS,
     NETWORK,
+    OUTPUT,
     PROBLEM,
     AlgorithmName,
     AlgorithmOption,
@@ -28,6 +29,8 @@ from fed_ucbvi.command_line.shared_options import (
     SecureSums,
     Seed,
 )
+from fed_ucbvi.command_line.standard_error import TEXT, LogFormat, write_log
+from fed_ucbvi.command_line.tracking import Track, TrackEvery
 from fed_ucbvi.core import defaults
 
 
@@ -133,6 +136,17 @@ def serve(
             rich_help_panel=FAULTS,
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve metrics for Prometheus here; on this machine only.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    log_format: LogFormat = TEXT,
+    track: Track = None,
+    track_every: TrackEvery = 1,
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -140,11 +154,14 @@ def serve(
 ) -> None:
     """Serve a federation: wait for nodes that bring all M agents, then run to the end."""
     import asyncio
+    import logging
+    from contextlib import nullcontext
 
     from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_out, warn
     from fed_ucbvi.command_line.parameters import build_algorithm, build_plan
+    from fed_ucbvi.command_line.tracking import tracking
     from fed_ucbvi.core.errors import InputError
     from fed_ucbvi.core.files import new_file
     from fed_ucbvi.network.certificates import revoked_names
@@ -152,9 +169,12 @@ def serve(
     from fed_ucbvi.network.run_plan import Rules
     from fed_ucbvi.network.server import Service
     from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+    from fed_ucbvi.network.status import FederationStatus, status_of
     from fed_ucbvi.network.transport import TLSFiles
+    from fed_ucbvi.results.round_record import together
     from fed_ucbvi.results.storage import FORMAT
 
+    write_log(log_format, logging.WARNING if quiet else logging.INFO)
     if insecure == (certs is not None):
         raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
     if out is not None:
@@ -176,6 +196,16 @@ def serve(
 
     service: Service | None = None
 
+    def status() -> FederationStatus:
+        assert service is not None
+        return status_of(service.coordinator)
+
+    if metrics is not None:
+        from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address, serving
+
+        check_metrics_address(metrics)
+        counted = Metrics(status)
+
     async def work() -> None:
         nonlocal service
         with show_federation(quiet=quiet) as display:
@@ -186,14 +216,19 @@ def serve(
                 server_checkpoint=server_checkpoint,
                 revoked=tuple if certs is None else (lambda: revoked_names(certs)),
                 report=display.report,
+                on_round=together(*([] if metrics is None else [counted.on_round]), trackers.on_round),
+                on_exchange=None if metrics is None else counted.on_exchange,
             )
             if port_file is not None:
                 with new_file(port_file) as draft:
                     draft.write_text(f"{service.port}\n", encoding="utf-8")
             display.say(f"listening on port {service.port} for {plan.setting.agents} agents; run {service.plan.run}")
-            await service.run()
+            with nullcontext() if metrics is None else serving(counted, metrics) as port:
+                if metrics is not None:
+                    display.say(f"metrics at http://{metrics.rpartition(':')[0]}:{port}/metrics")
+                await service.run()
 
-    with interruptible() as interruption:
+    with interruptible() as interruption, tracking(track or (), track_every) as trackers:
         failure: InputError | None = None
         try:
             asyncio.run(work())
@@ -204,8 +239,10 @@ def serve(
         interruption.saving()
         if service is None:
             raise failure or KeyboardInterrupt
+        outcome = service.outcome()
+        trackers.finish(outcome.run)
         finish_federation(
-            service.outcome(),
+            outcome,
             out=out,
             overwrite=overwrite,
             as_json=as_json,

@@ -136,7 +136,7 @@ async def _stay(
                     "start this node again by the same command once it is back. If the run is over, ask those who "
                     "run the server for the signed result (result.json in its checkpoint) and add --result FILE."
                 ) from error
-            log.warning("%s: %s; next attempt in %.1f s", node.name, reason, pause)
+            log.warning("%s: %s; next attempt in %.1f s", node.name, reason, pause, extra={"node": node.name})
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, MAX_PAUSE)
     return None

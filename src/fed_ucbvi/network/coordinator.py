@@ -48,6 +48,7 @@ class Coordinator:
         server_checkpoint: where finished rounds are kept, if anywhere.
         report: called after every round.
         on_round: likewise, with the record of the round.
+        on_exchange: called after every exchange that has a deadline, with the seconds of its slowest answer.
     """
 
     def __init__(
@@ -57,13 +58,14 @@ class Coordinator:
         server_checkpoint: ServerCheckpoint | None = None,
         report: Callable[[Coordinator], None] | None = None,
         on_round: OnRound | None = None,
+        on_exchange: Callable[[float], None] | None = None,
     ) -> None:
         self._on_round = on_round
         self.plan, self.registry = plan, registry
         self._server_checkpoint, self._report = server_checkpoint, report
         self.records = Records(plan)
         self.report_schema = ReportSchema(plan, self.records.server)
-        self._node_calls = NodeCalls(registry, self.records, plan.rules)
+        self._node_calls = NodeCalls(registry, self.records, plan.rules, on_exchange)
         self._synchronisation = Synchronisation(plan, registry, self.report_schema)
         if server_checkpoint is not None:
             server_checkpoint.load(self.records, registry)
@@ -131,7 +133,7 @@ class Coordinator:
         self._last = PastRound(number, first, collected.end.length, broadcast)
         gap = last_gap(self.records.recommendations[recommended:])
         if not math.isnan(gap):
-            log.info("round %d: the recommended policy's gap is %.4g", number, gap)
+            log.info("round %d: the recommended policy's gap is %.4g", number, gap, extra={"round": number})
 
     def _send(self, steps: Steps[None], answer: PlayedRound | None) -> Request | None:
         """Send the engine's round an answer, and who takes part by now; what it needs next, None at its end."""
@@ -178,5 +180,6 @@ class Coordinator:
                     raise FederationStoppedError(
                         f"round {self.round} cannot be kept in {self._server_checkpoint.folder}: {error}."
                     ) from error
-                log.warning("round %d cannot be kept: %s; trying again", self.round, error)
+                again = {"round": self.round}
+                log.warning("round %d cannot be kept: %s; trying again", self.round, error, extra=again)
                 await asyncio.sleep(DISK_PAUSE)

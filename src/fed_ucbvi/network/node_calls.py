@@ -31,10 +31,20 @@ class FederationStoppedError(InputError):
 
 
 class NodeCalls:
-    """Asks all nodes at once and knows which of them are away."""
+    """Asks all nodes at once and knows which of them are away.
 
-    def __init__(self, registry: NodeRegistry, records: Records, rules: Rules) -> None:
+    ``on_exchange`` is called after every exchange that has a deadline, with the seconds of its slowest answer.
+    """
+
+    def __init__(
+        self,
+        registry: NodeRegistry,
+        records: Records,
+        rules: Rules,
+        on_exchange: Callable[[float], None] | None = None,
+    ) -> None:
         self._registry, self._records, self._rules = registry, records, rules
+        self._on_exchange = on_exchange
         self._round = 0
         self.violations = 0
 
@@ -60,7 +70,10 @@ class NodeCalls:
                 task.cancel()
         if not self._registry.present:
             raise FederationStoppedError(f"no node is left in round {self._round}.")
-        return {member.name: answer for member, answer in zip(members, answers, strict=True) if answer is not None}
+        answered = [(member, answer) for member, answer in zip(members, answers, strict=True) if answer is not None]
+        if self._on_exchange is not None and deadline and answered:
+            self._on_exchange(max(member.latency for member, _ in answered))
+        return {member.name: answer for member, answer in answered}
 
     async def _ask(self, member: Member, ask: Ask[AnswerT], deadline: bool) -> AnswerT | None:
         """Ask one node, again after every reconnection, until it answers or patience ends."""
@@ -110,7 +123,7 @@ class NodeCalls:
 
     async def _violated(self, member: Member, violation: ViolationError) -> None:
         """Do what the policy says about a node whose report cannot be true."""
-        log.error("%s: %s", member.name, violation)
+        log.error("%s: %s", member.name, violation, extra={"node": member.name, "round": self._round})
         self.violations += 1
         if self._rules.violation == "stop":
             raise FederationStoppedError(f"'{member.name}' broke the rules in round {self._round}: {violation}.")
@@ -118,5 +131,5 @@ class NodeCalls:
         await self._registry.exclude(member, str(violation))
 
     def _note(self, member: Member, what: str, done: str) -> None:
-        log.warning("%s: %s: %s", member.name, what, done)
+        log.warning("%s: %s: %s", member.name, what, done, extra={"node": member.name, "round": self._round})
         self._records.events.append({"round": self._round, "node": member.name, "what": what, "done": done})

@@ -134,7 +134,7 @@ class NodeRegistry:
         stream.close(reason)
         if member.stream is stream:
             member.stream = None
-            log.warning("%s: stream given up: %s", member.name, reason)
+            log.warning("%s: stream given up: %s", member.name, reason, extra={"node": member.name})
             await self._tell()
 
     async def exclude(self, member: Member, reason: str) -> None:
@@ -152,14 +152,14 @@ class NodeRegistry:
         everyone = [member.name for member in self.present]
         done = await self.wait_until(lambda: self._told.issuperset(everyone) and self.connected == 0, seconds)
         for name in () if done else sorted(set(everyone) - self._told):
-            log.warning("%s: has not heard of the end", name)
+            log.warning("%s: has not heard of the end", name, extra={"node": name})
 
     async def _tell_end(self, member: Member, stream: NodeStream) -> None:
         assert self.end is not None
         try:
             await stream.send(self.end)
         except StreamLostError as lost:
-            log.warning("%s: did not hear of the end: %s", member.name, lost)
+            log.warning("%s: did not hear of the end: %s", member.name, lost, extra={"node": member.name})
         else:
             self._told.add(member.name)
 
@@ -193,7 +193,8 @@ class NodeRegistry:
                 member = await self._admit(stream, certified)
             stream.most_bytes = self.most_bytes
             stream.counts.append(member.wire)
-            log.info("%s: joined from %s with agents %s", member.name, peer, _agents(member))
+            about = {"node": member.name}
+            log.info("%s: joined from %s with agents %s", member.name, peer, _agents(member), extra=about)
             if self.end is not None:
                 await self._tell_end(member, stream)
             await self._tell()
@@ -217,7 +218,8 @@ class NodeRegistry:
                 member.stream = None
                 if not self.begun:
                     del self.members[member.name]  # it may come back with other agents
-                log.log(logging.WARNING if self.end is None else logging.DEBUG, "%s: connection lost", member.name)
+                level = logging.WARNING if self.end is None else logging.DEBUG
+                log.log(level, "%s: connection lost", member.name, extra={"node": member.name})
                 await self._tell()
 
     async def _admit(self, stream: NodeStream, certified: Certified | None) -> Member:
@@ -243,7 +245,9 @@ class NodeRegistry:
         if held == member.base:
             return
         log.warning(
-            "%s: has lost its state after round %d; plays up to round %d again", member.name, held, member.base
+            "%s: has lost its state after round %d; plays up to round %d again",
+            *(member.name, held, member.base),
+            extra={"node": member.name},
         )
         for past in self.past(member, held) or ():
             left = self.plan.setting.episodes - past.first

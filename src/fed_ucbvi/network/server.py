@@ -10,13 +10,14 @@ from typing import Any
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.coordinator import Coordinator
+from fed_ucbvi.network.health import Health
 from fed_ucbvi.network.messages import PART_BYTES, End
 from fed_ucbvi.network.node_registry import NodeRegistry
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import MODEL, RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.signed_result import SignedResult, write_result
-from fed_ucbvi.network.transport import TLSFiles, open_server
+from fed_ucbvi.network.transport import SERVICE, TLSFiles, open_server
 from fed_ucbvi.network.wire_count import WireCount
 from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
@@ -63,6 +64,7 @@ class Service:
         revoked: names that are turned away though certified.
         report: called after every round.
         on_round: likewise, with the record of the round.
+        on_exchange: called after every exchange that has a deadline, with the seconds of its slowest answer.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Service:
         revoked: Callable[[], Iterable[str]] = tuple,
         report: Callable[[Coordinator], None] | None = None,
         on_round: OnRound | None = None,
+        on_exchange: Callable[[float], None] | None = None,
     ) -> None:
         self.plan, self._tls_files, self._server_checkpoint = plan, tls_files, server_checkpoint
         if plan.secure_sums and tls_files is None:
@@ -83,10 +86,11 @@ class Service:
             )
         authority = Authority(tls_files.read()[0]) if plan.secure_sums and tls_files is not None else None
         self.registry = NodeRegistry(plan, certified=tls_files is not None, revoked=revoked, authority=authority)
-        self.coordinator = Coordinator(plan, self.registry, server_checkpoint, report, on_round)
+        self.coordinator = Coordinator(plan, self.registry, server_checkpoint, report, on_round, on_exchange)
         rows = 1 if plan.exchange == MODEL else plan.setting.agents
         self.registry.most_bytes = max(PART_BYTES, 2 * rows * self.coordinator.report_schema.largest())
-        self._server, self.port = open_server(address, self.registry.session, tls_files)
+        self._health = Health((SERVICE,))
+        self._server, self.port = open_server(address, self.registry.session, tls_files, self._health)
 
     async def run(self) -> Outcome:
         """Listen, play to the end, stop listening."""
@@ -94,8 +98,10 @@ class Service:
         watching = asyncio.ensure_future(self.registry.watch())
         try:
             await self.coordinator.run()
+            self._health.end()
             await self._end()
         finally:
+            self._health.end()
             watching.cancel()
             await self.registry.close()
             await self._server.stop(GRACE)

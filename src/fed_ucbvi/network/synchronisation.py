@@ -67,7 +67,11 @@ class Synchronisation:
             try:
                 return await self._attempt(now, policy, collected, server, planning)
             except _RosterChangedError:
-                log.warning("round %d: nodes have changed; the synchronisation is done again", now.number)
+                log.warning(
+                    "round %d: nodes have changed; the synchronisation is done again",
+                    now.number,
+                    extra={"round": now.number},
+                )
                 for name, array in server.arrays().items():
                     array[...] = before[name]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.certificate_checks import check_pair, check_server_certificate
+from fed_ucbvi.network.health import Health
 from fed_ucbvi.network.messages import PART_BYTES
 from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.schema import PACKAGE
@@ -133,9 +134,12 @@ def _check_insecure(address: str) -> None:
 
 
 def open_server(
-    address: str, session: Callable[[Any, Any], Awaitable[None]], tls_files: TLSFiles | None
+    address: str, session: Callable[[Any, Any], Awaitable[None]], tls_files: TLSFiles | None, health: Health
 ) -> tuple[Any, int]:
-    """A gRPC server that hands every stream to ``session``, not yet started, and its port; no tls_files: insecure."""
+    """A gRPC server that hands every stream to ``session``, not yet started, and its port; no tls_files: insecure.
+
+    It also says how it is (``health``), to everyone who gets past TLS.
+    """
     check_address(address)
     credentials = None
     handlers = {METHOD: grpc.stream_stream_rpc_method_handler(session)}
@@ -163,6 +167,7 @@ def open_server(
     )
     server = grpc.aio.server(options=options)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    health.add_to(server)
     try:
         port = (
             server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)

@@ -57,3 +57,13 @@ class RoundRecord(NamedTuple):
 
 OnRound = Callable[[RoundRecord], None]
 """Is called after every round. What it raises ends the run."""
+
+
+def together(*callbacks: OnRound) -> OnRound:
+    """One callback that calls all of these, in this order."""
+
+    def call_all(record: RoundRecord) -> None:
+        for callback in callbacks:
+            callback(record)
+
+    return call_all

@@ -1,0 +1,1 @@
+"""What people and programs see of a federation while it runs: the live page, and metrics for Prometheus."""

@@ -1,0 +1,110 @@
+"""The health service that probes know, behind the same TLS as everything else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+
+from fed_ucbvi import FedUCBVI, synthetic
+from fed_ucbvi.network import health
+from fed_ucbvi.network.certificates import make_certificates
+from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.server import Service
+from fed_ucbvi.network.transport import SERVICE, TLSFiles, open_channel
+from network import make_nodes
+
+WORLD = synthetic(agents=4, eps_p=0.2, states=3, actions=2, horizon=3)
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+def plan(**rest: Any) -> RunPlan:
+    return plan_for(FedUCBVI(nu=30), WORLD, 40, seed=1, **rest)
+
+
+def asking(service: str = "") -> Any:
+    return health_pb2.HealthCheckRequest(service=service)
+
+
+async def rest_of(watch: Any) -> list[int]:
+    """What a call of ``Watch`` still says before it ends."""
+    told = []
+    while (response := await watch.read()) is not grpc.aio.EOF:
+        told.append(response.status)
+    return told
+
+
+async def code_of(call: Any) -> grpc.StatusCode:
+    """How a call that is refused ends."""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call
+    return refused.value.code()
+
+
+def test_a_monitor_with_a_certificate_is_told_and_a_stranger_is_not(tmp_path: Path) -> None:
+    """The monitor is not on the list of nodes. It watches from before the first node comes to the end of the run."""
+    names = ("node-0", "node-1")
+    make_certificates(tmp_path, server="server", nodes=[*names, "monitor"])
+    files = {name: TLSFiles.of(tmp_path, name) for name in (*names, "monitor", "server")}
+
+    async def story() -> list[int]:
+        service = Service(plan(names=names), "127.0.0.1:0", files["server"])
+        address = f"127.0.0.1:{service.port}"
+        run = asyncio.ensure_future(service.run())
+        authority = files["monitor"].authority.read_bytes()
+        async with (
+            open_channel(address, files["monitor"]) as channel,
+            grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority)) as stranger,
+        ):
+            monitor = health_pb2_grpc.HealthStub(channel)
+            for name in ("", SERVICE):
+                assert (await monitor.Check(asking(name))).status == SERVING
+            assert await code_of(monitor.Check(asking("grpc.health.v1.Other"))) == grpc.StatusCode.NOT_FOUND
+            refused = health_pb2_grpc.HealthStub(stranger).Check(asking(), timeout=20)
+            assert await code_of(refused) == grpc.StatusCode.UNAVAILABLE
+            watch = monitor.Watch(asking())
+            told = [(await watch.read()).status]
+            nodes = [take_part(node, address, files[node.name]) for node in make_nodes(WORLD, (2, 2))]
+            await asyncio.gather(*nodes)
+            told += await rest_of(watch)
+            assert await watch.code() == grpc.StatusCode.OK
+            await run
+        return told
+
+    assert asyncio.run(asyncio.wait_for(story(), 60)) == [SERVING, NOT_SERVING]
+
+
+def test_a_server_that_is_stopped_says_so_and_watchers_are_limited(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A watcher that leaves makes room for another, and no error is logged about it."""
+    monkeypatch.setattr(health, "MAX_WATCHERS", 2)
+
+    async def story() -> None:
+        service = Service(plan(), "127.0.0.1:0", None)
+        run = asyncio.ensure_future(service.run())
+        async with open_channel(f"127.0.0.1:{service.port}", None) as channel:
+            monitor = health_pb2_grpc.HealthStub(channel)
+            watches = [monitor.Watch(asking(SERVICE)), monitor.Watch(asking("other"))]
+            assert [(await watch.read()).status for watch in watches] == [SERVING, UNKNOWN]
+            third = monitor.Watch(asking())
+            assert await code_of(third.read()) == grpc.StatusCode.RESOURCE_EXHAUSTED
+            left = watches.pop()
+            left.cancel()
+            while service._health._watchers == 2:
+                await asyncio.sleep(0.01)
+            watches.append(monitor.Watch(asking("another")))
+            assert (await watches[1].read()).status == UNKNOWN
+            run.cancel()
+            assert [await rest_of(watch) for watch in watches] == [[NOT_SERVING], []]
+            with pytest.raises(asyncio.CancelledError):
+                await run
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

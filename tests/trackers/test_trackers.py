@@ -1,0 +1,195 @@
+"""Trackers keep what the run's own record says, read back by the trackers' own packages."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+from fed_ucbvi import FedUCBVI, InputError, RoundRecord, Run, make_tracker, run, synthetic
+from fed_ucbvi.results.round_record import together
+from fed_ucbvi.trackers.tracker import FIGURES, Tracker
+
+ALGORITHM, WORLD, EPISODES = FedUCBVI(nu=100), synthetic(agents=3, seed=4), 200
+
+
+def tracked(tracker: Tracker) -> tuple[Run, list[RoundRecord]]:
+    """A run with this tracker, and the records of its rounds."""
+    seen: list[RoundRecord] = []
+    with tracker:
+        result = run(ALGORITHM, WORLD, EPISODES, seed=7, on_round=together(tracker, seen.append))
+        tracker.finish(result)
+    return result, seen
+
+
+class Kept(Tracker):
+    """Keeps everything as it comes."""
+
+    def __init__(self, every: int = 1) -> None:
+        super().__init__(every)
+        self.rows: list[tuple[int, dict[str, float]]] = []
+        self.parameters: dict[str, Any] = {}
+        self.failed: bool | None = None
+
+    def write(self, episodes: int, figures: Mapping[str, float]) -> None:
+        self.rows.append((episodes, dict(figures)))
+
+    def describe(self, parameters: Mapping[str, Any], results: Mapping[str, float], episodes: int) -> None:
+        self.parameters = dict(parameters)
+
+    def close(self, *, failed: bool) -> None:
+        self.failed = failed
+
+
+def test_one_round_in_so_many_is_kept_and_the_last() -> None:
+    kept = Kept(every=7)
+    _, seen = tracked(kept)
+    assert (len(seen) - 1) % 7 != 0, "the last round is not one of every seven"
+    assert [row["round"] for _, row in kept.rows] == [*range(1, len(seen) + 1, 7), len(seen)]
+    for episodes, row in kept.rows:
+        record = seen[int(row["round"]) - 1]
+        assert episodes == record.episodes
+        assert row == {name: getattr(record, name) for name in FIGURES if not math.isnan(getattr(record, name))}
+    assert kept.failed is False
+
+
+def test_parameters_say_which_run_it_was() -> None:
+    kept = Kept()
+    tracked(kept)
+    expected = {"algorithm": "fed-ucbvi", "environment": "synthetic", "agents": 3, "episodes": EPISODES, "seed": 7}
+    expected |= {"environment.seed": 4, "algorithm.nu": 100, "driver": "auto", "eps_p": 0.0}
+    assert expected.items() <= kept.parameters.items()
+
+
+def test_a_run_that_fails_leaves_the_last_round_and_says_so() -> None:
+    kept = Kept(every=1000)
+
+    def fail(record: RoundRecord) -> None:
+        if record.round == 3:
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"), kept:
+        run(ALGORITHM, WORLD, EPISODES, on_round=together(kept, fail))
+    assert [row["round"] for _, row in kept.rows] == [1, 3]
+    assert kept.failed is True
+
+
+def test_tensorboard_reads_back_figures_and_parameters(tmp_path: Path) -> None:
+    result, seen = tracked(make_tracker(f"tensorboard:{tmp_path / 'first'}"))
+    events = EventAccumulator(str(tmp_path / "first"), size_guidance={"scalars": 0})
+    events.Reload()
+    for name in ("regret", "gap", "bytes_up", "round"):
+        read = events.Scalars(name)
+        assert [one.step for one in read] == [record.episodes for record in seen]
+        expected = [getattr(record, name) for record in seen]
+        assert [one.value for one in read] == pytest.approx(expected, rel=1e-6, nan_ok=False)
+    (final,) = events.Scalars("final_common_regret")
+    assert final.value == pytest.approx(result.common_regret, rel=1e-6)
+    content = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
+    parameters = HParamsPluginData.FromString(content).session_start_info.hparams
+    assert parameters["algorithm"].string_value == "fed-ucbvi"
+    assert parameters["agents"].number_value == 3
+    assert parameters["algorithm.stationary"].HasField("bool_value")
+
+
+@pytest.mark.slow
+def test_mlflow_reads_back_figures_and_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is a folder: mlflow-skinny has no database, and a folder needs MLflow's own leave."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "shops")
+    from mlflow import MlflowClient
+
+    uri = (tmp_path / "store").as_uri()
+    result, seen = tracked(make_tracker(f"mlflow:{uri}"))
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("shops")
+    assert experiment is not None
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert found.info.status == "FINISHED"
+    assert found.data.metrics["final_common_regret"] == result.common_regret
+    assert found.data.params["algorithm"] == "fed-ucbvi"
+    assert (found.data.params["seed"], found.data.params["environment.seed"]) == ("7", "4")
+    for name in ("regret", "reward", "bytes_down"):
+        history = sorted(client.get_metric_history(found.info.run_id, name), key=lambda one: one.step)
+        assert [(one.step, one.value) for one in history] == [
+            (record.episodes, getattr(record, name)) for record in seen
+        ]
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
+    with pytest.raises(InputError, match="MLflow cannot use 'file://"):
+        make_tracker(f"mlflow:{(tmp_path / 'another').as_uri()}")
+    monkeypatch.setitem(sys.modules, "alembic", None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"MLflow cannot use 'sqlite://.*alembic.*; install the whole of MLflow"):
+        make_tracker(f"mlflow:sqlite:///{tmp_path / 'store.db'}")
+
+
+class FakeWandb:
+    """As much of Weights & Biases as is used: ``init``, and of a run ``log``, ``config``, ``summary``, ``finish``."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, dict[str, float]]] = []
+        self.config: dict[str, Any] = {}
+        self.summary: dict[str, float] = {}
+        self.project, self.ended = "", -1
+
+    def init(self, *, project: str) -> Self:
+        self.project = project
+        return self
+
+    def log(self, data: dict[str, float], *, step: int) -> None:
+        assert not self.rows or step > self.rows[-1][0], "wandb drops steps that do not grow"
+        self.rows.append((step, data))
+
+    def finish(self, exit_code: int) -> None:
+        self.ended = exit_code
+
+
+def test_weights_and_biases_is_told_figures_and_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=fake.init))  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, "fed_ucbvi.trackers.wandb_tracker", raising=False)
+    result, seen = tracked(make_tracker("wandb:shops", every=10))
+    monkeypatch.delitem(sys.modules, "fed_ucbvi.trackers.wandb_tracker")
+    assert (fake.project, fake.ended) == ("shops", 0)
+    assert [row["round"] for _, row in fake.rows][:3] == [1, 11, 21]
+    assert fake.rows[-1] == (EPISODES, {name: float(getattr(seen[-1], name)) for name in FIGURES})
+    assert fake.config["algorithm"] == "fed-ucbvi"
+    assert fake.summary["final_common_regret"] == result.common_regret
+
+
+@pytest.mark.parametrize(
+    ("text", "module", "extra"),
+    [
+        ("tensorboard:x", "tensorboard", "tensorboard"),
+        ("mlflow:x", "mlflow", "mlflow"),
+        ("wandb:x", "wandb", "wandb"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(
+    text: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, f"fed_ucbvi.trackers.{module}_tracker", raising=False)
+    with pytest.raises(InputError, match=rf"which is not installed: .* pip install '\.\[{extra}\]'"):
+        make_tracker(text)
+
+
+@pytest.mark.parametrize("text", ["tensorboard", "tensorboard:", "tensorbord:x", ""])
+def test_a_tracker_is_a_known_name_and_a_place(text: str) -> None:
+    with pytest.raises(InputError, match=r"tracker"):
+        make_tracker(text)
+
+
+def test_every_is_a_whole_number_from_one_on() -> None:
+    with pytest.raises(InputError, match="every must be at least 1"):
+        Kept(every=0)
