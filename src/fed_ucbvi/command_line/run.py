@@ -16,6 +16,9 @@ from fed_ucbvi.command_line.shared_options import (
     Agents,
     AlgorithmName,
     AlgorithmOption,
+    Dashboard,
+    DashboardCert,
+    DashboardToken,
     EnvironmentName,
     EnvOption,
     EnvSeed,
@@ -129,6 +132,9 @@ def run(
             parser=whole_number, metavar="K", help="Rounds between two checkpoints.", rich_help_panel=OUTPUT
         ),
     ] = 100,
+    dashboard: Dashboard = None,
+    dashboard_cert: DashboardCert = None,
+    dashboard_token: DashboardToken = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -139,6 +145,7 @@ def run(
     Fed-UCBVI; 'fed-ucbvi algorithms' lists the others'.
     """
     from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.command_line.live_page import PageOptions, page_of_run
     from fed_ucbvi.command_line.outputs import (
         check_apart,
         check_checkpoint,
@@ -178,7 +185,8 @@ def run(
     federation = build_environment(env, agents, eps_p, env_seed, env_option or ())
     if liars:
         federation = federation.with_liars(liars, attack, env_seed)
-    with interruptible() as interruption, plain_warnings():
+    page_options = PageOptions(dashboard, dashboard_cert, dashboard_token)
+    with interruptible() as interruption, plain_warnings(), page_of_run(page_options, chosen, federation) as page:
         try:
             with others_on_standard_error() if fleets == "ray" else nullcontext():
                 result = simulate(
@@ -191,10 +199,12 @@ def run(
                     address=address,
                     fleet_count=fleet_count,
                     progress=not quiet,
+                    on_round=page.on_round,
                     checkpoint=checkpoint,
                     checkpoint_every=checkpoint_every,
                 )
         except Interrupted as stop:
             result = stop.partial
         interruption.saving()
+        page.finish(result)
         finish(result, out=out, overwrite=overwrite, as_json=as_json, quiet=quiet, checkpoint=checkpoint)

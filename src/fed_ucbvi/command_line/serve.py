@@ -16,6 +16,9 @@ from fed_ucbvi.command_line.shared_options import (
     AlgorithmName,
     AlgorithmOption,
     Certificates,
+    Dashboard,
+    DashboardCert,
+    DashboardToken,
     EnvOption,
     EnvSeed,
     Episodes,
@@ -135,6 +138,9 @@ def serve(
     ] = None,
     out: Out = None,
     overwrite: Overwrite = False,
+    dashboard: Dashboard = None,
+    dashboard_cert: DashboardCert = None,
+    dashboard_token: DashboardToken = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -143,6 +149,7 @@ def serve(
 
     from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
     from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.command_line.live_page import PageOptions, page_of_federation
     from fed_ucbvi.command_line.outputs import check_apart, check_out, warn
     from fed_ucbvi.command_line.parameters import build_algorithm, build_plan
     from fed_ucbvi.core.errors import InputError
@@ -174,11 +181,12 @@ def serve(
         warn(text)
     server_checkpoint = None if checkpoint is None else ServerCheckpoint(checkpoint)
 
+    page_options = PageOptions(dashboard, dashboard_cert, dashboard_token)
     service: Service | None = None
 
     async def work() -> None:
         nonlocal service
-        with show_federation(quiet=quiet) as display:
+        with page_of_federation(page_options, plan) as page, show_federation(quiet=quiet) as display:
             service = Service(
                 plan if server_checkpoint is None else server_checkpoint.adopt(plan),
                 listen,
@@ -186,12 +194,16 @@ def serve(
                 server_checkpoint=server_checkpoint,
                 revoked=tuple if certs is None else (lambda: revoked_names(certs)),
                 report=display.report,
+                on_round=page.on_round,
             )
             if port_file is not None:
                 with new_file(port_file) as draft:
                     draft.write_text(f"{service.port}\n", encoding="utf-8")
             display.say(f"listening on port {service.port} for {plan.setting.agents} agents; run {service.plan.run}")
-            await service.run()
+            async with page.following(service.coordinator):
+                await service.run()
+            outcome = service.outcome()
+            page.finish(outcome.run, ended=outcome.ended)
 
     with interruptible() as interruption:
         failure: InputError | None = None
