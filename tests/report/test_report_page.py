@@ -23,9 +23,9 @@ from fed_ucbvi.charts.curves import DASHES
 from fed_ucbvi.charts.layout import SCHEMA
 from fed_ucbvi.charts.panels import Board
 from fed_ucbvi.charts.picture import Picture
-from fed_ucbvi.core.colours import DARK_GREY, PALETTE, SPARE
+from fed_ucbvi.core.colours import DARK_GREY, PALETTE, SPARE, on_dark
 from fed_ucbvi.report.content import Figure, PageContent
-from fed_ucbvi.report.page import on_dark, render_page
+from fed_ucbvi.report.page import render_page
 from fed_ucbvi.report.writing import write_report
 from sample_report import NASTY
 

@@ -25,6 +25,7 @@ from fed_ucbvi.command_line.run import run
 from fed_ucbvi.command_line.serve import serve
 from fed_ucbvi.command_line.show import show
 from fed_ucbvi.command_line.sweep import sweep
+from fed_ucbvi.command_line.watch import watch
 from fed_ucbvi.core.version import PROGRAM, __version__
 
 __all__ = ["app", "main"]
@@ -35,7 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS = (
-    *(run, resume, show, play),
+    *(run, resume, show, watch, play),
     *(sweep, reproduce, report, compare, leaderboard),
     *(plan, inspect, environments, algorithms),
     *(federate, serve, join, certs),

@@ -12,6 +12,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "resume": ("resume kept --out my-run",),
     "show": ("show my-run", "show my-run --out my-run.pdf"),
+    "watch": ("watch my-run", "watch sweep --text", "watch http://127.0.0.1:8080/"),
     "play": ("play my-run --episodes 1 --render text", "play my-run --agent 3 --out my-run.gif"),
     "sweep": ("sweep examples/sweep.toml --out sweep", "sweep examples/sweep.toml --out sweep --resume"),
     "reproduce": ("reproduce --out results", "reproduce --quick --out quick"),

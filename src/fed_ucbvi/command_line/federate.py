@@ -14,6 +14,9 @@ from fed_ucbvi.command_line.shared_options import (
     PROBLEM,
     AlgorithmName,
     AlgorithmOption,
+    Dashboard,
+    DashboardCert,
+    DashboardToken,
     EnvironmentName,
     EnvOption,
     EnvSeed,
@@ -66,11 +69,15 @@ def federate(
     log_format: LogFormat = TEXT,
     out: Out = None,
     overwrite: Overwrite = False,
+    dashboard: Dashboard = None,
+    dashboard_cert: DashboardCert = None,
+    dashboard_token: DashboardToken = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Start a server and nodes on this machine, with certificates made for the occasion, and show the run."""
     from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.command_line.live_page import PageOptions
     from fed_ucbvi.command_line.parameters import build_environment
     from fed_ucbvi.network.local import run_locally, work_folder
 
@@ -84,7 +91,7 @@ def federate(
         rest += ["--option", text]
     if out is not None:
         rest += ["--out", str(out)]
-    rest += ["--exchange", exchange]
+    rest += ["--exchange", exchange, *PageOptions(dashboard, dashboard_cert, dashboard_token).arguments()]
     switches = (("--overwrite", overwrite), ("--json", as_json), ("--quiet", quiet), ("--secure-sums", secure_sums))
     for flag, wanted in switches:
         rest += [flag] if wanted else []

@@ -16,6 +16,9 @@ from fed_ucbvi.command_line.shared_options import (
     Agents,
     AlgorithmName,
     AlgorithmOption,
+    Dashboard,
+    DashboardCert,
+    DashboardToken,
     EnvironmentName,
     EnvOption,
     EnvSeed,
@@ -132,6 +135,9 @@ def run(
     ] = 100,
     track: Track = None,
     track_every: TrackEvery = 1,
+    dashboard: Dashboard = None,
+    dashboard_cert: DashboardCert = None,
+    dashboard_token: DashboardToken = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -142,6 +148,7 @@ def run(
     Fed-UCBVI; 'fed-ucbvi algorithms' lists the others'.
     """
     from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.command_line.live_page import PageOptions, page_of_run
     from fed_ucbvi.command_line.outputs import (
         check_apart,
         check_checkpoint,
@@ -154,6 +161,7 @@ def run(
     from fed_ucbvi.command_line.tracking import tracking
     from fed_ucbvi.engine.running import run as simulate
     from fed_ucbvi.engine.simulation import Interrupted
+    from fed_ucbvi.results.round_record import together
     from fed_ucbvi.results.storage import FORMAT
 
     flags = {
@@ -182,7 +190,13 @@ def run(
     federation = build_environment(env, agents, eps_p, env_seed, env_option or ())
     if liars:
         federation = federation.with_liars(liars, attack, env_seed)
-    with interruptible() as interruption, plain_warnings(), tracking(track or (), track_every) as trackers:
+    page_options = PageOptions(dashboard, dashboard_cert, dashboard_token)
+    with (
+        interruptible() as interruption,
+        plain_warnings(),
+        tracking(track or (), track_every) as trackers,
+        page_of_run(page_options, chosen, federation) as page,
+    ):
         try:
             with others_on_standard_error() if fleets == "ray" else nullcontext():
                 result = simulate(
@@ -195,7 +209,7 @@ def run(
                     address=address,
                     fleet_count=fleet_count,
                     progress=not quiet,
-                    on_round=trackers.on_round if track else None,
+                    on_round=together(page.on_round, trackers.on_round if track else None),
                     checkpoint=checkpoint,
                     checkpoint_every=checkpoint_every,
                 )
@@ -203,4 +217,5 @@ def run(
             result = stop.partial
         interruption.saving()
         trackers.finish(result)
+        page.finish(result)
         finish(result, out=out, overwrite=overwrite, as_json=as_json, quiet=quiet, checkpoint=checkpoint)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +19,9 @@ from fed_ucbvi.command_line.shared_options import (
     AlgorithmName,
     AlgorithmOption,
     Certificates,
+    Dashboard,
+    DashboardCert,
+    DashboardToken,
     EnvOption,
     EnvSeed,
     Episodes,
@@ -32,6 +37,10 @@ from fed_ucbvi.command_line.shared_options import (
 from fed_ucbvi.command_line.standard_error import TEXT, LogFormat, write_log
 from fed_ucbvi.command_line.tracking import Track, TrackEvery
 from fed_ucbvi.core import defaults
+
+if TYPE_CHECKING:
+    from fed_ucbvi.dashboard.metrics import Metrics
+    from fed_ucbvi.network.status import FederationStatus
 
 
 def serve(
@@ -149,16 +158,19 @@ def serve(
     track_every: TrackEvery = 1,
     out: Out = None,
     overwrite: Overwrite = False,
+    dashboard: Dashboard = None,
+    dashboard_cert: DashboardCert = None,
+    dashboard_token: DashboardToken = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Serve a federation: wait for nodes that bring all M agents, then run to the end."""
     import asyncio
     import logging
-    from contextlib import nullcontext
 
     from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
     from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.command_line.live_page import PageOptions, page_of_federation
     from fed_ucbvi.command_line.outputs import check_apart, check_out, warn
     from fed_ucbvi.command_line.parameters import build_algorithm, build_plan
     from fed_ucbvi.command_line.tracking import tracking
@@ -169,7 +181,7 @@ def serve(
     from fed_ucbvi.network.run_plan import Rules
     from fed_ucbvi.network.server import Service
     from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-    from fed_ucbvi.network.status import FederationStatus, status_of
+    from fed_ucbvi.network.status import status_of
     from fed_ucbvi.network.transport import TLSFiles
     from fed_ucbvi.results.round_record import together
     from fed_ucbvi.results.storage import FORMAT
@@ -194,21 +206,19 @@ def serve(
         warn(text)
     server_checkpoint = None if checkpoint is None else ServerCheckpoint(checkpoint)
 
+    page_options = PageOptions(dashboard, dashboard_cert, dashboard_token)
     service: Service | None = None
 
     def status() -> FederationStatus:
         assert service is not None
         return status_of(service.coordinator)
 
-    if metrics is not None:
-        from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address, serving
-
-        check_metrics_address(metrics)
-        counted = Metrics(status)
+    counted = _metrics(metrics, status) if metrics is not None or dashboard is not None else None
 
     async def work() -> None:
         nonlocal service
-        with show_federation(quiet=quiet) as display:
+        render = None if counted is None else counted.render
+        with page_of_federation(page_options, plan, render) as page, show_federation(quiet=quiet) as display:
             service = Service(
                 plan if server_checkpoint is None else server_checkpoint.adopt(plan),
                 listen,
@@ -216,17 +226,22 @@ def serve(
                 server_checkpoint=server_checkpoint,
                 revoked=tuple if certs is None else (lambda: revoked_names(certs)),
                 report=display.report,
-                on_round=together(*([] if metrics is None else [counted.on_round]), trackers.on_round),
-                on_exchange=None if metrics is None else counted.on_exchange,
+                on_round=together(
+                    page.on_round,
+                    None if counted is None else counted.on_round,
+                    trackers.on_round if track else None,
+                ),
+                on_exchange=None if counted is None else counted.on_exchange,
             )
             if port_file is not None:
                 with new_file(port_file) as draft:
                     draft.write_text(f"{service.port}\n", encoding="utf-8")
             display.say(f"listening on port {service.port} for {plan.setting.agents} agents; run {service.plan.run}")
-            with nullcontext() if metrics is None else serving(counted, metrics) as port:
-                if metrics is not None:
-                    display.say(f"metrics at http://{metrics.rpartition(':')[0]}:{port}/metrics")
-                await service.run()
+            with _serving(counted, metrics, display.say):
+                async with page.following(service.coordinator):
+                    await service.run()
+            outcome = service.outcome()
+            page.finish(outcome.run, ended=outcome.ended)
 
     with interruptible() as interruption, tracking(track or (), track_every) as trackers:
         failure: InputError | None = None
@@ -250,3 +265,25 @@ def serve(
             checkpoint=checkpoint,
             failure=failure,
         )
+
+
+def _metrics(address: str | None, status: Callable[[], FederationStatus]) -> Metrics:
+    """The metrics of the run, for an address of their own or for the page's ``/metrics``."""
+    from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address
+
+    if address is not None:
+        check_metrics_address(address)
+    return Metrics(status)
+
+
+@contextmanager
+def _serving(metrics: Metrics | None, address: str | None, say: Callable[[str], None]) -> Iterator[None]:
+    """Serve metrics on an address of their own, if one is wanted, while the block lasts."""
+    if metrics is None or address is None:
+        yield
+        return
+    from fed_ucbvi.dashboard.metrics import serving
+
+    with serving(metrics, address) as port:
+        say(f"metrics at http://{address.rpartition(':')[0]}:{port}/metrics")
+        yield

@@ -90,5 +90,23 @@ Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to save th
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=OUTPUT)
 ]
+Dashboard = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Serve a live page here; port 0 takes a free one.", rich_help_panel=OUTPUT
+    ),
+]
+DashboardCert = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Serve the page by TLS with this certificate; its key lies beside it (.key).",
+        rich_help_panel=OUTPUT,
+    ),
+]
+DashboardToken = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Show the page to those who know the word in FILE.", rich_help_panel=OUTPUT),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no summary.", rich_help_panel=OUTPUT)]

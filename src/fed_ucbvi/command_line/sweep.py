@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.shared_options import Dashboard, DashboardCert, DashboardToken
 
 if TYPE_CHECKING:
     from fed_ucbvi.sweeps.execution import Outcome
@@ -26,6 +27,9 @@ def sweep(
         str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster; by default Ray starts on this machine.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with this sweep in --out.")] = False,
+    dashboard: Dashboard = None,
+    dashboard_cert: DashboardCert = None,
+    dashboard_token: DashboardToken = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make every run that FILE describes and DIR does not hold yet.
@@ -33,6 +37,7 @@ def sweep(
     Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
     """
     from fed_ucbvi.command_line.interruption import interruptible
+    from fed_ucbvi.command_line.live_page import PageOptions, page_of_sweep
     from fed_ucbvi.command_line.outputs import others_on_standard_error, plain_warnings
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.engine.progress import announce_compilation, progress_bar
@@ -41,9 +46,15 @@ def sweep(
 
     announce_compilation()
     described = Sweep.from_toml(file)
-    with interruptible() as interruption, plain_warnings():
+    page_options = PageOptions(dashboard, dashboard_cert, dashboard_token)
+    with interruptible() as interruption, plain_warnings(), page_of_sweep(page_options, out) as look:
         try:
-            with others_on_standard_error(), progress_bar("runs") as report:
+            with others_on_standard_error(), progress_bar("runs") as show:
+
+                def report(done: int, total: int, failed: int) -> None:
+                    show(done, total, failed)
+                    look()
+
                 outcome = run_sweep(
                     described, out, jobs=jobs, executor=executor, address=address, resume=resume, report=report
                 )

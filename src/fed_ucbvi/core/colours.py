@@ -41,6 +41,11 @@ WHITE = "#FFFFFF"
 LIGHT_GREY = "#D9D9D9"
 DARK_GREY = "#404040"
 
+DARK_PAPER = "#16181B"
+"""What a page is drawn on where its reader likes it dark."""
+CONTRAST = 4.5
+"""The least contrast of a curve on a dark background, as WCAG measures it."""
+
 
 def spare_colour(name: str) -> str:
     """The colour of an algorithm that names none; the same name has the same colour in every process.
@@ -70,3 +75,21 @@ def lighter(colour: str, share: float) -> str:
     """
     parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
     return "#{:02X}{:02X}{:02X}".format(*(round(part + (255 - part) * share) for part in parts))
+
+
+def on_dark(colour: str) -> str:
+    """The colour, made lighter if needed to be seen well on a dark background.
+
+    >>> on_dark("#E69F00"), on_dark("#000000")
+    ('#E69F00', '#808080')
+    """
+    likes = (lighter(colour, share / 100) for share in range(101))
+    paper = _luminance(DARK_PAPER)
+    return next(like for like in likes if (_luminance(like) + 0.05) / (paper + 0.05) >= CONTRAST)
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance of a colour, as WCAG 2 defines it."""
+    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    linear = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -1,1 +1,1 @@
-"""What people and programs see of a federation while it runs: the live page, and metrics for Prometheus."""
+"""The live page of runs, federations and sweeps, and metrics for Prometheus: what they show, who may look."""

@@ -15,7 +15,7 @@ from fed_ucbvi.charts.curves import DASHES, PARAMETERS, SHAPES, Spec, panel_char
 from fed_ucbvi.charts.layout import CONFIG, SCHEMA
 from fed_ucbvi.charts.legend import legend_of
 from fed_ucbvi.charts.picture import POLICY, javascript_library
-from fed_ucbvi.core.colours import DARK_GREY, lighter
+from fed_ucbvi.core.colours import DARK_GREY, on_dark
 from fed_ucbvi.report.content import Figure, Interval, PageContent, Table
 from fed_ucbvi.report.data import cell_text
 
@@ -34,9 +34,6 @@ HEIGHT = 230
 MAX_COLUMNS = 3
 LONGEST = 400
 """Paragraphs at the top up to this many characters are shown whole; longer ones show one sentence and unfold."""
-DARK_PAPER = "#16181B"
-CONTRAST = 4.5
-"""The least contrast of a curve on a dark background, as WCAG measures it."""
 ON_PAGE: Spec = {
     **CONFIG,
     "background": None,
@@ -105,24 +102,6 @@ def plots_of(figure: Figure) -> list[Spec]:
         }
         for panel in figure.panels
     ]
-
-
-def on_dark(colour: str) -> str:
-    """The colour, made lighter if needed to be seen well on a dark background.
-
-    >>> on_dark("#E69F00"), on_dark("#000000")
-    ('#E69F00', '#808080')
-    """
-    likes = (lighter(colour, share / 100) for share in range(101))
-    paper = _luminance(DARK_PAPER)
-    return next(like for like in likes if (_luminance(like) + 0.05) / (paper + 0.05) >= CONTRAST)
-
-
-def _luminance(colour: str) -> float:
-    """Relative luminance of a colour, as WCAG 2 defines it."""
-    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
-    linear = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def _variable(colour: str) -> str:

@@ -16,6 +16,7 @@ from fed_ucbvi.charts.boards import FINE
 from fed_ucbvi.charts.panels import Board, Square
 from fed_ucbvi.core.colours import DARK_GREY, GREEN, ORANGE, WHITE, lighter
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.results.run_data import RunData
 
 Marks = tuple[str, Literal["circle", "diamond"], str]
@@ -58,17 +59,28 @@ def policy_board(run: RunData, layout: Mapping[str, Any], step: int | None) -> B
     horizon = run.about.horizon
     if step is not None and not 0 <= step < horizon:
         raise InputError(f"step must lie in 0..{horizon - 1}, got {step}.")
-    arrows: dict[tuple[int, int], tuple[int, int]] = {}
-    for state, (cell, first) in enumerate(zip(layout["cells"], first_steps(layout), strict=True)):
-        at = first if step is None else step
-        if first is not None and at is not None and first <= at < horizon:
-            down, right = moves_from(layout, state)[int(run.policy[at, state])]
-            arrows[tuple(cell)] = (int(down), int(right))
+    arrows = policy_arrows(layout, run.policy, step)
     when = "on first reaching a square" if step is None else f"at step {step + 1} of {horizon}"
     signs = "" if _small(layout) else " (\u25cb start, \u25c7 goal)"
     worth = f"Value {run.value:.4g}, optimum {run.about.optimal_value:.4g} (units of reward)"
     squares = [square._replace(arrow=arrows.get(square[:2])) for square in grid_squares(layout)]
     return grid_board(layout, "Recommended policy", [f"Action {when}{signs}", worth], squares)
+
+
+def policy_arrows(
+    layout: Mapping[str, Any], policy: IndexArray, step: int | None = None
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """For squares that can be reached, the (rows, columns) by which the policy's action moves.
+
+    The policy is ``(H, S)``; for ``step`` see :func:`policy_board`.
+    """
+    arrows: dict[tuple[int, int], tuple[int, int]] = {}
+    for state, (cell, first) in enumerate(zip(layout["cells"], first_steps(layout), strict=True)):
+        at = first if step is None else step
+        if first is not None and at is not None and first <= at < len(policy):
+            down, right = moves_from(layout, state)[int(policy[at, state])]
+            arrows[tuple(cell)] = (int(down), int(right))
+    return arrows
 
 
 def grid_board(

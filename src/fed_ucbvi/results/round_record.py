@@ -59,11 +59,12 @@ OnRound = Callable[[RoundRecord], None]
 """Is called after every round. What it raises ends the run."""
 
 
-def together(*callbacks: OnRound) -> OnRound:
-    """One callback that calls all of these, in this order."""
+def together(*callbacks: OnRound | None) -> OnRound | None:
+    """One callback that calls all of these, in this order, without those that are None."""
+    wanted = [callback for callback in callbacks if callback is not None]
 
     def call_all(record: RoundRecord) -> None:
-        for callback in callbacks:
+        for callback in wanted:
             callback(record)
 
-    return call_all
+    return call_all if wanted else None

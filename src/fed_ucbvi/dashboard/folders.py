@@ -1,0 +1,162 @@
+"""The page of a folder: of a saved run, a sweep, or the checkpoint of a run that may still be in progress."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fed_ucbvi.algorithms import make_algorithm
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import manifest_digest, read_manifest, reading
+from fed_ucbvi.core.unknown import none_for_nan
+from fed_ucbvi.dashboard.state import LiveState
+from fed_ucbvi.dashboard.subject import Subject
+from fed_ucbvi.dashboard.watching import show_end
+from fed_ucbvi.engine.checkpoint import FEDERATION
+from fed_ucbvi.engine.checkpoint import FORMAT as CHECKPOINT
+from fed_ucbvi.engine.log import Log
+from fed_ucbvi.engine.saved_state import SavedState
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.results.recommendations import table_of
+from fed_ucbvi.results.records import columns_of
+from fed_ucbvi.results.replay import replay
+from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.storage import FORMAT as RUN
+from fed_ucbvi.sweeps.store import FAILURES, JOURNAL, RUNS, Store
+from fed_ucbvi.sweeps.store import FORMAT as SWEEP
+
+FEDERATION_CHECKPOINT = "fed-ucbvi/federation"
+"""What a server keeps; its module needs the packages of the network, this one does not."""
+MOST_ROWS = 200
+"""Runs of a sweep that are listed: the last ones."""
+
+Look = Callable[[], None]
+"""Brings a state up to date."""
+
+
+def state_of_folder(folder: Path) -> tuple[LiveState, Look | None]:
+    """What there is to see in a folder, and how to look again; None where nothing can change."""
+    kind = read_manifest(folder)["format"]
+    if kind == RUN:
+        return state_of_run(Run.load(folder)), None
+    if kind == SWEEP:
+        sweep = WatchedSweep(folder)
+        sweep.look_for_the_end()
+        return sweep.state, sweep.look_for_the_end
+    if kind in (CHECKPOINT, FEDERATION_CHECKPOINT):
+        checkpoint = _WatchedCheckpoint(folder)
+        checkpoint.look()
+        return checkpoint.state, checkpoint.look
+    raise InputError(f"{folder} holds a {kind}; there is a page for runs, sweeps and checkpoints of runs.")
+
+
+def state_of_run(run: Run) -> LiveState:
+    """A run that is over."""
+    state, about = LiveState(Subject.of_about(run.about)), run.about
+    columns = (run.records, run.recommendations)
+    for record in replay(*columns, agents=about.agents, planned_episodes=about.episodes, rules=about.rules):
+        state.on_round(record)
+    show_end(state, run)
+    return state
+
+
+class WatchedSweep:
+    """A sweep: how many runs are done and failed, and the last of them.
+
+    Args:
+        folder: of the sweep; it may be made later.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.state = LiveState(Subject("sweep"))
+        self._jobs: dict[str, dict[str, Any]] = {}
+        self._seen: set[str] = set()
+        self._rows: deque[dict[str, Any]] = deque(maxlen=MOST_ROWS)
+
+    def look(self) -> None:
+        """Read what is new in the folder."""
+        if not self._jobs:
+            sweep = Store.open(self._folder).sweep
+            self._jobs = {job.id: job.content() for job in sweep.jobs()}
+            self.state.take_subject(Subject(f"sweep '{sweep.name}'"))
+        seconds, jobs = self._seconds(), self._jobs
+        for file in sorted((self._folder / RUNS).glob("*.parquet"), key=lambda path: path.stat().st_mtime):
+            if file.stem in jobs and file.stem not in self._seen:
+                self._seen.add(file.stem)
+                self._rows.append({**_row(file.stem, jobs[file.stem]), **_figures(file)})
+        failed = [json.loads(file.read_text("utf-8")) for file in sorted((self._folder / FAILURES).glob("*.json"))]
+        rows = [{**row, "seconds": seconds.get(row["id"])} for row in reversed(self._rows)]
+        errors = [{**_row(one["id"], one["job"]), "error": str(one["error"])} for one in failed]
+        self.state.take_sweep(
+            {"runs": len(jobs), "done": len(self._seen), "failed": len(failed), "rows": [*errors, *rows][:MOST_ROWS]}
+        )
+        self._left = len(jobs) - len(self._seen) - len(failed)
+
+    def look_for_the_end(self) -> None:
+        """The same where nobody tells of the end: it has come once there is a result, or a failure, of every run."""
+        self.look()
+        if self._left <= 0:
+            self.state.end()
+
+    def _seconds(self) -> dict[str, float]:
+        """How long each run took."""
+        journal = self._folder / JOURNAL
+        lines = journal.read_text("utf-8").splitlines() if journal.exists() else []
+        return {line["id"]: line["seconds"] for line in map(json.loads, lines)}
+
+
+def _row(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
+    said = {"algorithm": job["label"] or job["algorithm"]}
+    return {"id": name, **said, **{key: job[key] for key in ("environment", "agents", "episodes", "seed")}}
+
+
+def _figures(file: Path) -> dict[str, Any]:
+    run = Run.read_file(file)
+    return {"value": none_for_nan(run.value), "regret": none_for_nan(run.common_regret), "rounds": run.rounds}
+
+
+class _WatchedCheckpoint:
+    """A run as it stood when its checkpoint was written last."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        manifest = read_manifest(folder)
+        with reading(folder):
+            task = manifest.get("task", manifest)
+            self._algorithm = make_algorithm(task["algorithm"], task["parameters"])
+            self._episodes = int(task["setting"]["episodes"] if "setting" in task else task["episodes"])
+            saved = self._read()
+            described = task.get("environment") or task.get("live") or {}
+            layout = None
+            if (folder / FEDERATION).is_file():
+                federation = Federation.load(folder / FEDERATION)
+                described, layout = federation.description, federation.layout
+            H, S = saved.arrays["server.policy"].shape[:2] if saved is not None else (0, 0)
+            agents = len(saved.arrays["clock"]) if saved is not None else 0
+        name, where = str(task["algorithm"]), str(described.get("name", "custom"))
+        self.state = LiveState(Subject(f"{name} on {where}", name, where, agents, S, 0, H, layout))
+        self._agents, self._shown = agents, 0
+
+    def _read(self) -> SavedState | None:
+        log = Log(self._folder, manifest_digest(self._folder), durable=False)
+        return None if log.empty else log.read()
+
+    def look(self) -> None:
+        """Take the rounds that are new."""
+        saved = self._read()
+        if saved is None:
+            return
+        tables = columns_of(saved.rows.get("records", ())), table_of(saved.rows.get("recommendations", ()))
+        rules = self._algorithm.rules
+        for record in replay(*tables, agents=self._agents, planned_episodes=self._episodes, rules=rules):
+            if record.round > self._shown:
+                self.state.on_round(record)
+                self._shown = record.round
+        if "recommended.policy" in saved.arrays:
+            self.state.take_policy(saved.arrays["recommended.policy"])
+        if int(saved.arrays["clock"].max()) >= self._episodes:
+            self.state.end()

@@ -1,0 +1,96 @@
+"""A page beside a run in Python: :func:`watch_run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.dashboard.access import Access
+from fed_ucbvi.dashboard.server import PageServer
+from fed_ucbvi.dashboard.state import OVER, STOPPED, LiveState
+from fed_ucbvi.dashboard.subject import Subject
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.results.round_record import RoundRecord
+from fed_ucbvi.results.run_data import RunData
+
+if TYPE_CHECKING:
+    from fed_ucbvi.engine.live import LiveFederation
+
+
+class Page:
+    """The page of a run in progress.
+
+    Attributes:
+        state: what it shows.
+        url: where it is.
+        on_round: to be given to the run.
+    """
+
+    def __init__(self, state: LiveState, url: str) -> None:
+        self.state, self.url = state, url
+        self.on_round: Callable[[RoundRecord], None] = state.on_round
+
+    def finish(self, run: RunData) -> None:
+        """Show the run's policy, and that it is over."""
+        show_end(self.state, run)
+
+
+@contextmanager
+def watch_run(
+    algorithm: Algorithm[Any, Any],
+    federation: Federation | LiveFederation,
+    address: str = "127.0.0.1:0",
+    *,
+    certificate: str | Path | None = None,
+    token_file: str | Path | None = None,
+) -> Iterator[Page]:
+    """Serve a page beside a run until the block ends.
+
+    Args:
+        algorithm: what runs.
+        federation: what it runs on.
+        address: ``HOST:PORT``; port 0 takes a free one. Other machines can look only with the next two.
+        certificate: a file, with its key beside it (``.key``).
+        token_file: a file with a token that readers must know.
+
+    >>> from fed_ucbvi import FedUCBVI, run, synthetic
+    >>> algorithm, world = FedUCBVI(nu=100), synthetic(agents=2)
+    >>> with watch_run(algorithm, world) as page:
+    ...     result = run(algorithm, world, 50, on_round=page.on_round)
+    ...     page.finish(result)
+    >>> page.state.snapshot()["now"]["episodes"]
+    50
+    """
+    files = (None if file is None else Path(file) for file in (certificate, token_file))
+    access = Access.parse(address, *files)
+    with page_of(LiveState(Subject.of_run(algorithm, federation)), access) as page:
+        yield page
+
+
+@contextmanager
+def page_of(state: LiveState, access: Access, metrics: Callable[[], bytes] | None = None) -> Iterator[Page]:
+    """Serve the page of a state until the block ends; if nothing was said of an end, the run was stopped."""
+    with PageServer(state, access, metrics) as server:
+        try:
+            yield Page(state, server.url)
+        except InputError as error:
+            state.end(str(error), complete=False)
+            raise
+        finally:
+            if state.phase not in (OVER, STOPPED):
+                state.end("The program has ended before the run was over.", complete=False)
+
+
+def show_end(state: LiveState, run: RunData, *, ended: bool | None = None) -> None:
+    """Show the policy of a run that has ended, and whether all of it was played.
+
+    ``ended``, if said, is whether there was nothing left to play, though agents that were away have played less.
+    """
+    state.take_policy(run.policy)
+    played, planned = run.episodes_played, run.about.episodes
+    complete = run.complete if ended is None else ended
+    state.end("" if complete else f"Stopped after {played:,} of {planned:,} episodes.", complete=complete)
