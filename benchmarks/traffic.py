@@ -1,9 +1,9 @@
 """What five shops send over the network: counted as the paper does, and what really crosses the line.
 
-A federation of five nodes and a server over TCP on this machine, each node with one shop (see ``tests/shops.py``),
+A federation of five nodes and a server over TCP on this machine, each node with one shop (see ``examples/shops``),
 and the simulation it must equal:
 
-    PYTHONPATH=tests/support python benchmarks/traffic.py [--episodes 1000] [--json]
+    PYTHONPATH=tests/support:examples/shops python benchmarks/traffic.py [--episodes 1000] [--json]
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fed_ucbvi.command_line.bins import bins
 from fed_ucbvi.command_line.certs import certs, certs_app
 from fed_ucbvi.command_line.compare import compare
 from fed_ucbvi.command_line.examples import epilogue
@@ -37,7 +38,7 @@ COMMANDS = (
     *(run, resume, show, play),
     *(sweep, reproduce, report, compare),
     *(plan, inspect, environments, algorithms),
-    *(federate, serve, join, certs),
+    *(bins, federate, serve, join, certs),
 )
 for command in COMMANDS[:-1]:
     app.command(epilog=epilogue(command.__name__))(command)

@@ -19,6 +19,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "inspect": ("inspect riverswim --agents 5 --eps-p 0.1 --plot agents.png",),
     "environments": ("environments", "environments --json"),
     "algorithms": ("algorithms", "algorithms --json"),
+    "bins": ("bins CartPole-v1 --horizon 200 --bins 6 --out bins.json",),
     "federate": ("federate --nodes 4", "federate --nodes 2 --env synthetic --episodes 1000 --out my-run"),
     "serve": ("serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run",),
     "join": ("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
