@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -259,7 +260,7 @@ def _check(dimension: Whole | Edges | Grid) -> None:
     numbers = dimension.cuts if isinstance(dimension, Edges) else dimension.values
     for number in numbers:
         check_number(f"an edge or value of '{name}'", number)
-    if any(one >= other for one, other in zip(numbers, numbers[1:], strict=False)):
+    if any(one >= other for one, other in pairwise(numbers)):
         raise InputError(f"the edges or values of '{name}' must rise from one to the next.")
     if isinstance(dimension, Grid) and not numbers:
         raise InputError(f"'{name}' has no value to take.")

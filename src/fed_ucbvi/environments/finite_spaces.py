@@ -1,8 +1,8 @@
 """Gymnasium environments with any of the usual spaces, made finite: Discrete observations and actions, by bins.
 
 A space is a tree: Dict and Tuple hold other spaces, and Discrete, MultiDiscrete, MultiBinary and Box hold numbers.
-Each number is a dimension (:mod:`fed_ucbvi.environments.bins`). Its name is the way to it: ``temperature`` for the one
-number of a Dict's entry, ``rooms.0`` and ``rooms.1`` for two, ``0``, ``1`` for those of a Box that is not in a Dict.
+Each number is a dimension (:mod:`fed_ucbvi.environments.bins`). Its name is the way to it: ``temperature`` for the
+one number of a Dict's entry, ``rooms.0`` and ``rooms.1`` for two, ``0`` and ``1`` for those of a Box outside a Dict.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,8 @@ PerDimension = Mapping[str, Sequence[float] | int]
 """For each dimension its edges or values, or how many of them, equally spaced."""
 
 
-class Dimension(NamedTuple):
+@dataclass(frozen=True)
+class Dimension:
     """One number of a space: ``count`` whole numbers from ``start`` on, or, with count 0, any from low to high."""
 
     name: str
@@ -49,7 +51,7 @@ def dimensions_of(space: spaces.Space[Any], name: str = "") -> list[Dimension]:
     """
     match space:
         case spaces.Dict():
-            parts = space.spaces.items()
+            parts = list(space.spaces.items())
         case spaces.Tuple():
             parts = [(str(i), part) for i, part in enumerate(space.spaces)]
         case spaces.Discrete():
@@ -98,11 +100,11 @@ def _value(space: spaces.Space[Any], numbers: Iterator[float]) -> Any:
     return np.array([next(numbers) for _ in range(math.prod(shape))], dtype=space.dtype).reshape(shape)
 
 
-class FiniteEnvironment(gymnasium.Wrapper[int, int, Any, Any]):
+class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment whose observations and actions are numbered by bins.
 
-    A reward outside an observed range (``bins.reward_range``) is moved to its nearer end. ``clipped`` counts them, and
-    the first, tenth, hundredth, ... is logged.
+    A reward outside an observed range (``bins.reward_range``) is moved to its nearer end. ``clipped`` counts them,
+    and the first, tenth, hundredth, ... is logged.
     """
 
     def __init__(self, env: Environment, bins: Bins) -> None:

@@ -116,13 +116,14 @@ class RunPlan:
         """Raise unless bins belong to the run."""
         if self.collection != LIVE:
             raise InputError(
-                "bins are for nodes with real environments, which cannot play in lockstep; serve with --collection live."
+                "bins are for nodes with real environments, which cannot play in lockstep; serve with --collection "
+                "live."
             )
         s, own = self.setting, (bins.states + 1, bins.number_of_actions, bins.horizon)
         if (s.states, s.actions, s.horizon) != own:
             raise InputError(
-                f"the run has (S, A, H) = ({s.states}, {s.actions}, {s.horizon}), its bins make {own} (one state more "
-                "than they have, for what terminates)."
+                f"the run has (S, A, H) = ({s.states}, {s.actions}, {s.horizon}), its bins make {own} (one state "
+                "more than they have, for what terminates)."
             )
 
     def _check_secure(self) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-
-from fed_ucbvi.core.errors import InputError
 from shops import DAYS, DEMANDS, FIRST, MOST, ORDERS, day, demand_law
 
+from fed_ucbvi.core.errors import InputError
 
-class Shop(gymnasium.Env[int, int]):
+
+class Shop(gymnasium.Env[Any, Any]):
     """One shop: the observation is the stock in the evening, the action what is ordered, the reward the day's money.
 
     An episode is a month. It is cut off (truncated) after its last day, not terminated.
