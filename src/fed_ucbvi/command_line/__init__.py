@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fed_ucbvi.command_line.advise import advise
 from fed_ucbvi.command_line.bins import bins
 from fed_ucbvi.command_line.certs import certs, certs_app
 from fed_ucbvi.command_line.compare import compare
@@ -37,7 +38,7 @@ app = typer.Typer(
 COMMANDS = (
     *(run, resume, show, play),
     *(sweep, reproduce, report, compare),
-    *(plan, inspect, environments, algorithms),
+    *(advise, plan, inspect, environments, algorithms),
     *(bins, federate, serve, join, certs),
 )
 for command in COMMANDS[:-1]:

@@ -15,6 +15,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "reproduce": ("reproduce --out results", "reproduce --quick --out quick"),
     "report": ("report sweep",),
     "compare": ("compare --seeds 3 --out comparison.md",),
+    "advise": ("advise --states 21 --actions 6 --horizon 30 --agents 5", "advise --live CartPole-v1 --episodes 2000"),
     "plan": ("plan --env gridworld --eps-p 0.001",),
     "inspect": ("inspect riverswim --agents 5 --eps-p 0.1 --plot agents.png",),
     "environments": ("environments", "environments --json"),
