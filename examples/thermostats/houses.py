@@ -50,13 +50,13 @@ class House(gymnasium.Env[Any, Any]):
         )
         self.action_space = box(0.0, 1.0, (1,), np.float64)
         self.tau, self.power = tau, power
-        self.inside, self.step_number = 20.0, 0
+        self.inside, self.step_number, self.spent = 20.0, 0, 0.0
         self._mild = self._weather = 0.0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """A new day, with its own weather."""
         super().reset(seed=seed, options=options)
-        self.inside, self.step_number = float(self.np_random.uniform(18.0, 22.0)), 0
+        self.inside, self.step_number, self.spent = float(self.np_random.uniform(18.0, 22.0)), 0, 0.0
         self._mild, self._weather = float(self.np_random.normal(3.0, 3.0)), 0.0
         return self._observation(), {}
 
@@ -79,6 +79,7 @@ class House(gymnasium.Env[Any, Any]):
         low, high = (20.0 if is_day(hour) else 16.0), 23.0
         apart = max(low - self.inside, self.inside - high, 0.0)
         cost = HOURS * (heat * (DAY_PRICE if is_day(hour) else NIGHT_PRICE) + DISCOMFORT * apart)
+        self.spent += cost
         return self._observation(), -cost, False, self.step_number >= STEPS, {}
 
 

@@ -49,8 +49,7 @@ def seen_in(env: Walk, episodes: int, seed: int) -> Transitions:
             following, paid, *_ = env.step(action)
             rows.append((h, state, action, following, paid))
             state = following
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return Transitions(*(column.astype(np.int64) for column in columns[:4]), columns[4])
+    return Transitions.of(rows)
 
 
 def found(env: Walk, seeds: int, false_alarms: float) -> int:

@@ -29,6 +29,7 @@ MEMORY = 4 << 30
 """Bytes for an agent's tables, unless said otherwise."""
 LOUD = 0.25
 """A standard deviation of the reward at a pair, as a share of its range, from which the bonus should cover it."""
+SIZES = ("states", "actions", "horizon")
 SHARP, FEDQ = "fed-ucbvi-sharp", "fedq-bernstein"
 
 
@@ -148,7 +149,8 @@ def choose_parameters(
     elif any(size is None for size in given):
         raise InputError("advice needs states, actions and horizon, or a federation, or an environment to try.")
     else:
-        problem = Problem(*(check_positive_integer("sizes", size) for size in given), M)
+        S, A, H = (check_positive_integer(name, size) for name, size in zip(SIZES, given, strict=True))
+        problem = Problem(S, A, H, M)
     return _advice(problem, T, memory)
 
 
@@ -223,8 +225,7 @@ def _sample(env: gymnasium.Env[Any, Any], bins: Bins, episodes: int, seed: int) 
         states = [*one.observations[:-1], bins.states if one.terminated else one.observations[-1]]
         moves = zip(states, one.actions, states[1:], one.rewards, strict=False)
         rows += [(h, *move) for h, move in enumerate(moves)]
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return Transitions(*(column.astype(np.int64) for column in columns[:-1]), columns[-1].astype(np.float64))
+    return Transitions.of(rows)
 
 
 def _most_next_states(seen: Transitions) -> int:

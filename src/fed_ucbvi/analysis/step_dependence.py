@@ -16,7 +16,7 @@ was asked for on six chains, by simulation. Each of the two tests has half of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,6 +40,13 @@ class Transitions(NamedTuple):
     action: Codes
     following: Codes
     reward: FloatArray
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, int, int, float]]) -> Transitions:
+        """From rows of (step, state, action, next state, reward)."""
+        table = np.array(rows, dtype=np.float64)
+        step, state, action, following = table[:, :4].T.astype(np.int64)
+        return cls(step, state, action, following, table[:, 4])
 
 
 @dataclass(frozen=True)
