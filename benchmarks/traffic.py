@@ -1,9 +1,9 @@
 """What five shops send over the network: counted as the paper does, and what really crosses the line.
 
-A federation of five nodes and a server over TCP on this machine, each node with one shop (see ``tests/shops.py``),
-and the simulation it must equal:
+A federation of five nodes and a server over TCP on this machine, each node with one shop
+(see ``examples/five_shops``), and the simulation it must equal:
 
-    PYTHONPATH=tests/support python benchmarks/traffic.py [--episodes 1000] [--json]
+    PYTHONPATH=tests/support:examples/five_shops python benchmarks/traffic.py [--episodes 1000] [--json]
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import time
 from dataclasses import asdict
 
 import numpy as np
+from shops import shops
 
 from fed_ucbvi import FedUCBVI, run
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import Outcome, Service
-from shops import shops
 
 
 async def federate(episodes: int) -> Outcome:

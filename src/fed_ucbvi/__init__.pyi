@@ -14,6 +14,8 @@ from fed_ucbvi.algorithms.ucb_advantage import ConcurrentUCBAdvantage as Concurr
 from fed_ucbvi.algorithms.ucb_advantage import UCBAdvantage as UCBAdvantage
 from fed_ucbvi.algorithms.ucbvi import UCBVI as UCBVI
 from fed_ucbvi.algorithms.ucbvi import ConcurrentUCBVI as ConcurrentUCBVI
+from fed_ucbvi.analysis.advise import Advice as Advice
+from fed_ucbvi.analysis.advise import choose_parameters as choose_parameters
 from fed_ucbvi.analysis.comparison import Comparison as Comparison
 from fed_ucbvi.analysis.comparison import compare_runs as compare_runs
 from fed_ucbvi.analysis.inspection import Inspection as Inspection
@@ -31,8 +33,12 @@ from fed_ucbvi.engine.running import run as run
 from fed_ucbvi.engine.simulation import Caution as Caution
 from fed_ucbvi.engine.simulation import Interrupted as Interrupted
 from fed_ucbvi.environments import make_environment as make_environment
+from fed_ucbvi.environments.bin_learning import learn_bins as learn_bins
+from fed_ucbvi.environments.bins import Bins as Bins
 from fed_ucbvi.environments.chain import chain as chain
 from fed_ucbvi.environments.deep_sea import deep_sea as deep_sea
+from fed_ucbvi.environments.finite_spaces import given_bins as given_bins
+from fed_ucbvi.environments.finite_spaces import make_finite as make_finite
 from fed_ucbvi.environments.garnet import garnet as garnet
 from fed_ucbvi.environments.gridworld import gridworld as gridworld
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium as from_gymnasium

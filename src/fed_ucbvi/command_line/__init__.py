@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fed_ucbvi.command_line.advise import advise
+from fed_ucbvi.command_line.bins import bins
 from fed_ucbvi.command_line.certs import certs, certs_app
 from fed_ucbvi.command_line.compare import compare
 from fed_ucbvi.command_line.examples import epilogue, program_epilogue
@@ -38,8 +40,8 @@ app = typer.Typer(
 COMMANDS = (
     *(run, resume, show, watch, play),
     *(sweep, reproduce, report, compare, leaderboard),
-    *(plan, inspect, environments, algorithms),
-    *(federate, serve, join, certs),
+    *(advise, plan, inspect, environments, algorithms),
+    *(bins, federate, serve, join, certs),
 )
 for command in COMMANDS[:-1]:
     app.command(epilog=epilogue(command.__name__))(command)

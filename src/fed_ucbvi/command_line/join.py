@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fed_ucbvi.command_line.live_options import REAL, Horizon, LiveKwargs, RewardRange, live_source
 from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.shared_options import (
     ALGORITHM,
@@ -28,8 +29,6 @@ from fed_ucbvi.core import defaults
 if TYPE_CHECKING:
     from fed_ucbvi.engine.hosted_problem import Source
     from fed_ucbvi.network.live_agents import LiveSource
-
-REAL = "Real environments"
 
 
 def join(
@@ -93,23 +92,9 @@ def join(
             rich_help_panel=REAL,
         ),
     ] = None,
-    live_kwargs: Annotated[
-        str | None,
-        typer.Option(metavar="JSON", help="Keyword arguments for a Gymnasium id.", rich_help_panel=REAL),
-    ] = None,
-    reward_range: Annotated[
-        str | None,
-        typer.Option(metavar="LOW,HIGH", help="Between which every reward lies.", rich_help_panel=REAL),
-    ] = None,
-    horizon: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number,
-            metavar="H",
-            help="Steps of an episode; by default max_episode_steps.",
-            rich_help_panel=REAL,
-        ),
-    ] = None,
+    live_kwargs: LiveKwargs = None,
+    reward_range: RewardRange = None,
+    horizon: Horizon = None,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -163,7 +148,7 @@ def join(
     if live is not None:
         if env is not None or env_option or eps_p or env_seed:
             raise InputError("--env, --env-option, --env-seed and --eps-p are for simulated agents, not for --live.")
-        source: Source | LiveSource = _live_source(live, live_kwargs, reward_range, horizon)
+        source: Source | LiveSource = live_source(live, live_kwargs, reward_range, horizon)
     elif (live_kwargs, reward_range, horizon) != (None, None, None):
         raise InputError("--live-kwargs, --reward-range and --horizon are for real environments (--live).")
     else:
@@ -200,21 +185,3 @@ def join(
     else:
         took = f"took part in run {run} to its end" if told is None else f"run {run} is over, as {result} says"
         typer.echo(f"{name}: {took}, {rounds:,} rounds{'; received the recommended policy' if received else ''}")
-
-
-def _live_source(live: str, kwargs: str | None, reward_range: str | None, horizon: int | None) -> LiveSource:
-    """Real environments, from the words of the command line."""
-    from fed_ucbvi.command_line.parameters import json_or_text
-    from fed_ucbvi.core.errors import InputError
-    from fed_ucbvi.network.live_agents import LiveSource
-
-    options = {} if kwargs is None else json_or_text("--live-kwargs", kwargs)
-    if not isinstance(options, dict):
-        raise InputError(f"--live-kwargs takes a JSON object, as '{{\"map_name\": \"8x8\"}}', got '{kwargs}'.")
-    if reward_range is None:
-        raise InputError("--live needs --reward-range LOW,HIGH: how large rewards can be cannot be seen from steps.")
-    try:
-        low, high = (float(part) for part in reward_range.split(","))
-    except ValueError:
-        raise InputError(f"--reward-range takes two numbers as LOW,HIGH, got '{reward_range}'.") from None
-    return LiveSource.of(live, options, reward_range=(low, high), horizon=horizon)

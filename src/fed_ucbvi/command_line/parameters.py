@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -156,22 +157,31 @@ def build_plan(
     rest: dict[str, Any],
     *,
     random_rewards: bool = False,
+    bins: Path | None = None,
 ) -> RunPlan:
     """A run over the network, from an environment's name or from sizes alone, when eps_p may be unknown (None).
 
-    An environment knows whether its rewards are random; if there are only sizes, ``random_rewards`` says so.
+    An environment knows whether its rewards are random; if there are only sizes, ``random_rewards`` says so. A file
+    of ``bins`` may replace the sizes.
     """
     from fed_ucbvi.algorithms.base import Setting
+    from fed_ucbvi.environments.bins import Bins
     from fed_ucbvi.network.run_plan import RunPlan, plan_for
     from fed_ucbvi.problem.federation import check_eps_p
 
-    if (env is None) == (sizes is None):
-        raise InputError("say either --env NAME (the server scores) or --sizes S,A,H (it knows nothing else).")
+    if (env is not None) + (sizes is not None) + (bins is not None) != 1:
+        raise InputError(
+            "say one of --env NAME (the server scores), --sizes S,A,H (it knows nothing else), and --bins FILE (for "
+            "real environments that are made finite)."
+        )
     if env is not None:
         if random_rewards:
             raise InputError("--random-rewards goes with --sizes; an environment says itself whether rewards are.")
         federation = build_environment(env, agents, eps_p or 0.0, env_seed, env_option, usual=USUAL_AGENTS_SERVED)
         return plan_for(algorithm, federation, episodes, seed=seed, **rest)
+    if bins is not None:
+        learnt = rest["bins"] = Bins.load(bins)
+        sizes = f"{learnt.states + 1},{learnt.number_of_actions},{learnt.horizon}"
     try:
         S, A, H = (int(part) for part in str(sizes).split(","))
         if min(S, A, H) < 1:

@@ -74,6 +74,14 @@ def serve(
     sizes: Annotated[
         str | None, typer.Option(metavar="S,A,H", help="Or just the sizes of the problem.", rich_help_panel=PROBLEM)
     ] = None,
+    bins: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Or the bins ('fed-ucbvi bins') by which all nodes make their real environments finite.",
+            rich_help_panel=PROBLEM,
+        ),
+    ] = None,
     agents: Annotated[
         int | None,
         typer.Option(
@@ -100,7 +108,7 @@ def serve(
         bool,
         typer.Option(
             "--random-rewards",
-            help="With --sizes: rewards depend on chance, and the bonus is to cover their spread.",
+            help="With --sizes or --bins: rewards depend on chance, and the bonus is to cover their spread.",
             rich_help_panel=PROBLEM,
         ),
     ] = False,
@@ -201,7 +209,7 @@ def serve(
     rest: dict[str, Any] = {"names": names, "rules": rules, "collection": collection}
     rest |= {"secure_sums": secure_sums, "exchange": exchange}
     problem = (env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed)
-    plan = build_plan(chosen, *problem, rest, random_rewards=random_rewards)
+    plan = build_plan(chosen, *problem, rest, random_rewards=random_rewards, bins=bins)
     for text in chosen.cautions(plan.setting):
         warn(text)
     server_checkpoint = None if checkpoint is None else ServerCheckpoint(checkpoint)

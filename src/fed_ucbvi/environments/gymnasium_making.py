@@ -21,6 +21,10 @@ MAX_REWARD = 1e300
 """Rewards beyond this, or returns made of them, cannot be counted with floating-point numbers."""
 
 
+class NotDiscreteError(InputError):
+    """A space that is not Discrete; bins may make it so."""
+
+
 def gymnasium_package() -> ModuleType:
     """The package, or an error that says how to get it."""
     try:
@@ -60,9 +64,9 @@ def discrete_sizes(env: gymnasium.Env[Any, Any], name: str) -> tuple[int, int]:
     sizes = []
     for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
         if not isinstance(space, package.spaces.Discrete):
-            raise InputError(
-                f"the {what} of {name} are {space}; only Discrete spaces can be tabulated. Number its "
-                f"{what} 0, 1, ... in a wrapper, or take an environment with finitely many."
+            raise NotDiscreteError(
+                f"the {what} of {name} are {space}; only Discrete spaces can be tabulated. Make them "
+                "finite by bins (make_finite and learn_bins; over the network 'fed-ucbvi bins', then serve --bins)."
             )
         if int(space.start) != 0:
             raise InputError(

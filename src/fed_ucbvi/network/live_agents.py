@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Message, Setting
@@ -20,7 +21,14 @@ from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_supports
 from fed_ucbvi.engine.hosted_agents import SEEN, seen_of
 from fed_ucbvi.engine.saved_state import restore
-from fed_ucbvi.environments.gymnasium_making import Kwargs, limited_maker, live_sizes, live_units
+from fed_ucbvi.environments.bins import Bins
+from fed_ucbvi.environments.gymnasium_making import (
+    Kwargs,
+    NotDiscreteError,
+    limited_maker,
+    live_sizes,
+    live_units,
+)
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -60,11 +68,53 @@ class LiveSource:
         make = limited_maker(text, lambda agent: kwargs or {}, horizon)
         return cls(make, reward_range, horizon, f"{text} {json.dumps(kwargs or {}, sort_keys=True)}")
 
-    def host(self, first_agent: int, agents: int) -> HostedEnvironments:
-        """The environments of these agents; each is made once to see that it can be used, and closed again."""
-        units = live_units(self.reward_range)
-        sizes = live_sizes(self.make, range(first_agent, first_agent + agents), self.horizon)
-        return HostedEnvironments(self.make, self.name, units, sizes, first_agent, agents)
+    def check(self, first_agent: int, agents: int) -> HostedEnvironments | None:
+        """The environments of these agents if they can be used as they are; None if they need the server's bins.
+
+        They do where spaces are not Discrete, or where no range of rewards is given. What no bins can mend is an
+        error.
+        """
+        try:
+            return None if self.reward_range is None else self.host(first_agent, agents)
+        except NotDiscreteError:
+            return None
+
+    def host(self, first_agent: int, agents: int, bins: Bins | None = None) -> HostedEnvironments:
+        """The environments of these agents; each is made once to see that it can be used, and closed again.
+
+        With ``bins`` they are made finite by them. Horizon and observed range of rewards are then those of the bins.
+        """
+        everyone, make, name, rewards = range(first_agent, first_agent + agents), self.make, self.name, None
+        if bins is not None:
+            if self.horizon not in (None, bins.horizon):
+                raise InputError(
+                    f"the server's bins are for episodes of {bins.horizon} steps, this node's have {self.horizon}; "
+                    "leave out --horizon."
+                )
+            if self.reward_range is not None and bins.reward_range is not None:
+                raise InputError(
+                    f"the server's bins bring the range of rewards along, {bins.reward_range}; leave out "
+                    "--reward-range."
+                )
+            make, name, rewards = partial(_finite, self.make, bins), f"{name} {bins.digest}", bins.reward_range
+        units = live_units(rewards or self.reward_range)
+        sizes = live_sizes(make, everyone, self.horizon if bins is None else bins.horizon)
+        return HostedEnvironments(make, name, units, sizes, first_agent, agents)
+
+
+def _finite(make: Callable[[int], gymnasium.Env[Any, Any]], bins: Bins, agent: int) -> gymnasium.Env[Any, Any]:
+    """An agent's environment, finite by the server's bins; by bins of its own only if they are the same."""
+    from fed_ucbvi.environments.finite_spaces import FiniteEnvironment, make_finite
+
+    env = make(agent)
+    if not isinstance(env, FiniteEnvironment):
+        return make_finite(env, bins)
+    if env.bins.digest != bins.digest:
+        raise InputError(
+            f"the environment of agent {agent} is made finite by bins {env.bins.digest[:12]}, the run by bins "
+            f"{bins.digest[:12]}; all nodes must use the same. Leave the bins to the server."
+        )
+    return env
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from fed_ucbvi.network.arrays import WireError, pack, unpack
 from fed_ucbvi.network.copies import Copies
 from fed_ucbvi.network.schema import CLASSES, DecodeError
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Server and nodes must speak the same version."""
 TO_BE_READ = frozenset({"version", "node", "run", "reason", "algorithm", "collection", "exchanging", "name"})
 PART_BYTES = 64 << 10
@@ -61,6 +61,7 @@ class Welcome:
     secure_sums: bool = False
     exchanging: str = ""
     may_exclude: bool = False
+    bins: str = ""
 
 
 @dataclass(frozen=True)

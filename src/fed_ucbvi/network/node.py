@@ -27,6 +27,7 @@ from fed_ucbvi.core.types import IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import find_asker, rule_at, stop_at
 from fed_ucbvi.engine.hosted_agents import HostedAgents, SimulatedHostedAgents
 from fed_ucbvi.engine.hosted_problem import HostedProblem, Source, host
+from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.live_agents import HostedEnvironments, LiveHostedAgents, LiveSource
 from fed_ucbvi.network.messages import (
     Continue,
@@ -113,7 +114,8 @@ class Node:
         self._only = algorithm
         self._only_name = None if algorithm is None else algorithm_name(class_of(algorithm))
         self.folder, self._trajectories = folder, trajectories
-        self._source = source.host(first_agent, agents) if isinstance(source, LiveSource) else source
+        self._source = source
+        self._environments = source.check(first_agent, agents) if isinstance(source, LiveSource) else None
         self.welcome: Welcome | None = None
         self.finished = False
         self.recommended: IndexArray | None = None
@@ -183,7 +185,7 @@ class Node:
         self._check_sharing(welcome)
         self._check_algorithm(welcome.algorithm)
         self._algorithm = make_algorithm(self._only or welcome.algorithm, _parameters(welcome.parameters))
-        hosted = self._hosted = self._host(welcome.agents)
+        hosted = self._hosted = self._host(welcome)
         sizes = hosted.sizes
         if sizes != (welcome.states, welcome.actions, welcome.horizon):
             raise InputError(
@@ -252,16 +254,19 @@ class Node:
                 "it, name it when starting the node (--algorithm)."
             )
 
-    def _host(self, everyone: int) -> HostedProblem | HostedEnvironments:
-        """What this node's agents play in."""
-        if not isinstance(self._source, HostedEnvironments):
-            return host(self._source(everyone), self.first_agent, self.agents)
+    def _host(self, welcome: Welcome) -> HostedProblem | HostedEnvironments:
+        """What this node's agents play in, finite by the server's bins if it has some."""
+        if not isinstance(self._source, LiveSource):
+            return host(self._source(welcome.agents), self.first_agent, self.agents)
         if not self._live:
             raise InputError(
                 "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
                 "lockstep needs it; serve the run with --collection live."
             )
-        return self._source
+        if welcome.bins:
+            bins = Bins.parse(welcome.bins, "what the server calls bins")
+            return self._source.host(self.first_agent, self.agents, bins)
+        return self._environments or self._source.host(self.first_agent, self.agents)
 
     def _learn_forms(self, setting: Setting) -> None:
         """Learn what messages look like from a server made here; refuse to send trajectories unless agreed to."""

@@ -14,6 +14,7 @@ from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.core.version import __version__
+from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.messages import PROTOCOL, Welcome
 from fed_ucbvi.network.secure_sums import MIN_NODES
 from fed_ucbvi.problem.federation import Federation
@@ -75,6 +76,7 @@ class RunPlan:
         secure_sums: nodes mask what they report, and the server learns sums over all of them.
         exchange: whether a synchronisation asks step by step or once for transition counts.
         epoch: grows with every server that resumes the run; nodes refuse a smaller one than they have met.
+        bins: by which all nodes make their real environments finite; part of what the run is.
     """
 
     algorithm: Algorithm[Any, Any]
@@ -87,6 +89,7 @@ class RunPlan:
     secure_sums: bool = False
     exchange: str = STEPS
     epoch: int = field(default_factory=epoch_now)
+    bins: Bins | None = None
 
     def __post_init__(self) -> None:
         check_choice("collection", self.collection, COLLECTIONS)
@@ -102,10 +105,26 @@ class RunPlan:
                 "the network all agents stop together. Take forced_synchronisation=true."
             )
         self.algorithm.check_agents(M)
+        if self.bins is not None:
+            self._check_bins(self.bins)
         if self.secure_sums:
             self._check_secure()
         if self.exchange == MODEL:
             self._check_model()
+
+    def _check_bins(self, bins: Bins) -> None:
+        """Raise unless bins belong to the run."""
+        if self.collection != LIVE:
+            raise InputError(
+                "bins are for nodes with real environments, which cannot play in lockstep; serve with --collection "
+                "live."
+            )
+        s, own = self.setting, (bins.states + 1, bins.number_of_actions, bins.horizon)
+        if (s.states, s.actions, s.horizon) != own:
+            raise InputError(
+                f"the run has (S, A, H) = ({s.states}, {s.actions}, {s.horizon}), its bins make {own} (one state "
+                "more than they have, for what terminates)."
+            )
 
     def _check_secure(self) -> None:
         """Raise where sums cannot be all that the server learns."""
@@ -180,6 +199,7 @@ class RunPlan:
             self.secure_sums,
             self.exchange,
             self.rules.away == "exclude" or self.rules.violation == "drop",
+            "" if self.bins is None else self.bins.text,
         )
 
 

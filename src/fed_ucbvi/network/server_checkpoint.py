@@ -49,7 +49,9 @@ log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
 def _task(plan: RunPlan) -> dict[str, Any]:
     """What must be the same for a run to be resumed; the rules for failures may change."""
+    bins = {} if plan.bins is None else {"bins": plan.bins.digest}
     return {
+        **bins,
         "algorithm": algorithm_name(plan.algorithm),
         "parameters": parameters_of(plan.algorithm),
         "setting": asdict(plan.setting),

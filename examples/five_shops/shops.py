@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -53,14 +54,14 @@ def variance_of_money(mean: float) -> FloatArray:
     return table
 
 
-def shops(*, random: bool = False) -> Federation:
-    """The five shops as tables with expected rewards; what they pay is on record in euro.
+def shops(members: Sequence[int] = range(len(DEMANDS)), *, random: bool = False) -> Federation:
+    """The five shops, or some of them, as tables with expected rewards; what they pay is on record in euro.
 
     Where rewards are ``random`` a day's money has its true mean and variance, but it does not depend on what is left
     in the evening, as it does in the shops.
     """
     mdps = []
-    for mean in DEMANDS:
+    for mean in (DEMANDS[number] for number in members):
         P, r = shop(mean)
         spread = variance_of_money(mean) / (HIGH - LOW) ** 2 if random else None
         mdps.append(MDP(P, (r - LOW) / (HIGH - LOW), FIRST, DAYS, spread))

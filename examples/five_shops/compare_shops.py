@@ -1,0 +1,151 @@
+"""What five shops earn that learn together, beside a simple rule, each alone, and the best shared policy.
+
+    python examples/five_shops/compare_shops.py --months 1000 --seeds 3 --out docs/shops.png
+    python examples/five_shops/compare_shops.py --judge shops-run     # the policy of a run over the network
+
+The shops learn live: they see stock and money and know no table. The tables serve to say afterwards what a policy
+earns, exactly, in euro a month and on average over the shops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import live_shops
+import numpy as np
+from shops import DAYS, HIGH, LOW, MOST, ORDERS, euro, shops
+
+from fed_ucbvi import Caution, Federation, FedUCBVI, LiveFederation, Run, run_live
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.core.colours import BLACK, BLUE, GREEN, ORANGE, VERMILLION
+from fed_ucbvi.core.types import FloatArray, IndexArray
+
+Curve = dict[int, float]
+"""Euro a month by months played."""
+
+
+def worth(policy: IndexArray, fleet: Federation) -> float:
+    """What a policy ``(H, S)`` earns; states that the tables do not have (what terminates) are left out."""
+    agents = [fleet.agent(i) for i in range(fleet.agents)]
+    return euro(float(np.mean([one.initial @ one.evaluate(policy[:, : MOST + 1])[0] for one in agents])))
+
+
+def rule(most: int, order: int) -> IndexArray:
+    """Order ``order`` units if the stock is at most ``most``."""
+    policy = np.zeros((DAYS, MOST + 1), dtype=np.int32)
+    policy[:, : most + 1] = order
+    return policy
+
+
+def best_rule(fleet: Federation) -> tuple[float, int, int]:
+    """The best of these rules that all shops can share, tried one by one."""
+    return max((worth(rule(s, q), fleet), s, q) for s in range(MOST + 1) for q in range(1, ORDERS + 1))
+
+
+def at_random(fleet: Federation) -> float:
+    """What orders drawn at random earn."""
+    everything = np.full((DAYS, MOST + 1, ORDERS + 1), 1 / (ORDERS + 1))
+    total = 0.0
+    for i in range(fleet.agents):
+        one = fleet.agent(i)
+        P, r = one.kernel.dense()[0], one.rewards[0]
+        value: FloatArray = np.zeros(MOST + 1)
+        for h in reversed(range(DAYS)):
+            value = (everything[h] * (r + P @ value)).sum(axis=1)
+        total += float(one.initial @ value)
+    return euro(total / fleet.agents)
+
+
+def learn(members: list[int], months: int, seed: int, *, stationary: bool) -> Curve:
+    """Live shops, one or several; the value of what is recommended after 1, 2, 4, ... months."""
+    fleet = LiveFederation(lambda agent: live_shops.make(members[agent]), len(members), DAYS, (LOW, HIGH))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        result = run_live(
+            FedUCBVI.sharp(stationary=stationary), fleet, months, seed=seed, score_with=shops(members), progress=False
+        )
+    told = result.recommendations
+    return {int(month): euro(float(value)) for month, value in zip(told["episodes"], told["value"], strict=True)}
+
+
+def together(months: int, seeds: int, *, stationary: bool) -> list[Curve]:
+    """All shops share one policy."""
+    return [learn([0, 1, 2, 3, 4], months, seed, stationary=stationary) for seed in range(seeds)]
+
+
+def alone(months: int, seeds: int, *, stationary: bool) -> list[Curve]:
+    """Every shop learns by itself; the mean over the shops at months that all have."""
+    curves = []
+    for seed in range(seeds):
+        each = [learn([i], months, seed, stationary=stationary) for i in range(5)]
+        shared = set.intersection(*(set(one) for one in each))
+        curves.append({month: float(np.mean([one[month] for one in each])) for month in sorted(shared)})
+    return curves
+
+
+def compare(months: int, seeds: int) -> dict[str, Any]:
+    """All figures, by name."""
+    fleet = shops()
+    found, own = fleet.common_optimum.value, fleet.common_optimum.own
+    money, s, q = best_rule(fleet)
+    return {
+        "random": at_random(fleet),
+        "rule": {"euro": money, "at_most": s, "order": q},
+        "best_shared": [euro(found.lower), euro(found.upper)],
+        "own_optimum": euro(own),
+        "together": together(months, seeds, stationary=False),
+        "together, stationary": together(months, seeds, stationary=True),
+        "alone, stationary": alone(months, seeds, stationary=True),
+    }
+
+
+def picture(figures: dict[str, Any], months: int) -> Picture:
+    """Learning curves, with the rule and the best shared policy as lines."""
+    learnt = [
+        ("together, stationary", BLUE, "five shops together, stationary"),
+        ("together", VERMILLION, "five shops together, defaults"),
+        ("alone, stationary", ORANGE, "each shop alone, stationary"),
+    ]
+    series = []
+    for name, colour, text in learnt:
+        curves = figures[name]
+        at = sorted(set.intersection(*(set(curve) for curve in curves)))
+        values = np.array([[curve[month] for month in at] for curve in curves])
+        ends = {"low": values.min(axis=0).tolist(), "high": values.max(axis=0).tolist()}
+        band = "all seeds" if len(curves) > 1 else ""
+        series.append(Series(text, colour, at, values.mean(axis=0).tolist(), **ends, band=band, marker="circle"))
+    ends_of = [1, months]
+    series.append(Series("best shared policy", GREEN, ends_of, [figures["best_shared"][0]] * 2, dash="dashed"))
+    series.append(Series("best rule", BLACK, ends_of, [figures["rule"]["euro"]] * 2, dash="dotted"))
+    panel = Panel("", "months played by each shop", "euro a month, mean of the shops", series, x_log=True)
+    return Picture([panel], "What is recommended to five shops that learn live")
+
+
+def main() -> None:
+    """Compare, or judge a run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--months", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="a picture")
+    parser.add_argument("--judge", type=Path, nargs="+", help="folders of saved runs: what do their policies earn?")
+    options = parser.parse_args()
+    if options.judge:
+        fleet = shops()
+        best = euro(fleet.common_optimum.value.lower)
+        for folder in options.judge:
+            money = worth(Run.load(folder).policy, fleet)
+            print(f"{folder}: {money:.1f} euro a month, {money / best:.3f} of the best shared policy ({best:.1f})")
+        return
+    figures = compare(options.months, options.seeds)
+    if options.out is not None:
+        picture(figures, options.months).save(options.out)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

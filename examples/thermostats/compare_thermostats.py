@@ -1,0 +1,140 @@
+"""What four houses pay for heat and discomfort with what they learn together, beside the best thermostat.
+
+    python examples/thermostats/compare_thermostats.py --seeds 3 --out docs/thermostats.png
+    python examples/thermostats/compare_thermostats.py --judge houses-run --bins bins.json   # a run over the network
+
+The houses learn with bins. Every policy is then played in the true, continuous houses, on the same days.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from houses import HOUSES, STEPS, BangBang, House, make
+
+from fed_ucbvi import Bins, Caution, FedUCBVI, LiveFederation, Run, learn_bins, make_finite, run_live
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.core.colours import BLACK, BLUE
+from fed_ucbvi.core.types import FloatArray, IndexArray
+
+LENGTHS = (25, 50, 100, 200, 400, 800)
+JUDGED, TUNED = 10_000, 20_000
+"""Seeds of the first day on which policies are compared, and on which the rule's settings are chosen."""
+
+
+def bins_of(house: int = 1) -> Bins:
+    """Learnt from twenty days in one house, with random heating."""
+    counts = {"inside": 10, "outside": 2}
+    return learn_bins(make(house), episodes=20, bins_per_dimension=counts, actions_per_dimension=3, horizon=STEPS)
+
+
+def cost_of_rule(rule: BangBang, days: int, first: int) -> FloatArray:
+    """Euro for each house and day."""
+    costs = np.zeros((len(HOUSES), days))
+    for house, day in np.ndindex(*costs.shape):
+        env: House = make(house)
+        env.reset(seed=first + day)
+        rule.heating = False
+        costs[house, day] = -sum(env.step(rule.act(env))[1] for _ in range(STEPS))
+    return costs
+
+
+def cost_of_policy(policy: IndexArray, bins: Bins, days: int, first: int) -> FloatArray:
+    """The same for a policy ``(H, S)``."""
+    costs = np.zeros((len(HOUSES), days))
+    for house, day in np.ndindex(*costs.shape):
+        env = make_finite(make(house), bins)
+        state, _ = env.reset(seed=first + day)
+        for h in range(STEPS):
+            state = env.step(int(policy[h, state]))[0]
+        costs[house, day] = env.unwrapped.spent  # what was really paid; rewards in bins may be clipped
+    return costs
+
+
+def best_rule(days: int) -> BangBang:
+    """The best settings of a thermostat for all houses, tried one by one on other days than those it is judged on."""
+    settings = itertools.product(np.arange(19.5, 21.6, 0.5), np.arange(17.0, 22.1, 1.0), (0.1, 0.25, 0.5))
+    rules = [BangBang(float(day), float(night), band) for day, night, band in settings]
+    return min(rules, key=lambda rule: float(cost_of_rule(rule, days, TUNED).mean()))
+
+
+def learn(bins: Bins, days: int, seed: int) -> IndexArray:
+    """The policy that the houses are recommended."""
+    fleet = LiveFederation(lambda agent: make_finite(make(agent), bins), len(HOUSES), bins.horizon, bins.reward_range)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        return run_live(FedUCBVI.sharp(), fleet, days, seed=seed, progress=False).policy
+
+
+def difference(one: FloatArray, other: FloatArray) -> tuple[float, float]:
+    """Mean over houses and days of what ``one`` costs more, and its standard error; days are independent."""
+    by_day = (one - other).mean(axis=0)
+    return float(by_day.mean()), float(by_day.std(ddof=1) / np.sqrt(len(by_day)))
+
+
+def compare(lengths: tuple[int, ...], seeds: int, days: int, tuning: int = 30) -> dict[str, Any]:
+    """All figures, by name."""
+    bins, rule = bins_of(), best_rule(tuning)
+    usual = cost_of_rule(rule, days, JUDGED)
+    learnt = {}
+    for length in lengths:
+        costs = [cost_of_policy(learn(bins, length, seed), bins, days, JUDGED) for seed in range(seeds)]
+        apart = [difference(one, usual) for one in costs]
+        learnt[length] = {"euro": [float(one.mean()) for one in costs], "less_than_rule": [-d for d, _ in apart]}
+        learnt[length]["standard_error"] = [error for _, error in apart]
+    return {
+        "states": bins.states,
+        "rule": {"day": rule.day, "night": rule.night, "band": rule.band, "euro": float(usual.mean())},
+        "learnt": learnt,
+    }
+
+
+def picture(figures: dict[str, Any]) -> Picture:
+    """The learning curve, with the rule as a line."""
+    at = list(figures["learnt"])
+    values = np.array([figures["learnt"][days]["euro"] for days in at])
+    ends = {"low": values.min(axis=1).tolist(), "high": values.max(axis=1).tolist()}
+    learnt = Series(
+        "four houses together", BLUE, at, values.mean(axis=1).tolist(), **ends, band="all seeds", marker="circle"
+    )
+    rule = Series(
+        "best thermostat with hysteresis", BLACK, [at[0], at[-1]], [figures["rule"]["euro"]] * 2, dash="dotted"
+    )
+    panel = Panel("", "days played by each house", "euro a day, mean of the houses", [learnt, rule], x_log=True)
+    return Picture([panel], "What heat and discomfort cost four houses that learn live")
+
+
+def main() -> None:
+    """Compare, or judge a run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--days", type=int, default=200, help="days on which policies are compared")
+    parser.add_argument("--out", type=Path, help="a picture")
+    parser.add_argument("--judge", type=Path, help="the folder of a saved run")
+    parser.add_argument("--bins", type=Path, help="its bins")
+    options = parser.parse_args()
+    logging.getLogger("fed_ucbvi.environments").setLevel(logging.ERROR)  # what lies outside the range is no news here
+    if options.judge is not None:
+        usual = cost_of_rule(best_rule(30), options.days, JUDGED)
+        learnt = cost_of_policy(Run.load(options.judge).policy, Bins.load(options.bins), options.days, JUDGED)
+        less, error = difference(usual, learnt)
+        print(
+            f"{learnt.mean():.2f} euro a day; the thermostat pays {less:.2f} +- {error:.2f} more ({usual.mean():.2f})"
+        )
+        return
+    figures = compare(LENGTHS, options.seeds, options.days)
+    if options.out is not None:
+        picture(figures).save(options.out)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,367 @@
+"""Which algorithm, which options, how many bins and how many episodes: advice before a run, with its reasons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fed_ucbvi.analysis.planning import plan
+from fed_ucbvi.analysis.step_dependence import StepDependence, Transitions, check_step_dependence
+from fed_ucbvi.core.errors import InputError, check_number, check_positive_integer
+from fed_ucbvi.core.numbers import byte_count
+from fed_ucbvi.problem.federation import Federation
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from fed_ucbvi.environments.bins import Bins
+
+VISITS_BY_STEP, VISITS_STATIONARY = 20, 100
+"""Mean visits of all agents to a pair, counted by step and over all steps, after which the recommended policy of the
+sharp variant has 0.95 of the optimum. Measured (docs/advise.md): 2 to 13 and 2 to 81 on six environments, and many
+more on SixArms, where rewards are hard to find."""
+USUAL_BINS, LEAST_BINS = 8, 3
+MEMORY = 4 << 30
+"""Bytes for an agent's tables, unless said otherwise."""
+LOUD = 0.25
+"""A standard deviation of the reward at a pair, as a share of its range, from which the bonus should cover it."""
+SIZES = ("states", "actions", "horizon")
+SHARP, FEDQ = "fed-ucbvi-sharp", "fedq-bernstein"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is known before the run; None where something is not.
+
+    Attributes:
+        states: S, and so on for actions, horizon and agents.
+        next_states: how many a pair can have at most.
+        stationary: whether kernel and rewards are the same at every step.
+        test: on which episodes that was found out.
+        reward_spread: the largest standard deviation of the reward at a pair, as a share of the range.
+        eps_p: heterogeneity.
+        bins: by which the environment was made finite.
+    """
+
+    states: int
+    actions: int
+    horizon: int
+    agents: int
+    next_states: int | None = None
+    stationary: bool | None = None
+    test: StepDependence | None = None
+    reward_spread: float | None = None
+    eps_p: float | None = None
+    bins: Bins | None = None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to run.
+
+    Attributes:
+        algorithm: its name.
+        options: its parameters that are not defaults.
+        random_rewards: whether to say that rewards are random.
+        together: whether to federate; False with one agent.
+        episodes: for each agent.
+        bins_per_dimension: of continuous observations; None if there are none.
+        memory: bytes of one agent's tables.
+        problem: what was known.
+        reasons: why, in sentences.
+    """
+
+    algorithm: str
+    options: Mapping[str, object]
+    random_rewards: bool
+    together: bool
+    episodes: int
+    bins_per_dimension: int | None
+    memory: int
+    problem: Problem
+    reasons: tuple[str, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        known = {key: value for key, value in vars(self.problem).items() if key not in ("bins", "test")}
+        test = self.problem.test
+        return {
+            **{key: value for key, value in vars(self).items() if key != "problem"},
+            "options": dict(self.options),
+            "reasons": list(self.reasons),
+            "problem": {**known, "step_dependence": None if test is None else {**asdict(test), "found": test.found}},
+        }
+
+
+def choose_parameters(
+    states: int | None = None,
+    actions: int | None = None,
+    horizon: int | None = None,
+    agents: int = 20,
+    episodes: int | None = None,
+    *,
+    federation: Federation | None = None,
+    env: gymnasium.Env[Any, Any] | None = None,
+    sample_episodes: int = 30,
+    false_alarms: float = 0.01,
+    memory: int = MEMORY,
+    seed: int = 0,
+) -> Advice:
+    """Recommend an algorithm, its options, the number of bins and that of episodes.
+
+    The problem is given by its sizes, as a federation whose tables are known, or as one agent's Gymnasium
+    environment, in which a few episodes with random actions are played.
+
+    Args:
+        states: S; with ``actions`` and ``horizon``, if there is neither federation nor environment.
+        actions: A.
+        horizon: H; with an environment, its max_episode_steps by default.
+        agents: M; with a federation, its own.
+        episodes: T, as many as each agent can play, if that is given.
+        federation: the problem as tables.
+        env: the environment of one agent; spaces that are not finite get bins.
+        sample_episodes: how many to play in it.
+        false_alarms: of the test whether kernel and rewards depend on the step.
+        memory: bytes that an agent's tables may take.
+        seed: of the episodes and the test.
+
+    >>> advice = choose_parameters(21, 6, 30, agents=5)
+    >>> advice.algorithm, dict(advice.options), advice.episodes
+    ('fed-ucbvi-sharp', {}, 504)
+    """
+    M = check_positive_integer("agents", agents)
+    T = None if episodes is None else check_positive_integer("episodes", episodes)
+    check_positive_integer("memory", memory)
+    check_number("false_alarms", false_alarms, above=0, below=1)
+    given = [states, actions, horizon]
+    if federation is not None:
+        if env is not None or any(size is not None for size in given):
+            raise InputError("a federation brings its sizes along; give nothing else with it.")
+        problem = _known(federation)
+    elif env is not None:
+        if states is not None or actions is not None:
+            raise InputError("an environment brings its sizes along; leave out states and actions.")
+        problem = _tried(env, horizon, M, T, sample_episodes, false_alarms, seed)
+    elif any(size is None for size in given):
+        raise InputError("advice needs states, actions and horizon, or a federation, or an environment to try.")
+    else:
+        S, A, H = (check_positive_integer(name, size) for name, size in zip(SIZES, given, strict=True))
+        problem = Problem(S, A, H, M)
+    return _advice(problem, T, memory)
+
+
+def _known(federation: Federation) -> Problem:
+    """A federation whose tables are known."""
+    kernel, random = federation.common.kernel, federation.reward_variances
+    stationary = kernel.steps == 1 and federation.rewards.shape[1] == 1
+    return Problem(
+        *(federation.states, federation.actions, federation.horizon, federation.agents),
+        next_states=int(kernel.successors.shape[-1]),
+        stationary=stationary,
+        reward_spread=0.0 if random is None else float(np.sqrt(np.max(random))),
+        eps_p=federation.eps_p,
+    )
+
+
+def _tried(
+    env: gymnasium.Env[Any, Any],
+    horizon: int | None,
+    agents: int,
+    episodes: int | None,
+    sample_episodes: int,
+    false_alarms: float,
+    seed: int,
+) -> Problem:
+    """An environment, after a few episodes in it; with bins for as many episodes as there are, if it needs some."""
+    from fed_ucbvi.environments.bin_learning import learn_bins
+    from fed_ucbvi.environments.finite_spaces import dimensions_of
+
+    observed = dimensions_of(env.observation_space)
+    continuous = sum(not one.count for one in observed)
+    whole = math.prod(one.count for one in observed if one.count)
+
+    def bins_with(number: int) -> Bins:
+        return learn_bins(
+            env,
+            episodes=sample_episodes,
+            bins_per_dimension=number,
+            actions_per_dimension=LEAST_BINS,
+            horizon=horizon,
+            reward_range=(0, 1),  # its range does not matter here
+            seed=seed,
+        )
+
+    bins = bins_with(USUAL_BINS)
+    stationary: bool | None = None
+    for _ in range(2 if continuous and episodes is not None else 1):  # the bins depend on the test, and it on them
+        if continuous and episodes is not None:
+            places = episodes * agents / (VISITS_STATIONARY / bins.horizon if stationary else VISITS_BY_STEP)
+            most = places / (whole * bins.number_of_actions)
+            bins = bins_with(max(LEAST_BINS, math.floor(most ** (1 / continuous) + 1e-9)))
+        seen = _sample(env, bins, sample_episodes, seed)
+        test = check_step_dependence(seen, bins.horizon, false_alarms=false_alarms, seed=seed)
+        stationary = not test.found
+    return Problem(
+        *(bins.states + 1, bins.number_of_actions, bins.horizon, agents),
+        next_states=min(bins.states + 1, 2 * _most_next_states(seen)),
+        stationary=stationary,
+        test=test,
+        reward_spread=_reward_spread(seen),
+        bins=bins if continuous else None,
+    )
+
+
+def _sample(env: gymnasium.Env[Any, Any], bins: Bins, episodes: int, seed: int) -> Transitions:
+    """Episodes with random actions in bins; after termination there is nothing to be learnt."""
+    from fed_ucbvi.environments.bin_learning import random_episodes
+    from fed_ucbvi.environments.finite_spaces import make_finite
+
+    rows = []
+    for one in random_episodes(make_finite(env, bins), episodes, bins.horizon, seed):
+        states = [*one.observations[:-1], bins.states if one.terminated else one.observations[-1]]
+        moves = zip(states, one.actions, states[1:], one.rewards, strict=False)
+        rows += [(h, *move) for h, move in enumerate(moves)]
+    return Transitions.of(rows)
+
+
+def _most_next_states(seen: Transitions) -> int:
+    """How many next states were seen after one pair, at most."""
+    moves = np.unique(np.stack([seen.state, seen.action, seen.following], axis=1), axis=0)
+    return int(np.unique(moves[:, :2], axis=0, return_counts=True)[1].max())
+
+
+def _reward_spread(seen: Transitions) -> float:
+    """The standard deviation of the reward at a pair, root mean square over visits, as a share of the range."""
+    pair = np.unique(np.stack([seen.state, seen.action], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    means = np.bincount(pair, seen.reward) / np.bincount(pair)
+    return float(np.sqrt(np.mean((seen.reward - means[pair]) ** 2))) / (float(np.ptp(seen.reward)) or 1.0)
+
+
+def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
+    S, A, H, M = known.states, known.actions, known.horizon, known.agents
+    reasons: list[str] = []
+    stationary = known.stationary is True
+    reasons.append(_about_steps(known))
+    tables = _tables(known, stationary=stationary)
+    algorithm, options = SHARP, {"stationary": True} if stationary else {}
+    if tables > memory:
+        algorithm, options, stationary = FEDQ, {}, False
+        least = replace(known, next_states=1)
+        reasons.append(
+            f"Fed-UCBVI's agents keep transition counts, {byte_count(tables)} here, more than {byte_count(memory)}; "
+            f"{FEDQ} keeps none ({byte_count(_tables(least, stationary=False))}), and learns more slowly."
+        )
+        tables = _tables(least, stationary=False)
+    else:
+        reasons.append(
+            f"{SHARP} has a fraction of the regret of the other algorithms with nothing tuned (docs/sharp.md); an "
+            f"agent's tables take {byte_count(tables)}. It has no proof; fed-ucbvi-proved has one, and needs far "
+            "more episodes."
+        )
+    visits = VISITS_STATIONARY if stationary else VISITS_BY_STEP
+    needed = math.ceil(visits * S * A * (1 if stationary else H) / (M * H))
+    reasons.append(
+        f"{needed:,} episodes give {visits} visits of all agents to each of the {S:,} x {A:,} pairs"
+        f"{'' if stationary else ' at each step'} on average. With that the recommended policy had 0.95 of the "
+        "optimum in our measurements, except where rewards are hard to find; there it may take ten times as many."
+    )
+    if episodes is not None and episodes < needed:
+        reasons.append(
+            f"You have {episodes:,} episodes, a share of {episodes / needed:.0%} of that: expect a policy that is "
+            "still improving, or take fewer bins, states or actions."
+        )
+    reasons += _about_bins(known, episodes) + _about_rewards(known) + _about_sharing(known, episodes or needed)
+    return Advice(
+        algorithm,
+        options,
+        random_rewards=(known.reward_spread or 0.0) >= LOUD,
+        together=M > 1,
+        episodes=needed if episodes is None else episodes,
+        bins_per_dimension=None if known.bins is None else _bins_of(known.bins),
+        memory=tables,
+        problem=known,
+        reasons=tuple(reasons),
+    )
+
+
+def _tables(known: Problem, *, stationary: bool) -> int:
+    """Bytes of one agent's counts: those of all rounds and of this one, by next state."""
+    steps = 1 if stationary else known.horizon
+    return 16 * steps * known.states * known.actions * (known.next_states or known.states)
+
+
+def _bins_of(bins: Bins) -> int:
+    from fed_ucbvi.environments.bins import Edges
+
+    return max(one.count for one in bins.observations if isinstance(one, Edges))
+
+
+def _about_steps(known: Problem) -> str:
+    if known.test is not None:
+        p = f"p = {known.test.kernel:.3g} for the next state and {known.test.rewards:.3g} for the reward"
+        rate = f"a dependence is found by mistake with probability {known.test.false_alarms:g}"
+        if known.test.found:
+            coarse = ", or because bins are coarse" if known.bins is not None else ""
+            return (
+                f"Visits are counted by step, because what follows a pair depends on the step{coarse} ({p}; {rate})."
+            )
+        return (
+            "Visits are counted over all steps together (stationary), because no dependence on the step was found "
+            f"({p}; {rate}). A few episodes cannot show a small one: leave the option out if you know of one."
+        )
+    if known.stationary is None:
+        return (
+            "Visits are counted by step, because it is not known whether kernel and rewards depend on it. If they do "
+            f"not, stationary=true needs about {known.horizon * VISITS_BY_STEP / VISITS_STATIONARY:.0f} times fewer "
+            "episodes."
+        )
+    if known.stationary:
+        return "Visits are counted over all steps together (stationary): the tables are the same at every step."
+    return "Visits are counted by step, because the tables depend on it."
+
+
+def _about_bins(known: Problem, episodes: int | None) -> list[str]:
+    if known.bins is None:
+        return []
+    number = _bins_of(known.bins)
+    if episodes is None:
+        return [f"{number} bins for each continuous dimension are a beginning; with more episodes take more."]
+    return [f"{number} bins for each continuous dimension are as many as {episodes:,} episodes can fill."]
+
+
+def _about_rewards(known: Problem) -> list[str]:
+    spread = known.reward_spread
+    if not spread:
+        return []
+    if spread >= LOUD:
+        return [
+            f"Rewards at a pair vary by {spread:.2f} of their range, so say that they are random: the bonus then "
+            "covers their spread."
+        ]
+    return [
+        f"Rewards at a pair vary by {spread:.2f} of their range. That is little, and their means are enough: a bonus "
+        "that covers the spread would slow learning down."
+    ]
+
+
+def _about_sharing(known: Problem, episodes: int) -> list[str]:
+    if known.agents == 1:
+        return ["There is one agent, so there is nobody to share with: run it without a network."]
+    if known.eps_p is None:
+        return [
+            "How much the agents differ is not known. Compare the shared policy with each agent's own after the run; "
+            "where agents differ much and play long, each alone is better in the end."
+        ]
+    made = plan(known.states, known.actions, known.horizon, known.agents, episodes, known.eps_p)
+    if made.alone_wins_in_order is None:
+        return [
+            "The agents are alike, so together they need about as many episodes as one agent needs, divided by M."
+        ]
+    return [
+        f"The agents differ (eps_p = {known.eps_p:.3g}). In order of magnitude each alone is better from "
+        f"{made.alone_wins_in_order:,.0f} episodes on, in the worst case of the theory; compare both after the run."
+    ]

@@ -1,0 +1,266 @@
+"""Bins: how observations and actions of an environment are numbered, as a value that can be saved and sent.
+
+An observation has one number for each of its *dimensions*. A dimension with finitely many values keeps them
+(:class:`Whole`). A continuous one is cut into bins (:class:`Edges`), or, for actions, replaced by some of its values
+(:class:`Grid`). The state is the number with these places as digits, the first dimension most significant:
+
+    ``state = ((place_1 * count_2 + place_2) * count_3 + place_3) ...``
+
+All nodes of a federation must use the same bins, so they are frozen before the run, and the server hands them out.
+They contain edges and ranges, and no observation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer, printable
+from fed_ucbvi.core.files import new_file
+
+FORMAT = "fed-ucbvi/bins"
+FORMAT_VERSION = 1
+MAX_PAIRS = 10_000_000
+"""States times actions at most; tables of more would not fit into memory anyway."""
+MAX_BYTES = 1 << 20
+"""Of bins as text."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A dimension whose values are the whole numbers ``start .. start + count - 1``."""
+
+    name: str
+    start: int
+    count: int
+
+    def place(self, number: float) -> int:
+        """Which of them a number is; others are an error."""
+        place = number - self.start
+        if not 0 <= place < self.count or place != int(place):
+            raise InputError(
+                f"'{self.name}' is {number:g}, but must be a whole number from {self.start} to "
+                f"{self.start + self.count - 1}."
+            )
+        return int(place)
+
+    def value(self, place: int) -> float:
+        """The number at a place."""
+        return float(self.start + place)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """A continuous dimension, cut at ``cuts``; a number equal to a cut belongs to the bin above it.
+
+    The first bin reaches down and the last one up without end, so every number has a bin.
+
+    >>> [Edges("temperature", (18.0, 21.0)).place(x) for x in (-5.0, 17.9, 18.0, 40.0)]
+    [0, 0, 1, 2]
+    """
+
+    name: str
+    cuts: tuple[float, ...]
+
+    @property
+    def count(self) -> int:
+        """How many bins."""
+        return len(self.cuts) + 1
+
+    def place(self, number: float) -> int:
+        """The bin of a number."""
+        if math.isnan(number):
+            raise InputError(f"'{self.name}' is not a number (NaN), so it has no bin.")
+        return bisect_right(self.cuts, number)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A continuous dimension of actions, of which only ``values`` are used."""
+
+    name: str
+    values: tuple[float, ...]
+
+    @property
+    def count(self) -> int:
+        """How many values."""
+        return len(self.values)
+
+    def value(self, place: int) -> float:
+        """The value at a place."""
+        return self.values[place]
+
+
+@dataclass(frozen=True)
+class Bins:
+    """What makes an environment finite; the same for all agents of a federation.
+
+    Args:
+        observations: its dimensions, in the order of the observation space.
+        actions: those of the action space.
+        horizon: H, the steps of an episode.
+        reward_range: ``(low, high)``, if it is only observed; a reward outside it is moved to its nearer end. None
+            where the true range is known, which is then given elsewhere and enforced.
+
+    >>> room = Bins((Whole("hour", 0, 24), Edges("temperature", (18.0, 21.0))), (Grid("power", (0.0, 1.0)),), 24)
+    >>> room.states, room.number_of_actions, room.state([2, 20.5])
+    (72, 2, 7)
+    """
+
+    observations: tuple[Whole | Edges, ...]
+    actions: tuple[Whole | Grid, ...]
+    horizon: int
+    reward_range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        check_positive_integer("horizon", self.horizon)
+        for what, dimensions in (("observations", self.observations), ("actions", self.actions)):
+            if not dimensions:
+                raise InputError(f"the {what} have no dimension.")
+            if len({dimension.name for dimension in dimensions}) < len(dimensions):
+                raise InputError(f"two dimensions of the {what} have one name.")
+            for dimension in dimensions:
+                _check(dimension)
+        if self.states * self.number_of_actions > MAX_PAIRS:
+            raise InputError(
+                f"{self.states:,} states and {self.number_of_actions:,} actions are more pairs than can be tabulated "
+                f"({MAX_PAIRS:,}); take fewer bins, or leave dimensions out in a wrapper of your own."
+            )
+        if self.reward_range is not None:
+            low = check_number("reward_range: low", self.reward_range[0])
+            check_number("reward_range: high", self.reward_range[1], above=low)
+
+    @cached_property
+    def states(self) -> int:
+        """How many observations are told apart."""
+        return math.prod(dimension.count for dimension in self.observations)
+
+    @cached_property
+    def number_of_actions(self) -> int:
+        """How many actions are used."""
+        return math.prod(dimension.count for dimension in self.actions)
+
+    def state(self, numbers: Sequence[float]) -> int:
+        """The state of an observation, given by one number for each dimension."""
+        state = 0
+        for dimension, number in zip(self.observations, numbers, strict=True):
+            state = state * dimension.count + dimension.place(number)
+        return state
+
+    def action(self, number: int) -> list[float]:
+        """The action that has a number, one value for each dimension."""
+        values = []
+        for dimension in reversed(self.actions):
+            number, place = divmod(number, dimension.count)
+            values.append(dimension.value(place))
+        return values[::-1]
+
+    @cached_property
+    def text(self) -> str:
+        """As JSON, always the same for the same bins."""
+        content = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "horizon": self.horizon,
+            "observations": [_written(dimension) for dimension in self.observations],
+            "actions": [_written(dimension) for dimension in self.actions],
+            "reward_range": None if self.reward_range is None else list(self.reward_range),
+        }
+        return json.dumps(content, sort_keys=True, allow_nan=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """A fingerprint: nodes and server compare it."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @classmethod
+    def parse(cls, text: str, name: str = "the text") -> Bins:
+        """From JSON, with every part checked: it may come from somebody else."""
+        try:
+            content = json.loads(text) if len(text) <= MAX_BYTES else None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{name} is no JSON: {error}.") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise InputError(f"{name} does not hold bins that fed-ucbvi wrote.")
+        if content.get("format_version") != FORMAT_VERSION:
+            raise InputError(
+                f"{name} has format version {printable(str(content.get('format_version')))}; this program reads "
+                f"{FORMAT_VERSION}."
+            )
+        try:
+            low_high = content["reward_range"]
+            return cls(
+                tuple(_read(one) for one in content["observations"]),  # type: ignore[misc]
+                tuple(_read(one) for one in content["actions"]),  # type: ignore[misc]
+                content["horizon"],
+                None if low_high is None else (float(low_high[0]), float(low_high[1])),
+            )
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from error
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise InputError(f"{name} is damaged: {type(error).__name__}: {error}.") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write a JSON file; one that exists is replaced."""
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(file) as draft:
+            draft.write_text(json.dumps(json.loads(self.text), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Bins:
+        """Read back what :meth:`save` wrote."""
+        file = Path(path)
+        if not file.is_file():
+            raise InputError(f"there is no file {file}.")
+        try:
+            return cls.parse(file.read_text(encoding="utf-8"), str(file))
+        except UnicodeDecodeError as error:
+            raise InputError(f"{file} is no text: {error}.") from error
+
+
+_KINDS: dict[str, Callable[..., Whole | Edges | Grid]] = {
+    "whole": lambda name, numbers: Whole(name, check_integer("start", numbers[0], at_least=-(2**53)), numbers[1]),
+    "edges": lambda name, numbers: Edges(name, tuple(float(x) for x in numbers)),
+    "grid": lambda name, numbers: Grid(name, tuple(float(x) for x in numbers)),
+}
+
+
+def _written(dimension: Whole | Edges | Grid) -> dict[str, Any]:
+    match dimension:
+        case Whole():
+            return {"name": dimension.name, "whole": [dimension.start, dimension.count]}
+        case Edges():
+            return {"name": dimension.name, "edges": list(dimension.cuts)}
+        case Grid():
+            return {"name": dimension.name, "grid": list(dimension.values)}
+
+
+def _read(content: dict[str, Any]) -> Whole | Edges | Grid:
+    ((kind, numbers),) = ((key, value) for key, value in content.items() if key != "name")
+    if kind not in _KINDS:
+        raise InputError(f"'{printable(kind)}' is no kind of dimension; known are {', '.join(_KINDS)}.")
+    return _KINDS[kind](str(content["name"]), numbers)
+
+
+def _check(dimension: Whole | Edges | Grid) -> None:
+    """Raise unless a dimension can be used."""
+    name = printable(dimension.name)
+    if isinstance(dimension, Whole):
+        check_positive_integer(f"the number of values of '{name}'", dimension.count)
+        return
+    numbers = dimension.cuts if isinstance(dimension, Edges) else dimension.values
+    for number in numbers:
+        check_number(f"an edge or value of '{name}'", number)
+    if any(one >= other for one, other in pairwise(numbers)):
+        raise InputError(f"the edges or values of '{name}' must rise from one to the next.")
+    if isinstance(dimension, Grid) and not numbers:
+        raise InputError(f"'{name}' has no value to take.")

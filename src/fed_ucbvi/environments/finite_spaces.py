@@ -1,0 +1,251 @@
+"""Gymnasium environments with any of the usual spaces, made finite: Discrete observations and actions, by bins.
+
+A space is a tree: Dict and Tuple hold other spaces, and Discrete, MultiDiscrete, MultiBinary and Box hold numbers.
+Each number is a dimension (:mod:`fed_ucbvi.environments.bins`). Its name is the way to it: ``temperature`` for the
+one number of a Dict's entry, ``rooms.0`` and ``rooms.1`` for two, ``0`` and ``1`` for those of a Box outside a Dict.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi.core.errors import InputError, check_positive_integer
+from fed_ucbvi.environments.bins import Bins, Edges, Grid, Whole
+from fed_ucbvi.environments.gymnasium_making import gymnasium_package, horizon_of_spec
+
+gymnasium_package()
+
+import gymnasium  # noqa: E402
+from gymnasium import spaces  # noqa: E402
+
+log = logging.getLogger("fed_ucbvi.environments")
+
+Environment = gymnasium.Env[Any, Any]
+PerDimension = Mapping[str, Sequence[float] | int]
+"""For each dimension its edges or values, or how many of them, equally spaced."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One number of a space: ``count`` whole numbers from ``start`` on, or, with count 0, any from low to high."""
+
+    name: str
+    start: int
+    count: int
+    low: float
+    high: float
+
+
+def dimensions_of(space: spaces.Space[Any], name: str = "") -> list[Dimension]:
+    """The dimensions of a space, in a fixed order.
+
+    >>> [one.name for one in dimensions_of(spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (2,))}))]
+    ['a', 'b.0', 'b.1']
+    """
+    match space:
+        case spaces.Dict():
+            parts = list(space.spaces.items())
+        case spaces.Tuple():
+            parts = [(str(i), part) for i, part in enumerate(space.spaces)]
+        case spaces.Discrete():
+            return [Dimension(name or "0", int(space.start), int(space.n), -math.inf, math.inf)]
+        case spaces.MultiDiscrete():
+            pairs = zip(np.ravel(space.start).tolist(), np.ravel(space.nvec).tolist(), strict=True)
+            return _named(name, [(int(start), int(count), -math.inf, math.inf) for start, count in pairs])
+        case spaces.MultiBinary():
+            return _named(name, [(0, 2, -math.inf, math.inf)] * math.prod(space.shape))
+        case spaces.Box():
+            ends = zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True)
+            return _named(name, [(0, 0, float(low), float(high)) for low, high in ends])
+        case _:
+            raise InputError(
+                f"{space} cannot be made finite. Known are Discrete, MultiDiscrete, MultiBinary, Box, and Tuple and "
+                "Dict of these; turn it into one of them in a wrapper of your own."
+            )
+    return [one for key, part in parts for one in dimensions_of(part, f"{name}.{key}" if name else str(key))]
+
+
+def _named(name: str, each: list[tuple[int, int, float, float]]) -> list[Dimension]:
+    if len(each) == 1:
+        return [Dimension(name or "0", *each[0])]
+    return [Dimension(f"{name}.{i}" if name else str(i), *one) for i, one in enumerate(each)]
+
+
+def numbers_in(space: spaces.Space[Any], value: Any) -> list[float]:
+    """The numbers of an observation, one for each dimension of its space."""
+    if isinstance(space, spaces.Dict):
+        return [number for key, part in space.spaces.items() for number in numbers_in(part, value[key])]
+    if isinstance(space, spaces.Tuple):
+        return [number for i, part in enumerate(space.spaces) for number in numbers_in(part, value[i])]
+    numbers: list[float] = np.ravel(value).tolist()
+    return numbers
+
+
+def _value(space: spaces.Space[Any], numbers: Iterator[float]) -> Any:
+    """The element of a space that has these numbers."""
+    if isinstance(space, spaces.Dict):
+        return {key: _value(part, numbers) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_value(part, numbers) for part in space.spaces)
+    if isinstance(space, spaces.Discrete):
+        return int(next(numbers))
+    shape = space.shape or ()
+    return np.array([next(numbers) for _ in range(math.prod(shape))], dtype=space.dtype).reshape(shape)
+
+
+class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose observations and actions are numbered by bins.
+
+    A reward outside an observed range (``bins.reward_range``) is moved to its nearer end. ``clipped`` counts them,
+    and the first, tenth, hundredth, ... is logged.
+    """
+
+    def __init__(self, env: Environment, bins: Bins) -> None:
+        super().__init__(env)
+        self.bins, self.clipped = bins, 0
+        self._seen, self._taken = env.observation_space, env.action_space
+        _check_fit("observations", self._seen, bins.observations)
+        _check_fit("actions", self._taken, bins.actions)
+        self.observation_space = spaces.Discrete(bins.states)
+        self.action_space = spaces.Discrete(bins.number_of_actions)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """Begin an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._state(observation), info
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """One step with the action of that number."""
+        chosen = _value(self._taken, iter(self.bins.action(int(action))))
+        observation, reward, terminated, truncated, info = self.env.step(chosen)
+        return self._state(observation), self._clip(float(reward)), terminated, truncated, info
+
+    def _state(self, observation: Any) -> int:
+        return self.bins.state(numbers_in(self._seen, observation))
+
+    def _clip(self, reward: float) -> float:
+        if self.bins.reward_range is None:
+            return reward
+        low, high = self.bins.reward_range
+        if low <= reward <= high:
+            return reward
+        if math.isnan(reward):
+            raise InputError("a reward is not a number (NaN).")
+        self.clipped += 1
+        if math.log10(self.clipped).is_integer():
+            log.warning(
+                "reward %g is outside the observed range (%g, %g) and is counted as its nearer end; %s so far. Learn "
+                "the bins from more episodes, or give reward_range, if this happens often",
+                *(reward, low, high, self.clipped),
+            )
+        return min(max(reward, low), high)
+
+
+def make_finite(env: Environment, bins: Bins | str | Path) -> FiniteEnvironment:
+    """The environment with Discrete observations and actions, numbered by ``bins`` (a value, or a file of them).
+
+    >>> class Room(gymnasium.Env):
+    ...     observation_space, action_space = spaces.Box(0, 40, (1,)), spaces.Discrete(2)
+    >>> warm = make_finite(Room(), given_bins(Room(), {"0": [18.0, 21.0]}, horizon=24))
+    >>> warm.observation_space, warm.action_space
+    (Discrete(3), Discrete(2))
+    """
+    return FiniteEnvironment(env, bins if isinstance(bins, Bins) else Bins.load(bins))
+
+
+def given_bins(
+    env: Environment,
+    edges: PerDimension | None = None,
+    grid: PerDimension | None = None,
+    *,
+    horizon: int | None = None,
+) -> Bins:
+    """Bins with edges and values of your own.
+
+    Args:
+        env: the environment, for its spaces.
+        edges: for each continuous dimension of the observations, where to cut it; or into how many bins of equal
+            width to cut it, if its Box has bounds.
+        grid: for each continuous dimension of the actions, the values to use; or how many, equally spaced from one
+            bound of its Box to the other.
+        horizon: H; by default the environment's max_episode_steps.
+    """
+    H = horizon_of_spec(env, "the environment", horizon)
+    return Bins(
+        tuple(_observed(one, given) for one, given in _matched("edges", env.observation_space, edges or {})),
+        tuple(_acted(one, given) for one, given in _matched("grid", env.action_space, grid or {})),
+        H,
+    )
+
+
+def _matched(
+    what: str, space: spaces.Space[Any], given: PerDimension
+) -> list[tuple[Dimension, Sequence[float] | int | None]]:
+    """What is given for each dimension; an error where something is missing or has no use."""
+    dimensions = dimensions_of(space)
+    continuous = [one.name for one in dimensions if not one.count]
+    if missing := [name for name in continuous if name not in given]:
+        raise InputError(f"{what} for {_listed(missing)} are missing.")
+    if extra := [name for name in given if name not in continuous]:
+        known = f"those of this space are {_listed(continuous)}" if continuous else "this space has none"
+        raise InputError(f"{what} are given for {_listed(extra)}, no continuous dimension; {known}.")
+    return [(one, given.get(one.name)) for one in dimensions]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def _observed(one: Dimension, given: Sequence[float] | int | None) -> Whole | Edges:
+    if given is None:
+        return Whole(one.name, one.start, one.count)
+    if not isinstance(given, int):
+        return Edges(one.name, tuple(float(x) for x in given))
+    bins = check_positive_integer(f"bins of '{one.name}'", given)
+    return Edges(one.name, tuple(_spaced(one, bins + 1)[1:-1]))
+
+
+def _acted(one: Dimension, given: Sequence[float] | int | None) -> Whole | Grid:
+    if given is None:
+        return Whole(one.name, one.start, one.count)
+    if isinstance(given, int):
+        return Grid(one.name, tuple(_spaced(one, check_positive_integer(f"values of '{one.name}'", given))))
+    return Grid(one.name, tuple(float(x) for x in given))
+
+
+def _spaced(one: Dimension, points: int) -> list[float]:
+    """Equally spaced points from one bound to the other; the middle, if it is one point."""
+    if not (math.isfinite(one.low) and math.isfinite(one.high)):
+        raise InputError(f"'{one.name}' has no bounds, so its bins or values must be given one by one.")
+    ends = (one.low, one.high) if points > 1 else ((one.low + one.high) / 2,) * 2
+    return [float(x) for x in np.linspace(*ends, points)]
+
+
+def _check_fit(what: str, space: spaces.Space[Any], dimensions: Sequence[Whole | Edges | Grid]) -> None:
+    """Raise unless bins belong to a space."""
+    own = dimensions_of(space)
+    if [one.name for one in own] != [one.name for one in dimensions]:
+        raise InputError(
+            f"the bins are for {what} {_listed([one.name for one in dimensions])}, but those of this environment are "
+            f"{_listed([one.name for one in own])}."
+        )
+    for one, binned in zip(own, dimensions, strict=True):
+        if isinstance(binned, Whole) and (one.start, one.count) != (binned.start, binned.count):
+            raise InputError(
+                f"the bins have {binned.count} values from {binned.start} on for '{one.name}'; this environment's "
+                f"space is {space}."
+            )
+        if not isinstance(binned, Whole) and one.count:
+            raise InputError(f"the bins cut '{one.name}', but in this environment it has {one.count} values.")
+        if isinstance(binned, Grid) and not one.low <= binned.values[0] <= binned.values[-1] <= one.high:
+            raise InputError(
+                f"the bins use values of '{one.name}' from {binned.values[0]:g} to {binned.values[-1]:g}; this "
+                f"environment allows {one.low:g} to {one.high:g}."
+            )

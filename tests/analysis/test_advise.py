@@ -1,0 +1,157 @@
+"""Advice before a run: whether something depends on the step, which algorithm, how many bins and episodes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from scipy.stats import binom
+from typer.testing import CliRunner
+
+from fed_ucbvi import InputError, choose_parameters, garnet, synthetic
+from fed_ucbvi.analysis.step_dependence import Transitions, check_step_dependence
+from fed_ucbvi.command_line import app
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """A random walk on a circle of five; ``turn`` and ``paid`` make kernel and reward depend on the step."""
+
+    def __init__(self, turn: float = 0.0, paid: float = 0.0, noise: float = 0.0) -> None:
+        self.observation_space, self.action_space = spaces.Discrete(5), spaces.Discrete(2)
+        self._turn, self._paid, self._noise = turn, paid, noise
+        self._state = self._step = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._state = self._step = 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        late = self._step >= 6
+        forward = 0.3 + 0.4 * action + self._turn * late
+        paid = self._state / 4 + self._paid * late + self._noise * float(self.np_random.integers(0, 2))
+        self._state = (self._state + (1 if self.np_random.random() < forward else -1)) % 5
+        self._step += 1
+        return self._state, paid, False, False, {}
+
+
+def seen_in(env: Walk, episodes: int, seed: int) -> Transitions:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number in range(episodes):
+        state, _ = env.reset(seed=seed if number == 0 else None)
+        for h in range(12):
+            action = int(rng.integers(0, 2))
+            following, paid, *_ = env.step(action)
+            rows.append((h, state, action, following, paid))
+            state = following
+    return Transitions.of(rows)
+
+
+def found(env: Walk, seeds: int, false_alarms: float) -> int:
+    """In how many samples of ten episodes a dependence on the step is found."""
+    return sum(
+        check_step_dependence(seen_in(env, 10, seed), 12, false_alarms=false_alarms, seed=seed).found
+        for seed in range(seeds)
+    )
+
+
+def test_a_dependence_on_the_step_is_rarely_found_where_there_is_none() -> None:
+    """H0: false alarms have probability at most 0.1; with 40 samples more than ``most`` have probability 1e-3."""
+    most = int(binom.ppf(1 - 1e-3, 40, 0.1))
+    assert found(Walk(noise=0.3), 40, 0.1) <= most
+
+
+@pytest.mark.parametrize("change", [{"turn": 0.3}, {"paid": 0.2, "noise": 0.3}])
+def test_a_dependence_of_kernel_or_reward_is_found(change: dict[str, float]) -> None:
+    """A test without power would find it in one of a hundred samples."""
+    samples = [check_step_dependence(seen_in(Walk(**change), 60, seed), 12, seed=seed) for seed in range(5)]
+    assert sum(one.found for one in samples) >= 4
+
+
+def test_what_is_found_decides_how_visits_are_counted() -> None:
+    still = choose_parameters(env=Walk(), horizon=12, agents=3)
+    assert dict(still.options) == {"stationary": True}
+    assert "no dependence on the step was found" in still.reasons[0]
+    moving = choose_parameters(env=Walk(turn=0.3), horizon=12, agents=3, sample_episodes=60)
+    assert not moving.options
+    assert "what follows a pair depends on the step" in moving.reasons[0]
+    assert moving.episodes == -(-20 * 6 * 2 // 3)  # S = 5 + 1
+    assert still.episodes == -(-100 * 6 * 2 // (3 * 12))
+
+
+def test_tables_say_what_depends_on_the_step() -> None:
+    assert dict(choose_parameters(federation=garnet(agents=4)).options) == {"stationary": True}
+    assert not choose_parameters(federation=synthetic(agents=4)).options
+
+
+def test_large_tables_need_an_algorithm_without_transition_counts_and_one_agent_no_network() -> None:
+    large = choose_parameters(20_000, 10, 50, agents=1)
+    assert large.algorithm == "fedq-bernstein"
+    assert not large.together
+    assert "without a network" in large.reasons[-1]
+    assert choose_parameters(20_000, 10, 50, agents=2, memory=10**13).algorithm == "fed-ucbvi-sharp"
+
+
+def test_loud_rewards_are_to_be_declared_random() -> None:
+    assert choose_parameters(env=Walk(noise=3.0), horizon=12).random_rewards
+    assert not choose_parameters(env=Walk(noise=0.1), horizon=12).random_rewards
+
+
+class Drift(Walk):
+    """The same with two continuous dimensions in place of the state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(-1.0, 6.0, (2,), np.float64)
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        super().reset(**options)
+        return self._seen(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._seen(), *super().step(action)[1:]
+
+    def _seen(self) -> Any:
+        return self._state + self.np_random.normal(0.0, 0.2, 2)
+
+
+def test_more_episodes_allow_more_bins() -> None:
+    """By step, S A H <= M T H / 20: with A = 2 and M = 4, T = 640 fill 8 x 8 bins; stationary, 88 episodes do."""
+    few, many = (
+        choose_parameters(env=Drift(), horizon=12, agents=4, episodes=T).bins_per_dimension for T in (90, 4000)
+    )
+    assert few is not None
+    assert many is not None
+    assert 3 <= few < many
+    assert choose_parameters(env=Drift(), horizon=12, agents=4).bins_per_dimension == 8
+
+
+def test_what_is_missing_or_too_much_is_said() -> None:
+    with pytest.raises(InputError, match="needs states, actions and horizon"):
+        choose_parameters(5, 2)
+    with pytest.raises(InputError, match="give nothing else with it"):
+        choose_parameters(5, federation=garnet(agents=2))
+    with pytest.raises(InputError, match="leave out states and actions"):
+        choose_parameters(5, env=Walk(), horizon=3)
+
+
+def test_the_command_gives_advice_in_words_and_as_json() -> None:
+    def invoke(*words: str) -> Any:
+        return CliRunner().invoke(app, ["advise", *words], prog_name="fed-ucbvi")
+
+    told = invoke("--live", "FrozenLake-v1", "--agents", "5", "--sample", "20", "--json")
+    content = json.loads(told.stdout)
+    assert content["algorithm"] == "fed-ucbvi-sharp"
+    assert content["options"] == {"stationary": True}
+    assert content["problem"]["states"] == 17
+    assert content["problem"]["step_dependence"]["found"] is False
+    words = invoke("--states", "21", "--actions", "6", "--horizon", "30", "--agents", "5")
+    assert "504 for each agent" in words.stdout
+    refused = invoke("--env", "gridworld", "--live", "FrozenLake-v1")
+    assert refused.exit_code == 2
+    assert "either --env" in refused.stderr

@@ -1,0 +1,219 @@
+"""Bins: spaces made finite, given and learnt, saved, and refused where they do not fit."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fed_ucbvi import InputError
+from fed_ucbvi.environments.bin_learning import learn_bins, quantile_edges
+from fed_ucbvi.environments.bins import Bins, Edges, Grid, Whole
+from fed_ucbvi.environments.finite_spaces import dimensions_of, given_bins, make_finite, numbers_in
+
+EVERYTHING = spaces.Dict(
+    {
+        "b": spaces.Tuple((spaces.Discrete(3, start=-1), spaces.MultiBinary(2))),
+        "a": spaces.MultiDiscrete([2, 4], start=[0, 5]),
+        "x": spaces.Box(-1.0, 1.0, (2,), np.float64),
+    }
+)
+
+
+class Playing(gymnasium.Env[Any, Any]):
+    """Shows elements of a space, pays the sum of what was done, and remembers the actions."""
+
+    def __init__(self, seen: spaces.Space[Any], done: spaces.Space[Any], ends: int = 10**9) -> None:
+        self.observation_space, self.action_space, self._ends = seen, done, ends
+        self.actions: list[Any] = []
+        self._step = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self._step = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        self.actions.append(action)
+        self._step += 1
+        paid = 10.0 + sum(numbers_in(self.action_space, action))
+        return self.observation_space.sample(), paid, self._step >= self._ends, False, {}
+
+
+def test_every_number_of_a_space_is_a_dimension() -> None:
+    names = [one.name for one in dimensions_of(EVERYTHING)]
+    assert sorted(names) == ["a.0", "a.1", "b.0", "b.1.0", "b.1.1", "x.0", "x.1"]
+    assert len(numbers_in(EVERYTHING, EVERYTHING.sample())) == len(names)
+    with pytest.raises(InputError, match=r"Text.*cannot be made finite"):
+        dimensions_of(spaces.Tuple((spaces.Discrete(2), spaces.Text(5))))
+
+
+def test_all_kinds_of_spaces_become_discrete_and_every_state_and_action_has_one_number() -> None:
+    """Counted by hand: 3 * 4 * 8 whole values and 2 * 3 bins; actions likewise with a grid of 3 and 2 values."""
+    env = Playing(EVERYTHING, EVERYTHING)
+    bins = given_bins(env, {"x.0": 2, "x.1": [-0.5, 0.5]}, {"x.0": 3, "x.1": [-1.0, 0.25]}, horizon=5)
+    finite = make_finite(env, bins)
+    S, A = 3 * 4 * 8 * 2 * 3, 3 * 4 * 8 * 3 * 2
+    assert finite.observation_space == spaces.Discrete(S)
+    assert finite.action_space == spaces.Discrete(A)
+    finite.reset(seed=0)
+    states = {finite.step(action)[0] for action in range(A)}
+    assert len(states) > 300
+    assert min(states) >= 0
+    assert max(states) < S
+    assert len({tuple(numbers_in(EVERYTHING, action)) for action in env.actions}) == A
+    with pytest.raises(InputError, match=r"whole number from -1 to 1"):
+        Whole("b.0", -1, 3).place(2.0)
+
+
+@given(st.lists(st.floats(-50, 50), min_size=2, max_size=2), st.integers(0, 23))
+def test_the_state_says_which_bins_its_numbers_are_in(numbers: list[float], hour: int) -> None:
+    """Against a search by definition: bin k holds the numbers with cut k-1 <= x < cut k."""
+    cuts = ((-10.0, 0.0, 5.5), (1.0,))
+    bins = Bins((Edges("x", cuts[0]), Whole("hour", 0, 24), Edges("y", cuts[1])), (Whole("a", 0, 2),), 3)
+    state = bins.state([numbers[0], hour, numbers[1]])
+    x, rest = divmod(state, 24 * 2)
+    place, y = divmod(rest, 2)
+    assert place == hour
+    for number, found, own in ((numbers[0], x, cuts[0]), (numbers[1], y, cuts[1])):
+        ends = (-math.inf, *own, math.inf)
+        assert ends[found] <= number < ends[found + 1]
+
+
+def test_learnt_bins_are_equally_often_visited() -> None:
+    """H0: 8 bins are equally likely under the law they were learnt from; chi-square at level 1e-4, other episodes."""
+    env = Playing(spaces.Box(-3.0, 9.0, (1,), np.float64), spaces.Discrete(2))
+    bins = learn_bins(env, episodes=50, bins_per_dimension=8, horizon=200, seed=1)
+    (edges,) = bins.observations
+    assert isinstance(edges, Edges)
+    assert np.allclose(edges.cuts, np.linspace(-3, 9, 9)[1:-1], atol=0.2)
+    assert all(cut == round(cut, 2) for cut in edges.cuts)  # no observations, which have more digits
+    finite = make_finite(env, bins)
+    seen = np.bincount([finite.reset(seed=seed)[0] for seed in range(4000)], minlength=8)
+    # two samples, of 50 * 201 and 4000: the statistic is that of one sample times (1 + 4000 / 10050)
+    assert ((seen - 500) ** 2 / 500).sum() < 29.9 * (1 + 4000 / 10050)  # 7 degrees of freedom
+
+
+def test_the_range_of_rewards_is_observed_with_a_margin_and_what_lies_outside_is_clipped_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (), np.float64))
+    bins = learn_bins(env, episodes=30, actions_per_dimension=3, horizon=40, margin=0.0)
+    assert bins.reward_range == pytest.approx((9.0, 11.0), abs=0.02)
+    wide = learn_bins(env, episodes=30, actions_per_dimension=3, horizon=40, margin=0.25)
+    assert wide.reward_range == pytest.approx((8.5, 11.5), abs=0.02)
+    finite = make_finite(env, bins)
+    finite.reset(seed=0)
+    with caplog.at_level(logging.WARNING):
+        paid = [finite.step(place)[1] for place in (0, 1, 2) for _ in range(5)]
+    low, high = bins.reward_range or (0.0, 0.0)
+    assert set(paid) == {low, 10.0, high}
+    assert finite.clipped == 10
+    assert len(caplog.records) == 2  # the first and the tenth
+    assert learn_bins(env, reward_range=(0, 20), horizon=40).reward_range is None
+
+
+def test_an_episode_that_terminates_brings_0_into_the_range() -> None:
+    env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (1,), np.float64), ends=3)
+    assert (learn_bins(env, horizon=9).reward_range or (1.0, 1.0))[0] == 0.0
+
+
+def test_rewards_that_are_always_the_same_show_no_range() -> None:
+    with pytest.raises(InputError, match=r"does not show their range.*reward_range"):
+        learn_bins(Playing(spaces.Discrete(2), spaces.Discrete(1)), horizon=4)
+
+
+def test_few_values_get_a_bin_each() -> None:
+    assert quantile_edges("x", np.array([2.0, 2.0, 3.0, 7.0] * 9), 5) == (2.5, 5.0)
+    assert quantile_edges("x", np.ones(9), 5) == ()
+
+
+def test_bins_survive_a_file_and_say_who_they_are(tmp_path: Path) -> None:
+    bins = Bins(
+        (Edges("inside", (18.0, 21.1)), Whole("hour", 0, 24)), (Grid("power", (0.0, 0.1 + 0.2)),), 24, (-1.0, 0.5)
+    )
+    bins.save(tmp_path / "bins.json")
+    again = Bins.load(tmp_path / "bins.json")
+    assert again == bins
+    assert again.digest == bins.digest
+    assert Bins((Edges("inside", (18.0, 21.2)), Whole("hour", 0, 24)), bins.actions, 24, (-1.0, 0.5)).digest != (
+        bins.digest
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["bins.json"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"format": "other"}, "does not hold bins"),
+        ({"format_version": 9}, "has format version 9"),
+        ({"horizon": 0}, "horizon must be at least 1"),
+        ({"observations": []}, "observations have no dimension"),
+        ({"observations": [{"name": "x", "edges": [2.0, 1.0]}]}, "must rise"),
+        ({"observations": [{"name": "x", "edges": [float("nan")]}]}, "must be a number"),
+        ({"observations": [{"name": "x", "whole": [0, 10**9]}]}, "more pairs than can be tabulated"),
+        ({"observations": [{"name": "x", "spline": [1]}]}, "no kind of dimension"),
+        ({"observations": [{"name": "x"}]}, "is damaged"),
+        ({"observations": 7}, "is damaged"),
+        ({"actions": [{"name": "u", "grid": []}]}, "no value to take"),
+        ({"reward_range": [1.0, 1.0]}, "reward_range: high"),
+    ],
+)
+def test_what_cannot_be_bins_is_refused(change: dict[str, Any], says: str) -> None:
+    whole = json.loads(Bins((Edges("x", (1.0,)),), (Whole("u", 0, 2),), 3).text)
+    assert Bins.parse(json.dumps(whole)).states == 2
+    with pytest.raises(InputError, match=says):
+        Bins.parse(json.dumps({**whole, **change}))
+
+
+def test_bins_of_another_environment_are_refused() -> None:
+    room = Playing(spaces.Box(0.0, 40.0, (1,)), spaces.Box(0.0, 1.0, (1,)))
+    bins = given_bins(room, {"0": [20.0]}, {"0": [0.0, 1.0]}, horizon=4)
+    for other, says in (
+        (Playing(spaces.Box(0, 40, (2,)), room.action_space), "are for observations '0', but"),
+        (Playing(spaces.Discrete(4), room.action_space), "has 4 values"),
+        (Playing(room.observation_space, spaces.Box(0.5, 1.0, (1,))), "allows 0.5 to 1"),
+    ):
+        with pytest.raises(InputError, match=says):
+            make_finite(other, bins)
+    with pytest.raises(InputError, match="edges for '0' are missing"):
+        given_bins(room, {}, {"0": 2}, horizon=4)
+    with pytest.raises(InputError, match="'temperature', no continuous dimension; those of this space are '0'"):
+        given_bins(room, {"0": 2, "temperature": 3}, {"0": 2}, horizon=4)
+    with pytest.raises(InputError, match="has no bounds"):
+        given_bins(Playing(spaces.Box(-np.inf, np.inf, (1,)), spaces.Discrete(2)), {"0": 3}, horizon=4)
+    with pytest.raises(InputError, match="horizon is missing"):
+        given_bins(room, {"0": 2}, {"0": 2})
+
+
+def test_an_observation_that_is_no_number_is_an_error() -> None:
+    with pytest.raises(InputError, match="'x' is not a number"):
+        Bins((Edges("x", (1.0,)),), (Whole("u", 0, 2),), 3).state([math.nan])
+
+
+def test_a_registered_environment_is_learnt_in_bins_and_its_time_limit_is_the_horizon() -> None:
+    """CartPole pays 1 a step until it falls: an episode that ends early goes to the absorbing state."""
+    from fed_ucbvi import FedUCBVI, LiveFederation, run_live
+
+    env = gymnasium.make("CartPole-v1", max_episode_steps=30)
+    bins = learn_bins(env, bins_per_dimension={"0": 1, "1": 2, "2": 4, "3": 3}, reward_range=(0, 1))
+    assert (bins.horizon, bins.states, bins.number_of_actions) == (30, 24, 2)
+    fleet = LiveFederation(
+        lambda agent: make_finite(gymnasium.make("CartPole-v1", max_episode_steps=30), bins),
+        agents=3,
+        reward_range=(0, 1),
+    )
+    result = run_live(FedUCBVI.sharp(), fleet, 60, progress=False)
+    assert (result.about.states, result.about.actions, result.about.horizon) == (25, 2, 30)
