@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fed_ucbvi.command_line.act import act
 from fed_ucbvi.command_line.certs import certs, certs_app
 from fed_ucbvi.command_line.compare import compare
 from fed_ucbvi.command_line.examples import epilogue
@@ -16,6 +17,7 @@ from fed_ucbvi.command_line.join import join
 from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.plan import plan
 from fed_ucbvi.command_line.play import play
+from fed_ucbvi.command_line.policy import policy
 from fed_ucbvi.command_line.program import Program
 from fed_ucbvi.command_line.report import report
 from fed_ucbvi.command_line.reproduce import reproduce
@@ -34,10 +36,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS = (
-    *(run, resume, show, play),
+    *(run, resume, show, play, act),
     *(sweep, reproduce, report, compare),
     *(plan, inspect, environments, algorithms),
-    *(federate, serve, join, certs),
+    *(federate, serve, join, policy, certs),
 )
 for command in COMMANDS[:-1]:
     app.command(epilog=epilogue(command.__name__))(command)
