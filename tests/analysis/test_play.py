@@ -6,9 +6,11 @@ import json
 import math
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
@@ -78,7 +80,7 @@ def test_an_exported_policy_is_plain_json(cliff: Run, tmp_path: Path) -> None:
         ("bad.json", "{", "damaged"),
         ("other.json", "[1]", "not a policy that fed-ucbvi saved"),
         ("other.json", '{"format": "fed-ucbvi/run"}', "not a policy"),
-        ("new.json", '{"format": "fed-ucbvi/policy", "format_version": 2}', "format version 2"),
+        ("new.json", '{"format": "fed-ucbvi/policy", "format_version": 3}', "format version 3"),
         (
             "sizes.json",
             '{"format": "fed-ucbvi/policy", "format_version": 1, "actions": 2, "value": null, "horizon": 1, '
@@ -220,3 +222,83 @@ def test_a_run_on_a_gymnasium_table_from_the_command_line(tmp_path: Path) -> Non
     assert (content["states"], content["horizon"], content["environment"]["id"]) == (65, 12, "FrozenLake-v1")
     assert content["eps_p"] > 0
     assert invoke("play", tmp_path / "run", "--agent", 2, "--episodes", 3)[0] == 0
+
+
+@pytest.fixture(scope="module")
+def table() -> LearntPolicy:
+    """What it does at step h in state s is 10 h + s."""
+    return LearntPolicy(np.arange(30, dtype=np.int32).reshape(3, 10), 30, {}, 1.0)
+
+
+def test_a_policy_acts_and_says_what_does_not_exist(table: LearntPolicy) -> None:
+    assert [table.act(h, s) for h, s in ((0, 0), (2, 9), (1, np.int64(4)))] == [0, 29, 14]
+    for h, s, says in (
+        (3, 0, "step 3 does not exist"),
+        (-1, 0, "step -1"),
+        (0, 10, "states 0 to 9"),
+        (0, 1.0, "1.0"),
+    ):
+        with pytest.raises(InputError, match=says):
+            table.act(h, s)  # type: ignore[arg-type]
+
+
+def test_predict_counts_the_steps_of_one_environment_and_of_several(table: LearntPolicy) -> None:
+    """In the order of calls of Stable-Baselines3's ``evaluate_policy``, and in that of a plain loop."""
+    policy = replace(table)
+    assert [int(policy.predict(s)[0]) for s in (4, 5, 6)] == [4, 15, 26]
+    with pytest.raises(InputError, match="has had its 3 steps; say episode_start=True"):
+        policy.predict(0)
+    assert int(policy.predict(7, episode_start=True)[0]) == 7
+    assert hash(policy.predict(7)[0]) == 17  # environments look actions up in dictionaries
+    actions, state = policy.predict(np.array([1, 2]), None, np.array([True, True]))
+    assert actions.tolist() == [1, 2]
+    actions, state = policy.predict(np.array([3, 4]), state, np.array([False, True]), deterministic=True)
+    assert actions.tolist() == [13, 4]
+    policy.predict(np.array([0]))  # somebody else's; the state that was given back counts
+    assert policy.predict(np.array([5, 5]), state, np.array([False, False]))[0].tolist() == [25, 15]
+    for observation, says in ((10, "states 0 to 9"), (-1, "states 0 to 9"), (0.5, "an observation is a state")):
+        with pytest.raises(InputError, match=says):
+            policy.predict(observation, episode_start=True)
+
+
+def test_predict_plays_what_play_plays(cliff: Run) -> None:
+    policy, total = LearntPolicy.of(cliff), 0.0
+    env = gymnasium.make("CliffWalking-v1")
+    observation, _ = env.reset(seed=0)
+    begins, over = True, False
+    while not over:
+        action, _ = policy.predict(observation, episode_start=begins)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        total, begins, over = total + float(reward), False, terminated or truncated
+    assert total == -13.0
+
+
+def test_act_answers_once_and_line_by_line(table: LearntPolicy, tmp_path: Path, cliff: Run) -> None:
+    path = tmp_path / "policy.npz"
+    table.save(path)
+    assert invoke("act", path, "--step", 2, "--state", 3) == (0, "23\n")
+    code, said = invoke("act", path, "--step", 2, "--state", 3, "--json")
+    assert (code, json.loads(said)) == (0, {"step": 2, "state": 3, "action": 23})
+    asked = CliRunner().invoke(app, ["act", str(path)], input="0 0\n\n 1  2 \n")
+    assert (asked.exit_code, asked.stdout) == (0, "0\n12\n")
+    wrong = CliRunner().invoke(app, ["act", str(path), "--json"], input="0 5\n0 x\n")
+    assert (wrong.exit_code, wrong.stdout) == (2, '{"step": 0, "state": 5, "action": 5}\n')
+    assert "line 2 of standard input is '0 x'; expected a step and a state" in " ".join(wrong.stderr.split())
+    for words, says in (
+        (("--step", 0), "say both --step and --state"),
+        (("--step", 0, "--state", 10), "state 10 does not exist"),
+        (("--step", 0, "--state", 0, "--server-name", "hub"), "it needs --certs"),
+    ):
+        code, said = invoke("act", path, *words)
+        assert code == 2
+        assert says in " ".join(said.split())
+    cliff.save(tmp_path / "run")
+    assert invoke("act", tmp_path / "run", "--step", 0, "--state", 36) == (0, f"{cliff.policy[0, 36]}\n")
+
+
+def test_a_policy_of_the_format_before_can_still_be_read(tmp_path: Path, table: LearntPolicy) -> None:
+    content = json.loads(table.to_bytes()) | {"format_version": 1}
+    for name in ("run", "rounds", "episodes", "final", "policy_sha256"):
+        del content[name]
+    (tmp_path / "old.json").write_text(json.dumps(content))
+    assert load_policy(tmp_path / "old.json").act(2, 3) == 23

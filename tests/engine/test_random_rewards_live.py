@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from shops import HIGH, LOW, shops, variance_of_money
 
 import fed_ucbvi.gymnasium_environments  # noqa: F401 (registers)
 from commands import Result
@@ -29,7 +30,6 @@ from gymnasium_problems import TableEnv
 from naive_random_rewards import Visit, Visits, no_visits, plan, practical
 from network import federate, make_nodes
 from saved_states import saved_in
-from shops import HIGH, LOW, shops, variance_of_money
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated

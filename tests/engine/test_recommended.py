@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 import shops
+
 from by_agent import ByAgent
 from by_hand import worth
 from commands import call
@@ -38,6 +38,7 @@ from fed_ucbvi.engine.simulation import Caution, Interrupted, Simulation
 from fed_ucbvi.network.messages import End, Query, Start, Stop
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.results.policy import LearntPolicy
 from fed_ucbvi.results.recommendations import EXPLORING, GREEDY, PLANNED
 from naive_planner import Model, agents_models, average, best_by_enumeration, evaluate, solve
 from network import assert_same, federate, make_nodes
@@ -379,16 +380,23 @@ def test_a_server_that_is_started_again_has_its_recommendations(tmp_path: Path) 
 def test_a_node_takes_no_policy_that_is_none() -> None:
     federation = small(agents=1)
     plan = plan_for(FedUCBVI(), federation, 10)
-    for arrays in (
-        (),
-        (np.zeros((4, 2), dtype=np.int32),),
-        (np.full((4, 3), 2, dtype=np.int32),),
-        (np.zeros((4, 3)),),
+    good = LearntPolicy(np.zeros((4, 3), dtype=np.int32), 2, {}, np.nan, plan.run)
+    for policy in (
+        replace(good, table=good.table[:, :2]),
+        replace(good, table=good.table + 2),
+        replace(good, run="another"),
+        replace(good, final=False),
+        good,
     ):
         (node,) = make_nodes(federation, [1])
         node.enter(plan.welcome())
+        end = End(1, 10, policy.to_bytes())
+        if policy is good:
+            node.answer(end)
+            assert node.policy is not None
+            continue
         with pytest.raises(InputError, match="recommended policy"):
-            node.answer(End(1, 10, arrays))
+            node.answer(end)
         assert not node.finished
 
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from enemies import SECONDS, SPLIT, WORLD, plan, simulated
-from fed_ucbvi import InputError
+from fed_ucbvi import InputError, Run, load_policy
 from fed_ucbvi.network.certificates import make_certificates
-from fed_ucbvi.network.client import take_part
-from fed_ucbvi.network.server import Service
+from fed_ucbvi.network.client import ask_policy, take_part
+from fed_ucbvi.network.server import POLICY_FILE, Service
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from fed_ucbvi.network.signed_result import FILE, SignedResult, read_result, write_result
 from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.results.policy import LearntPolicy
 from federation_processes import SERVER, Party, Processes
-from network import federate, make_nodes
+from network import assert_same, federate, make_nodes
 
 HOST = "127.0.0.1"
 
@@ -30,79 +31,145 @@ def certs(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_server_signs_the_result_and_a_node_that_missed_the_end_takes_it_from_there(
+def test_a_server_signs_the_policy_and_a_node_that_missed_the_end_takes_it_from_there(
     tmp_path: Path, certs: Path
 ) -> None:
     checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
     nodes = make_nodes(WORLD, SPLIT, tmp_path)
     outcome = federate(checkpoint.adopt(plan()), nodes, lambda name: TLSFiles.of(certs, name), checkpoint)
-    file = checkpoint.folder / FILE
-    result = read_result(file, (certs / "ca.crt").read_bytes(), HOST)
-    assert (result.run, result.episodes) == ("the-run", 120)
-    assert result.rounds == len(outcome.run.records["length"])
-    assert np.array_equal(result.policy, simulated().policy)
+    file = checkpoint.folder / POLICY_FILE
+    policy = load_policy(file, authority=certs / "ca.crt", server=HOST)
+    assert (policy.run, policy.episodes, policy.final) == ("the-run", 120, True)
+    assert policy.rounds == len(outcome.run.records["length"])
+    assert np.array_equal(policy.table, simulated().policy)
+    for node in nodes:  # with the end, in the same words
+        assert node.policy is not None
+        assert node.policy.to_bytes() == file.read_bytes()
 
     late = make_nodes(WORLD, SPLIT, tmp_path)[1]  # a new process that knows its state folder
     told = asyncio.run(take_part(late, f"{HOST}:1", TLSFiles.of(certs, late.name), result=file))
     assert told is not None
     assert told.run == "the-run"
     assert late.finished
-    assert late.recommended is not None
-    assert np.array_equal(late.recommended, outcome.run.policy)
+    assert late.policy is not None
+    assert np.array_equal(late.policy.table, outcome.run.policy)
 
-    other = write_result(tmp_path, result._replace(run="another"), TLSFiles.of(certs, "server"))
-    late = make_nodes(WORLD, SPLIT, tmp_path)[1]
-    with pytest.raises(InputError, match="the result of run another; this node holds the state of run the-run"):
-        asyncio.run(take_part(late, f"{HOST}:1", TLSFiles.of(certs, late.name), result=other))
-
-
-def test_a_result_that_the_server_has_not_signed_does_not_count(tmp_path: Path, certs: Path) -> None:
-    theirs = tmp_path / "theirs"
-    make_certificates(theirs, server="server")
-    authority = (certs / "ca.crt").read_bytes()
-    result = SignedResult("run", 3, 9, np.zeros((2, 3), dtype=np.int32))
-    file = write_result(tmp_path, result, TLSFiles.of(certs, "server"))
-    good = json.loads(file.read_text(encoding="utf-8"))
-    assert read_result(file, authority, HOST).run == "run"
-    with pytest.raises(InputError, match=r"does not count: .* not for 'hub.example.org'"):
-        read_result(file, authority, "hub.example.org")
-    for party, says in (("node-0", "lacks serverAuth"), ("server", "not of this federation's authority")):
-        write_result(tmp_path, result, TLSFiles.of(certs if party == "node-0" else theirs, party))
-        with pytest.raises(InputError, match=says):
-            read_result(file, authority, "node-0" if party == "node-0" else HOST)
-    for changes, says in (
-        ({"signed": good["signed"].replace("[0, 0, 0]", "[1, 0, 0]")}, "not what the server signed"),
-        ({"signature": ""}, "not what the server signed"),
-        ({"signature": 7}, "no signed result"),
-        ({"certificate": "none"}, "damaged"),
+    key = TLSFiles.of(certs, "server").read()[1:]
+    for other, says in (
+        (replace(policy, run="another"), "the policy of run another; this node holds the state of run the-run"),
+        (replace(policy, final=False), "which was not its last"),
     ):
-        file.write_text(json.dumps({**good, **changes}), encoding="utf-8")
+        other.signed(*key).save(tmp_path / "other.json")
+        late = make_nodes(WORLD, SPLIT, tmp_path)[1]
         with pytest.raises(InputError, match=says):
-            read_result(file, authority, HOST)
-    file.write_text("[]", encoding="utf-8")
-    with pytest.raises(InputError, match="no signed result"):
-        read_result(file, authority, HOST)
+            asyncio.run(take_part(late, f"{HOST}:1", TLSFiles.of(certs, late.name), result=tmp_path / "other.json"))
 
 
-def test_a_node_that_finds_no_server_says_what_to_do_and_takes_a_result_that_comes_while_it_looks(
+POLICY = LearntPolicy(np.zeros((2, 3), dtype=np.int32), 2, {}, np.nan, "run", 3, 9)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".npz"])
+def test_a_policy_that_the_server_has_not_signed_is_not_trusted(tmp_path: Path, certs: Path, suffix: str) -> None:
+    theirs, file = tmp_path / "theirs", tmp_path / f"policy{suffix}"
+    make_certificates(theirs, server="server")
+    good = POLICY.signed(*TLSFiles.of(certs, "server").read()[1:])
+
+    def read(policy: LearntPolicy, server: str | None = HOST) -> LearntPolicy:
+        policy.save(file)
+        return load_policy(file, authority=certs / "ca.crt", server=server)
+
+    assert read(good).run == "run"
+    assert read(good, None).signature
+    forged = (
+        (POLICY, HOST, "it is not signed"),
+        (good, "hub.example.org", "not for 'hub.example.org'"),
+        (POLICY.signed(*TLSFiles.of(certs, "node-0").read()[1:]), None, "damaged, or names no host|lacks serverAuth"),
+        (POLICY.signed(*TLSFiles.of(theirs, "server").read()[1:]), HOST, "not of this federation's authority"),
+        (replace(good, table=good.table + 1), HOST, "not what the server signed"),
+        (replace(good, episodes=10), HOST, "not what the server signed"),
+        (replace(good, signature="AAAA"), HOST, "not what the server signed"),
+        (replace(good, signature="no base64"), HOST, "not what the server signed"),
+        (replace(good, certificate="none"), HOST, "damaged"),
+    )
+    for policy, server, says in forged:
+        with pytest.raises(InputError, match=rf"not to be trusted: .*({says})"):
+            read(policy, server)
+        assert load_policy(file).states == 3  # whoever does not ask for a signature can read it
+    with pytest.raises(InputError, match="is missing"):
+        load_policy(file, authority=tmp_path / "none.crt")
+
+
+def test_a_file_whose_actions_were_changed_is_damaged(tmp_path: Path) -> None:
+    content = json.loads(POLICY.to_bytes())
+    content["policy"][0][0] = 1
+    (tmp_path / "policy.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(InputError, match="its actions are not those whose digest it gives"):
+        load_policy(tmp_path / "policy.json")
+
+
+def test_a_node_that_finds_no_server_says_what_to_do_and_takes_a_policy_that_comes_while_it_looks(
     tmp_path: Path, certs: Path
 ) -> None:
     node = make_nodes(WORLD, SPLIT)[0]
     tls_files = TLSFiles.of(certs, node.name)
 
-    async def story() -> SignedResult | None:
+    async def story() -> LearntPolicy | None:
         with pytest.raises(InputError, match=r"no connection .* same command once it is back.* add --result FILE"):
             await take_part(node, f"{HOST}:1", tls_files, patience=0.01)
-        looking = asyncio.ensure_future(take_part(node, f"{HOST}:1", tls_files, result=tmp_path / FILE))
+        looking = asyncio.ensure_future(take_part(node, f"{HOST}:1", tls_files, result=tmp_path / POLICY_FILE))
         await asyncio.sleep(0.05)
-        write_result(
-            tmp_path, SignedResult("run", 3, 9, np.zeros((3, 3), dtype=np.int32)), TLSFiles.of(certs, "server")
-        )
+        POLICY.signed(*TLSFiles.of(certs, "server").read()[1:]).save(tmp_path / POLICY_FILE)
         return await looking
 
     told = asyncio.run(asyncio.wait_for(story(), SECONDS))
     assert told is not None
     assert (told.run, told.rounds) == ("run", 3)
+
+
+def test_a_node_may_ask_for_the_policy_while_the_run_goes_on(
+    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked after every round, by a node that takes part and by one that does not; the run is what it was."""
+    make_certificates(certs, nodes=["node-2"])
+    revoked: set[str] = set()
+    asked: list[LearntPolicy] = []
+
+    async def story() -> Run:
+        service = Service(
+            plan(), f"{HOST}:0", TLSFiles.of(certs, "server"), revoked=lambda: revoked, on_round=lambda _: None
+        )
+        address = f"{HOST}:{service.port}"
+        advance = service.coordinator._advance
+
+        async def ask(name: str) -> None:
+            asked.append(await ask_policy(address, TLSFiles.of(certs, name)))
+
+        async def advance_and_ask() -> None:
+            if service.coordinator.round == 0:
+                with pytest.raises(InputError, match="no policy has been recommended yet"):
+                    await ask("node-0")
+            await advance()
+            await ask("node-0")
+            await ask("node-2")
+            revoked.add("node-2")
+            with pytest.raises(InputError, match="the certificate of 'node-2' has been revoked"):
+                await ask("node-2")
+            revoked.clear()
+
+        monkeypatch.setattr(service.coordinator, "_advance", advance_and_ask)
+        parties = [take_part(n, address, TLSFiles.of(certs, n.name)) for n in make_nodes(WORLD, SPLIT)]
+        serving = asyncio.ensure_future(service.run())
+        await asyncio.gather(*parties)
+        return (await serving).run
+
+    run = asyncio.run(asyncio.wait_for(story(), SECONDS))
+    assert_same(run, simulated(), regret=False)
+    rounds = [policy.rounds for policy in asked]
+    assert rounds == sorted(rounds)
+    assert set(rounds) == set(run.recommendations["round"].tolist())
+    assert [policy.final for policy in asked] == [policy.rounds == rounds[-1] for policy in asked]
+    assert all(policy.signature and policy.run == "the-run" for policy in asked)
+    assert np.array_equal(asked[-1].table, run.policy)
 
 
 def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +197,8 @@ def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeypatch: 
         await take_part(again, address, None)
         await serving
         assert again.finished
-        assert again.recommended is not None
+        assert again.policy is not None
+        assert not again.policy.signature
 
     asyncio.run(asyncio.wait_for(story(), SECONDS))
 
@@ -142,9 +210,12 @@ def test_processes_started_after_the_end_learn_it_from_the_file_or_from_the_serv
         processes.start(SERVER, "node-0", "node-1")
         run, _ = processes.finish()
         words = processes._join("node-0", None)
-        told = Party(*words, "--result", str(tmp_path / "checkpoint" / FILE))
+        out = tmp_path / "mine" / "policy.npz"
+        told = Party(*words, "--result", str(tmp_path / "checkpoint" / POLICY_FILE), "--out", str(out))
         assert told.end() == 0, told.words()
-        assert json.loads("".join(told.said["stdout"]))["policy_received"]
+        policy = json.loads("".join(told.said["stdout"]))["policy"]
+        assert (policy["final"], policy["signed"], policy["file"]) == (True, True, str(out))
+        assert load_policy(out, authority=certs / "ca.crt", server=HOST).digest == policy["policy_sha256"]
         processes.start(SERVER, "node-0", "node-1")  # each again by the command it had
         again, _ = processes.finish()
     assert run.complete

@@ -22,8 +22,8 @@ from fed_ucbvi.network import client, transport
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.checks import Expected, check_played, check_report
 from fed_ucbvi.network.client import take_part
-from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.health import Health
+from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import (
     PROTOCOL,
     Continue,
@@ -287,8 +287,11 @@ def test_a_node_leaves_a_server_that_makes_no_sense_and_says_why(
 ) -> None:
     monkeypatch.setattr(client, "WELCOME_SECONDS", 0.3)
 
+    async def no_policy(_: Any, context: Any) -> bytes:
+        return b""
+
     async def story() -> None:
-        server, port = transport.open_server("127.0.0.1:0", impostor.session, None, Health(()))
+        server, port = transport.open_server("127.0.0.1:0", impostor.session, None, Health(()), no_policy)
         await server.start()
         try:
             await take_part(make_nodes(WORLD, [3])[0], f"127.0.0.1:{port}", None, patience=0.2)

@@ -477,7 +477,7 @@ def test_a_sum_that_cannot_be_true_stops_the_run_and_nobody_is_named(tls_files: 
 def ready_node(folder: Path, task: RunPlan, seats: list[Seat]) -> tuple[Node, Roster]:
     """Node-0 before the first query, with two others who need not be there."""
     node = Node("node-0", lambda M: WORLD, 0, 1)
-    node.identify(TLSFiles.of(folder, "node-0"))
+    node.identify(TLSFiles.of(folder, "node-0"), "127.0.0.1")
     ready = node.enter(task.welcome())
     own = Seat("node-0", 0, 1, ready.key, ready.signature, ready.certificate)
     roster = make_roster(task.epoch, [own, *seats[1:]])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import shops
+
 from by_hand import worth
 from fed_ucbvi import MDP, Federation, FedUCBVI, Run, gridworld, riverswim, run
 from fed_ucbvi.command_line.outputs import summary_rows

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 import shops
+
 from commands import call
 from fed_ucbvi import (
     UCBVI,

@@ -188,7 +188,7 @@ class Processes:
         codes = {name: party.end() for name, party in self.parties.items()}
         assert codes == dict.fromkeys(codes, 0)
         for name in self.parties.keys() - {SERVER}:
-            assert json.loads("".join(self.parties[name].said["stdout"]))["policy_received"]
+            assert json.loads("".join(self.parties[name].said["stdout"]))["policy"]["final"]
         summary = json.loads("".join(self.parties[SERVER].said["stdout"]))
         return Run.load(self.folder / "run"), summary
 

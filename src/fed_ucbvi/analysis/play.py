@@ -103,7 +103,7 @@ def play(
             total, step, over = 0.0, 0, False
             _render(env, show)
             while not over and step < policy.horizon:
-                state, reward, terminated, truncated, _ = env.step(policy.action(step, int(state)))
+                state, reward, terminated, truncated, _ = env.step(policy.act(step, int(state)))
                 total, step, over = total + float(reward), step + 1, terminated or truncated
                 _render(env, show)
             returns.append(total)

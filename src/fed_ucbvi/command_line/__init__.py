@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fed_ucbvi.command_line.act import act
 from fed_ucbvi.command_line.advise import advise
 from fed_ucbvi.command_line.bins import bins
 from fed_ucbvi.command_line.certs import certs, certs_app
@@ -19,6 +20,7 @@ from fed_ucbvi.command_line.leaderboard import leaderboard
 from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.plan import plan
 from fed_ucbvi.command_line.play import play
+from fed_ucbvi.command_line.policy import policy
 from fed_ucbvi.command_line.program import Program
 from fed_ucbvi.command_line.report import report
 from fed_ucbvi.command_line.reproduce import reproduce
@@ -38,10 +40,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS = (
-    *(run, resume, show, watch, play),
+    *(run, resume, show, watch, play, act),
     *(sweep, reproduce, report, compare, leaderboard),
     *(advise, plan, inspect, environments, algorithms),
-    *(bins, federate, serve, join, certs),
+    *(bins, federate, serve, join, policy, certs),
 )
 for command in COMMANDS[:-1]:
     app.command(epilog=epilogue(command.__name__))(command)

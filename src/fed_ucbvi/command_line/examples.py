@@ -14,6 +14,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "show": ("show my-run", "show my-run --out my-run.pdf"),
     "watch": ("watch my-run", "watch sweep --text", "watch http://127.0.0.1:8080/"),
     "play": ("play my-run --episodes 1 --render text", "play my-run --agent 3 --out my-run.gif"),
+    "act": ("act my-run --step 0 --state 3", "act policy.json --certs certs --step 0 --state 3"),
     "sweep": ("sweep examples/sweep.toml --out sweep", "sweep examples/sweep.toml --out sweep --resume"),
     "reproduce": ("reproduce --out results", "reproduce --quick --out quick"),
     "report": ("report sweep",),
@@ -32,6 +33,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "federate": ("federate --nodes 4", "federate --nodes 2 --env synthetic --episodes 1000 --out my-run"),
     "serve": ("serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run",),
     "join": ("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
+    "policy": ("policy hub.example.org:50051 --certs certs --name clinic-a --out policy.json",),
     "certs": (
         "certs --out certs --server server --host hub.example.org --node clinic-a --node clinic-b",
         "certs request clinic-c --out mine",

@@ -22,6 +22,7 @@ from fed_ucbvi.command_line.shared_options import (
     EpsP,
     Insecure,
     Json,
+    ServerName,
 )
 from fed_ucbvi.command_line.standard_error import TEXT, LogFormat, say, write_log
 from fed_ucbvi.core import defaults
@@ -37,10 +38,7 @@ def join(
         str, typer.Option(metavar="NAME", help="This node; its certificate bears the name.", rich_help_panel=NETWORK)
     ],
     certs: Certificates = None,
-    server_name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="In the server's certificate, if not HOST.", rich_help_panel=NETWORK),
-    ] = None,
+    server_name: ServerName = None,
     insecure: Insecure = False,
     patience: Annotated[
         float,
@@ -50,7 +48,7 @@ def join(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The signed result of a run whose end this node has missed; or where it will be.",
+            help="The signed policy of a run whose end this node has missed; or where it will be.",
             rich_help_panel=NETWORK,
         ),
     ] = None,
@@ -103,6 +101,14 @@ def join(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the recommended policy here at the end, .json or .npz.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     send_trajectories: Annotated[
         bool,
         typer.Option(
@@ -134,17 +140,21 @@ def join(
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json
     from fed_ucbvi.command_line.parameters import build_source
+    from fed_ucbvi.command_line.policy import policy_line, policy_summary
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
     from fed_ucbvi.network.client import take_part
     from fed_ucbvi.network.node import Node
     from fed_ucbvi.network.transport import TLSFiles
+    from fed_ucbvi.results.policy import check_policy_file
 
     write_log(log_format, logging.WARNING)
     if insecure == (certs is not None):
         raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
     check_positive_integer("--agents", agents)
     check_integer("--first-agent", first_agent)
+    if out is not None:
+        check_policy_file(out)
     if live is not None:
         if env is not None or env_option or eps_p or env_seed:
             raise InputError("--env, --env-option, --env-seed and --eps-p are for simulated agents, not for --live.")
@@ -177,11 +187,15 @@ def join(
         say(f"{name}: interrupted after {node.rounds:,} rounds{again}")
         raise typer.Exit(INTERRUPTED) from None
     run, rounds = (node.run, node.rounds) if told is None else (told.run, told.rounds)
-    received = node.recommended is not None
+    policy = node.policy
+    if out is not None and policy is not None:
+        policy.save(out)
     summary = {"node": name, "run": run, "agents": [first_agent, agents], "rounds": rounds}
-    summary["policy_received"] = received
     if as_json:
-        print_json(summary)
-    else:
-        took = f"took part in run {run} to its end" if told is None else f"run {run} is over, as {result} says"
-        typer.echo(f"{name}: {took}, {rounds:,} rounds{'; received the recommended policy' if received else ''}")
+        print_json({**summary, "policy": None if policy is None else policy_summary(policy, out)})
+        return
+    took = f"took part in run {run} to its end" if told is None else f"run {run} is over, as {result} says"
+    received = "" if policy is None else "; received the recommended policy"
+    typer.echo(f"{name}: {took}, {rounds:,} rounds{received}")
+    if out is not None and policy is not None:
+        typer.echo(policy_line(policy, out))

@@ -13,7 +13,6 @@ from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
     from fed_ucbvi.analysis.play import Played
-    from fed_ucbvi.results.policy import LearntPolicy
 
 MILLISECONDS = 250
 """How long a frame of a GIF is shown."""
@@ -48,11 +47,12 @@ def play(
     from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.core.errors import InputError
     from fed_ucbvi.engine.progress import progress_bar
+    from fed_ucbvi.results.policy import load_policy
 
     if render is not None and (out is not None or as_json):
         raise InputError("--render shows episodes on the screen; it does not go with --out or --json.")
     mode = _mode(render, out)
-    policy = _load(path)
+    policy = load_policy(path)
     frames: list[Any] = []
     with interruptible(), progress_bar("episodes") as report:
         played = play_policy(
@@ -91,13 +91,6 @@ def _mode(render: str | None, out: Path | None) -> str | None:
 def _print(frame: Any) -> None:
     """Text as the environment gives it: colours often say where the agent is, so they are kept in a pipe too."""
     typer.echo(frame, color=True)
-
-
-def _load(path: Path) -> LearntPolicy:
-    from fed_ucbvi.results.policy import LearntPolicy, load_policy
-    from fed_ucbvi.results.run import Run
-
-    return load_policy(path) if path.is_file() else LearntPolicy.of(Run.load(path))
 
 
 def _save_gif(path: Path, frames: list[Any]) -> None:

@@ -71,6 +71,10 @@ Certificates = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder with certificates ('fed-ucbvi certs').", rich_help_panel=NETWORK),
 ]
+ServerName = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="In the server's certificate, if not HOST.", rich_help_panel=NETWORK),
+]
 Insecure = Annotated[bool, typer.Option("--insecure", help="No TLS; on this machine only.", rich_help_panel=NETWORK)]
 SecureSums = Annotated[
     bool,

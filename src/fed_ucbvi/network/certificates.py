@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from fed_ucbvi.core.errors import InputError, check_number, printable
 from fed_ucbvi.core.files import new_file
-from fed_ucbvi.network.certificate_checks import FOR_NODES, FOR_SERVERS, alternative_name, one_name, serial_of
+from fed_ucbvi.core.signatures import FOR_NODES, FOR_SERVERS, alternative_name
+from fed_ucbvi.network.certificate_checks import one_name, serial_of
 from fed_ucbvi.network.names import check_name
 from fed_ucbvi.network.packages import needed
 

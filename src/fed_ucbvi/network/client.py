@@ -37,8 +37,15 @@ from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import stored_run
 from fed_ucbvi.network.node_stream import BROKEN
 from fed_ucbvi.network.packages import needed
-from fed_ucbvi.network.signed_result import SignedResult, read_result
-from fed_ucbvi.network.transport import TLSFiles, ask_certificate, open_channel, open_stream
+from fed_ucbvi.network.transport import (
+    TLSFiles,
+    ask_certificate,
+    ask_policy_file,
+    check_address,
+    open_channel,
+    open_stream,
+)
+from fed_ucbvi.results.policy import LearntPolicy, load_policy, policy_of_bytes
 
 with needed("grpcio"):
     import grpc  # type: ignore[import-untyped]
@@ -75,8 +82,8 @@ async def take_part(
     first_patience: float | None = None,
     result: Path | None = None,
     only_run: bool = False,
-) -> SignedResult | None:
-    """Take part in the run at ``HOST:PORT`` until it is over; then ``node.recommended`` is the policy to deploy.
+) -> LearntPolicy | None:
+    """Take part in the run at ``HOST:PORT`` until it is over; then ``node.policy`` is the policy to deploy.
 
     Args:
         node: the node.
@@ -85,12 +92,12 @@ async def take_part(
         server_name: the name in the server's certificate, if it is not the host.
         patience: seconds to keep trying while the server cannot be reached.
         first_patience: the same, until the server has been reached for the first time.
-        result: the file with the server's signed result of the run; looked for while there is no connection.
+        result: the file with the policy that the server signed at the end; looked for while there is no connection.
         only_run: the authority is this run's alone, so a server that has certificates of another one means that the
             run is over.
 
     Returns:
-        The signed result, if the node heard of the end by it and not from the server.
+        The signed policy, if the node heard of the end by its file and not from the server.
 
     Raises:
         InputError: if the server turns the node away, or stays away too long.
@@ -98,7 +105,7 @@ async def take_part(
     check_name(node.name)
     if tls_files is not None:
         check_pair(*tls_files.read()[1:])
-        node.identify(tls_files)
+        node.identify(tls_files, server_name or _host(address))
     with nullcontext() if node.folder is None else FolderLock(node.folder):
         left = patience if first_patience is None else first_patience
         return await _stay(node, address, tls_files, server_name, patience, left, result, only_run)
@@ -113,17 +120,17 @@ async def _stay(
     left: float,
     result: Path | None,
     only_run: bool,
-) -> SignedResult | None:
+) -> LearntPolicy | None:
     """Connect again and again until the run is over."""
     incarnation = secrets.token_bytes(16)
     pause, alone_since = FIRST_PAUSE, time.monotonic()
     while not node.finished:
         if result is not None and result.exists():
-            return _take_result(node, result, tls_files, server_name or address.rpartition(":")[0].strip("[]"))
+            return _take_result(node, result, tls_files, server_name or _host(address))
         met = asyncio.Event()
         try:
-            async with _stream_to(address, tls_files, server_name) as stream:
-                await _session(node, stream, incarnation, met)
+            async with _channel_to(address, tls_files, server_name) as channel:
+                await _session(node, open_stream(channel), incarnation, met)
         except (_StreamEndedError, *BROKEN) as error:
             reason = one_line(_plain(error))
             if only_run and ANOTHER_AUTHORITY in reason:
@@ -134,7 +141,7 @@ async def _stay(
                 raise InputError(
                     f"no connection to {address} for {left:g} s: {reason.rstrip('.')}. If the server is only down, "
                     "start this node again by the same command once it is back. If the run is over, ask those who "
-                    "run the server for the signed result (result.json in its checkpoint) and add --result FILE."
+                    "run the server for the signed policy (policy.json in its checkpoint) and add --result FILE."
                 ) from error
             log.warning("%s: %s; next attempt in %.1f s", node.name, reason, pause, extra={"node": node.name})
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
@@ -143,8 +150,8 @@ async def _stay(
 
 
 @asynccontextmanager
-async def _stream_to(address: str, tls_files: TLSFiles | None, server_name: str | None) -> AsyncIterator[Any]:
-    """A stream to a server whose certificate is one for servers."""
+async def _channel_to(address: str, tls_files: TLSFiles | None, server_name: str | None) -> AsyncIterator[Any]:
+    """A channel to a server whose certificate is one for servers."""
     server = None
     if tls_files is not None:
         try:
@@ -153,21 +160,48 @@ async def _stream_to(address: str, tls_files: TLSFiles | None, server_name: str 
             raise _StreamEndedError(str(error)) from error
     channel = open_channel(address, tls_files, server_name=server_name, server=server)
     try:
-        yield open_stream(channel)
+        yield channel
     finally:
         await channel.close()
 
 
-def _take_result(node: Node, path: Path, tls_files: TLSFiles | None, host: str) -> SignedResult:
-    """Learn of the end from the server's signed result, if it is that of this node's run."""
+def _take_result(node: Node, path: Path, tls_files: TLSFiles | None, host: str) -> LearntPolicy:
+    """Learn of the end from the policy that the server signed then, if it is that of this node's run."""
     if tls_files is None:
-        raise InputError("a signed result is checked by the authority's certificate; say --certs DIR.")
-    result = read_result(path, tls_files.read()[0], host)
+        raise InputError("a signed policy is checked by the authority's certificate; say --certs DIR.")
+    result = load_policy(path, authority=tls_files.authority, server=host)
+    if not result.final:
+        raise InputError(f"{path} is a policy of round {result.rounds} of run {result.run}, which was not its last.")
     own = node.run or (None if node.folder is None else stored_run(node.folder))
     if own not in (None, result.run):
-        raise InputError(f"{path} is the result of run {result.run}; this node holds the state of run {own}.")
-    node.recommended, node.finished = result.policy, True
+        raise InputError(f"{path} is the policy of run {result.run}; this node holds the state of run {own}.")
+    node.policy, node.finished = result, True
     return result
+
+
+async def ask_policy(address: str, tls_files: TLSFiles | None, *, server_name: str | None = None) -> LearntPolicy:
+    """The policy that the server at ``HOST:PORT`` recommended last, checked; the run goes on undisturbed.
+
+    Args:
+        address: of the server.
+        tls_files: a node's certificate; none: insecure, on this machine only.
+        server_name: the name in the server's certificate, if it is not the host.
+    """
+    check_address(address)
+    try:
+        async with _channel_to(address, tls_files, server_name) as channel:
+            content = await ask_policy_file(channel)
+    except (_StreamEndedError, *BROKEN) as error:
+        raise InputError(f"no policy from {address}: {one_line(_plain(error)).rstrip('.')}.") from error
+    policy = policy_of_bytes(content, f"what {address} sent")
+    if tls_files is not None:
+        policy.check_signature(tls_files.read()[0], server_name or _host(address))
+    return policy
+
+
+def _host(address: str) -> str:
+    """HOST of ``HOST:PORT``."""
+    return address.rpartition(":")[0].strip("[]")
 
 
 @asynccontextmanager

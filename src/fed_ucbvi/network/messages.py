@@ -165,11 +165,15 @@ class Roster:
 
 @dataclass(frozen=True)
 class Query:
-    """The question of one exchange. A synchronisation has E of them; numbers from E on are for the recommendation."""
+    """The question of one exchange. A synchronisation has E of them; numbers from E on are for the recommendation.
+
+    ``rewards`` asks what the round paid besides; the answer is the last array of the report.
+    """
 
     round: int
     exchange: int
     arrays: tuple[Array, ...]
+    rewards: bool = False
 
 
 @dataclass(frozen=True)
@@ -198,11 +202,11 @@ class Part:
 
 @dataclass(frozen=True)
 class End:
-    """The run is over: its numbers of rounds and episodes; the array is the recommended policy."""
+    """The run is over: its numbers of rounds and episodes, and the recommended policy as a file."""
 
     round: int
     episodes: int
-    arrays: tuple[Array, ...]
+    policy: bytes
 
 
 WithArrays = Start | Query | Report
@@ -237,8 +241,6 @@ def encode(message: Up | Down, sent: Copies | None = None) -> bytes:
     content = {field: getattr(message, field) for field in _FIELDS[kind]}
     if isinstance(message, Start | Query | Report):
         content |= _changes(message, sent)
-    elif isinstance(message, End):
-        content["arrays"] = [pack(array) for array in message.arrays]
     for name_of_part, part in _PARTS.items():
         if name_of_part in content:
             content[name_of_part] = [
@@ -320,7 +322,7 @@ def _decode(side: str, kinds: dict[str, type[Any]], data: bytes, taken: Copies |
 
 def _arrays(kind: type[Any], content: Any, taken: Copies) -> tuple[Array, ...]:
     """The arrays of a message; none if it is a late copy of an earlier one, of which only the key is read."""
-    if kind is End or not content.since:
+    if not content.since:
         return tuple(unpack(array) for array in content.arrays)
     exchange = 0 if kind is Start else content.exchange
     before = taken.since(kind.__name__, exchange, content.round, content.since).arrays

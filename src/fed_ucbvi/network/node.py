@@ -23,7 +23,7 @@ from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import SUMS, Budgets, Message, Setting, added_up
 from fed_ucbvi.core.errors import InputError, printable
 from fed_ucbvi.core.plugins import is_attribute
-from fed_ucbvi.core.types import IndexArray, PolicyArray
+from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.engine.drivers.base import find_asker, rule_at, stop_at
 from fed_ucbvi.engine.hosted_agents import HostedAgents, SimulatedHostedAgents
 from fed_ucbvi.engine.hosted_problem import HostedProblem, Source, host
@@ -51,6 +51,7 @@ from fed_ucbvi.network.roster import Credentials, fingerprint
 from fed_ucbvi.network.run_plan import LIVE, MODEL, RunPlan
 from fed_ucbvi.network.secure_sums import Question, masked
 from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 
 
 @dataclass
@@ -108,6 +109,7 @@ class Node:
         self.name, self.first_agent, self.agents = name, first_agent, agents
         self._require_secure_sums, self._share_counts = require_secure_sums, share_counts
         self._tls_files: TLSFiles | None = None
+        self._server = ""
         self._credentials: Credentials | None = None
         self._pairs: dict[str, bytes] = {}
         self._roster = b""
@@ -118,8 +120,8 @@ class Node:
         self._environments = source.check(first_agent, agents) if isinstance(source, LiveSource) else None
         self.welcome: Welcome | None = None
         self.finished = False
-        self.recommended: IndexArray | None = None
-        """The policy to deploy, ``(H, S)``, once the server has sent it with the end of the run."""
+        self.policy: LearntPolicy | None = None
+        """The policy to deploy, once the server has sent it with the end of the run."""
         self._round: RoundInPlay | None = None
         self._live = False
 
@@ -144,9 +146,9 @@ class Node:
         """How many rounds its agents have added to their counts."""
         return 0 if self.welcome is None else self._generations.current
 
-    def identify(self, tls_files: TLSFiles) -> None:
-        """Take part with this certificate; secure sums need one."""
-        self._tls_files = tls_files
+    def identify(self, tls_files: TLSFiles, server: str) -> None:
+        """Take part with this certificate, which secure sums need, in a run of ``server``."""
+        self._tls_files, self._server = tls_files, server
 
     def enter(self, welcome: Welcome) -> Ready:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
@@ -298,7 +300,7 @@ class Node:
             case Query():
                 return self._report(message)
             case End():
-                self.recommended = self._recommended(message)
+                self.policy = self._recommended(message)
                 self.finished = True
             case _:
                 raise InputError(f"the server sent a {type(message).__name__} where none belongs.")
@@ -450,14 +452,17 @@ class Node:
         self._questions.begin(fingerprint(roster))
         self._pairs, self._roster = pairs, fingerprint(roster)
 
-    def _recommended(self, end: End) -> IndexArray:
-        """The policy that the server sends with the end, if it is one of this run."""
-        H, S = self._broadcast[0][0][:2]
-        if _forms(end.arrays) != [((H, S), np.dtype(np.int32))]:
+    def _recommended(self, end: End) -> LearntPolicy:
+        """The policy that the server sends with the end, if it is one of this run and signed where it can be."""
+        policy = policy_of_bytes(end.policy, "the server's recommended policy")
+        known = (*self._broadcast[0][0][:2], self._actions, self.run, True)
+        if (*policy.table.shape, policy.actions, policy.run, policy.final) != known:
             raise InputError("the server's recommended policy does not fit the run.")
-        (policy,) = end.arrays
-        if policy.min() < 0 or policy.max() >= self._actions:
-            raise InputError("the server's recommended policy takes actions that do not exist.")
+        if self._tls_files is not None:
+            try:
+                policy.check_signature(self._tls_files.read()[0], self._server)
+            except InputError as error:
+                raise InputError(f"the server's recommended policy is not to be trusted: {error}") from error
         return policy
 
 

@@ -182,6 +182,10 @@ class NodeRegistry:
 
     # ------------------------------------------------------------------------------------------------- the handshake
 
+    def check_holder(self, context: Any) -> None:
+        """Raise :class:`TurnedAwayError` unless who calls has a certificate that lets a node in."""
+        self._door.holder(context)
+
     async def session(self, _: Any, context: Any) -> None:
         """Handle one stream from its first message to its end."""
         peer, stream = context.peer(), NodeStream(context, self.wire)

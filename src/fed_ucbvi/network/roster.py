@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.network.certificate_checks import issued_by
+from fed_ucbvi.core.signatures import issued_by
 from fed_ucbvi.network.messages import Roster, Seat
 from fed_ucbvi.network.names import check_name
 from fed_ucbvi.network.packages import needed

@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.coordinator import Coordinator
+from fed_ucbvi.network.door import TurnedAwayError
 from fed_ucbvi.network.health import Health
 from fed_ucbvi.network.messages import PART_BYTES, End
 from fed_ucbvi.network.node_registry import NodeRegistry
+from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import MODEL, RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from fed_ucbvi.network.signed_result import SignedResult, write_result
 from fed_ucbvi.network.transport import SERVICE, TLSFiles, open_server
 from fed_ucbvi.network.wire_count import WireCount
+from fed_ucbvi.results.policy import LearntPolicy
 from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
+
+with needed("grpcio"):
+    import grpc  # type: ignore[import-untyped]
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -28,6 +33,8 @@ GRACE = 2.0
 """Seconds that nodes have to hear of the end before the server exits."""
 FAREWELL_SECONDS = 10.0
 """How long the end is told to nodes that are just reconnecting."""
+POLICY_FILE = "policy.json"
+"""In the checkpoint, once the run is over: the recommended policy, for nodes that do not hear of the end."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,10 @@ class Service:
         rows = 1 if plan.exchange == MODEL else plan.setting.agents
         self.registry.most_bytes = max(PART_BYTES, 2 * rows * self.coordinator.report_schema.largest())
         self._health = Health((SERVICE,))
-        self._server, self.port = open_server(address, self.registry.session, tls_files, self._health)
+        self._server, self.port = open_server(
+            address, self.registry.session, tls_files, self._health, self._tell_policy
+        )
+        self._told: tuple[int, bytes] = 0, b""
 
     async def run(self) -> Outcome:
         """Listen, play to the end, stop listening."""
@@ -110,15 +120,34 @@ class Service:
         return self.outcome()
 
     async def _end(self) -> None:
-        """Sign the result, for nodes that will not hear of it here, and tell those that do."""
-        run = self.coordinator
-        result = SignedResult(self.plan.run, run.round, run.records.played, run.records.result().policy)
-        if self._server_checkpoint is not None and self._tls_files is not None:
+        """Keep the policy, for nodes that will not hear of the end here, and tell it to those that do."""
+        run, policy = self.coordinator, self._policy(final=True)
+        if self._server_checkpoint is not None:
             try:
-                write_result(self._server_checkpoint.folder, result, self._tls_files)
-            except (OSError, InputError) as error:
-                log.warning("the signed result cannot be kept in %s: %s", self._server_checkpoint.folder, error)
-        await self.registry.tell_end(End(run.round, run.records.played, (result.policy,)), FAREWELL_SECONDS)
+                policy.save(self._server_checkpoint.folder / POLICY_FILE)
+            except OSError as error:
+                log.warning("the policy cannot be kept in %s: %s", self._server_checkpoint.folder, error)
+        await self.registry.tell_end(End(run.round, run.records.played, policy.to_bytes()), FAREWELL_SECONDS)
+
+    def _policy(self, *, final: bool) -> LearntPolicy:
+        """The policy recommended last, signed where the server has a certificate."""
+        policy = replace(LearntPolicy.of(self.coordinator.records.result()), run=self.plan.run, final=final)
+        return policy if self._tls_files is None else policy.signed(*self._tls_files.read()[1:])
+
+    async def _tell_policy(self, _: Any, context: Any) -> bytes:
+        """Answer a node that asks for the policy; it need not take part just now."""
+        try:
+            self.registry.check_holder(context)
+        except TurnedAwayError as refused:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
+        planned = len(self.coordinator.records.recommendations)
+        if not planned:
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, "no policy has been recommended yet; the first round is not over"
+            )
+        if self._told[0] != planned:
+            self._told = planned, self._policy(final=self.coordinator.done).to_bytes()
+        return self._told[1]
 
     def outcome(self) -> Outcome:
         """The run as it stands."""

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.network.certificate_checks import check_pair, check_server_certificate
+from fed_ucbvi.core.signatures import check_server_certificate
+from fed_ucbvi.network.certificate_checks import check_pair
 from fed_ucbvi.network.health import Health
 from fed_ucbvi.network.messages import PART_BYTES
 from fed_ucbvi.network.packages import needed
@@ -21,7 +22,7 @@ with needed("grpcio"):
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-SERVICE, METHOD, CERTIFICATE = f"{PACKAGE}.Federation", "Session", "Certificate"
+SERVICE, METHOD, CERTIFICATE, POLICY = f"{PACKAGE}.Federation", "Session", "Certificate", "Policy"
 MAX_BYTES = 256 << 20
 """The largest message a node accepts from its server."""
 MAX_BYTES_UP = 2 * PART_BYTES
@@ -31,7 +32,7 @@ MAX_BYTES_WAITING = 1 << 20
 HANDSHAKE_SECONDS, IDLE_SECONDS = 20, 60
 """For TLS, and for a connection without a stream."""
 ANSWER_SECONDS = 60.0
-"""For the server's certificate."""
+"""For the server's certificate, and for the policy."""
 KEEP_ALIVE_SECONDS = 10
 KEEP_ALIVE_PATIENCE_SECONDS = 5
 
@@ -134,15 +135,23 @@ def _check_insecure(address: str) -> None:
 
 
 def open_server(
-    address: str, session: Callable[[Any, Any], Awaitable[None]], tls_files: TLSFiles | None, health: Health
+    address: str,
+    session: Callable[[Any, Any], Awaitable[None]],
+    tls_files: TLSFiles | None,
+    health: Health,
+    policy: Callable[[Any, Any], Awaitable[bytes]],
 ) -> tuple[Any, int]:
-    """A gRPC server that hands every stream to ``session``, not yet started, and its port; no tls_files: insecure.
+    """A gRPC server, not yet started, and its port; no tls_files: insecure.
 
-    It also says how it is (``health``), to everyone who gets past TLS.
+    It hands every stream to ``session``, and answers with ``policy`` who asks for the recommended policy. It
+    also says how it is (``health``), to everyone who gets past TLS.
     """
     check_address(address)
     credentials = None
-    handlers = {METHOD: grpc.stream_stream_rpc_method_handler(session)}
+    handlers = {
+        METHOD: grpc.stream_stream_rpc_method_handler(session),
+        POLICY: grpc.unary_unary_rpc_method_handler(policy),
+    }
     if tls_files is None:
         _check_insecure(address)
     else:
@@ -217,6 +226,12 @@ async def ask_certificate(address: str, tls_files: TLSFiles, *, server_name: str
         await channel.close()
     check_server_certificate(pem, tls_files.read()[0])
     return pem
+
+
+async def ask_policy_file(channel: Any) -> bytes:
+    """The policy that the server recommended last, as a file; raises what gRPC raises."""
+    content: bytes = await channel.unary_unary(f"/{SERVICE}/{POLICY}")(b"", timeout=ANSWER_SECONDS)
+    return content
 
 
 def open_stream(channel: Any) -> Any:
