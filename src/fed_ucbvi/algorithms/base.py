@@ -50,7 +50,9 @@ Message = tuple[Array, ...]
 class Setting:
     """What everyone knows before the run: S, A, H, M, T, eps_p and the seed, and whether rewards are random.
 
-    Where nobody knows eps_p it is taken to be 0, as if the agents were alike, and ``eps_p_known`` is False.
+    Where nobody knows eps_p it is taken to be 0, as if the agents were alike, and ``eps_p_known`` is False. A run that
+    goes on with more episodes or agents than planned keeps the ``grid_bits`` of its exact sums; 0 where they follow
+    from the rest. A warm start brings up to ``earlier_visits`` visits to one (h,s,a) along.
     """
 
     states: int
@@ -62,6 +64,8 @@ class Setting:
     seed: int
     eps_p_known: bool = True
     random_rewards: bool = False
+    grid_bits: int = 0
+    earlier_visits: int = 0
 
 
 class Counting(Enum):
@@ -216,6 +220,23 @@ class TableRow(NamedTuple):
     regret: str
 
 
+UNSAID = "its author has not said that this is sound"
+
+
+class GoingOn(NamedTuple):
+    """Which changes to a run under way, or to its start, an algorithm allows; where one is not allowed, why not.
+
+    Attributes:
+        episodes: to play more than were planned.
+        agents: to take new agents in after the first round.
+        warm_start: to start from the counts of an earlier run.
+    """
+
+    episodes: str = UNSAID
+    agents: str = UNSAID
+    warm_start: str = UNSAID
+
+
 class State(Protocol):
     """Everything that changes during a run is in ``arrays``, in place; that is what a checkpoint keeps."""
 
@@ -360,6 +381,11 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """Whether agents can report all they have counted at once (:meth:`model`); by default they cannot."""
         return False
 
+    @property
+    def going_on(self) -> GoingOn:
+        """What may change in a run under way; by default nothing. ``docs/theory.md`` has the reasons."""
+        return GoingOn()
+
     def largest_value(self, setting: Setting, step: int) -> float:
         """The most that ``V_step`` can be that agents are asked about; by default H, and 0 after the last step."""
         return float(setting.horizon) if step < setting.horizon else 0.0
@@ -438,6 +464,17 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def agents_of(self, setting: Setting, model: Message) -> Any:
         """Server side: agents whose reports are those of all agents whose models add up to this one."""
         raise NotImplementedError
+
+    def counts(self, setting: Setting, agents: AgentsT) -> Any:
+        """What all agents have counted, as :class:`~fed_ucbvi.algorithms.counts.Counts` for a later run."""
+        raise InputError(f"no run can start from the counts of {self.name}: {self.going_on.warm_start}.")
+
+    def earlier_agents(self, setting: Setting, counts: Any) -> Any:
+        """The agents of an earlier run, known by their counts: they report, and nothing else.
+
+        Their ``model`` is what they report where counts are exchanged.
+        """
+        raise InputError(f"{self.name} cannot start from the counts of an earlier run: {self.going_on.warm_start}.")
 
     def synchronise(self, server: ServerT, agents: AgentsT) -> None:
         """All exchanges of one synchronisation in one process; by default there is one."""

@@ -22,7 +22,17 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.base import (
+    Algorithm,
+    Array,
+    Budgets,
+    FleetTables,
+    GoingOn,
+    Message,
+    Setting,
+    TableRow,
+    TableServer,
+)
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
 from fed_ucbvi.algorithms.report_fields import Meaning
@@ -150,6 +160,15 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
             check_number("log_term", self.log_term, at_least=0)
         check_choice("initial policy", self.initial_policy, CHOICES)
         check_choice("rule for ties", self.ties, CHOICES)
+
+    @property
+    def going_on(self) -> GoingOn:
+        """More episodes: logarithms and the limit of requests grow with T."""
+        return GoingOn(
+            episodes="",
+            agents="its guarantee is for a set of agents fixed before the run, of which a share may lie",
+            warm_start="robust means need what each agent has counted by itself",
+        )
 
     def update_rule(self, setting: Setting) -> UpdateRule:
         """The server's rule in numbers."""

@@ -60,12 +60,13 @@ class Grid(NamedTuple):
         return math.ldexp(1.0, -self.bits)
 
 
-def make_grid(agents: int, visits: int, horizon: int, *, random_rewards: bool = False) -> Grid:
+def make_grid(agents: int, visits: int, horizon: int, *, random_rewards: bool = False, kept: int = 0) -> Grid:
     """The finest grid on which the sums of M agents with N visits in all to one (h,s,a) cannot overflow.
 
     ``X <= N H 2^f`` must stay below ``2^63`` in one word, or ``2^(63 + B)`` in two; ``Y <= N (H 2^f)^2`` below
     ``2^(63 + B)``; and ``H 2^f`` at most ``2^53``. Where rewards are random, sums are those of ``y = r + V``, so that
-    H + 1 stands for H, and sums of rewards by next state take one word.
+    H + 1 stands for H, and sums of rewards by next state take one word. A run that goes on with a larger N has
+    ``kept`` bits, those with which it began, so that what lies on its grid stays there; a second word makes room.
 
     >>> make_grid(agents=20, visits=20 * 30_000, horizon=10).bits
     38
@@ -79,6 +80,13 @@ def make_grid(agents: int, visits: int, horizon: int, *, random_rewards: bool = 
     if random_rewards:
         bits = min(bits, 62 - log_visits)
     in_one_word = min(bits, 62 - log_visits - log_horizon)
+    if kept:
+        if kept > bits:
+            raise InputError(
+                f"the run's exact sums have {kept} bits after the point, and {visits:.3g} visits by {agents} agents "
+                f"leave room for {bits}. Take fewer episodes, or begin another run with a warm start from this one."
+            )
+        return Grid(kept, 1 if kept <= in_one_word else 2, base)
     if in_one_word >= ENOUGH_BITS:
         return Grid(in_one_word, 1, base)
     if bits < ENOUGH_BITS // 2:

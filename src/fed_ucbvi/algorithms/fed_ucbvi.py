@@ -25,13 +25,16 @@ from fed_ucbvi.algorithms.base import (
     Budgets,
     Counting,
     FleetTables,
+    GoingOn,
     Message,
     Setting,
     TableRow,
     as_sets,
 )
+from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_ucbvi_agents import SYNCHRONISATIONS, Agents, AskingRule
+from fed_ucbvi.algorithms.fed_ucbvi_counts import EarlierAgents, counts_of_agents
 from fed_ucbvi.algorithms.fed_ucbvi_model import Model, ModelAgents, model_of
 from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
 from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
@@ -212,6 +215,14 @@ class FedUCBVI(Algorithm[Server, Agents]):
         """With weights by visits the counts of all agents together are enough."""
         return self.pools
 
+    @property
+    def going_on(self) -> GoingOn:
+        """With weights by visits all; uniform weights are for a fixed set of agents."""
+        if self.has_models:
+            return GoingOn("", "", "")
+        fixed = "it weights agents alike, those that have seen nothing too, or takes the report of each by itself"
+        return GoingOn("", fixed, fixed)
+
     def largest_value(self, setting: Setting, step: int) -> float:
         """The cap on Q: H, or what is left of it."""
         left = setting.horizon - step
@@ -222,9 +233,13 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return self._grid(setting)
 
     def _grid(self, setting: Setting) -> Grid:
-        """By step ``N <= M T``, over all steps together ``N <= M T H``."""
-        most = setting.agents * setting.episodes * (setting.horizon if self.stationary else 1)
-        return make_grid(setting.agents, most, setting.horizon, random_rewards=setting.random_rewards)
+        random, kept = setting.random_rewards, setting.grid_bits
+        rows = setting.agents + (setting.earlier_visits > 0)
+        return make_grid(rows, self._most_visits(setting), setting.horizon, random_rewards=random, kept=kept)
+
+    def _most_visits(self, setting: Setting) -> int:
+        """By step ``N <= M T``, over all steps together ``N <= M T H``, and what a warm start has brought."""
+        return setting.agents * setting.episodes * (setting.horizon if self.stationary else 1) + setting.earlier_visits
 
     def reward_grid(self, setting: Setting) -> Grid | None:
         """That of X and Y, in which random rewards are."""
@@ -244,7 +259,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
         c, star = self.bonus_scale, beta_star(S, A, H, self.delta)
         per_range, per_log, per_variance = c, 0.0, c * c
         if self.bonus == "tight":
-            star += math.log(setting.agents * setting.episodes * (H if self.stationary else 1))
+            star += math.log(self._most_visits(setting))
         elif self.bonus != "practical":
             per_range, per_log, per_variance = c * 28.0 * star, 11.0, c * c * 8.0 * star
         return UpdateRule(
@@ -347,6 +362,14 @@ class FedUCBVI(Algorithm[Server, Agents]):
     def agents_of(self, setting: Setting, model: Message) -> ModelAgents:
         """What was counted, as if by one agent."""
         return ModelAgents.new(setting, Model(*model), self._grid(setting))
+
+    def counts(self, setting: Setting, agents: Agents) -> Counts:
+        """Transition counts by next state, and what was paid."""
+        return counts_of_agents(agents, setting)
+
+    def earlier_agents(self, setting: Setting, counts: Counts) -> EarlierAgents:
+        """One more row of the sum over agents."""
+        return EarlierAgents.start(setting, counts, self._grid(setting))
 
     def synchronise(self, server: Server, agents: Agents) -> None:
         """All H exchanges in one compiled piece."""

@@ -27,7 +27,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.base import FleetTables, GoingOn, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.fedq_trigger import (
     RULES,
     fill_budgets,
@@ -171,6 +171,15 @@ class FedQHoeffding(OneReport[Server, BernsteinReport]):
     def cautions(self, setting: Setting) -> list[str]:
         """A warning where every episode ends a round, because no ``N <= M T`` reaches ``i_0``."""
         return trigger_cautions(setting)
+
+    @property
+    def going_on(self) -> GoingOn:
+        """More episodes: iota grows with T."""
+        return GoingOn(
+            episodes="",
+            agents="when a round ends and how steps are weighted is set by the number of agents from the start",
+            warm_start="it learns from rounds as they come and keeps no counts of transitions",
+        )
 
     def update_rule(self, setting: Setting) -> UpdateRule:
         """The server's rule with the bonus of the chosen kind."""

@@ -35,7 +35,7 @@ from fed_ucbvi.algorithms.advantage import (
     never_settles,
     new_server,
 )
-from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import FleetTables, GoingOn, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES
 from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, fill_means, report_buffers
 from fed_ucbvi.algorithms.report_fields import Meaning
@@ -141,6 +141,15 @@ class FedQAdvantage(OneReport[Server, FedQAdvantageReport]):
         if self.iota is not None:
             return float(self.iota)
         return PRACTICAL_IOTA if self.constants == "practical" else math.log(2.0 / self.delta)
+
+    @property
+    def going_on(self) -> GoingOn:
+        """More episodes: nothing in it depends on T."""
+        return GoingOn(
+            episodes="",
+            agents="the lengths of its stages are set by the number of agents from the start",
+            warm_start="it learns from rounds as they come and keeps no counts of transitions",
+        )
 
     def settling(self, setting: Setting) -> float:
         """``N_0`` in force."""

@@ -34,7 +34,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Array, FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.base import Array, FleetTables, GoingOn, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.fedq_trigger import (
     RULES,
     fill_budgets,
@@ -171,6 +171,15 @@ class FedQEarlySettled(OneReport[Server, EarlySettledReport]):
         check_number("delta", self.delta, above=0, below=1)
         if self.iota is not None:
             check_number("iota", self.iota, at_least=0)
+
+    @property
+    def going_on(self) -> GoingOn:
+        """More episodes: iota grows with T."""
+        return GoingOn(
+            episodes="",
+            agents="when a round ends and how steps are weighted is set by the number of agents from the start",
+            warm_start="it learns from rounds as they come and keeps no counts of transitions",
+        )
 
     def logarithm(self, setting: Setting) -> float:
         """``iota`` in force."""

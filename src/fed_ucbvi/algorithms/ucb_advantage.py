@@ -33,7 +33,7 @@ from fed_ucbvi.algorithms.advantage import (
     never_settles,
     new_server,
 )
-from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import FleetTables, GoingOn, Message, Setting, TableRow
 from fed_ucbvi.algorithms.greedy import CHOICES
 from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts
 from fed_ucbvi.algorithms.report_fields import Meaning
@@ -114,6 +114,15 @@ class UCBAdvantage(OneReport[Server, UCBAdvantageReport]):
     def iota(self) -> float:
         """Iota in force."""
         return PRACTICAL_IOTA if self.constants == "practical" else math.log(2.0 / self.delta)
+
+    @property
+    def going_on(self) -> GoingOn:
+        """More episodes: nothing in it depends on T."""
+        return GoingOn(
+            episodes="",
+            agents="its server needs an episode of every agent in every round",
+            warm_start="it learns from episodes as they come and keeps no counts of transitions",
+        )
 
     def settling(self, setting: Setting) -> float:
         """``N_0`` in force."""

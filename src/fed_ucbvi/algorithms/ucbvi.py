@@ -26,7 +26,17 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.base import (
+    Algorithm,
+    Array,
+    Budgets,
+    FleetTables,
+    GoingOn,
+    Message,
+    Setting,
+    TableRow,
+    TableServer,
+)
 from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
 from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.algorithms.variance import variance_of
@@ -156,6 +166,15 @@ class ConcurrentUCBVI(Algorithm[Server, Agents]):
         check_choice("rule for ties", self.ties, CHOICES)
         check_number("scale", self.scale, at_least=0)
         check_number("delta", self.delta, above=0, below=1)
+
+    @property
+    def going_on(self) -> GoingOn:
+        """More episodes: the logarithm L grows with T."""
+        return GoingOn(
+            episodes="",
+            agents="its server needs an episode of every agent in every round",
+            warm_start="its server takes trajectories, and counts are none",
+        )
 
     def log_term(self, setting: Setting) -> float:
         """``L = ln(5 S A H M T H / delta)``."""

@@ -10,9 +10,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm, parameters_of
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, manifest_digest, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.core.version import __version__
+from fed_ucbvi.engine.going_on import grown, planned_in
 from fed_ucbvi.engine.lock import FolderLock
 from fed_ucbvi.engine.log import Log
 from fed_ucbvi.engine.simulation import Simulation
@@ -22,6 +25,8 @@ from fed_ucbvi.problem.federation import Federation
 FORMAT = "fed-ucbvi/checkpoint"
 FORMAT_VERSION = 5
 FEDERATION = "federation.npz"
+COUNTS = "counts.npz"
+"""The counts of an earlier run from which this one was started, if it was."""
 
 SimulationT = TypeVar("SimulationT", bound=Simulation)
 
@@ -53,6 +58,9 @@ class Checkpoint:
             if live is None:
                 simulation.federation.save(draft / FEDERATION)
                 problem = {"federation": _digest(draft / FEDERATION)}
+            if simulation.earlier is not None:
+                simulation.earlier.counts.save(draft / COUNTS)
+                problem["counts"] = _digest(draft / COUNTS)
             write_manifest(
                 draft,
                 {
@@ -89,44 +97,52 @@ class Checkpoint:
         self.close()
 
     @classmethod
-    def open(cls, folder: Path) -> tuple[Checkpoint, Simulation]:
-        """Read a checkpoint back into a simulation."""
+    def open(cls, folder: Path, episodes: int | None = None) -> tuple[Checkpoint, Simulation]:
+        """Read a checkpoint back into a simulation, of more ``episodes`` than before if they are given."""
 
-        def simulate(manifest: Mapping[str, Any]) -> Simulation:
-            if _digest(folder / FEDERATION) != manifest["federation"]:
-                raise InputError(f"{folder / FEDERATION} is damaged: it is not what was written.")
-            return Simulation(
-                make_algorithm(manifest["algorithm"], manifest["parameters"]),
-                Federation.load(folder / FEDERATION),
-                manifest["episodes"],
-                manifest["seed"],
-                manifest["driver"],
-            )
+        def simulate(algorithm: Algorithm[Any, Any], manifest: Mapping[str, Any], **rest: Any) -> Simulation:
+            _check_digest(folder / FEDERATION, manifest["federation"])
+            federation = Federation.load(folder / FEDERATION)
+            return Simulation(algorithm, federation, seed=manifest["seed"], driver=manifest["driver"], **rest)
 
-        return cls._go_on(folder, simulate, live=False)
+        return cls._go_on(folder, simulate, episodes, live=False)
 
     @classmethod
-    def open_live(cls, folder: Path, make: Callable[..., SimulationT]) -> tuple[Checkpoint, SimulationT]:
-        """Read a checkpoint back into the live run that ``make(algorithm, episodes, seed)`` gives."""
+    def open_live(
+        cls, folder: Path, make: Callable[..., SimulationT], episodes: int | None = None
+    ) -> tuple[Checkpoint, SimulationT]:
+        """Read a checkpoint back into the live run that ``make(algorithm, episodes=, seed=, ...)`` gives."""
 
-        def simulate(manifest: Mapping[str, Any]) -> SimulationT:
-            algorithm = make_algorithm(manifest["algorithm"], manifest["parameters"])
-            simulation = make(algorithm, manifest["episodes"], manifest["seed"])
+        def simulate(algorithm: Algorithm[Any, Any], manifest: Mapping[str, Any], **rest: Any) -> SimulationT:
+            simulation = make(algorithm, seed=manifest["seed"], **rest)
             was = {**manifest["live"], "name": current_name(manifest["live"]["name"])}
             _check_same(folder, was, simulation.identity() or {})
             return simulation
 
-        return cls._go_on(folder, simulate, live=True)
+        return cls._go_on(folder, simulate, episodes, live=True)
 
     @classmethod
     def _go_on(
-        cls, folder: Path, simulate: Callable[[Mapping[str, Any]], SimulationT], *, live: bool
+        cls, folder: Path, simulate: Callable[..., SimulationT], episodes: int | None, *, live: bool
     ) -> tuple[Checkpoint, SimulationT]:
+        """The simulation as it was saved; one that is to have more episodes is saved again, with their number."""
         store = cls(folder, live=live)
         try:
             with reading(folder):
-                simulation = simulate(store.manifest)
-                simulation.restore(store._log.read())
+                manifest, saved = store.manifest, store._log.read()
+                algorithm = make_algorithm(manifest["algorithm"], manifest["parameters"])
+                plan = {"episodes": manifest["episodes"], **planned_in(saved.about)}
+                rest = {"grid_bits": plan.get("grid_bits", 0), "counts": _counts_in(folder, manifest)}
+                simulation = simulate(algorithm, manifest, episodes=plan["episodes"], **rest)
+                setting = grown(simulation.algorithm, simulation.setting, episodes=episodes)
+                longer = setting != simulation.setting
+                if longer:
+                    simulation.close()
+                    rest["grid_bits"] = setting.grid_bits
+                    simulation = simulate(algorithm, manifest, episodes=setting.episodes, **rest)
+                simulation.restore(saved)
+            if longer:
+                store.write(simulation)
         except BaseException:
             store.close()
             raise
@@ -145,6 +161,19 @@ def _manifest(folder: Path, *, live: bool) -> dict[str, Any]:
             f"resume_live({str(folder)!r}, environments)."
         )
     return manifest
+
+
+def _counts_in(folder: Path, manifest: Mapping[str, Any]) -> Counts | None:
+    """The counts that a run was started from, if it was."""
+    if "counts" not in manifest:
+        return None
+    _check_digest(folder / COUNTS, manifest["counts"])
+    return Counts.load(folder / COUNTS)
+
+
+def _check_digest(path: Path, expected: str) -> None:
+    if _digest(path) != expected:
+        raise InputError(f"{path} is damaged: it is not what was written.")
 
 
 def _digest(path: Path) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message
+from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.errors import InputError, check_positive_integer
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.checkpoint import Checkpoint
@@ -22,6 +23,7 @@ from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_suppo
 from fed_ucbvi.engine.progress import Progress, announce_compilation
 from fed_ucbvi.engine.rounds import PlayedRound
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
+from fed_ucbvi.engine.warm_start import counts_from
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
     kwargs_of_agents,
@@ -130,9 +132,13 @@ class LiveSimulation(Simulation):
         episodes: int,
         seed: int,
         score_with: Federation | None,
+        *,
+        grid_bits: int = 0,
+        counts: Counts | None = None,
     ) -> None:
         self.live = live
-        super().__init__(algorithm, _scored(live, score_with), episodes, seed, LiveDriver.name)
+        scored = _scored(live, score_with)
+        super().__init__(algorithm, scored, episodes, seed, LiveDriver.name, grid_bits=grid_bits, counts=counts)
         if self.algorithm.keeps_experience:
             self.tables.remember_all()
         self._width = self.tables.width
@@ -211,6 +217,7 @@ def run_live(
     on_round: OnRound | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 100,
+    warm_start: Counts | str | Path | None = None,
 ) -> Run:
     """Run ``algorithm`` on live environments for exactly ``episodes`` episodes per agent.
 
@@ -230,6 +237,7 @@ def run_live(
         checkpoint: folder to keep the state in, for :func:`resume_live`.
         checkpoint_every: rounds between two checkpoints; what real environments have played since the last one is
             lost when a run is killed.
+        warm_start: as for :func:`fed_ucbvi.run`.
 
     Raises:
         InputError: if something cannot be used.
@@ -237,7 +245,7 @@ def run_live(
     """
     announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
-    simulation = LiveSimulation(algorithm, live, episodes, seed, score_with)
+    simulation = LiveSimulation(algorithm, live, episodes, seed, score_with, counts=counts_from(warm_start))
     store = nullcontext() if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
     with closing(simulation), store as kept:
         for text in algorithm.cautions(simulation.setting):
@@ -249,6 +257,7 @@ def resume_live(
     folder: str | Path,
     live: LiveFederation,
     *,
+    episodes: int | None = None,
     score_with: Federation | None = None,
     progress: bool | Callable[[Progress], None] = True,
     on_round: OnRound | None = None,
@@ -263,6 +272,7 @@ def resume_live(
     Args:
         folder: what ``run_live(..., checkpoint=folder)`` wrote.
         live: the environments: same sizes, same description, same reward_range and eps_p as then.
+        episodes: T, if there are to be more than planned; as for :func:`fed_ucbvi.resume`.
         score_with: the table, if there was one.
         progress: as for :func:`fed_ucbvi.run`.
         on_round: as for :func:`fed_ucbvi.run`.
@@ -272,10 +282,10 @@ def resume_live(
         Interrupted: on Ctrl-C; carries the partial result.
     """
 
-    def simulate(algorithm: Algorithm[Any, Any], episodes: int, seed: int) -> LiveSimulation:
-        return LiveSimulation(algorithm, live, episodes, seed, score_with)
+    def simulate(algorithm: Algorithm[Any, Any], **rest: Any) -> LiveSimulation:
+        return LiveSimulation(algorithm, live, score_with=score_with, **rest)
 
-    store, simulation = Checkpoint.open_live(Path(folder), simulate)
+    store, simulation = Checkpoint.open_live(Path(folder), simulate, episodes)
     with closing(simulation), store:
         return drive(simulation, progress, store, on_round)
 

@@ -16,8 +16,10 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
 from fed_ucbvi.algorithms.communication import Meter
+from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import RoundEnd
+from fed_ucbvi.engine.going_on import EarlierRun, planned, warmed
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.saved_state import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
@@ -93,6 +95,7 @@ class Engine:
         federation: the problem, where it is known; otherwise nothing is scored.
         driver: what collects the data, for the record.
         together: whether all agents stop after the same episode. An agent that was away then has missed episodes.
+        counts: of an earlier run, to start from.
     """
 
     def __init__(
@@ -103,14 +106,21 @@ class Engine:
         driver: str,
         *,
         together: bool,
+        counts: Counts | None = None,
     ) -> None:
-        self.requested, self.setting, self.driver_name, self.together = algorithm, setting, driver, together
+        self.requested, self.driver_name, self.together = algorithm, driver, together
         lies = federation is not None and federation.liars is not None
         self.algorithm = algorithm.by_rows() if lies else algorithm
+        if counts is not None:
+            setting, counts = warmed(self.algorithm, setting, counts)
+        self.setting = setting
+        self.earlier = None if counts is None else EarlierRun(self.algorithm, setting, counts)
         self.scored = federation
         self._law_known = federation is not None and is_known(federation)
         self._scorer = None if federation is None else Scorer(federation)
         self.server = self.algorithm.new_server(setting)
+        if self.earlier is not None:
+            self.earlier.begin(self.server)
         self._meter = Meter(self.algorithm, setting)
         self.rows: list[Row] = []
         """In the order of :data:`~fed_ucbvi.results.records.COLUMNS`."""
@@ -138,6 +148,11 @@ class Engine:
         """Whether all agents that take part have played T episodes."""
         T = self.setting.episodes
         return self.played >= T and (self.together or int(self.clock[self.present].min()) >= T)
+
+    @property
+    def planned_episodes(self) -> int:
+        """Episodes that are to be played, added up over agents."""
+        return self.setting.agents * self.setting.episodes
 
     @property
     def last_length(self) -> int:
@@ -281,7 +296,7 @@ class Engine:
         """What is needed to resume from here; the arrays are the run's own and change with it."""
         arrays = {f"server.{name}": array for name, array in self.server.arrays().items()}
         arrays |= {"clock": self.clock, "starts": self.starts}
-        about = {"seconds": self.seconds, "kind": ""}
+        about: dict[str, Any] = {"seconds": self.seconds, "kind": "", "planned": planned(self.setting)}
         if self.recommended is not None:
             arrays |= {"recommended.policy": self.recommended.policy, "recommended.V": self.recommended.V}
             about["kind"] = self.recommended.kind
@@ -332,5 +347,5 @@ class Engine:
             by_agent=self._by_agent(policy),
             recommendations=table_of(recommendations),
             wall_seconds=self.seconds,
-            complete=int(sum(row[EPISODES] for row in self.rows)) == self.setting.agents * self.setting.episodes,
+            complete=int(sum(row[EPISODES] for row in self.rows)) == self.planned_episodes,
         )

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
+from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.engine.checkpoint import Checkpoint
 from fed_ucbvi.engine.drivers.cuda import CUDA
 from fed_ucbvi.engine.fleets.simulation import on_ray
 from fed_ucbvi.engine.progress import Progress, announce_compilation
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
+from fed_ucbvi.engine.warm_start import counts_from
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
@@ -37,6 +40,7 @@ def run(
     on_round: OnRound | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 100,
+    warm_start: Counts | str | Path | None = None,
 ) -> Run:
     """Run ``algorithm`` on ``federation`` for exactly ``episodes`` episodes per agent.
 
@@ -58,6 +62,8 @@ def run(
             ends the run.
         checkpoint: folder to keep the state in, for :func:`resume`.
         checkpoint_every: rounds between two checkpoints.
+        warm_start: the counts of an earlier run to start from, the file that holds them, or the checkpoint of that
+            run; see :func:`~fed_ucbvi.engine.warm_start.load_counts`.
 
     Returns:
         The :class:`~fed_ucbvi.results.run.Run`.
@@ -74,6 +80,9 @@ def run(
     announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
     check_choice("place of the fleets", fleets, FLEETS)
+    counts = counts_from(warm_start)
+    if counts is not None and (fleets == "ray" or driver == CUDA):
+        raise InputError("a warm start is for agents in this process; take fleets='local' and another driver than cuda.")
     begun: AbstractContextManager[Simulation]
     if fleets == "ray":
         if checkpoint is not None:
@@ -84,7 +93,7 @@ def run(
             raise InputError("an address and a fleet_count are for fleets on Ray; say fleets='ray' (--fleets ray).")
         if driver == CUDA and checkpoint is not None:
             raise InputError("a run with the driver cuda has no checkpoint: what agents know stays on the GPU.")
-        begun = nullcontext(Simulation(algorithm, federation, episodes, seed, driver))
+        begun = nullcontext(Simulation(algorithm, federation, episodes, seed, driver, counts=counts))
     with begun as simulation:
         store = nullcontext() if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
         with store as kept:
@@ -96,10 +105,27 @@ def run(
 def resume(
     folder: str | Path,
     *,
+    episodes: int | None = None,
     progress: bool | Callable[[Progress], None] = True,
     on_round: OnRound | None = None,
 ) -> Run:
-    """Resume the run whose checkpoint is in ``folder``; the result equals that of an uninterrupted run."""
-    store, simulation = Checkpoint.open(Path(folder))
+    """Resume the run whose checkpoint is in ``folder``; the result equals that of an uninterrupted run.
+
+    Args:
+        folder: what ``run(..., checkpoint=folder)`` wrote.
+        episodes: T, if there are to be more than planned, also after the end of the run. From here on everything that
+            depends on T is computed with the new one. Algorithms for which that is not sound refuse.
+        progress: as for :func:`run`.
+        on_round: as for :func:`run`.
+
+    Raises:
+        InputError: if something cannot be used.
+        Interrupted: on Ctrl-C; carries the partial result.
+    """
+    store, simulation = Checkpoint.open(Path(folder), _more(episodes))
     with store:
         return drive(simulation, progress, store, on_round)
+
+
+def _more(episodes: int | None) -> int | None:
+    return None if episodes is None else check_positive_integer("episodes", episodes, at_most=MAX_COUNT)

@@ -20,6 +20,7 @@ from fed_ucbvi.algorithms.base import (
     Touched,
     exchange_messages,
 )
+from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
@@ -32,6 +33,7 @@ from fed_ucbvi.engine.progress import Progress, show_progress
 from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound, Request, answered
 from fed_ucbvi.engine.saved_state import SavedState, named, put_back, restore
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.results.agents import is_known
 from fed_ucbvi.results.recommendations import Recommended, last_gap
 from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
@@ -64,6 +66,9 @@ class Simulation(Engine):
         episodes: int,
         seed: int,
         driver: str,
+        *,
+        grid_bits: int = 0,
+        counts: Counts | None = None,
     ) -> None:
         T = check_positive_integer("episodes", episodes, at_most=MAX_COUNT)
         if T * federation.agents > MAX_COUNT:
@@ -84,8 +89,11 @@ class Simulation(Engine):
             seed,
             known,
             self._random_rewards(),
+            grid_bits,
         )
-        super().__init__(algorithm, setting, federation, driver, together=algorithm.together)
+        super().__init__(algorithm, setting, federation, driver, together=algorithm.together, counts=counts)
+        if self.earlier is not None and is_known(federation):
+            self.earlier.counts.check_support(federation.successors)
         self._pooled: Touched | None = None
         self._make_agents()
 
@@ -170,6 +178,9 @@ class Simulation(Engine):
     def exchange(self, server: Any) -> None:
         """All exchanges of the agents with ``server``, or a planner; message by message if some of them are lies."""
         liars = self.federation.liars
+        if self.earlier is not None:
+            self.earlier.synchronise(server, self.agents)
+            return
         if liars is None:
             self.algorithm.synchronise(server, self.agents)
             return
@@ -218,6 +229,9 @@ class Simulation(Engine):
 
     def _see_again(self, arrays: Mapping[str, Array]) -> None:
         """Make room for what :meth:`_seen` gave."""
+
+    def close(self) -> None:
+        """Nothing to leave."""
 
 
 class Store(Protocol):

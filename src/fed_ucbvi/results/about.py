@@ -100,13 +100,15 @@ class About:
         sizes = asdict(setting)
         if not sizes.pop("eps_p_known"):
             sizes["eps_p"] = math.nan
+        del sizes["grid_bits"]
+        earlier = sizes.pop("earlier_visits")
         return cls(
             algorithm=algorithm_name(algorithm),
             parameters=parameters_of(algorithm),
             rules=algorithm.rules,
             **sizes,
             driver=driver,
-            facts=algorithm.facts(setting),
+            facts={**algorithm.facts(setting), **({"earlier_visits": float(earlier)} if earlier else {})},
             cautions=tuple(algorithm.cautions(setting)),
             **known,
         )
