@@ -27,7 +27,7 @@ from enemies import (
     turning,
 )
 from fed_ucbvi.network.arrays import CODES
-from fed_ucbvi.network.checks import Expected, check_report
+from fed_ucbvi.network.checks import check_report
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.copies import Copies
@@ -35,6 +35,7 @@ from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Played, Ready, Report, Request, Up, encode, in_parts
 from fed_ucbvi.network.node_calls import FederationStoppedError
 from fed_ucbvi.network.report_schema import ReportSchema
+from fed_ucbvi.network.row_checks import Expected
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.schema import CLASSES
 from fed_ucbvi.network.server import Outcome, Service

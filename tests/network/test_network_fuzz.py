@@ -20,7 +20,7 @@ from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network import client, transport
 from fed_ucbvi.network.arrays import WireError
-from fed_ucbvi.network.checks import Expected, check_played, check_report
+from fed_ucbvi.network.checks import check_played, check_report
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.health import Health
 from fed_ucbvi.network.members import Member
@@ -42,6 +42,7 @@ from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_registry import NodeRegistry
 from fed_ucbvi.network.node_stream import NodeStream, StreamLostError
 from fed_ucbvi.network.report_schema import ReportSchema
+from fed_ucbvi.network.row_checks import Expected
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.violation import ViolationError
 from fed_ucbvi.network.wire_count import WireCount

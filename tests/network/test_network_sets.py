@@ -10,11 +10,12 @@ import pytest
 
 from fed_ucbvi import FedUCBVI, InputError
 from fed_ucbvi.algorithms.base import Counting
-from fed_ucbvi.network.checks import Expected, check_played, check_report
+from fed_ucbvi.network.checks import check_played, check_report
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Played, Query, Report, Request, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.report_schema import ReportSchema
+from fed_ucbvi.network.row_checks import Expected
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.violation import ViolationError
 from problems import random_federation

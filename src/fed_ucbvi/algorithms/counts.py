@@ -148,6 +148,8 @@ class Counts:
 def _check_table(name: str, table: Array, shape: tuple[int, ...], kind: npt.DTypeLike) -> None:
     """Raise unless a table has this shape and type, and numbers that are finite and not negative."""
     if table.shape != shape or table.dtype != kind:
-        raise InputError(f"{name} is a {table.dtype} table of shape {table.shape}, expected {np.dtype(kind)} {shape}.")
+        raise InputError(
+            f"{name} is a {table.dtype} table of shape {table.shape}, expected {np.dtype(kind)} {shape}."
+        )
     if not np.isfinite(table).all() or table.min() < 0:
         raise InputError(f"{name} holds numbers that are negative or not finite.")

@@ -239,7 +239,9 @@ class FedUCBVI(Algorithm[Server, Agents]):
 
     def _most_visits(self, setting: Setting) -> int:
         """By step ``N <= M T``, over all steps together ``N <= M T H``, and what a warm start has brought."""
-        return setting.agents * setting.episodes * (setting.horizon if self.stationary else 1) + setting.earlier_visits
+        return (
+            setting.agents * setting.episodes * (setting.horizon if self.stationary else 1) + setting.earlier_visits
+        )
 
     def reward_grid(self, setting: Setting) -> Grid | None:
         """That of X and Y, in which random rewards are."""

@@ -33,7 +33,15 @@ class Copies:
 
     def keep(self, kind: str, exchange: int, round_number: int, arrays: Message) -> None:
         """Remember a message that was sent, or that was asked for and has come."""
-        self._kept[kind, exchange] = Copy(round_number, arrays)
+        self.put(kind, exchange, Copy(round_number, arrays))
+
+    def put(self, kind: str, exchange: int, copy: Copy) -> None:
+        """The same, with a copy that several streams share."""
+        self._kept[kind, exchange] = copy
+
+    def last(self, kind: str, exchange: int) -> Copy | None:
+        """What is remembered."""
+        return self._kept.get((kind, exchange))
 
     def to_differ_from(self, kind: str, exchange: int, arrays: Message) -> Copy | None:
         """The earlier message that a sender may take the differences from, if there is one."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.network.arrays import WireError, pack, unpack
-from fed_ucbvi.network.copies import Copies
+from fed_ucbvi.network.copies import Copies, Copy
 from fed_ucbvi.network.schema import CLASSES, DecodeError
 
 PROTOCOL = 4
@@ -249,6 +249,24 @@ def encode(message: Up | Down, sent: Copies | None = None) -> bytes:
     side = "Up" if name.lower() in _UP else "Down"
     data: bytes = CLASSES[side](**{name.lower(): CLASSES[name](**content)}).SerializeToString()
     return data
+
+
+class ToMany:
+    """A message for many streams, encoded once for all those that have carried the same before."""
+
+    def __init__(self, message: Start | Query) -> None:
+        self.message = message
+        self._copy = Copy(message.round, message.arrays)
+        self._encoded: dict[int, tuple[Copy | None, bytes]] = {}
+
+    def encode(self, sent: Copies) -> bytes:
+        """The same as :func:`encode`."""
+        slot = _slot(self.message)
+        before = sent.last(*slot)
+        if id(before) not in self._encoded:
+            self._encoded[id(before)] = before, encode(self.message, sent)
+        sent.put(*slot, self._copy)
+        return self._encoded[id(before)][1]
 
 
 def in_parts(data: bytes) -> list[bytes]:

@@ -6,10 +6,12 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.network.deadline import Deadline
 from fed_ucbvi.network.members import AWAY, HERE, Member
 from fed_ucbvi.network.node_registry import NodeRegistry
 from fed_ucbvi.network.node_stream import NodeStream, StreamEndedError, StreamLostError
@@ -61,21 +63,36 @@ class NodeCalls:
 
         With ``deadline=False`` the question may take as long as it likes, while the connection lives.
         """
-        members = self._registry.present
-        tasks = [asyncio.ensure_future(self._ask(member, ask, deadline)) for member in members]
+        members, limit = self._registry.present, Deadline(self._rules.deadline)
+        within = limit if deadline else nullcontext()
+        tasks = [asyncio.ensure_future(self._ask(member, ask, within)) for member in members]
         try:
             answers = await asyncio.gather(*tasks)
         finally:
+            limit.close()
             for task in tasks:
                 task.cancel()
-        if not self._registry.present:
-            raise FederationStoppedError(f"no node is left in round {self._round}.")
+        self._check_present()
         answered = [(member, answer) for member, answer in zip(members, answers, strict=True) if answer is not None]
         if self._on_exchange is not None and deadline and answered:
             self._on_exchange(max(member.latency for member, _ in answered))
         return {member.name: answer for member, answer in answered}
 
-    async def _ask(self, member: Member, ask: Ask[AnswerT], deadline: bool) -> AnswerT | None:
+    def _check_present(self) -> None:
+        if not self._registry.present:
+            raise FederationStoppedError(f"no node is left in round {self._round}.")
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        """All nodes, by name."""
+        return self._registry.members
+
+    async def violated(self, violation: ViolationError) -> None:
+        """Do what the rules say about a node whose report cannot be true."""
+        await self._violated(self.members[violation.node], violation)
+        self._check_present()
+
+    async def _ask(self, member: Member, ask: Ask[AnswerT], within: AbstractContextManager[None]) -> AnswerT | None:
         """Ask one node, again after every reconnection, until it answers or patience ends."""
         rules = self._rules
         away_since, ends = None, Counter[bytes]()
@@ -91,7 +108,7 @@ class NodeCalls:
                 continue
             try:
                 began = time.perf_counter()
-                async with asyncio.timeout(rules.deadline if deadline else None):
+                with within:
                     answer = await ask(member, stream)
                 member.latency = time.perf_counter() - began
                 return answer

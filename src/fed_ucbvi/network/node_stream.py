@@ -14,6 +14,7 @@ from fed_ucbvi.network.messages import (
     Part,
     Played,
     Report,
+    ToMany,
     Up,
     decode_up,
     encode,
@@ -70,11 +71,11 @@ class NodeStream:
         self.farewell = self.farewell or reason
         self.closed.set()
 
-    async def send(self, message: Down) -> None:
+    async def send(self, message: Down | ToMany) -> None:
         """Put one message on the stream."""
         if self.closed.is_set():
             raise StreamLostError(self.farewell or "the stream is closed")
-        data = encode(message, self._sent)
+        data = message.encode(self._sent) if isinstance(message, ToMany) else encode(message, self._sent)
         for count in self.counts:
             count.messages_down += 1
             count.bytes_down += len(data) + FRAME

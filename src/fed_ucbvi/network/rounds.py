@@ -14,13 +14,15 @@ from functools import partial
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.engine.chunks import growing
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.network.checks import Expected, check_forms, check_played, check_report
+from fed_ucbvi.network.checks import check_forms, check_played, check_reports
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import Continue, Played, Query, Request, Roster, Start, Stop
+from fed_ucbvi.network.messages import Continue, Played, Query, Request, Roster, Start, Stop, ToMany
 from fed_ucbvi.network.node_calls import NodeCalls
 from fed_ucbvi.network.node_stream import NodeStream
 from fed_ucbvi.network.roster import fingerprint
+from fed_ucbvi.network.row_checks import Expected
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.network.violation import ViolationError
 
 SOMEBODY = frozenset({-1})
 """The request as the server sees it under secure sums: somebody made one."""
@@ -59,6 +61,7 @@ class Round:
         self._played = played
         self._live = plan.collection == LIVE
         self._lengths: Mapping[str, int] = {}
+        self._starts: dict[tuple[int, ...], ToMany] = {}
 
     # ------------------------------------------------------------------------------------------------------ episodes
 
@@ -145,14 +148,17 @@ class Round:
 
     async def _prepare(self, member: Member, stream: NodeStream, chunk: int) -> None:
         """Send the start of the round."""
-        await stream.send(Start(self.number, member.base, *self._span(member), chunk, self._broadcast))
+        what = (member.base, *self._span(member), chunk)
+        if what not in self._starts:
+            self._starts[what] = ToMany(Start(self.number, *what, self._broadcast))
+        await stream.send(self._starts[what])
         stream.prepared, stream.stopped = self.number, False
 
     # ----------------------------------------------------------------------------------------------- synchronisation
 
     async def exchange(self, query: Query, expected: Expected, roster: Roster | None = None) -> dict[str, Message]:
         """One exchange: the reports by node, checked; or masked, between the nodes of a roster."""
-        mark, keys = b"", frozenset[bytes]()
+        question, mark, keys = ToMany(query), b"", frozenset[bytes]()
         if roster is not None:
             mark, keys = fingerprint(roster), frozenset(seat.key for seat in roster.seats)
 
@@ -163,15 +169,23 @@ class Round:
                     return None  # it has come back with another key; the others answer, and all is asked again
                 await stream.send(roster)
                 stream.roster = mark
-            await stream.send(query)
+            await stream.send(question)
             report = (await stream.expect_report(self.number, query.exchange)).arrays
-            if roster is None:
-                check_report(report, member, self._lengths[member.name], expected)
-            else:
-                check_forms(report, member, expected)
+            check_forms(report, member, expected)
             return report
 
-        return await self._node_calls.all(ask)
+        reports = await self._node_calls.all(ask)
+        return reports if roster is not None else await self._possible(reports, expected)
+
+    async def _possible(self, reports: dict[str, Message], expected: Expected) -> dict[str, Message]:
+        """The reports that can be true; what is done about the others is up to the run's rules."""
+        while True:
+            try:
+                check_reports(reports, self._node_calls.members, self._lengths, expected)
+                return reports
+            except ViolationError as violation:
+                await self._node_calls.violated(violation)
+                reports = {name: report for name, report in reports.items() if name != violation.node}
 
     async def settle(self) -> None:
         """End a round without a request: wait until all nodes have counted it."""

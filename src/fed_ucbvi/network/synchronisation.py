@@ -15,7 +15,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, Message, added_up, exchange_messages
 from fed_ucbvi.core.types import PolicyArray
-from fed_ucbvi.network.checks import SUM, Expected, check_report
+from fed_ucbvi.network.checks import check_report
 from fed_ucbvi.network.members import GONE, Member
 from fed_ucbvi.network.messages import Query, Roster
 from fed_ucbvi.network.node_calls import FederationStoppedError
@@ -23,6 +23,7 @@ from fed_ucbvi.network.node_registry import NodeRegistry
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.roster import make_roster
 from fed_ucbvi.network.rounds import Collected, Round
+from fed_ucbvi.network.row_checks import SUM, Expected
 from fed_ucbvi.network.run_plan import MODEL, RunPlan
 from fed_ucbvi.network.secure_sums import MIN_NODES, summed
 from fed_ucbvi.network.violation import ViolationError
