@@ -280,15 +280,18 @@ def touch(i: int, place: int | np.int64, touched: Touched) -> None:
 
 
 @compiled
-def drop_untouched(i: int, visits: CountArray, touched: Touched) -> None:
-    """Take places off agent i's list whose visits were taken back; ``visits`` is ``(m, P)``."""
-    kept = 0
-    for j in range(touched.numbers[i]):
-        place = touched.places[i, j]
-        if visits[i, place] > 0:
-            touched.places[i, kept] = place
-            kept += 1
-    touched.numbers[i] = kept
+def drop_untouched(low: int, high: int, visits: CountArray, touched: Touched) -> None:
+    """Take places off the lists of agents ``low`` to ``high - 1`` whose visits, flat, were taken back."""
+    places, numbers, _, _, _ = touched
+    P = places.shape[1]
+    for i in range(low, high):
+        kept = 0
+        for j in range(numbers[i]):
+            place = places[i, j]
+            if visits[i * P + place] > 0:
+                places[i, kept] = place
+                kept += 1
+        numbers[i] = kept
 
 
 @compiled
