@@ -239,8 +239,7 @@ def _play_ahead(
 
     Threads never share a table: where transitions are pooled, each has one of its own, added up at the end.
     """
-    world, groups = (sizes, successors, kernel, initial, first_agent), (agents + GROUP - 1) // GROUP
-    pooled = len(transitions) == places.shape[1] * sizes.slots
+    groups, pooled = (agents + GROUP - 1) // GROUP, len(transitions) == places.shape[1] * sizes.slots
     parts = np.zeros((cores if pooled else 1, len(transitions) if pooled else 1), dtype=np.int64)
     reached, asked = np.full(groups, most, dtype=np.int64), np.zeros(groups, dtype=np.bool_)
     for core in prange(cores):
@@ -248,14 +247,18 @@ def _play_ahead(
         for g in range(groups * core // cores, groups * (core + 1) // cores):
             who = (g * GROUP, min((g + 1) * GROUP, agents))
             reached[g], asked[g] = _play(
-                *world, policy, ties, due, factor, *who, first, most, 1, own, visits, starts, places, numbers
+                *(sizes, successors, kernel, initial, first_agent, policy, ties, due, factor, *who),
+                *(first, most, 1, own, visits, starts, places, numbers),
             )
     length = reached.min()
     for core in prange(cores):
         own = parts[core] if pooled else transitions
         for g in range(groups * core // cores, groups * (core + 1) // cores):
             who, begin, more = (g * GROUP, min((g + 1) * GROUP, agents)), first + length, reached[g] - length
-            _play(*world, policy, ties, due, factor, *who, begin, more, -1, own, visits, starts, places, numbers)
+            _play(
+                *(sizes, successors, kernel, initial, first_agent, policy, ties, due, factor, *who),
+                *(begin, more, -1, own, visits, starts, places, numbers),
+            )
             drop_untouched(*who, visits, places, numbers)
     if pooled:
         for core in range(cores):
