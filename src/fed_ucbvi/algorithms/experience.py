@@ -41,9 +41,9 @@ def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = F
 
 
 def counter_type(setting: Setting, *, stationary: bool = False) -> type[np.int32] | type[np.int64]:
-    """What counts one agent's visits: 32 bits where T (or T H, over all steps together) fits."""
+    """What counts one agent's visits: 32 bits where T (or T H, over all steps together) and one more fit."""
     most = setting.episodes * (setting.horizon if stationary else 1)
-    return np.int32 if most <= np.iinfo(np.int32).max else np.int64
+    return np.int32 if most < np.iinfo(np.int32).max else np.int64
 
 
 def _counters(kind: type[np.integer[Any]], steps: int, agents: int, *rest: int) -> Counters:

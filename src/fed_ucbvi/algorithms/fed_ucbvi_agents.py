@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -94,10 +94,12 @@ class CountingAgents:
             absorb_pairs(transitions, visits, self.experience)
 
 
-def no_budgets(setting: Setting, counting: Counting, rows: int, rest: float) -> Budgets:
+def no_budgets(
+    setting: Setting, counting: Counting, rows: int, rest: float, counters: type[np.signedinteger[Any]] = np.int64
+) -> Budgets:
     """Room for budgets, all 1, by local rules."""
     shape = counting.shape(setting.horizon, setting.states, setting.actions)
-    return Budgets(np.ones((rows, *shape), dtype=np.int64), np.zeros(shape, dtype=np.int8), rest)
+    return Budgets(np.ones((rows, *shape), dtype=counters), np.zeros(shape, dtype=np.int8), rest)
 
 
 def no_counts(

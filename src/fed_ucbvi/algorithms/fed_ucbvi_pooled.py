@@ -132,7 +132,7 @@ class PooledAgents:
             np.zeros((0 if asking.alike else m, steps, S, A), dtype=counters),
             Sums(*new_report(True, grid, 1, S, A)),
             grid,
-            no_budgets(setting, counting, 1 if asking.alike else m, asking.rest),
+            no_budgets(setting, counting, 1 if asking.alike else m, asking.rest, counters),
             asking,
             np.full((H, S), -1, dtype=np.int32),
             np.zeros(counting.shape(H, S, A) if m < setting.agents else (0,), dtype=np.int64),
@@ -223,38 +223,29 @@ def _update_budgets(
     out: CountArray,
     which: npt.NDArray[np.int8],
 ) -> None:
-    """Bring budgets by (h,s) up to date where policy or N has changed, but where the local rule stays in force."""
-    H, S = policy.shape
-    for h in range(H):
-        for s in range(S):
-            if policy[h, s] != last_policy[h, s]:
-                last_policy[h, s] = policy[h, s]
-                _update_place(h, s, own_visits, N, policy, rule, out, which)
-    for place in changed:
-        h, s = divmod(place, S)
-        if which[h, s] == 1 or not is_local(N[h, s, policy[h, s]], rule):
-            _update_place(h, s, own_visits, N, policy, rule, out, which)
+    """Bring budgets by (h,s) up to date where policy or N has changed, but where the local rule stays in force.
 
-
-@inner
-def _update_place(
-    h: int,
-    s: int,
-    own_visits: Counters,
-    N: CountArray,
-    policy: IndexArray,
-    rule: AskingRule,
-    out: CountArray,
-    which: npt.NDArray[np.int8],
-) -> None:
-    """All agents' budgets at one place."""
-    a = policy[h, s]
-    which[h, s] = 0 if is_local(N[h, s, a], rule) else 1
-    for i in range(len(out)):
-        if which[h, s] == 0:
-            out[i, h, s] = local_budget(own_visits[i, h, s, a], rule)
-        else:
-            out[i, h, s] = global_budget(N[h, s, a], rule)
+    First find those places, then go through the agents in the order of memory.
+    """
+    (H, S), A = policy.shape, N.shape[2]
+    P, m = H * S, len(out)
+    actions, last, counts = policy.reshape(P), last_policy.reshape(P), N.reshape(P * A)
+    rules, budgets, own = which.reshape(P), out.reshape((m, P)), own_visits.reshape((len(own_visits), P * A))
+    places, shared, number = np.empty(P + len(changed), dtype=np.int64), np.empty(P, dtype=np.int64), 0
+    for j in range(P + len(changed)):
+        place = j if j < P else np.int64(changed[j - P])
+        pair = place * A + actions[place]
+        local = is_local(counts[pair], rule)
+        if last[place] != actions[place] if j < P else rules[place] == 1 or not local:
+            last[place], rules[place] = actions[place], 0 if local else 1
+            places[number], shared[place] = place, 0 if local else global_budget(counts[pair], rule)
+            number += 1
+    for i in range(m):
+        for place in places[:number]:
+            if shared[place] > 0:
+                budgets[i, place] = shared[place]
+            else:
+                budgets[i, place] = local_budget(own[i, place * A + actions[place]], rule)
 
 
 @compiled

@@ -114,7 +114,7 @@ class SimulatedHostedAgents:
     def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
         """Play more without regard to budgets, or replay episodes and subtract their counts."""
         if length > played:
-            never: CountArray = np.full_like(budgets.visits, np.iinfo(np.int64).max)
+            never: CountArray = np.full_like(budgets.visits, np.iinfo(budgets.visits.dtype).max)
             self._driver.extend(policy, never, first + played, length - played)
         else:
             self._driver.rewind(policy, budgets.visits, first + length, played - length)

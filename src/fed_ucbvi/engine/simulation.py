@@ -21,6 +21,7 @@ from fed_ucbvi.algorithms.base import (
     exchange_messages,
 )
 from fed_ucbvi.algorithms.counts import Counts
+from fed_ucbvi.algorithms.experience import counter_type
 from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
@@ -113,7 +114,14 @@ class Simulation(Engine):
         federation, name = self.federation, self.driver_name
         counting, random = self.algorithm.counting, self.setting.random_rewards
         pooled = self.algorithm.pools and self.algorithm.together and federation.pay_alike
-        fleet = Fleet.of(federation, self.setting.seed, pooled=pooled, counting=counting, random_rewards=random)
+        fleet = Fleet.of(
+            federation,
+            self.setting.seed,
+            pooled=pooled,
+            counting=counting,
+            random_rewards=random,
+            counters=counter_type(self.setting, stationary=counting is Counting.STATIONARY) if pooled else np.int64,
+        )
         driver: Driver
         touched: Touched | None
         if name == CUDA:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -84,6 +84,8 @@ class Fleet:
     first_agent: int = 0
     pooled: bool = False
     counting: Counting = Counting.POLICY
+    counters: type[np.signedinteger[Any]] = np.int64
+    """What visits are counted by. Many agents do not fit the caches, and half the memory is less time."""
 
     @property
     def sizes(self) -> Sizes:
@@ -106,7 +108,7 @@ class Fleet:
     @cached_property
     def visits(self) -> CountArray:
         """``(m, *place)``."""
-        return np.zeros((len(self.probabilities), *self.shape), dtype=np.int64)
+        return np.zeros((len(self.probabilities), *self.shape), dtype=self.counters)
 
     @cached_property
     def touched(self) -> Touched:
@@ -151,6 +153,7 @@ class Fleet:
         pooled: bool = False,
         counting: Counting = Counting.POLICY,
         random_rewards: bool = False,
+        counters: type[np.signedinteger[Any]] = np.int64,
     ) -> Fleet:
         """All agents of a federation as one fleet; if rewards are random, on supports that are doubled.
 
@@ -159,9 +162,8 @@ class Fleet:
         support = (federation.successors, federation.probabilities)
         if random_rewards:
             support = doubled(*support, payments_of(federation).chances)
-        return cls(
-            *support, federation.initial, federation.horizon, seed, first_agent, pooled=pooled, counting=counting
-        )
+        problem = (*support, federation.initial, federation.horizon)
+        return cls(*problem, seed, first_agent, pooled=pooled, counting=counting, counters=counters)
 
     def clear(self) -> None:
         """Empty the buffers before a round."""
@@ -180,6 +182,11 @@ class Fleet:
         seen = self.visits.reshape((len(self.visits), -1))
         askers, agent, place = _end_round(seen, due, factor, self.touched, self.pooled)
         return stop_at(length, askers, agent + self.first_agent, place, policy, self.counting)
+
+
+def one_if_shared(table: FloatArray) -> FloatArray:
+    """The table with one row instead of m, if it is the same in all of them because there is but one in memory."""
+    return table[:1] if table.strides[0] == 0 else table
 
 
 def starts_in(visits: CountArray) -> CountArray:
@@ -280,15 +287,17 @@ def touch(i: int, place: int | np.int64, touched: Touched) -> None:
 
 
 @compiled
-def drop_untouched(i: int, visits: CountArray, touched: Touched) -> None:
-    """Take places off agent i's list whose visits were taken back; ``visits`` is ``(m, P)``."""
-    kept = 0
-    for j in range(touched.numbers[i]):
-        place = touched.places[i, j]
-        if visits[i, place] > 0:
-            touched.places[i, kept] = place
-            kept += 1
-    touched.numbers[i] = kept
+def drop_untouched(low: int, high: int, visits: CountArray, places: IndexArray, numbers: CountArray) -> None:
+    """Take places off the lists of agents ``low`` to ``high - 1`` whose visits, flat, were taken back."""
+    P = places.shape[1]
+    for i in range(low, high):
+        kept = 0
+        for j in range(numbers[i]):
+            place = places[i, j]
+            if visits[i * P + place] > 0:
+                places[i, kept] = place
+                kept += 1
+        numbers[i] = kept
 
 
 @compiled
@@ -304,20 +313,21 @@ def _recount(visits: CountArray, touched: Touched) -> None:
 @compiled
 def _clear(transitions: CountArray, visits: CountArray, touched: Touched) -> None:
     m, rows = len(visits), len(transitions)
-    together = touched.all_visits.reshape(visits.shape[1])
+    places, numbers, all_places, number, all_visits = touched
+    together = all_visits.reshape(visits.shape[1])
     for i in range(m):
-        for j in range(touched.numbers[i]):
-            place = touched.places[i, j]
+        for j in range(numbers[i]):
+            place = places[i, j]
             visits[i, place] = 0
             if rows == m:
                 transitions[i, place] = 0
-        touched.numbers[i] = 0
-    for j in range(touched.number[0]):
-        place = touched.all_places[j]
+        numbers[i] = 0
+    for j in range(number[0]):
+        place = all_places[j]
         together[place] = 0
         if rows < m:
             transitions[0, place] = 0
-    touched.number[0] = 0
+    number[0] = 0
 
 
 @compiled
@@ -351,23 +361,24 @@ def _end_round(
 ) -> tuple[int, int, int]:
     """The same, looking only where agents have been; where counts are ``pooled``, add up their visits as well."""
     m, P = visits.shape
-    together = touched.all_visits.reshape(P)
+    places, numbers, all_places, number, all_visits = touched
+    together, own_due = all_visits.reshape(P), len(due) > 1
     askers, agent, first_place, everywhere = 0, -1, -1, 0
     for i in range(m):
-        first, budgets = P, due[i if len(due) > 1 else 0]
-        for j in range(touched.numbers[i]):
-            place = touched.places[i, j]
+        first, d = P, i if own_due else 0
+        for j in range(numbers[i]):
+            place = np.int64(places[i, j])
             n = visits[i, place]
-            if n >= factor * budgets[place] and place < first:
+            if n >= factor * due[d, place] and place < first:
                 first = place
             if pooled:
                 if together[place] == 0:
-                    touched.all_places[everywhere] = place
+                    all_places[everywhere] = place
                     everywhere += 1
                 together[place] += n
         if first < P:
             askers += 1
             if agent < 0:
                 agent, first_place = i, first
-    touched.number[0] = everywhere
+    number[0] = everywhere
     return askers, agent, first_place

@@ -30,7 +30,7 @@ from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.sampling.distributions import conditional_shares, multinomial, split
 from fed_ucbvi.core.sampling.philox import BLOCKS, CUTS, new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
-from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, touch
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, one_if_shared, touch
 from fed_ucbvi.engine.drivers.episodes import listed
 
 
@@ -93,8 +93,8 @@ class CountsDriver(FleetDriver):
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
-        self._shares = conditional_shares(fleet.probabilities)
-        self._initial_shares = conditional_shares(fleet.initial)
+        self._shares = conditional_shares(one_if_shared(fleet.probabilities))
+        self._initial_shares = conditional_shares(one_if_shared(fleet.initial))
         m, _, S, A, K = fleet.probabilities.shape
         H, W = fleet.horizon, 1 if fleet.visits.ndim == 3 else A
         shapes = (H, S, W, K), (H, S, W), (H, S)
@@ -158,7 +158,8 @@ def _collect(
         if again and not (searched[i] and held[i] > length):
             continue
         size, cut = (drawn[i], length) if again else (length, 0)
-        block, model = _block(blocks, i), Model(models.successors, models.kernel[i], models.initial[i])
+        k, j = i if len(models.kernel) > 1 else 0, i if len(models.initial) > 1 else 0
+        block, model = _block(blocks, i), Model(models.successors, models.kernel[k], models.initial[j])
         asking = Asking(visits[i], due[i if len(due) > 1 else 0], factor, nothing)
         source = Source(seed, np.uint64(first_agent + i), np.uint64(first))
         stream = new_stream(BLOCKS, source.first, source.seed, source.agent)

@@ -3,66 +3,27 @@
 Random numbers are those of :mod:`~fed_ucbvi.engine.drivers.trajectory`, which do not depend on how the work was
 divided. So episodes can be taken back by replaying them.
 
-A round begins on one core, with all agents in step. If it lasts, threads take over. Each plays its agents ahead,
-until they request a synchronisation or a chunk of episodes ends. Agents that went past the earliest request take back
-what they played after it. Chunks double, so little is played in vain.
+A round begins on one core, with all agents in step. If it lasts, threads take over. Each plays its groups of agents
+ahead, until one of a group requests a synchronisation or a chunk of episodes ends. Groups that went past the earliest
+request take back what they played after it. Chunks double, so little is played in vain.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Touched
 from fed_ucbvi.core.compiling import compiled, compiled_parallel, inlined, prange, threads
 from fed_ucbvi.core.sampling.philox import unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, drop_untouched, touch
-from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for, word_at
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, drop_untouched, one_if_shared
+from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for
 
 STEPS_PER_CALL = 1 << 24
 """The most that one compiled call does, so that Ctrl-C and the progress bar are served in between."""
 STEPS_BEFORE_THREADS = 1 << 18
-"""A round with more steps than this (about five milliseconds) is worth waking the other cores for."""
-
-
-class World(NamedTuple):
-    """Where agents play: flat tables.
-
-    ``successors (steps, S, A, K)``, the distribution functions ``kernel (m, steps, S, A, K)`` and ``initial (m, S)``,
-    and whether transitions are ``pooled``.
-    """
-
-    successors: IndexArray
-    kernel: FloatArray
-    initial: FloatArray
-    pooled: bool
-    first_agent: int
-
-
-class Play(NamedTuple):
-    """What is played, and when agents request a synchronisation.
-
-    Attributes:
-        ties: ``(H, S)``, how many of the listed actions are the policy's; empty where it has one each.
-        due: ``(rows, P)``, budgets.
-        rows: m, or 1 where all agents have the same.
-        factor: on budgets.
-    """
-
-    ties: IndexArray
-    due: CountArray
-    rows: int
-    factor: int
-
-
-class Counts(NamedTuple):
-    """What is counted: ``transitions (m or 1, P, K)``, ``visits (m, P)``, ``starts (m, S)``, all flat."""
-
-    transitions: CountArray
-    visits: CountArray
-    starts: CountArray
+"""A round with more steps than this (about three milliseconds) is worth waking the other cores for."""
+GROUP = 8
+"""Agents that are played together, step by step; more gain little."""
 
 
 class EpisodesDriver(FleetDriver):
@@ -73,16 +34,15 @@ class EpisodesDriver(FleetDriver):
     def __init__(self, fleet: Fleet, cores: int | None = None) -> None:
         super().__init__(fleet)
         m = len(fleet.probabilities)
-        self._world = World(
+        self._world = (
+            fleet.sizes,
             fleet.successors.reshape(-1),
-            cumulative(fleet.probabilities).reshape(-1),
-            cumulative(fleet.initial).reshape(-1),
-            fleet.pooled,
+            cumulative(one_if_shared(fleet.probabilities)).reshape(-1),
+            cumulative(one_if_shared(fleet.initial)).reshape(-1),
             fleet.first_agent,
         )
-        self._counts = Counts(
-            fleet.transitions.reshape(-1), fleet.visits.reshape(-1), fleet.counted_starts.reshape(-1)
-        )
+        tables = fleet.transitions, fleet.visits, fleet.counted_starts
+        self._counts = (*(table.reshape(-1) for table in tables), fleet.touched.places, fleet.touched.numbers)
         self._cores = min(threads() if cores is None else cores, m)
         self._agents = m
         self._alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // (m * fleet.horizon))
@@ -92,32 +52,34 @@ class EpisodesDriver(FleetDriver):
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
     ) -> tuple[int, bool]:
         """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
-        who, touched = (
-            (self._world, self.fleet.sizes, *self._play_of(policy, due, factor), self._agents),
-            self.fleet.touched,
-        )
+        who = (*self._world, *_actions_of(policy), due.reshape(-1), factor)
         played, chunk, asked = 0, self._alone, False
         while played < most and not asked:
             now = min(chunk, most - played)
             if self._cores > 1 and played >= self._alone:
-                done, asked = _play_ahead(*who, first + played, now, self._counts, touched, self._cores)
+                done, asked = _play_ahead(*who, self._agents, first + played, now, *self._counts, self._cores)
                 chunk = min(2 * chunk, self._largest)
             else:
-                done, asked = _play_together(*who, first + played, now, self._counts, touched)
+                done, asked = _play(*who, 0, self._agents, first + played, now, 1, *self._counts)
             played += done
         return played, asked
 
     def rewind(self, policy: PolicyArray, due: CountArray, first: int, count: int) -> None:
         """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
-        who = (self._world, self.fleet.sizes, *self._play_of(policy, due, 1), self._agents)
-        _take_back(*who, first, count, self._counts, self.fleet.touched)
+        _play(
+            *(*self._world, *_actions_of(policy), due.reshape(-1), 1),
+            *(0, self._agents, first, count, -1, *self._counts),
+        )
+        _, visits, _, places, numbers = self._counts
+        drop_untouched(0, self._agents, visits, places, numbers)
 
-    def _play_of(self, policy: PolicyArray, due: CountArray, factor: int) -> tuple[Play, IndexArray]:
-        """The play, and the policy's actions: flat, or lists ``(H S, A)``, of which code is compiled for each."""
-        if policy.ndim == 2:
-            return Play(_NO_TIES, due.reshape(-1), len(due), factor), policy.reshape(-1)
-        actions, ties = listed(policy)
-        return Play(ties.reshape(-1), due.reshape(-1), len(due), factor), actions.reshape((-1, actions.shape[2]))
+
+def _actions_of(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
+    """The policy's actions, flat, or lists ``(H S, A)``, and how long lists are; code is compiled for each."""
+    if policy.ndim == 2:
+        return policy.reshape(-1), _NO_TIES
+    actions, ties = listed(policy)
+    return actions.reshape((-1, actions.shape[2])), ties.reshape(-1)
 
 
 _NO_TIES = np.zeros(0, dtype=np.int32)
@@ -146,139 +108,158 @@ def cumulative(probabilities: FloatArray) -> FloatArray:
 
 
 _pick, _step, _step_of_sets = trajectory_for(inlined)
-_ONE = np.uint64(1)
+_ZERO, _ONE, _TWO, _THREE, _FOUR = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 
 @compiled
-def _play_episode(
-    world: World,
+def _play(
     sizes: Sizes,
-    play: Play,
+    successors: IndexArray,
+    kernel: FloatArray,
+    initial: FloatArray,
+    first_agent: int,
     policy: IndexArray,
-    i: int,
-    episode: int,
-    sign: int,
-    counts: Counts,
-    touched: Touched,
-) -> bool:
-    """Add one episode of the fleet's i-th agent to its counts (``sign`` -1: take it back); did it reach a budget?"""
-    transitions, visits, starts = counts
-    ties, due, rows, factor = play
-    us, ua, uk, ui = np.uint64(sizes.states), np.uint64(sizes.actions), np.uint64(sizes.slots), np.uint64(i)
-    own = ui * us * ua * uk
-    if sizes.by_step:
-        own *= np.uint64(sizes.horizon)
-    places = us if policy.ndim == 1 else us * ua
-    if not sizes.stationary:
-        places *= np.uint64(sizes.horizon)
-    base = ui * places
-    counted = np.uint64(0) if world.pooled else base
-    budget = base if rows > 1 else np.uint64(0)
-    key, t = np.uint64(world.first_agent + i), np.uint64(episode)
-    w0, w1, w2, w3 = block_of(0, sizes.seed, key, t)
-    s = _pick(world.initial, ui * us, _ONE, sizes.states, unit_interval(w0))
-    if sizes.stationary:
-        starts[ui * us + s] += sign
-    asked = False
-    for h in range(sizes.horizon):
-        if (h + 1) & 3 == 0:
-            w0, w1, w2, w3 = block_of(h + 1, sizes.seed, key, t)
-        word = word_at(h + 1, w0, w1, w2, w3)
-        if policy.ndim == 1:
-            place, _, slot, s = _step(h, s, t, key, word, sizes, policy, world.successors, world.kernel, own, _ONE)
-        else:
-            place, _, slot, s = _step_of_sets(
-                h, s, t, key, word, sizes, policy, ties, world.successors, world.kernel, own, _ONE
-            )
-        transitions[(counted + place) * uk + slot] += sign
-        before = visits[base + place]
-        seen = before + sign
-        visits[base + place] = seen
-        if before == 0:
-            touch(i, np.int64(place), touched)
-        asked |= seen >= factor * due[budget + place]
-    return asked
-
-
-@compiled
-def _play_together(
-    world: World,
-    sizes: Sizes,
-    play: Play,
-    policy: IndexArray,
-    agents: int,
+    ties: IndexArray,
+    due: CountArray,
+    factor: int,
+    low: int,
+    high: int,
     first: int,
     most: int,
-    counts: Counts,
-    touched: Touched,
+    sign: int,
+    transitions: CountArray,
+    visits: CountArray,
+    starts: CountArray,
+    places: IndexArray,
+    numbers: CountArray,
 ) -> tuple[int, bool]:
-    """All agents in step, episode by episode; ``(episodes played, was there a request)``."""
+    """Add episodes of agents ``low`` to ``high - 1`` to their counts, in step, until one of them reaches a budget.
+
+    Returns ``(episodes played, was there a request)``. With ``sign`` -1 all ``most`` episodes are taken back.
+
+    Agents are played in groups, step by step. An agent's next step depends on the outcome of its last one, for which
+    the processor would wait most of the time; meanwhile it plays the others of the group.
+
+    Args:
+        sizes: of the tables, which are flat and come one by one, because Numba counts references to what is taken
+            out of a tuple.
+        successors: ``(steps, S, A, K)``.
+        kernel: distribution functions ``(m, steps, S, A, K)``; or one agent's, if all have the same.
+        initial: the same of initial states, ``(m or 1, S)``.
+        first_agent: the number of the fleet's first agent.
+        policy: actions ``(H S,)``, or lists of them ``(H S, A)``.
+        ties: ``(H S,)``, how many of the listed actions are the policy's; empty where it has one each.
+        due: budgets, ``(m or 1, P)``.
+        factor: on budgets.
+        low: the first agent to play.
+        high: the agent after the last one.
+        first: the number of the first episode.
+        most: how many episodes at most.
+        sign: 1, or -1 to take episodes back.
+        transitions: ``(m or 1, P, K)``, one row where they are counted together.
+        visits: ``(m, P)``.
+        starts: ``(m, S)``, where visits are counted over all steps together.
+        places: of :class:`~fed_ucbvi.algorithms.base.Touched`.
+        numbers: of the same.
+    """
+    us, ua, uk = np.uint64(sizes.states), np.uint64(sizes.actions), np.uint64(sizes.slots)
+    size = np.uint64(places.shape[1])
+    own = us * ua * uk * (np.uint64(sizes.horizon) if sizes.by_step else _ONE)
+    if np.uint64(len(kernel)) == own:
+        own = _ZERO
+    own_start = us if np.uint64(len(initial)) > us else _ZERO
+    own_due = size if np.uint64(len(due)) > size else _ZERO
+    own_transitions = size if np.uint64(len(transitions)) > size * uk else _ZERO
+    blocks = (sizes.horizon >> 2) + 1
+    words, states = np.empty(4 * blocks * GROUP, dtype=np.uint64), np.empty(GROUP, dtype=np.uint64)
     for played in range(most):
-        asked = False
-        for i in range(agents):
-            asked |= _play_episode(world, sizes, play, policy, i, first + played, 1, counts, touched)
-        if asked:
+        t, asked = np.uint64(first + played), False
+        for begin in range(low, high, GROUP):
+            group = min(GROUP, high - begin)
+            for block in range(blocks):
+                for j in range(group):
+                    at = _FOUR * np.uint64(block * GROUP + j)
+                    key = np.uint64(first_agent + begin + j)
+                    words[at], words[at + _ONE], words[at + _TWO], words[at + _THREE] = block_of(
+                        4 * block, sizes.seed, key, t
+                    )
+            for j in range(group):
+                ui = np.uint64(begin + j)
+                s = _pick(initial, ui * own_start, _ONE, sizes.states, unit_interval(words[_FOUR * np.uint64(j)]))
+                if sizes.stationary:
+                    starts[ui * us + s] += sign
+                states[j] = s
+            for h in range(sizes.horizon):
+                at = _FOUR * np.uint64((h + 1 >> 2) * GROUP) + np.uint64(h + 1 & 3)
+                for j in range(group):
+                    uj, ui, key = np.uint64(j), np.uint64(begin + j), np.uint64(first_agent + begin + j)
+                    s, word, mine = states[uj], words[at + _FOUR * uj], ui * own
+                    if policy.ndim == 1:
+                        place, _, slot, s = _step(h, s, t, key, word, sizes, policy, successors, kernel, mine, _ONE)
+                    else:
+                        place, _, slot, s = _step_of_sets(
+                            h, s, t, key, word, sizes, policy, ties, successors, kernel, mine, _ONE
+                        )
+                    states[uj] = s
+                    transitions[(ui * own_transitions + place) * uk + slot] += sign
+                    before = visits[ui * size + place]
+                    seen = before + sign
+                    visits[ui * size + place] = seen
+                    if before == 0:
+                        places[ui, np.uint64(numbers[ui])] = place
+                        numbers[ui] += 1
+                    asked |= seen >= factor * due[ui * own_due + place]
+        if asked and sign > 0:
             return played + 1, True
     return most, False
 
 
-@compiled
-def _take_back(
-    world: World,
-    sizes: Sizes,
-    play: Play,
-    policy: IndexArray,
-    agents: int,
-    first: int,
-    most: int,
-    counts: Counts,
-    touched: Touched,
-) -> None:
-    """Undo :func:`_play_together`: the same episodes with the sign changed."""
-    for played in range(most):
-        for i in range(agents):
-            _play_episode(world, sizes, play, policy, i, first + played, -1, counts, touched)
-    for i in range(agents):
-        drop_untouched(i, counts.visits.reshape((agents, -1)), touched)
-
-
 @compiled_parallel
 def _play_ahead(
-    world: World,
     sizes: Sizes,
-    play: Play,
+    successors: IndexArray,
+    kernel: FloatArray,
+    initial: FloatArray,
+    first_agent: int,
     policy: IndexArray,
+    ties: IndexArray,
+    due: CountArray,
+    factor: int,
     agents: int,
     first: int,
     most: int,
-    counts: Counts,
-    touched: Touched,
+    transitions: CountArray,
+    visits: CountArray,
+    starts: CountArray,
+    places: IndexArray,
+    numbers: CountArray,
     cores: int,
 ) -> tuple[int, bool]:
-    """Like :func:`_play_together`, with the agents divided among threads, each playing ahead of the others.
+    """Like :func:`_play`, with groups of agents divided among threads, each group playing ahead of the others.
 
     Threads never share a table: where transitions are pooled, each has one of its own, added up at the end.
     """
-    transitions, visits, starts = counts
-    pooled = world.pooled
+    groups, pooled = (agents + GROUP - 1) // GROUP, len(transitions) == places.shape[1] * sizes.slots
     parts = np.zeros((cores if pooled else 1, len(transitions) if pooled else 1), dtype=np.int64)
-    reached = np.full(agents, most, dtype=np.int64)
-    asked = np.zeros(agents, dtype=np.bool_)
+    reached, asked = np.full(groups, most, dtype=np.int64), np.zeros(groups, dtype=np.bool_)
     for core in prange(cores):
-        own = Counts(parts[core] if pooled else transitions, visits, starts)
-        for i in range(agents * core // cores, agents * (core + 1) // cores):
-            for played in range(most):
-                if _play_episode(world, sizes, play, policy, i, first + played, 1, own, touched):
-                    asked[i] = True
-                    reached[i] = played + 1
-                    break
+        own = parts[core] if pooled else transitions
+        for g in range(groups * core // cores, groups * (core + 1) // cores):
+            who = (g * GROUP, min((g + 1) * GROUP, agents))
+            reached[g], asked[g] = _play(
+                *(sizes, successors, kernel, initial, first_agent, policy, ties, due, factor, *who),
+                *(first, most, 1, own, visits, starts, places, numbers),
+            )
     length = reached.min()
     for core in prange(cores):
-        own = Counts(parts[core] if pooled else transitions, visits, starts)
-        for i in range(agents * core // cores, agents * (core + 1) // cores):
-            for played in range(length, reached[i]):
-                _play_episode(world, sizes, play, policy, i, first + played, -1, own, touched)
-            drop_untouched(i, visits.reshape((agents, -1)), touched)
+        own = parts[core] if pooled else transitions
+        for g in range(groups * core // cores, groups * (core + 1) // cores):
+            who, begin, more = (g * GROUP, min((g + 1) * GROUP, agents)), first + length, reached[g] - length
+            _play(
+                *(sizes, successors, kernel, initial, first_agent, policy, ties, due, factor, *who),
+                *(begin, more, -1, own, visits, starts, places, numbers),
+            )
+            drop_untouched(*who, visits, places, numbers)
     if pooled:
         for core in range(cores):
             transitions += parts[core]
