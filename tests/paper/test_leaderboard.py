@@ -17,6 +17,7 @@ from fed_ucbvi.paper import leaderboard
 from fed_ucbvi.paper.leaderboard import Board, Row, places, read_rows, standing_rows, standings, write_rows
 from fed_ucbvi.paper.leaderboard_page import markdown, page
 from fed_ucbvi.report.checks import check_report
+from fed_ucbvi.sweeps.job import Job
 from repository import ROOT
 
 BOARD, ROWS = Board.standing(), standing_rows()
@@ -33,7 +34,7 @@ def test_the_stored_rows_are_those_of_the_sweep() -> None:
     assert stored == [(job.environment, job.algorithm, job.agents, job.episodes, job.seed) for job in in_order()]
 
 
-def in_order() -> list[leaderboard.Job]:
+def in_order() -> list[Job]:
     environments, algorithms = list(BOARD.episodes), list(ALGORITHMS)
     return sorted(
         JOBS, key=lambda job: (environments.index(job.environment), algorithms.index(job.algorithm), job.seed)
@@ -70,7 +71,7 @@ def made_up(seeds: int = 4) -> list[Row]:
     rng = np.random.default_rng(5)
     names = [("a", "fed-ucbvi"), ("b", "fed-ucbvi"), ("a", "x"), ("b", "x"), ("a", "y")]
     return [
-        Row(env, name, 2, 30, seed, *(float(x) for x in rng.uniform(1, 9, 1)), 7 + seed, 10, 20, 1.5, 2.0)
+        Row(env, name, 2, 30, seed, float(rng.uniform(1, 9)), 7 + seed, 10, 20, 1.5, 2.0)
         for env, name in names
         for seed in range(seeds)
     ]
