@@ -138,6 +138,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Board:
     return board
 
 
+@pytest.mark.slow
 def test_an_algorithm_of_ones_own_is_run_everywhere_and_shown_among_the_others(small: Board, tmp_path: Path) -> None:
     own = "examples.epsilon_greedy:EpsilonGreedy"
     words = ["leaderboard", "--algorithm", own, "--store", str(tmp_path / "runs"), "--jobs", "1", "--json"]
