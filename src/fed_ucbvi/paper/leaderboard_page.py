@@ -170,7 +170,9 @@ def page(board: Board, rows: Rows) -> PageContent:
         f"Means over runs; bars are the {INTERVAL_NAME}.",
         panels,
     )
-    section = Section("leaderboard", "What was measured", [*left_out(board), *board.notes], figures=[figure], tables=tables)
+    section = Section(
+        "leaderboard", "What was measured", [*left_out(board), *board.notes], figures=[figure], tables=tables
+    )
     return PageContent(TITLE, explanation(board, rows), [section])
 
 
