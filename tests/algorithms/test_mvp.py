@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from fed_ucbvi import MVP, FedMVP, InputError, gridworld, run, synthetic
+from fed_ucbvi import MVP, FedMVP, InputError, Interrupted, gridworld, resume, run, synthetic
 from fed_ucbvi.algorithms.mvp import _next_target
+from fed_ucbvi.engine.progress import Progress
 from fed_ucbvi.engine.simulation import Caution, Simulation
 from fed_ucbvi.results.records import COLUMNS
 from naive_mvp import NaiveMVP
@@ -16,8 +19,11 @@ ASKERS = list(COLUMNS).index("askers")
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_one_agent_equals_the_pseudocode_round_by_round(seed: int) -> None:
+@pytest.mark.parametrize("rewards", ["certain", "random"])
+def test_one_agent_equals_the_pseudocode_round_by_round(seed: int, rewards: str) -> None:
     f = random_federation(np.random.default_rng(seed), agents=1, own_rewards=True)
+    f = f.with_bernoulli_rewards() if rewards == "random" else f
+    K = f.successors.shape[-1]
     T, scale = 200, (1.0, 0.001)[seed % 2]
     simulation = Simulation(MVP(scale=scale, delta=0.1), f, T, seed, "episodes")
     naive = NaiveMVP(f.states, f.actions, f.horizon, T, 0.1, scale)
@@ -30,8 +36,10 @@ def test_one_agent_equals_the_pseudocode_round_by_round(seed: int) -> None:
             a, times = int(policy[h, s]), int(simulation.driver.transitions[0, h, s, k])
             step = h if len(f.successors) > 1 else 0
             reward = float(f.rewards[0, h if f.rewards.shape[1] > 1 else 0, s, a])
+            if rewards == "random":
+                reward = float(k >= K)  # the slots come twice: without a reward, and with 1
             for _ in range(times):
-                over |= naive.observe((h, s, a), reward, int(f.successors[step, s, a, k]))
+                over |= naive.observe((h, s, a), reward, int(f.successors[step, s, a, k % K]))
         if simulation.rows[-1][ASKERS] > 0:
             assert over, "a round ends where an epoch does"
         if over:
@@ -86,6 +94,26 @@ def test_random_rewards_enlarge_the_bonus_by_their_spread() -> None:
     assert (model.squares[seen] / model.N[seen]) == pytest.approx(mean, rel=1e-3), "of 0 and 1, r^2 = r"
     spread = certain.server.model.squares - certain.server.model.paid**2 / np.maximum(certain.server.model.N, 1)
     assert np.abs(spread).max() < 1e-6
+
+
+def test_what_agents_had_been_paid_before_a_round_survives_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, algorithm = (
+        synthetic(agents=3, states=3, actions=2, horizon=3).with_bernoulli_rewards(),
+        FedMVP(scale=0.001),
+    )
+    whole = run(algorithm, world, 300, seed=2, progress=False)
+    monkeypatch.setattr("fed_ucbvi.engine.simulation.SECONDS_BETWEEN_REPORTS", 0.0)
+    calls = iter(range(40))
+
+    def interrupt(_: Progress) -> None:
+        if next(calls) == 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run(algorithm, world, 300, seed=2, progress=interrupt, checkpoint=tmp_path / "kept", checkpoint_every=3)
+    assert resume(tmp_path / "kept", progress=False).same_outcome(whole)
 
 
 def test_the_published_constants_learn_nothing_in_short_runs_and_say_so() -> None:

@@ -45,6 +45,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedq-bernstein": {"bernstein_after": 10},
     "fedq-advantage": {},
     "ucbvi": {},
+    "fed-mvp": {"scale": 0.001},
 }
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 
@@ -91,7 +92,7 @@ def assert_same_learning(one: Run, other: Run) -> None:
     assert np.array_equal(one.policy, other.policy)
     assert np.array_equal(one.exploring_policy, other.exploring_policy)
     assert np.array_equal(one.V, other.V)
-    told = one.about.algorithm in ("ucbvi", "concurrent-ucbvi")
+    told = one.about.algorithm in ("ucbvi", "concurrent-ucbvi", "fed-mvp")
     told |= one.about.algorithm.startswith("fed-ucbvi") and not one.about.parameters["stationary"]
     for column, recommended in one.recommendations.items():
         if column in ("optimistic", "estimated") and not told:  # reports do not say where episodes began

@@ -43,6 +43,7 @@ def leaderboard(
 
     Without options nothing is run. See docs/leaderboard.md.
     """
+    from fed_ucbvi.algorithms import ALGORITHMS
     from fed_ucbvi.command_line.outputs import print_json
     from fed_ucbvi.core.errors import InputError
     from fed_ucbvi.paper import leaderboard as comparison
@@ -55,7 +56,7 @@ def leaderboard(
     board = comparison.Board.standing()
     if quick:
         board = board.quick()
-    anew = [*comparison.ALGORITHMS] if again or quick else []
+    anew = [*ALGORITHMS] if again or quick else []
     rows = [] if anew else comparison.standing_rows()
     wanted = list(dict.fromkeys([*anew, *(algorithms or [])]))
     if not wanted and (store is not None or jobs is not None):

@@ -93,6 +93,7 @@ class Board:
         seeds: runs of each.
         episodes: T by environment, in the order in which environments are shown.
         excluded: why an environment, or an ``ALGORITHM on ENVIRONMENT``, is left out.
+        notes: on the rows.
     """
 
     agents: int
@@ -100,6 +101,7 @@ class Board:
     seeds: int
     episodes: Mapping[str, int]
     excluded: Mapping[str, str]
+    notes: Sequence[str] = ()
 
     @classmethod
     def standing(cls) -> Board:
@@ -233,10 +235,10 @@ def standings(rows: Rows, baseline: str = ALGORITHM) -> list[Standing]:
                 pairs.setdefault(seed, []).append((row, base))
         if not pairs:
             raise InputError(f"{name} has no run that can be compared with one of {baseline}.")
-        ratios = (_ratio(pairs, measure) for measure in ("regret", "rounds", "megabytes"))
+        regret, rounds, megabytes = (_ratio(pairs, measure) for measure in ("regret", "rounds", "megabytes"))
         share = _mean([float(np.mean([row.share for row, _ in lot])) for lot in pairs.values()])
         environments = {row.environment for lot in pairs.values() for row, _ in lot}
-        made.append(Standing(name, len(environments), *ratios, share))
+        made.append(Standing(name, len(environments), regret, rounds, megabytes, share))
     return sorted(made, key=lambda standing: standing.regret.mean)
 
 

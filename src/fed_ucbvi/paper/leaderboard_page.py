@@ -93,7 +93,8 @@ def markdown(board: Board, rows: Rows) -> str:
     """The document."""
     parts = [f"# {TITLE}", "This page was written by `fed-ucbvi leaderboard --out DIR`."]
     parts += [_lines(paragraph) for paragraph in explanation(board, rows)]
-    parts += ["Left out:", "\n".join(_lines(f"- {reason}") for reason in left_out(board))]
+    parts += ["Left out:", _items(left_out(board))]
+    parts += ["Keep in mind:", _items(board.notes)] if board.notes else []
     parts += ["## Over all environments", _lines(OVERALL_TEXT), table_text(OVERALL, overall_rows(rows), ratio_text)]
     for environment, episodes in environments_of(rows).items():
         parts += [f"## {label_of(environment)}, T = {episodes:,}"]
@@ -101,9 +102,13 @@ def markdown(board: Board, rows: Rows) -> str:
     return "\n\n".join([*parts, HOW_TO_ADD, ""])
 
 
-def _lines(text: str) -> str:
-    """A paragraph, or an item of a list, in lines of at most 118 letters."""
-    return textwrap.fill(text, 118, subsequent_indent="  " * text.startswith("- "), break_on_hyphens=False)
+def _lines(text: str, indent: str = "") -> str:
+    """A paragraph in lines of at most 118 letters."""
+    return textwrap.fill(text, 118, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _items(texts: Sequence[str]) -> str:
+    return "\n".join(_lines(f"- {text}", "  ") for text in texts)
 
 
 def table_text(columns: Sequence[str], rows: Sequence[Sequence[Cell]], text_of: Callable[[Interval], str]) -> str:
@@ -165,7 +170,9 @@ def page(board: Board, rows: Rows) -> PageContent:
         f"Means over runs; bars are the {INTERVAL_NAME}.",
         panels,
     )
-    section = Section("leaderboard", TITLE, left_out(board), figures=[figure], tables=tables)
+    section = Section(
+        "leaderboard", "What was measured", [*left_out(board), *board.notes], figures=[figure], tables=tables
+    )
     return PageContent(TITLE, explanation(board, rows), [section])
 
 
