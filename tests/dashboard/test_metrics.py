@@ -48,7 +48,9 @@ def sample(samples: Samples, name: str, **labels: str) -> float:
     return samples[f"fed_ucbvi_{name}", frozenset(labels.items())]
 
 
-def federated(plan: RunPlan, split: tuple[int, ...], certificates: Path | None = None) -> tuple[Metrics, Service, Any]:
+def federated(
+    plan: RunPlan, split: tuple[int, ...], certificates: Path | None = None
+) -> tuple[Metrics, Service, Any]:
     """The metrics of a run over the network, when it is over and nodes have been told, and the last record."""
 
     async def work() -> tuple[Metrics, Service, Any]:

@@ -22,8 +22,8 @@ from fed_ucbvi.network import client, transport
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.checks import Expected, check_played, check_report
 from fed_ucbvi.network.client import take_part
-from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.health import Health
+from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import (
     PROTOCOL,
     Continue,
