@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +19,13 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from commands import PROGRAM, SMALL, call, refusal
+from fed_ucbvi import FedUCBVI, RoundRecord, run, synthetic
+from fed_ucbvi.command_line import tracking as tracking_module
 from fed_ucbvi.command_line.program import EXIT_CODES
 from fed_ucbvi.command_line.standard_error import LONGEST_MESSAGE, JsonLines, say, write_log, writes_json
+from fed_ucbvi.command_line.tracking import tracking
+from fed_ucbvi.results.round_record import together
+from fed_ucbvi.trackers.tensorboard_tracker import TensorBoardTracker
 from repository import ROOT
 
 ALONE = ("serve", "--insecure", "--listen", "127.0.0.1:0", "--sizes", "3,2,3", "--gathering", "0.05")
@@ -159,11 +165,19 @@ def test_every_code_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # ---------------------------------------------------------------------------------------------------- trackers
 
 
-def test_a_run_is_tracked_by_the_command_line(tmp_path: Path) -> None:
+def test_a_run_is_tracked_by_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close = TensorBoardTracker.close
+
+    def talk(self: TensorBoardTracker, *, failed: bool) -> None:
+        print("a tracker's own words")  # noqa: T201
+        close(self, failed=failed)
+
+    monkeypatch.setattr(TensorBoardTracker, "close", talk)
     places = [tmp_path / "one", tmp_path / "two"]
     tracks = [word for place in places for word in ("--track", f"tensorboard:{place}")]
     result = call(*SMALL, *tracks, "--track-every", "5", "--json")
     assert result.exit_code == 0
+    assert result.stderr.count("a tracker's own words") == 2
     summary = json.loads(result.stdout)
     for place in places:
         events = EventAccumulator(str(place), size_guidance={"scalars": 0})
@@ -174,13 +188,10 @@ def test_a_run_is_tracked_by_the_command_line(tmp_path: Path) -> None:
 
 
 def test_a_tracker_that_fails_is_let_go_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fed_ucbvi.trackers.tensorboard_tracker import TensorBoardTracker
-
     calls = []
 
     def fail(self: object, episodes: int, figures: object) -> None:
         calls.append(episodes)
-        print("a tracker's own words")  # noqa: T201
         raise OSError("no space left")
 
     monkeypatch.setattr(TensorBoardTracker, "write", fail)
@@ -191,6 +202,28 @@ def test_a_tracker_that_fails_is_let_go_and_the_run_goes_on(tmp_path: Path, monk
     assert (
         f"warning: tensorboard:{tmp_path / 'one'} cannot be written: no space left. The run goes on" in result.stderr
     )
+
+
+def test_a_slow_tracker_does_not_hold_up_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes nothing before the run is over; then it gets the rounds that could wait, and the run."""
+    over, rounds = threading.Event(), []
+
+    def wait(self: object, episodes: int, figures: dict[str, float]) -> None:
+        assert over.wait(60)
+        rounds.append(figures.get("round"))
+
+    monkeypatch.setattr(TensorBoardTracker, "write", wait)
+    monkeypatch.setattr(tracking_module, "MOST_WAITING", 5)
+    seen: list[RoundRecord] = []
+    with tracking([f"tensorboard:{tmp_path / 'one'}"], 1) as trackers:
+        trackers.finish(
+            run(FedUCBVI(nu=50), synthetic(agents=3), 60, on_round=together(trackers.on_round, seen.append))
+        )
+        assert len(seen) > 10
+        over.set()
+    assert rounds[0] == 1
+    assert 5 <= len(rounds[:-1]) <= 6, "one in its hands, five that wait"
+    assert rounds[-1] is None, "the figures of the whole run"
 
 
 def test_a_tracker_nobody_knows_is_refused() -> None:
