@@ -20,7 +20,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "environments": ("environments", "environments --json"),
     "algorithms": ("algorithms", "algorithms --json"),
     "federate": ("federate --nodes 4", "federate --nodes 2 --env synthetic --episodes 1000 --out my-run"),
-    "serve": ("serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run",),
+    "serve": (
+        "serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run",
+        "serve --certs certs --sizes 8,4,10 --checkpoint kept --metrics 127.0.0.1:9464 --log-format json",
+    ),
     "join": ("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
     "certs": (
         "certs --out certs --server server --host hub.example.org --node clinic-a --node clinic-b",
