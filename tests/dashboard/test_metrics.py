@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from commands import refusal
 from fed_ucbvi import FedUCBVI, InputError, RoundRecord, run, synthetic
@@ -174,12 +175,13 @@ def test_metrics_are_served_on_this_machine_only() -> None:
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_a_server_of_its_own_process_serves_metrics_and_logs_json(tmp_path: Path) -> None:
+def test_a_server_of_its_own_process_serves_metrics_logs_json_and_is_tracked(tmp_path: Path) -> None:
     def fetch(url: str) -> Samples:
         with urllib.request.urlopen(url, timeout=20) as answer:
             return read(answer.read().decode())
 
-    with Processes(tmp_path, "--metrics", "127.0.0.1:0", "--log-format", "json") as parties:
+    rules = ("--metrics", "127.0.0.1:0", "--log-format", "json", "--track", f"tensorboard:{tmp_path / 'events'}")
+    with Processes(tmp_path, *rules) as parties:
         parties.start(SERVER)
         parties.hear(SERVER, r"metrics at (http://\S+/metrics)")
         found = re.search(r"metrics at (http://[^\s\"]+)", parties.parties[SERVER].words())
@@ -188,7 +190,7 @@ def test_a_server_of_its_own_process_serves_metrics_and_logs_json(tmp_path: Path
         parties.start("node-0", "node-1")
         parties.reach(20)
         early = fetch(found[1])
-        assert sample(early, "rounds_total") >= 20
+        assert sample(early, "rounds_total") >= 19, "a round is on disk just before it is counted"
         assert sample(early, "nodes", state="present") == 2
         parties.kill("node-1")
         parties.hear(SERVER, "node-1: stream given up|node-1: connection lost")
@@ -204,3 +206,8 @@ def test_a_server_of_its_own_process_serves_metrics_and_logs_json(tmp_path: Path
     lost = [line for line in lines if line["level"] == "warning"]
     assert lost[0].items() >= {"logger": "fed_ucbvi.federation", "node": "node-1"}.items()
     assert "stopped after" in lines[-1]["message"]
+    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"scalars": 0})
+    events.Reload()
+    assert [one.value for one in events.Scalars("round")] == list(range(1, len(events.Scalars("round")) + 1))
+    assert events.Scalars("synchronisations")[-1].value == summary["rounds"]
+    assert events.Scalars("final_wall_seconds")

@@ -39,3 +39,9 @@ def test_the_sweep_makes_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     execute(next(example for example in EXAMPLES if "small-sweep" in example))
     assert len(load_runs("small-sweep")) == 6
+
+
+def test_the_tracked_run_leaves_its_event_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    execute(next(example for example in EXAMPLES if "make_tracker" in example))
+    assert len(list(Path("logs/first").glob("events.out.tfevents.*"))) == 1

@@ -126,7 +126,7 @@ def test_mlflow_reads_back_figures_and_parameters(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
     with pytest.raises(InputError, match="MLflow cannot use 'file://"):
         make_tracker(f"mlflow:{(tmp_path / 'another').as_uri()}")
-    monkeypatch.setitem(sys.modules, "alembic", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "alembic", None)
     with pytest.raises(InputError, match=r"MLflow cannot use 'sqlite://.*alembic.*; install the whole of MLflow"):
         make_tracker(f"mlflow:sqlite:///{tmp_path / 'store.db'}")
 
@@ -154,7 +154,7 @@ class FakeWandb:
 
 def test_weights_and_biases_is_told_figures_and_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=fake.init))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=fake.init))
     monkeypatch.delitem(sys.modules, "fed_ucbvi.trackers.wandb_tracker", raising=False)
     result, seen = tracked(make_tracker("wandb:shops", every=10))
     monkeypatch.delitem(sys.modules, "fed_ucbvi.trackers.wandb_tracker")
@@ -178,7 +178,7 @@ def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, module, None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, f"fed_ucbvi.trackers.{module}_tracker", raising=False)
     with pytest.raises(InputError, match=rf"which is not installed: .* pip install '\.\[{extra}\]'"):
         make_tracker(text)

@@ -31,7 +31,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "algorithms": ("algorithms", "algorithms --json"),
     "bins": ("bins CartPole-v1 --horizon 200 --bins 6 --out bins.json",),
     "federate": ("federate --nodes 4", "federate --nodes 2 --env synthetic --episodes 1000 --out my-run"),
-    "serve": ("serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run",),
+    "serve": (
+        "serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run",
+        "serve --certs certs --sizes 8,4,10 --checkpoint kept --metrics 127.0.0.1:9464 --log-format json",
+    ),
     "join": ("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
     "policy": ("policy hub.example.org:50051 --certs certs --name clinic-a --out policy.json",),
     "certs": (

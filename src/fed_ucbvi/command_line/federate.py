@@ -107,4 +107,4 @@ def federate(
             node_arguments=[*problem, *own],
         )
     if code:
-        raise typer.Exit(code)
+        raise typer.Exit(code if code > 0 else 128 - code)  # a server that was killed, as a shell tells it

@@ -15,10 +15,18 @@ from typer.core import TyperGroup
 from fed_ucbvi.command_line.standard_error import say
 from fed_ucbvi.core.errors import InputError, unknown_name
 
+FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 128 + signal.SIGINT
 UNREAD = 128 + signal.SIGPIPE
-"""The exit code of a program whose output is no longer read, for instance by ``head``."""
+EXIT_CODES = {
+    0: "it is done",
+    FAILED: "some runs of a sweep or a reproduction have failed; or the program has, and says where",
+    BAD_INPUT: "something cannot be used, or a federation cannot go on; the message says what to change",
+    INTERRUPTED: "stopped by Ctrl-C or SIGTERM",
+    UNREAD: "nobody reads its output any more",
+}
+"""Of all commands."""
 
 
 @runtime_checkable
@@ -33,10 +41,7 @@ class UsageError(Protocol):
 
 
 class Program(TyperGroup):
-    """The group of all commands; ends with 0, with 2 where something cannot be used, with 130 on Ctrl-C.
-
-    It ends quietly with 141 where nobody reads its output any more.
-    """
+    """The group of all commands; ends with one of :data:`EXIT_CODES`."""
 
     def main(
         self,

@@ -44,7 +44,7 @@ def reproduce(
     """
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_out, warn
-    from fed_ucbvi.command_line.program import INTERRUPTED
+    from fed_ucbvi.command_line.program import FAILED, INTERRUPTED
     from fed_ucbvi.command_line.report import print_report, write
     from fed_ucbvi.core.errors import InputError, check_positive_integer
     from fed_ucbvi.engine.progress import announce_compilation, progress_bar
@@ -75,7 +75,7 @@ def reproduce(
     write(made, out / reproduction.REPORT)
     print_report(made, out / reproduction.REPORT, as_json=as_json)
     if failed:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 def _plan(only: list[str], seeds: int | None, *, full: bool, quick: bool) -> ReproductionPlan:

@@ -39,7 +39,7 @@ def sweep(
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.live_page import PageOptions, page_of_sweep
     from fed_ucbvi.command_line.outputs import others_on_standard_error, plain_warnings
-    from fed_ucbvi.command_line.program import INTERRUPTED
+    from fed_ucbvi.command_line.program import FAILED, INTERRUPTED
     from fed_ucbvi.engine.progress import announce_compilation, progress_bar
     from fed_ucbvi.sweeps.execution import SweepInterrupted, run_sweep
     from fed_ucbvi.sweeps.specification import Sweep
@@ -66,7 +66,7 @@ def sweep(
             raise typer.Exit(INTERRUPTED) from None
     _print(outcome, as_json)
     if outcome.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 def _print(outcome: Outcome, as_json: bool) -> None:
