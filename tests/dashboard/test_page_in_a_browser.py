@@ -1,4 +1,4 @@
-"""The page in a real browser: fed fast, on a phone, in the dark, with its server gone and back, and over a federation."""
+"""The page in a real browser: on a phone, in the dark, fed fast, with its server gone and back, of a federation."""
 
 from __future__ import annotations
 
@@ -90,28 +90,23 @@ def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(brow
     with PageServer(state, LOOPBACK) as server:
         page = OpenPage(browser, server.url)
         page.wait("document.querySelector('#link').textContent.includes('connected')")
-        browser.execute_script(
-            "window.frames_seen = 0; (function f() { frames_seen++; requestAnimationFrame(f); })()"
-        )
+        browser.execute_script("window.seen = 0; (function see() { seen++; requestAnimationFrame(see); })()")
         began, before = time.monotonic(), int(page("document.documentElement.dataset.draws"))
         feeding.start()
         try:
-            page.wait("Number(document.querySelectorAll('.tile .figure')[0].textContent.replace(',', '')) > 1500")
+            page.wait("Number(document.querySelector('.tile .figure')?.textContent.replace(',', '')) > 1500")
             browser.execute_script("document.querySelector('[data-x=round]').click()")
-            page.wait("document.querySelector('.card:not([hidden]) svg').textContent.includes('rounds')")
+            page.wait("document.querySelector('.card:not([hidden]) .plot svg').textContent.includes('rounds')")
         finally:
             stop.set()
             feeding.join()
         drawn = int(page("document.documentElement.dataset.draws")) - before
         most = (time.monotonic() - began) / SECONDS_BETWEEN + 3
         assert 2 <= drawn <= most, "as many drawings as events, and one for the click"
-        assert page("frames_seen") > 2 * drawn, "there are frames in which nothing is drawn"
+        assert page("seen") > drawn, "there are frames in which nothing is drawn"
         total = state.snapshot()["now"]["round"]
-        page.wait("document.querySelectorAll('.tile .figure')[0].textContent === arguments[0]", f"{total:,}")
-        assert page("state.points.length") == len(state.snapshot()["points"])
-        assert page("JSON.stringify(state.points)") == page(
-            "JSON.stringify(arguments[0])", state.snapshot()["points"]
-        )
+        page.wait("document.querySelector('.tile .figure')?.textContent === arguments[0]", f"{total:,}")
+        assert page("state.points") == state.snapshot()["points"]
 
 
 def test_the_page_says_when_its_server_is_gone_and_comes_back(browser: Any) -> None:
@@ -126,7 +121,7 @@ def test_the_page_says_when_its_server_is_gone_and_comes_back(browser: Any) -> N
     state.on_round(next(rounds))
     with PageServer(state, Access.parse(f"127.0.0.1:{port}")):
         page.wait("document.documentElement.dataset.link === 'live'")
-        page.wait("document.querySelectorAll('.tile .figure')[0].textContent === '2'")
+        page.wait("document.querySelector('.tile .figure')?.textContent === '2'")
         assert page("document.querySelector('#notice').hidden")
         state.end("All is played.")
     page.wait("document.documentElement.dataset.link === 'ended'")
@@ -148,9 +143,7 @@ def test_what_others_say_is_text_and_nothing_else(browser: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_a_node_is_killed_and_comes_back_and_the_page_of_real_processes_shows_it(
-    browser: Any, tmp_path: Path
-) -> None:
+def test_a_node_is_killed_and_comes_back_and_the_page_shows_it(browser: Any, tmp_path: Path) -> None:
     rows = "[...document.querySelectorAll('#nodes tbody tr')]"
 
     def wait_for(name: str, state: str) -> None:
