@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ WORLDS = {
 
 @pytest.mark.parametrize(("algorithm", "world", "episodes"), WORLDS.values(), ids=WORLDS.keys())
 def test_the_rounds_of_a_finished_run_are_those_it_told(
-    algorithm: Algorithm[object, object], world: Federation, episodes: int
+    algorithm: Algorithm[Any, Any], world: Federation, episodes: int
 ) -> None:
     told: list[RoundRecord] = []
     result = run(algorithm, world, episodes, on_round=told.append)
