@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 import sample_report
+from browser import OpenPage, open_browser
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.charts.curves import DASHES
 from fed_ucbvi.charts.layout import SCHEMA
@@ -28,22 +28,6 @@ from fed_ucbvi.report.content import Figure, PageContent
 from fed_ucbvi.report.page import render_page
 from fed_ucbvi.report.writing import write_report
 from sample_report import NASTY
-
-CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--host-resolver-rules=MAP * ~NOTFOUND",  # no network: no name leads anywhere
-)
-PATIENCE = 60
-"""Seconds a browser on a busy machine may take to draw the page."""
 
 
 @pytest.fixture(scope="module")
@@ -137,50 +121,16 @@ def test_every_colour_has_a_like_that_can_be_seen_on_dark_paper(colour: str) -> 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Chromium with an empty profile, without network, telling all it logs and all it requests."""
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("no browser: install chromium and chromium-driver to test the page in one")
-    webdriver = pytest.importorskip("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    try:
-        driver.set_script_timeout(PATIENCE)
+    with open_browser(tmp_path_factory.mktemp("profile")) as driver:
         yield driver
-    finally:
-        driver.quit()
 
 
-class Opened:
+class Opened(OpenPage):
     """The page in the browser, drawn, with what was logged and requested until then."""
 
     def __init__(self, browser: Any, path: Path) -> None:
-        self.browser = browser
-        browser.get("about:blank")
-        self.look(1300, "light")
-        browser.get_log("performance")
-        browser.get_log("browser")
-        browser.get(path.as_uri())
+        super().__init__(browser, path.as_uri())
         self.wait("document.documentElement.dataset.plots === 'drawn'")
-
-    def __call__(self, script: str, *arguments: Any) -> Any:
-        return self.browser.execute_script(f"return {script}", *arguments)
-
-    def wait(self, condition: str, *given: Any) -> None:
-        """Wait until something is so; ``arguments`` are those given."""
-        script = f"""const done = [...arguments].at(-1), so = function () {{ return {condition}; }},
-            look = () => so.apply(null, arguments) ? done() : setTimeout(look, 20);
-            look();"""
-        self.browser.execute_async_script(script, *given)
-
-    def look(self, width: int, scheme: str) -> None:
-        """Have a window of that width and a user who likes it light or dark."""
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
 
     def strokes(self, figure: str) -> list[list[str]]:
         """By panel, the colours and dashes of the curves that are drawn, in order."""
@@ -209,14 +159,6 @@ class Opened:
             requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));"""
         self.browser.execute_async_script(script, element, block)
 
-    def point_at(self, element: Any, x: float, y: float) -> None:
-        """Move the pointer to a place, given as shares of an element's width and height."""
-        box = self("arguments[0].getBoundingClientRect().toJSON()", element)
-        self.browser.execute_cdp_cmd(
-            "Input.dispatchMouseEvent",
-            {"type": "mouseMoved", "x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"]},
-        )
-
 
 @pytest.fixture(scope="module")
 def opened(browser: Any, report: PageContent, tmp_path_factory: pytest.TempPathFactory) -> Opened:
@@ -226,9 +168,7 @@ def opened(browser: Any, report: PageContent, tmp_path_factory: pytest.TempPathF
 
 
 def test_opened_from_a_file_without_network_it_logs_no_error_and_requests_nothing_else(opened: Opened) -> None:
-    messages = [json.loads(entry["message"])["message"] for entry in opened.browser.get_log("performance")]
-    sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
-    requested = [call["request"]["url"] for call in sent if not call["documentURL"].startswith("chrome")]
+    requested = opened.requested()
     assert [url for url in requested if not url.startswith(("data:", "blob:"))] == [opened.browser.current_url]
     assert opened.browser.get_log("browser") == []
 

@@ -84,7 +84,7 @@ const CHARTS = [
   { title: "Bytes so far, as the paper counts them", y: "bytes", text: bytes,
     series: [["bytes_up", "up, from agents", "blue", ""], ["bytes_down", "down, to agents", "vermillion", "6 3"]] },
 ];
-const SIZE = { height: 210, left: 52, right: 12, top: 8, bottom: 36 };
+const SIZE = { height: 210, left: 52, right: 12, top: 22, bottom: 36 };
 
 function gapText(point) {
   const [a, b] = [point[at("optimistic")], point[at("recommended")]];
@@ -103,7 +103,7 @@ function ticks(low, high, most, log) {
   }
   const raw = (high - low) / most, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].find(factor => factor * power >= raw) * power, found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(i * step);
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(i * step + 0);
   return found;
 }
 function scale(values, log, low, high) {
@@ -141,8 +141,7 @@ class Chart {
   draw() {
     const { series, text, y } = this.about, columns = series.map(([name]) => at(name)), x = at(view.x);
     const points = state.points.filter(point => point[x] !== null && columns.some(c => point[c] !== null) && (!view.log || point[x] > 0));
-    this.card.hidden = points.length === 0;
-    if (this.card.hidden) return;
+    if (!points.length) return;
     const width = Math.max(260, Math.round(this.plot.clientWidth)), { height, left, right, top, bottom } = SIZE;
     const values = points.flatMap(point => columns.map(c => point[c]));
     const positive = values.every(value => value === null || value > 0);
@@ -156,13 +155,14 @@ class Chart {
       parts.push(make("line", { class: "rule", x1: left, x2: width - right, y1: place, y2: place }),
         make("text", { x: left - 6, y: place + 4, "text-anchor": "end" }, text === bytes ? bytes(value) : short.format(value)));
     }
-    for (const value of ticks(across.least, across.most, width < 400 ? 3 : 5, view.log)) {
+    for (const value of ticks(across.least, across.most, width < 330 ? 3 : 5, view.log)) {
       const place = across.place(value);
       parts.push(make("line", { class: "axis", x1: place, x2: place, y1: height - bottom, y2: height - bottom + 4 }),
         make("text", { x: place, y: height - bottom + 16, "text-anchor": "middle" }, AXES[view.x].tick(value)));
     }
     parts.push(make("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }),
-      make("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, AXES[view.x].label));
+      make("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, AXES[view.x].label),
+      make("text", { x: 0, y: 11 }, y));
     series.forEach(([, , colour, dash], i) => {
       let path = "", pen = false;
       for (const point of points) {
@@ -211,7 +211,7 @@ const charts = CHARTS.map(about => new Chart(about));
 // -------------------------------------------------------------------------------------------------- the parts of a page
 
 const PHASES = { waiting: ["waiting for the first round", "fair"], running: ["running", "good"], over: ["the run is over", ""], stopped: ["stopped early", "bad"] };
-const LINKS = { connecting: ["connecting", "fair"], live: ["● live", "good"], lost: ["○ connection lost", "bad"], ended: ["○ server has ended", ""] };
+const LINKS = { connecting: ["connecting", "fair"], live: ["● connected", "good"], lost: ["○ connection lost", "bad"], ended: ["○ server has ended", ""] };
 const SIGNS = { present: "● present", away: "○ away", excluded: "✕ excluded", expected: "… expected" };
 const finished = () => ["over", "stopped"].includes(state.status?.phase);
 
@@ -255,14 +255,13 @@ function drawTiles() {
     if (rewards.length) add("reward", number(now.reward ?? rewards[rewards.length - 1]), "of an episode, last round");
     if (now.gap !== null) add("gap", number(now.gap), `optimistic ${number(now.optimistic_value)}, recommended ${number(now.recommended_value)}`);
     add("last round", `${count(now.length)}`, now.length === 1 ? "episode long" : "episodes long");
-    add("bytes up", bytes(now.bytes_up), "as the paper counts");
-    add("bytes down", bytes(now.bytes_down), "as the paper counts");
+    add("bytes", bytes(now.bytes_up + now.bytes_down), `${bytes(now.bytes_up)} up, ${bytes(now.bytes_down)} down`);
     if (now.seconds !== null) add("time", duration(now.seconds), left(now));
   }
   if (network) {
     add("on the wire", bytes(network.bytes_up + network.bytes_down), `${bytes(network.bytes_up)} up, ${bytes(network.bytes_down)} down`);
-    if (network.latency !== null) add("latency", duration(network.latency), "question to answer, mean over nodes");
-    add("violations", count(network.violations), "of the rules, by nodes");
+    if (network.latency !== null) add("latency", duration(network.latency), "of an answer, mean over nodes");
+    add("violations", count(network.violations), "of the rules");
   }
   const box = $("tiles");
   resize(box, tiles.length, () => { const tile = html("div", "tile"); tile.append(html("div", "what"), html("div", "figure"), html("div", "more")); return tile; });
@@ -283,7 +282,7 @@ function speed() {
 function left(now) {
   if (finished() || !now.episodes) return "since the run began";
   const more = now.seconds * (now.planned_episodes - now.episodes) / now.episodes;
-  return more > 0 ? `about ${duration(more)} left at this pace` : "since the run began";
+  return more > 0 ? `about ${duration(more)} left` : "since the run began";
 }
 
 function drawNodes() {
@@ -310,7 +309,7 @@ function drawNodes() {
 
 function place(name) {
   const grid = state.subject?.grid;
-  return grid && grid.cells[name] ? `${name} (row ${grid.cells[name][0] + 1}, column ${grid.cells[name][1] + 1})` : count(name);
+  return grid && grid.cells[name] ? `${name} at (${grid.cells[name][0] + 1}, ${grid.cells[name][1] + 1})` : count(name);
 }
 function drawRounds() {
   const recent = state.recent ?? [], requests = state.requests;
@@ -320,7 +319,7 @@ function drawRounds() {
   say($("rules"), total ? `Requests by rule: ${Object.entries(requests.rules).map(([rule, n]) => `${rule} ${count(n)}`).join(", ")}.` : "Nobody has asked for a synchronisation yet.");
   say($("askers"), requests.agents.length ? `Most often by agent ${requests.agents.map(([agent, n]) => `${agent} (${count(n)})`).join(", ")}.` : "");
   $("askers").hidden = !requests.agents.length;
-  const heads = [["round", "figure"], ["length", "figure"], "who asked", "step", "state", "action", "rule"];
+  const heads = [["round", "figure"], ["length", "figure"], "who asked", "step", state.subject?.grid ? "state, at (row, column)" : "state", "action", "rule"];
   fill($("rounds"), heads, recent.map(round => [
     [count(round.round), "figure"], [count(round.length), "figure"],
     round.agent >= 0 ? `agent ${round.agent}${round.requests > 1 ? ` and ${round.requests - 1} more` : ""}` : round.requests ? "secret" : "nobody",
@@ -354,7 +353,7 @@ function drawGrid() {
         if (named) svg.append(make("text", { x: column + .1, y: row + .24 }, kind));
       }
     $("grid").replaceChildren(svg);
-    svg.style.maxWidth = `${Math.min(34, 4 * grid.columns)}rem`;
+    svg.style.maxWidth = `${Math.min(34, 6 * grid.columns)}rem`;
     board = { key, squares, svg };
   }
   const times = new Map();
@@ -406,7 +405,10 @@ function drawCharts() {
   if (!state.points.length) return;
   const timed = state.points.some(point => point[at("seconds")] !== null);
   document.querySelector('[data-x="seconds"]').disabled = !timed;
-  for (const chart of charts) chart.draw();
+  for (const chart of charts) chart.card.hidden = !chart.about.series.some(([name]) => state.points.some(point => point[at(name)] !== null));
+  const shown = charts.filter(chart => !chart.card.hidden);
+  $("cards").style.setProperty("--columns", shown.length <= 4 ? 2 : 3);
+  for (const chart of shown) chart.draw();
 }
 
 // ----------------------------------------------------------------------------------------------------------- drawing

@@ -76,9 +76,11 @@ class Series:
         return [[None if value != value else _plain(value) for value in row] for row in table.tolist()]
 
     def _halve(self) -> None:
-        merged = _merged(self._rows[: self.size], np.arange(0, self.size, 2))
-        self.size, self.stride = len(merged), 2 * self.stride
-        self._rows[: self.size] = merged
+        self.stride *= 2
+        if self.size:
+            merged = _merged(self._rows[: self.size], np.arange(0, self.size, 2))
+            self.size = len(merged)
+            self._rows[: self.size] = merged
 
 
 def _rows_of(records: Sequence[RoundRecord]) -> FloatArray:

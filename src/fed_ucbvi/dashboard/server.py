@@ -79,6 +79,11 @@ class PageServer:
         while not self._server.started and self._thread.is_alive() and time.monotonic() < end:
             time.sleep(0.005)
 
+    @property
+    def readers(self) -> int:
+        """How many follow the events."""
+        return self._readers.count
+
     def close(self) -> None:
         """Let readers have what is new, then end."""
         self._readers.closing = True

@@ -30,9 +30,14 @@ class Page:
         on_round: to be given to the run.
     """
 
-    def __init__(self, state: LiveState, url: str) -> None:
-        self.state, self.url = state, url
+    def __init__(self, state: LiveState, server: PageServer) -> None:
+        self.state, self.url, self._server = state, server.url, server
         self.on_round: Callable[[RoundRecord], None] = state.on_round
+
+    @property
+    def readers(self) -> int:
+        """How many look at it."""
+        return self._server.readers
 
     def finish(self, run: RunData) -> None:
         """Show the run's policy, and that it is over."""
@@ -76,7 +81,7 @@ def page_of(state: LiveState, access: Access, metrics: Callable[[], bytes] | Non
     """Serve the page of a state until the block ends; if nothing was said of an end, the run was stopped."""
     with PageServer(state, access, metrics) as server:
         try:
-            yield Page(state, server.url)
+            yield Page(state, server)
         except InputError as error:
             state.end(str(error), complete=False)
             raise

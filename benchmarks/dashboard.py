@@ -1,0 +1,92 @@
+"""What the live page adds to a run's time: the same runs with and without it, in turn, with a page connected.
+
+A reader in a process of its own follows the events, as a browser does. Processor time of the run's process is
+compared, which the page's server is a thread of, so that other work on the machine matters little. The median of the
+ratios of neighbours is told:
+
+    python benchmarks/dashboard.py [--pairs 9] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fed_ucbvi import Federation, FedUCBVI, gridworld, run, synthetic
+from fed_ucbvi.dashboard.watching import watch_run
+from fed_ucbvi.results.round_record import OnRound
+
+READER = """
+import sys
+from fed_ucbvi.dashboard.client import Target
+for content in Target.parse(sys.argv[1]).follow():
+    pass
+"""
+CASES: dict[str, tuple[Callable[[], Federation], int]] = {
+    "GridWorld 6 x 6, H = 15": (lambda: gridworld(agents=20, eps_p=0.1, rows=6, columns=6, horizon=15), 3_000),
+    "synthetic, S = 30, A = 8, H = 10": (
+        lambda: synthetic(agents=20, eps_p=0.1, states=30, actions=8, horizon=10),
+        10_000,
+    ),
+}
+"""Twenty agents; of both, rounds are about a millisecond long."""
+
+
+def seconds_of(algorithm: FedUCBVI, world: Federation, episodes: int, on_round: OnRound | None) -> tuple[float, int]:
+    """Processor time of one run, and its rounds."""
+    began = time.process_time()
+    result = run(algorithm, world, episodes, progress=False, on_round=on_round)
+    return time.process_time() - began, len(result.records["start"])
+
+
+def measure(world: Federation, episodes: int, pairs: int) -> dict[str, Any]:
+    """Runs with and without the page, in turn."""
+    algorithm = FedUCBVI()
+    seconds_of(algorithm, world, episodes, None)  # compiled, and in the cache
+    alone, watched, rounds = [], [], 0
+    for _ in range(pairs):
+        spent, rounds = seconds_of(algorithm, world, episodes, None)
+        alone.append(spent)
+        with watch_run(algorithm, world) as page:
+            reader = subprocess.Popen([sys.executable, "-c", READER, page.url])
+            while not page.readers:
+                time.sleep(0.01)
+            watched.append(seconds_of(algorithm, world, episodes, page.on_round)[0])
+        reader.wait()
+    ratios = [one / other for one, other in zip(watched, alone, strict=True)]
+    low, _, high = statistics.quantiles(ratios, n=4)
+    return {
+        "rounds": rounds,
+        "rounds_per_second": round(rounds / statistics.median(alone)),
+        "seconds_alone": round(statistics.median(alone), 3),
+        "ratio": round(statistics.median(ratios), 4),
+        "quartiles": [round(low, 4), round(high, 4)],
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found = {name: measure(make(), episodes, options.pairs) for name, (make, episodes) in CASES.items()}
+    if options.json:
+        print(json.dumps(found))
+        return
+    for name, one in found.items():
+        quartiles = " to ".join(f"{value:.3f}" for value in one["quartiles"])
+        print(
+            f"{name}: {one['rounds']:,} rounds, {one['rounds_per_second']:,} a second; {one['seconds_alone']} s alone"
+        )
+        print(f"  with the page {one['ratio']:.3f} of that (half of the pairs from {quartiles})")
+
+
+if __name__ == "__main__":
+    main()

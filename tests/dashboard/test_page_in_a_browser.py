@@ -1,0 +1,172 @@
+"""The page in a real browser: on a phone, in the dark, fed fast, with its server gone and back, of a federation."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from browser import OpenPage, open_browser
+from fed_ucbvi import FedUCBVI, gridworld, run
+from fed_ucbvi.dashboard.access import Access
+from fed_ucbvi.dashboard.app import SECONDS_BETWEEN
+from fed_ucbvi.dashboard.folders import state_of_run
+from fed_ucbvi.dashboard.server import PageServer
+from fed_ucbvi.dashboard.state import LiveState
+from fed_ucbvi.dashboard.subject import Subject
+from federation_processes import SERVER, Processes
+from rounds import made_up_rounds
+
+SUBJECT = Subject("a run", "fed-ucbvi", "nowhere", agents=4, states=8, actions=3, horizon=5)
+LOOPBACK = Access.parse("127.0.0.1:0")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with open_browser(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+def texts(page: OpenPage, selector: str) -> list[str]:
+    found: list[str] = page("[...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector)
+    return found
+
+
+def tile(page: OpenPage, what: str) -> str:
+    script = "[...document.querySelectorAll('.tile')].find(t => t.children[0].textContent === arguments[0])"
+    return str(page(f"{script}?.children[1].textContent", what))
+
+
+def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for_nothing_else(browser: Any) -> None:
+    result = run(FedUCBVI(), gridworld(agents=5, eps_p=0.1, seed=0), 3_000)
+    with PageServer(state_of_run(result), LOOPBACK) as server:
+        page = OpenPage(browser, server.url)
+        page.wait("document.querySelector('#phase').textContent === 'the run is over'")
+        assert tile(page, "rounds") == f"{len(result.records['start']):,}"
+        assert tile(page, "regret so far") == f"{result.common_regret:.4g}"
+        assert texts(page, "#bar-text") == ["3,000 of 3,000 episodes of an agent (100 %)"]
+        titles = texts(page, ".card:not([hidden]) h3")
+        assert len(titles) == 5
+        assert page("document.querySelectorAll('.plot .line[d^=M]').length") == 8
+        assert page("document.querySelectorAll('#grid .arrow[d^=M]').length") == 8, "one for each free square"
+        first = texts(page, "#rounds tbody tr:nth-child(2) td")
+        asked = result.records["agent"][-2], result.records["step"][-2] + 1, result.records["action"][-2]
+        assert (first[2].split()[1], first[3], first[5]) == tuple(map(str, asked))
+        papers = set()
+        for width, scheme in itertools.product((1300, 420), ("light", "dark")):
+            page.look(width, scheme)
+            page.wait("innerWidth === arguments[0]", width)
+            assert page("document.documentElement.scrollWidth") <= width, "nothing sticks out"
+            papers.add((scheme, page("getComputedStyle(document.body).backgroundColor")))
+        assert papers == {("light", "rgb(255, 255, 255)"), ("dark", "rgb(22, 24, 27)")}
+        page.look(1300, "light")
+        plot = browser.find_element("css selector", ".card:not([hidden]) .plot svg")
+        page.point_at(plot, 0.95, 0.5)
+        page.wait("!document.querySelector('#tooltip').hidden")
+        assert texts(page, "#tooltip dt") == ["episodes", "reward"]
+        browser.execute_script("document.querySelector('[data-log=true]').click()")
+        page.wait("document.querySelector('[data-log=true]').ariaPressed === 'true'")
+        address = {server.url, f"{server.url}events"}
+        assert {url for url in page.requested() if not url.startswith("data:")} <= address
+        assert browser.get_log("browser") == []
+
+
+def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(browser: Any) -> None:
+    state, stop, rounds = LiveState(SUBJECT), threading.Event(), made_up_rounds(1)
+
+    def feed() -> None:
+        while not stop.wait(0.01):
+            for record in itertools.islice(rounds, 15):
+                state.on_round(record)
+
+    feeding = threading.Thread(target=feed)
+    with PageServer(state, LOOPBACK) as server:
+        page = OpenPage(browser, server.url)
+        page.wait("document.querySelector('#link').textContent.includes('connected')")
+        browser.execute_script("window.seen = 0; (function see() { seen++; requestAnimationFrame(see); })()")
+        began, before = time.monotonic(), int(page("document.documentElement.dataset.draws"))
+        feeding.start()
+        try:
+            page.wait("Number(document.querySelector('.tile .figure')?.textContent.replace(',', '')) > 1500")
+            browser.execute_script("document.querySelector('[data-x=round]').click()")
+            page.wait("document.querySelector('.card:not([hidden]) .plot svg').textContent.includes('rounds')")
+        finally:
+            stop.set()
+            feeding.join()
+        drawn = int(page("document.documentElement.dataset.draws")) - before
+        most = (time.monotonic() - began) / SECONDS_BETWEEN + 3
+        assert 2 <= drawn <= most, "as many drawings as events, and one for the click"
+        assert page("seen") > drawn, "there are frames in which nothing is drawn"
+        total = state.snapshot()["now"]["round"]
+        page.wait("document.querySelector('.tile .figure')?.textContent === arguments[0]", f"{total:,}")
+        assert page("state.points") == state.snapshot()["points"]
+
+
+def test_the_page_says_when_its_server_is_gone_and_comes_back(browser: Any) -> None:
+    state, rounds = LiveState(SUBJECT), made_up_rounds(1)
+    state.on_round(next(rounds))
+    with PageServer(state, LOOPBACK) as server:
+        page, port = OpenPage(browser, server.url), urlsplit(server.url).port
+        page.wait("document.documentElement.dataset.link === 'live'")
+        assert page("document.querySelector('#notice').hidden")
+    page.wait("document.documentElement.dataset.link === 'lost'")
+    assert "connection to the server is lost" in texts(page, "#notice")[0]
+    state.on_round(next(rounds))
+    with PageServer(state, Access.parse(f"127.0.0.1:{port}")):
+        page.wait("document.documentElement.dataset.link === 'live'")
+        page.wait("document.querySelector('.tile .figure')?.textContent === '2'")
+        assert page("document.querySelector('#notice').hidden")
+        state.end("All is played.")
+    page.wait("document.documentElement.dataset.link === 'ended'")
+    assert texts(page, "#phase") == ["the run is over"]
+    assert "All is played." in texts(page, "#notice")[0]
+
+
+def test_what_others_say_is_text_and_nothing_else(browser: Any) -> None:
+    nasty = "<img src=x onerror='window.broken=1'><b>&amp;"
+    state = LiveState(SUBJECT._replace(title=nasty, nodes=(nasty,)))
+    state.end(nasty, complete=False)
+    with PageServer(state, LOOPBACK) as server:
+        page = OpenPage(browser, server.url)
+        page.wait("document.querySelector('h1').textContent === arguments[0]", nasty)
+        assert texts(page, "#notice") == [nasty]
+        assert page("document.querySelectorAll('main img, main b, header img, header b').length") == 0
+        assert page("window.broken") is None
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_a_node_is_killed_and_comes_back_and_the_page_shows_it(browser: Any, tmp_path: Path) -> None:
+    rows = "[...document.querySelectorAll('#nodes tbody tr')]"
+
+    def wait_for(name: str, state: str) -> None:
+        page.wait(f"{rows}.some(row => row.textContent.startsWith(arguments[0] + arguments[1]))", name, state)
+
+    with Processes(tmp_path, "--dashboard", "127.0.0.1:0") as federation:
+        federation.start(SERVER)
+        federation.hear(SERVER, "page: http")
+        found = re.search(r"page: (\S+)", federation.parties[SERVER].words())
+        assert found is not None
+        page = OpenPage(browser, found[1])
+        wait_for("node-0", "… expected")
+        federation.start("node-0", "node-1")
+        federation.reach(3)
+        federation.kill("node-1")
+        wait_for("node-1", "○ away")
+        wait_for("node-0", "● present")
+        page.wait("document.querySelector('.tile .figure').textContent === '1 of 2'")
+        page.wait("document.querySelectorAll('#rounds tbody tr').length >= 3")
+        federation.start("node-1")
+        wait_for("node-1", "● present")
+        result, _ = federation.finish()
+        page.wait("document.documentElement.dataset.link === 'ended'")
+        assert texts(page, "#phase") == ["the run is over"]
+        assert tile(page, "rounds") == f"{len(result.records['start']):,}"
+        assert tile(page, "regret so far") == f"{result.common_regret:.4g}"

@@ -1,0 +1,228 @@
+"""The page's server by plain HTTP: what it says, to whom, and that it changes nothing."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from fed_ucbvi import InputError
+from fed_ucbvi.dashboard.access import Access
+from fed_ucbvi.dashboard.app import MOST_READERS
+from fed_ucbvi.dashboard.client import Target
+from fed_ucbvi.dashboard.page import page
+from fed_ucbvi.dashboard.server import PageServer
+from fed_ucbvi.dashboard.state import LiveState, apply, new_mirror
+from fed_ucbvi.dashboard.subject import Subject
+from rounds import made_up_rounds
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+SUBJECT = Subject("a run", "fed-ucbvi", "nowhere", agents=4, states=8, actions=3, horizon=5)
+Answer = tuple[int, Mapping[str, str], str]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PageServer]:
+    state = LiveState(SUBJECT)
+    for record in made_up_rounds(1, count=50):
+        state.on_round(record)
+    with PageServer(state, Access.parse("127.0.0.1:0"), metrics=lambda: b"rounds 50\n") as server:
+        yield server
+
+
+def ask(server: PageServer, path: str, method: str = "GET", **headers: str) -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(server.url).port or 0, timeout=30)
+    try:
+        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_the_page_is_one_document_that_may_load_nothing(server: PageServer) -> None:
+    status, headers, html = ask(server, "/")
+    assert status == 200
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert "*" not in policy
+    assert set(re.findall(r"(\S+-src) ([^;]*)", policy)) >= {("connect-src", "'self'"), ("img-src", "data:")}
+    assert re.findall(r"(?:src|href)=\"([^\"]*)\"", html) == ["data:,"]
+    outside = re.findall(r"https?://[^\"'\s)]+", html)
+    assert outside == ["http://www.w3.org/2000/svg"], "the name of a language, not an address to load"
+    assert "@import" not in html
+    assert "url(" not in html
+    assert " style=" not in html, "the policy would not let it be"
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-frame-options"] == "DENY"
+    assert (html, policy) == page()
+
+
+def test_the_snapshot_is_the_state(server: PageServer) -> None:
+    status, headers, text = ask(server, "/state.json")
+    assert (status, headers["content-type"]) == (200, "application/json")
+    assert json.loads(text) == server.state.snapshot()
+
+
+def test_metrics_are_what_they_are_given_to_be(server: PageServer) -> None:
+    status, headers, text = ask(server, "/metrics")
+    assert (status, text) == (200, "rounds 50\n")
+    assert headers["content-type"].startswith("text/plain; version=0.0.4")
+    with PageServer(LiveState(SUBJECT), Access.parse("127.0.0.1:0")) as without:
+        assert ask(without, "/metrics")[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/state.json", "/events", "/metrics"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_nothing_can_be_changed(server: PageServer, path: str, method: str) -> None:
+    assert ask(server, path, method)[0] == 405
+
+
+def test_head_has_no_body(server: PageServer) -> None:
+    assert ask(server, "/events", "HEAD")[::2] == (200, "")
+    assert ask(server, "/elsewhere")[0] == 404
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example:8080", "192.0.2.7", ""])
+def test_a_browser_that_was_sent_here_under_another_name_is_turned_away(server: PageServer, host: str) -> None:
+    assert ask(server, "/state.json", Host=host)[0] == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1", "[::1]", "[::1]:80"])
+def test_this_machine_is_known_by_its_own_names(server: PageServer, host: str) -> None:
+    assert ask(server, "/state.json", Host=host)[0] == 200
+
+
+def test_events_add_up_to_the_snapshot_and_come_at_their_own_pace() -> None:
+    state, rounds = LiveState(SUBJECT), made_up_rounds(3)
+    with PageServer(state, Access.parse("127.0.0.1:0")) as server:
+        for events, mirror in enumerate(Target.parse(server.url).follow()):
+            assert mirror == state.snapshot()
+            if events == 3:
+                break
+            for _ in range(1_000):
+                state.on_round(next(rounds))
+    assert mirror["now"]["round"] == 3_000, "three increments for three thousand rounds"
+
+
+def test_a_reader_hears_of_the_end_before_the_server_goes() -> None:
+    state = LiveState(SUBJECT)
+    server = PageServer(state, Access.parse("127.0.0.1:0"))
+    reader = Target.parse(server.url).follow()
+    assert next(reader)["status"]["phase"] == "waiting"
+    state.on_round(next(made_up_rounds(1)))
+    state.end()
+    server.close()
+    assert [content["status"]["phase"] for content in reader][-1] == "over"
+
+
+def test_too_many_readers_are_turned_away_and_others_are_let_in_when_they_leave() -> None:
+    with PageServer(LiveState(SUBJECT), Access.parse("127.0.0.1:0")) as server:
+        target = Target.parse(server.url)
+        readers = [target.follow() for _ in range(MOST_READERS)]
+        for reader in readers:
+            next(reader)
+        with pytest.raises(InputError, match="503"):
+            next(target.follow())
+        assert ask(server, "/state.json")[0] == 200
+        for reader in readers:
+            reader.close()  # type: ignore[attr-defined]
+
+
+# ----------------------------------------------------------------------------------------------------- other machines
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from fed_ucbvi.network.certificates import make_certificates
+
+    folder = tmp_path_factory.mktemp("access") / "certs"
+    make_certificates(folder, server="server", nodes=["a"], days=2)
+    (folder / "token").write_text(TOKEN + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:8080", "[::]:0", "example.org:80"])
+def test_off_loopback_the_page_is_refused_without_certificate_and_token(address: str, files: Path) -> None:
+    for given in ((None, None), (files / "server.crt", None), (None, files / "token")):
+        with pytest.raises(InputError, match="certificate and a token"):
+            Access.parse(address, *given)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:70000", "127.0.0.1:x", ""])
+def test_an_address_is_a_host_and_a_port(address: str) -> None:
+    with pytest.raises(InputError, match="HOST:PORT"):
+        Access.parse(address)
+
+
+def test_a_token_must_be_long_and_a_key_must_be_there(files: Path, tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    short.write_text("secret", encoding="utf-8")
+    with pytest.raises(InputError, match="at least 16"):
+        Access.parse("0.0.0.0:0", files / "server.crt", short)
+    with pytest.raises(InputError, match="missing"):
+        Access.parse("0.0.0.0:0", files / "server.crt", tmp_path / "none")
+    alone = tmp_path / "alone.crt"
+    alone.write_bytes((files / "server.crt").read_bytes())
+    with pytest.raises(InputError, match=r"alone\.key is missing"):
+        Access.parse("0.0.0.0:0", alone, files / "token")
+    (tmp_path / "alone.key").write_text("no key", encoding="utf-8")
+    with pytest.raises(InputError, match="no certificate and its key"):
+        PageServer(LiveState(SUBJECT), Access.parse("127.0.0.1:0", alone, files / "token"))
+
+
+def test_a_port_that_is_taken_is_said_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="cannot be served"):
+        PageServer(LiveState(SUBJECT), Access.parse(f"127.0.0.1:{taken.getsockname()[1]}"))
+
+
+def test_by_tls_and_token_other_machines_may_look(files: Path) -> None:
+    access = Access.parse("127.0.0.1:0", files / "server.crt", files / "token")
+    with PageServer(LiveState(SUBJECT), access) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        known = Target.parse(server.url, files / "token", files / "ca.crt")
+        assert known.snapshot() == server.state.snapshot()
+        assert next(known.follow())["subject"]["title"] == "a run"
+        with pytest.raises(InputError, match="401"):
+            known._replace(token_file=None).snapshot()
+        with pytest.raises(ssl.SSLError):
+            known._replace(authority=None).snapshot()
+
+
+def test_a_browser_shows_the_token_once_and_keeps_a_cookie_that_is_not_the_token(files: Path) -> None:
+    access = Access.parse("127.0.0.1:0", None, files / "token")
+    with PageServer(LiveState(SUBJECT), access) as server:
+        for path in ("/", "/state.json", "/events", "/?token=", "/?token=" + TOKEN[:-1], "/?token=%C3%A9"):
+            assert ask(server, path)[0] == 401
+        status, headers, _ = ask(server, f"/?token={TOKEN}")
+        assert (status, headers["location"]) == (303, "/"), "the token does not stay in the address"
+        cookie = headers["set-cookie"]
+        assert "httponly" in cookie.lower()
+        assert "samesite=lax" in cookie.lower()
+        assert TOKEN not in cookie
+        kept = cookie.partition(";")[0]
+        assert ask(server, "/state.json", Cookie=kept)[0] == 200
+        assert ask(server, "/state.json", Cookie=kept[:-1])[0] == 401
+        assert ask(server, "/state.json", Authorization=f"Bearer {TOKEN}")[0] == 200
+        assert ask(server, "/state.json", Authorization=f"Basic {TOKEN}")[0] == 401
+        assert ask(server, "/state.json", Host="hub.example.org", Cookie=kept)[0] == 200, "the token is enough"
+
+
+@pytest.mark.parametrize("url", ["ftp://a:1/", "http://", "http://a:x/", "http://a:1/page", "nowhere"])
+def test_an_address_that_is_none_of_a_page_is_refused(url: str) -> None:
+    with pytest.raises(InputError, match="HOST:PORT"):
+        Target.parse(url)
+
+
+def test_the_mirror_of_a_reader_starts_empty() -> None:
+    content: dict[str, Any] = LiveState(SUBJECT).snapshot()
+    assert apply(new_mirror(), {}) == {name: content[name] for name in ("columns", "stride", "points")}

@@ -1,0 +1,162 @@
+"""What a page shows: increments add up to the whole, memory is bounded, secure sums keep figures secret."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import random
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import FedUCBVI, RoundRecord, gridworld, run
+from fed_ucbvi.dashboard.series import MOST_POINTS
+from fed_ucbvi.dashboard.state import BATCH, OVER, RUNNING, STOPPED, WAITING, LiveState, Position, apply, new_mirror
+from fed_ucbvi.dashboard.subject import Subject
+from fed_ucbvi.network.status import FederationStatus, NodeStatus
+from fed_ucbvi.network.wire_count import WireCount
+from fed_ucbvi.results.grid import policy_arrows
+from rounds import made_up_rounds
+
+SUBJECT = Subject("a run", "fed-ucbvi", "nowhere", agents=4, states=8, actions=3, horizon=5, nodes=("a", "b", "c"))
+
+
+def status(secure: bool, *names: str) -> FederationStatus:
+    nodes = [
+        NodeStatus("a", 0, 1, True, "taking part", 17, 0.25, WireCount(1, 2, 3, 4)),
+        NodeStatus("b", 1, 2, False, "taking part", 17, math.nan, WireCount(1, 2, 5, 6)),
+        NodeStatus("d", 3, 1, False, "excluded", 9, 0.5, WireCount()),
+    ]
+    events = ({"round": 3, "node": "d", "what": "stayed away", "done": "excluded"},)
+    chosen = tuple(node for node in nodes if not names or node.name in names)
+    return FederationStatus("r1", secure, chosen, WireCount(3, 4, 8, 10), 2, events)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_increments_add_up_to_the_snapshot_for_every_reader(seed: int) -> None:
+    chance, rounds = random.Random(seed), made_up_rounds(seed)
+    state = LiveState(SUBJECT)
+    readers: list[tuple[dict[str, Any], Position]] = [(new_mirror(), Position()) for _ in range(2)]
+    for _ in range(25):
+        for _ in range(chance.choice((0, 1, 5, 400))):
+            state.on_round(next(rounds))
+        if chance.random() < 0.3:
+            state.take_status(status(False, *chance.sample("abd", 2)))
+        for place, (mirror, position) in enumerate(readers):
+            if chance.random() < 0.5:
+                increment, position = state.increment(position)
+                mirror = apply(mirror, json.loads(json.dumps(increment, allow_nan=False)))
+                assert mirror == state.snapshot()
+                assert state.increment(position)[0] == {}, "nothing is told twice"
+                readers[place] = (mirror, position)
+    assert state.snapshot()["stride"] > 1, "points have been merged on the way"
+    latest, position = state.increment(Position())
+    state.on_round(next(rounds))
+    assert len(state.increment(position)[0]["points"]) <= 2 < len(latest["points"])
+
+
+def test_many_rounds_leave_no_more_behind_than_a_few() -> None:
+    state = LiveState(SUBJECT)
+    for record in made_up_rounds(1, count=30_000):
+        state.on_round(record)
+    assert sum(isinstance(thing, RoundRecord) for thing in gc.get_objects()) <= BATCH + 100
+    content = state.snapshot()
+    assert sum(isinstance(thing, RoundRecord) for thing in gc.get_objects()) <= 100
+    assert len(content["points"]) <= MOST_POINTS
+    assert content["points"][-1][0] == content["now"]["round"] == 30_000
+    assert sum(content["requests"]["rules"].values()) == content["now"]["synchronisations"]
+    assert len(json.dumps(content)) < 1e6
+
+
+def test_rounds_from_one_thread_are_all_there_for_readers_in_others() -> None:
+    state, done = LiveState(SUBJECT), threading.Event()
+    seen: list[dict[str, Any]] = []
+
+    def read() -> None:
+        mirror, position = new_mirror(), Position()
+        while True:
+            last = done.is_set()
+            increment, position = state.increment(position)
+            apply(mirror, increment)
+            if last:
+                break
+        seen.append(mirror)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for record in made_up_rounds(2, count=3_000):
+        state.on_round(record)
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert seen == [state.snapshot()] * 3
+    assert seen[0]["now"]["round"] == 3_000
+
+
+def test_phases_follow_the_run() -> None:
+    state = LiveState(SUBJECT)
+    assert state.phase == WAITING
+    state.on_round(next(made_up_rounds(0)))
+    assert state.snapshot()["status"]["phase"] == RUNNING
+    state.end("no more", complete=False)
+    assert state.snapshot()["status"] == {"phase": STOPPED, "text": "no more"}
+    state.end()
+    assert state.phase == OVER
+
+
+def test_nodes_are_present_away_excluded_or_expected() -> None:
+    state = LiveState(SUBJECT)
+    state.take_status(status(False))
+    content = state.snapshot()
+    assert {node["name"]: node["state"] for node in content["nodes"]} == {
+        "a": "present",
+        "b": "away",
+        "d": "excluded",
+        "c": "expected",
+    }
+    assert content["nodes"][0] == {
+        **{"name": "a", "state": "present", "first_agent": 0, "agents": 1, "episodes": 17},
+        **{"latency": 0.25, "bytes_up": 3, "bytes_down": 4},
+    }
+    assert content["network"]["nodes"] == {"present": 1, "away": 1, "excluded": 1, "expected": 1}
+    assert content["network"]["latency"] == 0.25
+    assert content["network"]["violations"] == 2
+    assert content["events"][0]["done"] == "excluded"
+
+
+def test_under_secure_sums_nothing_is_told_of_a_node_but_who_it_is_and_whether_it_is_there() -> None:
+    state = LiveState(SUBJECT)
+    state.take_status(status(True))
+    content = state.snapshot()
+    assert all(node.keys() == {"name", "state"} for node in content["nodes"])
+    assert content["network"]["bytes_up"] == 8, "the sum over nodes may be told"
+
+
+def test_of_many_nodes_those_that_are_missing_are_listed() -> None:
+    nodes = tuple(NodeStatus(f"n{i}", i, 1, i != 777, "taking part", 0, 0.1, WireCount()) for i in range(1_000))
+    state = LiveState(SUBJECT._replace(nodes=()))
+    state.take_status(FederationStatus("r", False, nodes, WireCount(), 0, ()))
+    content = state.snapshot()
+    assert content["nodes"][0] == {**content["nodes"][0], "name": "n777", "state": "away"}
+    assert len(content["nodes"]) == 200
+    assert content["network"]["nodes"]["present"] == 999
+
+
+def test_the_policy_is_drawn_where_there_is_a_grid() -> None:
+    world = gridworld(agents=2)
+    result = run(FedUCBVI(), world, 200)
+    state = LiveState(Subject.of_run(FedUCBVI(), world))
+    assert "policy" not in state.snapshot()
+    state.take_policy(result.policy)
+    assert world.layout is not None
+    content = state.snapshot()
+    arrows = policy_arrows(world.layout, result.policy)
+    assert {(row, column): (down, right) for row, column, down, right in content["policy"]} == arrows
+    assert content["subject"]["grid"]["cells"] == [list(cell) for cell in world.layout["cells"]]  # type: ignore[attr-defined]
+    nowhere = LiveState(SUBJECT)
+    nowhere.take_policy(np.zeros((5, 8), dtype=np.int32))
+    assert "policy" not in nowhere.snapshot()

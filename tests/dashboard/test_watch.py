@@ -1,0 +1,175 @@
+"""``--dashboard`` and ``fed-ucbvi watch``: runs, sweeps and checkpoints in folders, and pages in the terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import SMALL, call, refusal
+from fed_ucbvi import FedUCBVI, RoundRecord, Run, resume, run, synthetic
+from fed_ucbvi.dashboard.access import Access
+from fed_ucbvi.dashboard.folders import WatchedSweep, state_of_folder
+from fed_ucbvi.dashboard.server import PageServer
+from fed_ucbvi.dashboard.state import LiveState
+from fed_ucbvi.dashboard.subject import Subject
+from rounds import made_up_rounds
+
+SWEEP = """
+name = "two seeds"
+[[grid]]
+algorithms = ["fed-ucbvi"]
+environments = ["synthetic"]
+agents = [2]
+episodes = [40]
+seeds = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved run, made beside a page."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    result = call(*SMALL, "--dashboard", "127.0.0.1:0", "--out", folder, "--json")
+    assert result.exit_code == 0
+    assert re.search(r"^page: http://127\.0\.0\.1:\d+/$", result.stderr, flags=re.MULTILINE)
+    assert json.loads(result.stdout)["complete"]
+    return folder
+
+
+def watched(folder: Path) -> dict[str, Any]:
+    result = call("watch", folder, "--json")
+    assert result.exit_code == 0
+    content: dict[str, Any] = json.loads(result.stdout)
+    return content
+
+
+def test_a_saved_run_is_shown_with_its_own_figures(saved: Path) -> None:
+    content, made = watched(saved), Run.load(saved)
+    assert content["status"] == {"phase": "over", "text": ""}
+    assert content["subject"]["title"] == "fed-ucbvi on synthetic"
+    assert content["now"]["regret"] == pytest.approx(made.common_regret, rel=1e-12)
+    assert content["now"]["gap"] == made.gap
+    assert content["now"]["synchronisations"] == made.rounds
+    assert (content["now"]["bytes_up"], content["now"]["bytes_down"]) == (made.bytes_up, made.bytes_down)
+    assert content["requests"]["rules"] == {name: n for name, n in made.rules_fired.items() if n}
+    assert len(content["points"]) == len(made.records["start"])
+
+
+def test_in_a_terminal_a_saved_run_is_a_page_of_text(saved: Path) -> None:
+    result = call("watch", saved, "--text")
+    assert result.exit_code == 0
+    assert "fed-ucbvi on synthetic  over" in result.stdout
+    assert re.search(r"episodes +60 of 60", result.stdout)
+    assert "who asked" in result.stdout
+
+
+def test_a_checkpoint_is_shown_as_far_as_it_goes_and_grows(tmp_path: Path) -> None:
+    folder, world = tmp_path / "kept", synthetic(agents=2)
+
+    def stop(record: RoundRecord) -> None:
+        if record.round == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(FedUCBVI(nu=100), world, 60, checkpoint=folder, checkpoint_every=1, on_round=stop)
+    state, look = state_of_folder(folder)
+    assert look is not None
+    content = state.snapshot()
+    assert (content["now"]["round"], content["status"]["phase"]) == (7, "running")
+    assert content["subject"]["agents"] == 2
+    told: list[RoundRecord] = []
+    resume(folder, on_round=told.append)
+    look()
+    content = state.snapshot()
+    assert (content["now"]["round"], content["status"]["phase"]) == (told[-1].round, "over")
+    assert content["now"]["regret"] == pytest.approx(told[-1].regret, rel=1e-12)
+
+
+def test_a_run_that_is_resumed_has_its_earlier_rounds_on_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, shown = tmp_path / "kept", []
+
+    def stop(record: RoundRecord) -> None:
+        if record.round == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(FedUCBVI(nu=100), synthetic(agents=2), 60, checkpoint=folder, checkpoint_every=1, on_round=stop)
+    close = PageServer.close
+
+    def look_and_close(self: PageServer) -> None:
+        shown.append(self.state.snapshot())
+        close(self)
+
+    monkeypatch.setattr(PageServer, "close", look_and_close)
+    result = call("resume", folder, "--dashboard", "127.0.0.1:0", "--quiet")
+    assert result.exit_code == 0
+    (content,) = shown
+    assert [point[0] for point in content["points"]] == list(range(1, content["now"]["round"] + 1))
+    assert content["status"]["phase"] == "over"
+
+
+def test_a_sweep_is_shown_while_it_is_made_and_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sweep.toml").write_text(SWEEP, encoding="utf-8")
+    folder, seen, look = tmp_path / "sweep", [], WatchedSweep.look
+
+    def look_and_tell(self: WatchedSweep) -> None:
+        look(self)
+        seen.append(self.state.snapshot()["sweep"]["done"])
+
+    monkeypatch.setattr(WatchedSweep, "look", look_and_tell)
+    options = ("--out", folder, "--jobs", 1, "--json", "--dashboard", "127.0.0.1:0")
+    result = call("sweep", tmp_path / "sweep.toml", *options)
+    assert result.exit_code == 0
+    assert "page: http://127.0.0.1:" in result.stderr
+    assert json.loads(result.stdout)["complete"]
+    assert seen == [0, 1, 2]
+    content = watched(folder)
+    assert content["status"]["phase"] == "over"
+    assert content["subject"]["title"] == "sweep 'two seeds'"
+    assert {row["seed"] for row in content["sweep"]["rows"]} == {0, 1}
+    for row in content["sweep"]["rows"]:
+        made = Run.read_file(folder / "runs" / f"{row['id']}.parquet")
+        assert (row["value"], row["regret"], row["rounds"]) == (made.value, made.common_regret, made.rounds)
+    broken = folder / "runs" / f"{content['sweep']['rows'][0]['id']}.parquet"
+    failure = {"id": broken.stem, "job": {**_job(folder, broken.stem)}, "error": "ValueError: no", "traceback": []}
+    (folder / "failures" / f"{broken.stem}.json").write_text(json.dumps(failure), encoding="utf-8")
+    broken.unlink()
+    content = watched(folder)
+    assert (content["sweep"]["done"], content["sweep"]["failed"]) == (1, 1)
+    text = call("watch", folder, "--text").stdout
+    assert "1 done, 1 failed of 2" in text
+    assert "ValueError" in text
+
+
+def _job(folder: Path, name: str) -> dict[str, Any]:
+    from fed_ucbvi.sweeps.store import Store
+
+    return next(job.content() for job in Store.open(folder).sweep.jobs() if job.id == name)
+
+
+def test_a_page_is_followed_in_the_terminal_until_its_run_is_over() -> None:
+    state = LiveState(Subject("a run", agents=4, states=8))
+    for record in made_up_rounds(1, count=20):
+        state.on_round(record)
+    state.end("All is played.")
+    with PageServer(state, Access.parse("127.0.0.1:0")) as server:
+        text = call("watch", server.url)
+        assert text.exit_code == 0
+        assert "a run  over" in text.stdout
+        assert "All is played." in text.stdout
+        assert json.loads(call("watch", server.url, "--json").stdout) == state.snapshot()
+
+
+def test_what_cannot_be_watched_is_refused(tmp_path: Path) -> None:
+    assert "holds no manifest.json" in refusal("watch", tmp_path)
+    assert "cannot be reached" in refusal("watch", "http://127.0.0.1:1/")
+    assert "cannot be reached" in refusal("watch", "http://127.0.0.1:1/", "--json")
+    assert "certificate and a token" in refusal(*SMALL, "--dashboard", "0.0.0.0:0")
+    assert "say --dashboard" in refusal(*SMALL, "--dashboard-token", tmp_path / "token")
+    assert "HOST:PORT" in refusal(*SMALL, "--dashboard", "8080")

@@ -1,0 +1,44 @@
+"""A run on record tells its rounds as it told them while it went on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from fed_ucbvi import FedQHoeffding, FedUCBVI, RoundRecord, gridworld, run, synthetic
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.results.replay import replay
+
+WORLDS = {
+    "short rounds": (FedUCBVI(nu=100), synthetic(agents=3), 200),
+    "a grid": (FedUCBVI(), gridworld(agents=2), 60),
+    "no planner": (FedQHoeffding(), synthetic(agents=2), 60),
+}
+
+
+@pytest.mark.parametrize(("algorithm", "world", "episodes"), WORLDS.values(), ids=WORLDS.keys())
+def test_the_rounds_of_a_finished_run_are_those_it_told(
+    algorithm: Algorithm[Any, Any], world: Federation, episodes: int
+) -> None:
+    told: list[RoundRecord] = []
+    result = run(algorithm, world, episodes, on_round=told.append)
+    about = result.about
+    again = list(
+        replay(
+            result.records,
+            result.recommendations,
+            agents=about.agents,
+            planned_episodes=about.episodes,
+            rules=about.rules,
+        )
+    )
+    assert all(math.isnan(record.seconds) for record in again)
+    assert len(told) > 3
+    for one, other in zip(told, again, strict=True):
+        for name in RoundRecord._fields[:-1]:
+            expected = getattr(one, name)
+            same = expected if isinstance(expected, (int, str)) else pytest.approx(expected, rel=1e-12, nan_ok=True)
+            assert getattr(other, name) == same, name

@@ -1,0 +1,45 @@
+"""Rounds that nobody has played, for what shows rounds."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+
+from fed_ucbvi import RoundRecord
+
+
+def made_up_rounds(seed: int, count: int = 10**9, agents: int = 4, states: int = 8) -> Iterator[RoundRecord]:
+    """Rounds with totals that grow; now and then a figure is unknown, and now and then nobody asks."""
+    chance = random.Random(seed)
+    episodes, regret, up, down, synchronisations = 0, 0.0, 0, 0, 0
+    for number in range(1, count + 1):
+        length = chance.randint(1, 50)
+        asked = chance.random() < 0.9
+        episodes, regret = episodes + length, regret + chance.random()
+        up, down, synchronisations = (
+            up + chance.randint(1, 999),
+            down + chance.randint(1, 99),
+            synchronisations + asked,
+        )
+        known = chance.random() < 0.8
+        yield RoundRecord(
+            round=number,
+            episodes=episodes,
+            planned_episodes=10**7,
+            length=length,
+            synchronisations=synchronisations,
+            requests=int(asked),
+            agent=chance.randrange(agents) if asked else -1,
+            step=chance.randrange(5) if asked else -1,
+            state=chance.randrange(states) if asked else -1,
+            action=chance.randrange(3) if asked else -1,
+            rule=chance.choice(("local", "global")) if asked else "",
+            regret=regret,
+            reward=chance.random() if known else math.nan,
+            optimistic_value=5.0 - number / 10**6,
+            recommended_value=3.0 if known else math.nan,
+            bytes_up=up,
+            bytes_down=down,
+            seconds=number / 1000,
+        )
