@@ -62,7 +62,10 @@ def at_random(fleet: Federation) -> float:
 
 
 def learn(members: list[int], months: int, seed: int, *, stationary: bool) -> Curve:
-    """Live shops, one or several; the value of what is recommended after 1, 2, 4, ... months."""
+    """Live shops, one or several: the value of what is recommended after 1, 2, 4, ... months and at the end.
+
+    Recommendations are made at the ends of rounds; the value after so many months is that of the last one by then.
+    """
     fleet = LiveFederation(lambda agent: live_shops.make(members[agent]), len(members), DAYS, (LOW, HIGH))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
@@ -70,7 +73,9 @@ def learn(members: list[int], months: int, seed: int, *, stationary: bool) -> Cu
             FedUCBVI.sharp(stationary=stationary), fleet, months, seed=seed, score_with=shops(members), progress=False
         )
     told = result.recommendations
-    return {int(month): euro(float(value)) for month, value in zip(told["episodes"], told["value"], strict=True)}
+    made, values = np.asarray(told["episodes"]), np.asarray(told["value"])
+    at = [2**k for k in range(months.bit_length()) if 2**k < months] + [months]
+    return {month: euro(float(values[made <= month][-1])) for month in at}
 
 
 def together(months: int, seeds: int, *, stationary: bool) -> list[Curve]:
@@ -79,12 +84,11 @@ def together(months: int, seeds: int, *, stationary: bool) -> list[Curve]:
 
 
 def alone(months: int, seeds: int, *, stationary: bool) -> list[Curve]:
-    """Every shop learns by itself; the mean over the shops at months that all have."""
+    """Every shop learns by itself; the mean over the shops."""
     curves = []
     for seed in range(seeds):
         each = [learn([i], months, seed, stationary=stationary) for i in range(5)]
-        shared = set.intersection(*(set(one) for one in each))
-        curves.append({month: float(np.mean([one[month] for one in each])) for month in sorted(shared)})
+        curves.append({month: float(np.mean([one[month] for one in each])) for month in each[0]})
     return curves
 
 
@@ -114,7 +118,7 @@ def picture(figures: dict[str, Any], months: int) -> Picture:
     series = []
     for name, colour, text in learnt:
         curves = figures[name]
-        at = sorted(set.intersection(*(set(curve) for curve in curves)))
+        at = list(curves[0])
         values = np.array([[curve[month] for month in at] for curve in curves])
         ends = {"low": values.min(axis=0).tolist(), "high": values.max(axis=0).tolist()}
         band = "all seeds" if len(curves) > 1 else ""

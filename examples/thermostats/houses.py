@@ -1,6 +1,6 @@
 """Four houses with thermostats: temperatures are continuous, the weather is random, and the houses differ.
 
-A house loses heat to the outside and gains what its heater gives (one thermal mass, in steps of half an hour):
+A house loses heat to the outside and gains what its heater gives (one thermal mass, in steps of an hour):
 
     ``inside' = inside + dt ((outside - inside) / tau + power u / C) + noise``
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from fed_ucbvi.core.errors import InputError
 
-STEPS, HOURS, FIRST_HOUR = 48, 0.5, 22.0
+STEPS, HOURS, FIRST_HOUR = 24, 1.0, 22.0
 """Steps of a day, hours of a step, and when the day begins."""
 NIGHT_PRICE, DAY_PRICE, DISCOMFORT = 0.20, 0.35, 0.60
 """Euro for a kWh, and for a degree and hour outside the band."""
@@ -57,7 +57,7 @@ class House(gymnasium.Env[Any, Any]):
         """A new day, with its own weather."""
         super().reset(seed=seed, options=options)
         self.inside, self.step_number, self.spent = float(self.np_random.uniform(18.0, 22.0)), 0, 0.0
-        self._mild, self._weather = float(self.np_random.normal(3.0, 3.0)), 0.0
+        self._mild, self._weather = float(self.np_random.normal(3.0, 2.0)), 0.0
         return self._observation(), {}
 
     @property
@@ -70,7 +70,7 @@ class House(gymnasium.Env[Any, Any]):
         return {"inside": np.array([self.inside]), "outside": np.array([self.outside])}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Half an hour."""
+        """One hour."""
         heat, hour = float(np.clip(action[0], 0.0, 1.0)) * self.power, hour_of(self.step_number)
         flow = (self.outside - self.inside) / self.tau + heat / CAPACITY
         self.inside += HOURS * flow + float(self.np_random.normal(0.0, 0.1))

@@ -77,7 +77,7 @@ def test_a_node_refuses_what_does_not_fit_the_servers_bins(bins: Bins) -> None:
 
     refused("only Discrete spaces can be tabulated", LiveSource(houses.make, (-9, 1)), plan(None))
     refused("reward_range is missing", source(horizon=houses.STEPS), plan(None))
-    refused(r"bins are for episodes of 48 steps, this node's have 24", source(horizon=24), plan(bins))
+    refused(r"bins are for episodes of 24 steps, this node's have 12", source(horizon=12), plan(bins))
     refused("leave out --reward-range", LiveSource(houses.make, (-9, 1)), plan(bins))
     refused("all nodes must use the same", LiveSource(own, None), plan(bins))
     refused("are for observations 'inside', 'outside'", LiveSource.of("FrozenLake-v1", reward_range=None), plan(bins))
@@ -99,7 +99,7 @@ def test_bins_are_part_of_what_a_run_is(bins: Bins, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds another run"):
         ServerCheckpoint(tmp_path / "kept").adopt(replace(task, bins=other))
     with pytest.raises(InputError, match="its bins make"):
-        RunPlan(FedUCBVI.sharp(), Setting(9, 2, 48, 2, 5, 0.0, 0), collection="live", bins=bins)
+        RunPlan(FedUCBVI.sharp(), Setting(9, 2, 24, 2, 5, 0.0, 0), collection="live", bins=bins)
     with pytest.raises(InputError, match="cannot play in lockstep"):
         RunPlan(FedUCBVI.sharp(), task.setting, bins=bins)
 
@@ -122,11 +122,13 @@ def test_two_houses_as_processes_with_learnt_bins(tmp_path: Path, monkeypatch: p
     file, port = tmp_path / "bins.json", tmp_path / "port"
     told = CliRunner().invoke(
         app,
-        ["bins", "houses:make", "--horizon", "48", "--bins", "2", "--bins-of", "inside=6", "--values", "2"]
-        + ["--episodes", "10", "--out", str(file), "--json"],
+        [
+            *("bins", "houses:make", "--horizon", "24", "--bins", "2", "--bins-of", "inside=6", "--values", "2"),
+            *("--episodes", "10", "--out", str(file), "--json"),
+        ],
     )
     about = json.loads(told.stdout)
-    assert (about["states"], about["actions"], about["horizon"]) == (13, 2, 48)
+    assert (about["states"], about["actions"], about["horizon"]) == (13, 2, 24)
     assert Bins.load(file).digest == about["digest"]
     server = Party(
         *("serve", "--insecure", "--listen", "127.0.0.1:0", "--port-file", str(port), "--bins", str(file)),
@@ -144,4 +146,4 @@ def test_two_houses_as_processes_with_learnt_bins(tmp_path: Path, monkeypatch: p
     assert [party.end() for party in (server, *nodes)] == [0, 0, 0], "".join(p.words() for p in (server, *nodes))
     made = Run.load(tmp_path / "run")
     assert made.complete
-    assert made.policy.shape == (48, 13)
+    assert made.policy.shape == (24, 13)

@@ -85,7 +85,8 @@ def test_every_declared_package_is_imported() -> None:
 @pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples"])
 def test_what_tests_and_examples_import_is_declared(folder: str) -> None:
     declared = names(PROJECT["project"]["dependencies"]) | names(EXTRAS["dev"])
-    own = {path.stem for path in (ROOT / "tests" / "support").glob("*.py")}
+    folders = PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"]
+    own = {path.stem for folder in folders for path in (ROOT / folder).glob("*.py")}
     optional = {"rlberry"} | own  # tests/support/rlberry_reference.py says how to get it
     for package, path in imported(ROOT / folder):
         assert package in optional or distributions(package) & declared, f"{path} imports {package}, not declared"
