@@ -123,6 +123,10 @@ def join(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
+    no_rewards: Annotated[
+        bool,
+        typer.Option("--no-rewards", help="Do not tell what every round paid.", rich_help_panel=OUTPUT),
+    ] = False,
     share_counts: Annotated[
         bool,
         typer.Option(
@@ -175,6 +179,7 @@ def join(
         algorithm=algorithm,
         require_secure_sums=require_secure_sums,
         share_counts=share_counts,
+        rewards=not no_rewards,
     )
     tls_files = None if certs is None else TLSFiles.of(certs, name)
     try:

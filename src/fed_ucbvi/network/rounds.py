@@ -19,6 +19,7 @@ from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Continue, Played, Query, Request, Roster, Start, Stop, ToMany
 from fed_ucbvi.network.node_calls import NodeCalls
 from fed_ucbvi.network.node_stream import NodeStream
+from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.roster import fingerprint
 from fed_ucbvi.network.row_checks import Expected
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
@@ -59,7 +60,7 @@ class Round:
     def __init__(self, plan: RunPlan, node_calls: NodeCalls, number: int, broadcast: Message, played: int) -> None:
         self._plan, self._node_calls, self.number, self._broadcast = plan, node_calls, number, broadcast
         self._played = played
-        self._live = plan.collection == LIVE
+        self._live, self._grid = plan.collection == LIVE, RewardGrid.of(plan.setting)
         self._lengths: Mapping[str, int] = {}
         self._starts: dict[tuple[int, ...], ToMany] = {}
 
@@ -156,8 +157,14 @@ class Round:
 
     # ----------------------------------------------------------------------------------------------- synchronisation
 
-    async def exchange(self, query: Query, expected: Expected, roster: Roster | None = None) -> dict[str, Message]:
-        """One exchange: the reports by node, checked; or masked, between the nodes of a roster."""
+    async def exchange(
+        self, query: Query, expected: Expected | None, roster: Roster | None = None
+    ) -> dict[str, Message]:
+        """One exchange: the reports by node, checked; or masked, between the nodes of a roster.
+
+        If the query asks for rewards, they are the last array of each; ``expected`` is None where it asks for nothing
+        else. A node that has answered has counted the round.
+        """
         question, mark, keys = ToMany(query), b"", frozenset[bytes]()
         if roster is not None:
             mark, keys = fingerprint(roster), frozenset(seat.key for seat in roster.seats)
@@ -170,31 +177,36 @@ class Round:
                 await stream.send(roster)
                 stream.roster = mark
             await stream.send(question)
-            report = (await stream.expect_report(self.number, query.exchange)).arrays
-            check_forms(report, member, expected)
-            return report
+            whole = report = (await stream.expect_report(self.number, query.exchange)).arrays
+            if query.rewards:
+                if not whole:
+                    raise ViolationError("it does not say what the round paid, nor that it will not")
+                report = whole[:-1]
+                if roster is None:
+                    self._grid.check(whole[-1], member.agents * self._lengths[member.name])
+            if expected is not None:
+                check_forms(report, member, expected)
+            elif report:
+                raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
+            return whole
 
         reports = await self._node_calls.all(ask)
-        return reports if roster is not None else await self._possible(reports, expected)
+        if roster is not None or expected is None:
+            return reports
+        return await self._possible(reports, expected, without_last=query.rewards)
 
-    async def _possible(self, reports: dict[str, Message], expected: Expected) -> dict[str, Message]:
+    async def _possible(
+        self, reports: dict[str, Message], expected: Expected, *, without_last: bool
+    ) -> dict[str, Message]:
         """The reports that can be true; what is done about the others is up to the run's rules."""
         while True:
+            checked = {name: report[:-1] if without_last else report for name, report in reports.items()}
             try:
-                check_reports(reports, self._node_calls.members, self._lengths, expected)
+                check_reports(checked, self._node_calls.members, self._lengths, expected)
                 return reports
             except ViolationError as violation:
                 await self._node_calls.violated(violation)
                 reports = {name: report for name, report in reports.items() if name != violation.node}
-
-    async def settle(self) -> None:
-        """End a round without a request: wait until all nodes have counted it."""
-        await self._node_calls.all(self._settle)
-
-    async def _settle(self, member: Member, stream: NodeStream) -> Played:
-        await self._stop(member, stream)
-        await stream.send(Continue(self.number, self._lengths[member.name]))
-        return await stream.expect_played(self.number)
 
     async def _stop(self, member: Member, stream: NodeStream) -> None:
         """Bring a node to the end of the round, if this stream has not done so yet."""
