@@ -46,7 +46,7 @@ def grown(
             raise InputError(f"the run was begun, or has gone on, with {was:,} {name}; it cannot go on with {now:,}.")
         if now > was and reason:
             raise InputError(f"{algorithm.name} cannot go on with more {name} than planned: {reason}.")
-    if (T, M) == (before.episodes, before.agents):
+    if (before.episodes, before.agents) == (T, M):
         return before
     grid = algorithm.grid(before) or algorithm.reward_grid(before)
     after = replace(before, episodes=T, agents=M, grid_bits=0 if grid is None else grid.bits)

@@ -82,7 +82,9 @@ def run(
     check_choice("place of the fleets", fleets, FLEETS)
     counts = counts_from(warm_start)
     if counts is not None and (fleets == "ray" or driver == CUDA):
-        raise InputError("a warm start is for agents in this process; take fleets='local' and another driver than cuda.")
+        raise InputError(
+            "a warm start is for agents in this process; take fleets='local' and another driver than cuda."
+        )
     begun: AbstractContextManager[Simulation]
     if fleets == "ray":
         if checkpoint is not None:

@@ -17,7 +17,7 @@ from fed_ucbvi.network.arrays import WireError, pack, unpack
 from fed_ucbvi.network.copies import Copies
 from fed_ucbvi.network.schema import CLASSES, DecodeError
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Server and nodes must speak the same version."""
 TO_BE_READ = frozenset({"version", "node", "run", "reason", "algorithm", "collection", "exchanging", "name"})
 PART_BYTES = 64 << 10
@@ -28,7 +28,7 @@ MAX_CHARACTERS = 500
 
 @dataclass(frozen=True)
 class Hello:
-    """Who is there."""
+    """Who is there, or who leaves the run for good."""
 
     protocol: int
     version: str
@@ -37,6 +37,7 @@ class Hello:
     first_agent: int
     agents: int
     run: str
+    leaving: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Welcome:
     secure_sums: bool = False
     exchanging: str = ""
     may_exclude: bool = False
+    grid_bits: int = 0
+    earlier_visits: int = 0
 
 
 @dataclass(frozen=True)
