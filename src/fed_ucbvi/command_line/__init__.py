@@ -8,11 +8,13 @@ import typer
 
 from fed_ucbvi.command_line.certs import certs, certs_app
 from fed_ucbvi.command_line.compare import compare
+from fed_ucbvi.command_line.counts import counts
 from fed_ucbvi.command_line.examples import epilogue
 from fed_ucbvi.command_line.federate import federate
 from fed_ucbvi.command_line.inspect import inspect
 from fed_ucbvi.command_line.interruption import own_process
 from fed_ucbvi.command_line.join import join
+from fed_ucbvi.command_line.leave import leave
 from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.plan import plan
 from fed_ucbvi.command_line.play import play
@@ -34,10 +36,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS = (
-    *(run, resume, show, play),
+    *(run, resume, counts, show, play),
     *(sweep, reproduce, report, compare),
     *(plan, inspect, environments, algorithms),
-    *(federate, serve, join, certs),
+    *(federate, serve, join, leave, certs),
 )
 for command in COMMANDS[:-1]:
     app.command(epilog=epilogue(command.__name__))(command)

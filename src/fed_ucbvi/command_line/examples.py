@@ -8,7 +8,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "run --env riverswim --eps-p 0.1 --algorithm fedq-bernstein --json",
         "run --env-option rows=5 --bonus theory --checkpoint kept",
     ),
-    "resume": ("resume kept --out my-run",),
+    "resume": ("resume kept --out my-run", "resume kept --episodes 60000 --out my-longer-run"),
+    "counts": ("counts kept --out counts.npz",),
     "show": ("show my-run", "show my-run --out my-run.pdf"),
     "play": ("play my-run --episodes 1 --render text", "play my-run --agent 3 --out my-run.gif"),
     "sweep": ("sweep examples/sweep.toml --out sweep", "sweep examples/sweep.toml --out sweep --resume"),
@@ -22,6 +23,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "federate": ("federate --nodes 4", "federate --nodes 2 --env synthetic --episodes 1000 --out my-run"),
     "serve": ("serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run",),
     "join": ("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
+    "leave": ("leave hub.example.org:50051 --certs certs --name clinic-a",),
     "certs": (
         "certs --out certs --server server --host hub.example.org --node clinic-a --node clinic-b",
         "certs request clinic-c --out mine",

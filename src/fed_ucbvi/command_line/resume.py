@@ -7,15 +7,26 @@ from typing import Annotated
 
 import typer
 
+from fed_ucbvi.command_line.parameters import whole_number
+
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'run --checkpoint DIR' wrote.")],
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number, metavar="T", help="Episodes per agent, if there are to be more than planned."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to save the run in.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")] = False,
 ) -> None:
-    """Go on with an interrupted run; the result equals that of a run that was never interrupted."""
+    """Go on with an interrupted run; the result equals that of a run that was never interrupted.
+
+    With --episodes it goes on beyond what was planned, also after its end, for algorithms that allow it.
+    """
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_out, finish
     from fed_ucbvi.engine.running import resume as go_on
@@ -27,7 +38,7 @@ def resume(
         check_apart(out, folder)
     with interruptible() as interruption:
         try:
-            result = go_on(folder, progress=not quiet)
+            result = go_on(folder, episodes=episodes, progress=not quiet)
         except Interrupted as stop:
             result = stop.partial
         interruption.saving()

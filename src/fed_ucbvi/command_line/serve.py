@@ -27,6 +27,7 @@ from fed_ucbvi.command_line.shared_options import (
     Quiet,
     SecureSums,
     Seed,
+    WarmStart,
 )
 from fed_ucbvi.core import defaults
 
@@ -95,6 +96,7 @@ def serve(
     algorithm: AlgorithmName = defaults.ALGORITHM,
     option: AlgorithmOption = None,
     seed: Seed = 0,
+    warm_start: WarmStart = None,
     collection: Annotated[
         str,
         typer.Option(
@@ -125,6 +127,15 @@ def serve(
     on_violation: Annotated[
         str, typer.Option(metavar="POLICY", help="stop the run or drop the node.", rich_help_panel=FAULTS)
     ] = "stop",
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A node of the run in --checkpoint that has left for good; may be repeated.",
+            rich_help_panel=FAULTS,
+            show_default=False,
+        ),
+    ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -138,9 +149,14 @@ def serve(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Serve a federation: wait for nodes that bring all M agents, then run to the end."""
+    """Serve a federation: wait for nodes that bring all M agents, then run to the end.
+
+    On the --checkpoint of an earlier server the run goes on. --episodes and --agents may then be larger than before,
+    for algorithms that allow it.
+    """
     import asyncio
 
+    from fed_ucbvi.command_line.counts import counts_at
     from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import check_apart, check_out, warn
@@ -167,7 +183,8 @@ def serve(
     if secure_sums and insecure:
         raise InputError("--secure-sums needs certificates, by which nodes know each other's keys; use --certs.")
     rest: dict[str, Any] = {"names": names, "rules": rules, "collection": collection}
-    rest |= {"secure_sums": secure_sums, "exchange": exchange}
+    rest |= {"secure_sums": secure_sums, "exchange": exchange, "without": tuple(without or ())}
+    rest["counts"] = None if warm_start is None else counts_at(warm_start)
     problem = (env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed)
     plan = build_plan(chosen, *problem, rest, random_rewards=random_rewards)
     for text in chosen.cautions(plan.setting):
