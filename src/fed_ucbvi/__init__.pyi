@@ -1,6 +1,7 @@
 """The public names, each once: with the module that holds it, for type checkers and for ``__init__.py``."""
 
 from fed_ucbvi.algorithms.byzan_ucbvi import ByzanUCBVI as ByzanUCBVI
+from fed_ucbvi.algorithms.counts import Counts as Counts
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI as FedUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI as ProvedFedUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import SharpFedUCBVI as SharpFedUCBVI
@@ -32,6 +33,7 @@ from fed_ucbvi.engine.running import resume as resume
 from fed_ucbvi.engine.running import run as run
 from fed_ucbvi.engine.simulation import Caution as Caution
 from fed_ucbvi.engine.simulation import Interrupted as Interrupted
+from fed_ucbvi.engine.warm_start import load_counts as load_counts
 from fed_ucbvi.environments import make_environment as make_environment
 from fed_ucbvi.environments.bin_learning import learn_bins as learn_bins
 from fed_ucbvi.environments.bins import Bins as Bins

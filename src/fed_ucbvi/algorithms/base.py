@@ -50,9 +50,9 @@ Message = tuple[Array, ...]
 class Setting:
     """What everyone knows before the run: S, A, H, M, T, eps_p and the seed, and whether rewards are random.
 
-    Where nobody knows eps_p it is taken to be 0, as if the agents were alike, and ``eps_p_known`` is False. A run that
-    goes on with more episodes or agents than planned keeps the ``grid_bits`` of its exact sums; 0 where they follow
-    from the rest. A warm start brings up to ``earlier_visits`` visits to one (h,s,a) along.
+    Where nobody knows eps_p it is taken to be 0, as if the agents were alike, and ``eps_p_known`` is False. A run
+    that goes on with more episodes or agents than planned keeps the ``grid_bits`` of its exact sums; 0 where they
+    follow from the rest. A warm start brings up to ``earlier_visits`` visits to one (h,s,a) along.
     """
 
     states: int
@@ -465,8 +465,8 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """Server side: agents whose reports are those of all agents whose models add up to this one."""
         raise NotImplementedError
 
-    def counts(self, setting: Setting, agents: AgentsT) -> Any:
-        """What all agents have counted, as :class:`~fed_ucbvi.algorithms.counts.Counts` for a later run."""
+    def counts(self, setting: Setting, model: Message) -> Any:
+        """What a model says, as :class:`~fed_ucbvi.algorithms.counts.Counts` for a later run."""
         raise InputError(f"no run can start from the counts of {self.name}: {self.going_on.warm_start}.")
 
     def earlier_agents(self, setting: Setting, counts: Any) -> Any:

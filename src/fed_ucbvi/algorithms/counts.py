@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fed_ucbvi.algorithms.base import Array, Setting
 from fed_ucbvi.core.errors import InputError, check_positive_integer
 from fed_ucbvi.core.files import check_version, new_file, reading
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray
 
 FORMAT = "fed-ucbvi/counts"
 FORMAT_VERSION = 1
@@ -72,6 +72,13 @@ class Counts:
         """The most visits to one (h,s,a); at least 1."""
         return max(1, int(self.visits.max()))
 
+    def equals(self, other: Counts) -> bool:
+        """Whether two are the same, number by number."""
+        own, others = ((c.transitions, c.rewards, c.reward_sums, c.reward_squares) for c in (self, other))
+        pairs = zip(own, others, strict=True)
+        same = (a is b if a is None or b is None else np.array_equal(a, b) for a, b in pairs)
+        return self.horizon == other.horizon and all(same)
+
     def fitting(self, setting: Setting, *, stationary: bool) -> Counts:
         """The same as a run of this setting counts, or an error that says what does not fit."""
         steps, S, A, _ = self.transitions.shape
@@ -107,10 +114,10 @@ class Counts:
     def check_support(self, successors: IndexArray) -> None:
         """Raise if a transition was counted that the supports ``(steps, S, A, K)`` do not have."""
         steps, S, A, _ = self.transitions.shape
-        possible = np.zeros((len(successors), S, A, S), dtype=np.bool_)
+        possible: MaskArray = np.zeros((len(successors), S, A, S), dtype=np.bool_)
         np.put_along_axis(possible, successors.astype(np.int64), True, axis=3)
-        possible = possible.any(axis=0, keepdims=True) if steps == 1 else possible
-        strange = np.argwhere((self.transitions > 0) & ~possible)
+        somewhere = np.asarray(possible.any(axis=0, keepdims=True)) if steps == 1 else possible
+        strange = np.argwhere((self.transitions > 0) & ~somewhere)
         if len(strange):
             h, s, a, to = strange[0]
             raise InputError(

@@ -34,7 +34,7 @@ from fed_ucbvi.algorithms.base import (
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_ucbvi_agents import SYNCHRONISATIONS, Agents, AskingRule
-from fed_ucbvi.algorithms.fed_ucbvi_counts import EarlierAgents, counts_of_agents
+from fed_ucbvi.algorithms.fed_ucbvi_counts import EarlierAgents, counts_of_model, model_of_pool
 from fed_ucbvi.algorithms.fed_ucbvi_model import Model, ModelAgents, model_of
 from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
 from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
@@ -357,17 +357,19 @@ class FedUCBVI(Algorithm[Server, Agents]):
 
     def model(self, agents: Agents) -> Model:
         """Transition counts and sums of rewards of all agents together."""
+        if isinstance(agents, PooledAgents):
+            return model_of_pool(agents)
         if not isinstance(agents, SumAgents):
-            raise InputError("agents that are counted in one table send no models.")
+            raise InputError("agents that report rows of means send no models.")
         return model_of(agents)
 
     def agents_of(self, setting: Setting, model: Message) -> ModelAgents:
         """What was counted, as if by one agent."""
         return ModelAgents.new(setting, Model(*model), self._grid(setting))
 
-    def counts(self, setting: Setting, agents: Agents) -> Counts:
+    def counts(self, setting: Setting, model: Message) -> Counts:
         """Transition counts by next state, and what was paid."""
-        return counts_of_agents(agents, setting)
+        return counts_of_model(model, setting.horizon, self._grid(setting))
 
     def earlier_agents(self, setting: Setting, counts: Counts) -> EarlierAgents:
         """One more row of the sum over agents."""

@@ -16,11 +16,9 @@ from fed_ucbvi.algorithms.base import Message, Setting
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.experience import Experience
-from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents
 from fed_ucbvi.algorithms.fed_ucbvi_model import Model, ModelAgents, model_of
 from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
 from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents
-from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray
 
 Integers = npt.NDArray[np.object_]
@@ -41,16 +39,7 @@ class EarlierAgents(ModelAgents):
         return cls(agents.experience, agents.Z, agents.grid, agents.horizon, model)
 
 
-def counts_of_agents(agents: Agents, setting: Setting) -> Counts:
-    """What some agents have counted."""
-    if isinstance(agents, PooledAgents):
-        return counts_of_model(_model_of_pool(agents), setting.horizon, agents.grid)
-    if not isinstance(agents, SumAgents):
-        raise InputError("these agents keep no counts that another run could start from.")
-    return counts_of_model(model_of(agents), setting.horizon, agents.grid)
-
-
-def _model_of_pool(agents: PooledAgents) -> Model:
+def model_of_pool(agents: PooledAgents) -> Model:
     """The counts of agents that are counted in one table, as if by one agent."""
     pool = agents.pool
     experience = Experience(pool.visits[None], pool.transitions[None], pool.successors, pool.rewards[:1], pool.sums)

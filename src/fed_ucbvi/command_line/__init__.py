@@ -11,12 +11,14 @@ from fed_ucbvi.command_line.advise import advise
 from fed_ucbvi.command_line.bins import bins
 from fed_ucbvi.command_line.certs import certs, certs_app
 from fed_ucbvi.command_line.compare import compare
+from fed_ucbvi.command_line.counts import counts
 from fed_ucbvi.command_line.examples import epilogue, program_epilogue
 from fed_ucbvi.command_line.federate import federate
 from fed_ucbvi.command_line.inspect import inspect
 from fed_ucbvi.command_line.interruption import own_process
 from fed_ucbvi.command_line.join import join
 from fed_ucbvi.command_line.leaderboard import leaderboard
+from fed_ucbvi.command_line.leave import leave
 from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.plan import plan
 from fed_ucbvi.command_line.play import play
@@ -41,10 +43,10 @@ app = typer.Typer(
     epilog="\n\n".join(["Exit codes:", *(f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())]),
 )
 COMMANDS = (
-    *(run, resume, show, watch, play, act),
+    *(run, resume, counts, show, watch, play, act),
     *(sweep, reproduce, report, compare, leaderboard),
     *(advise, plan, inspect, environments, algorithms),
-    *(bins, federate, serve, join, policy, certs),
+    *(bins, federate, serve, join, leave, policy, certs),
 )
 for command in COMMANDS[:-1]:
     app.command(epilog=epilogue(command.__name__))(command)

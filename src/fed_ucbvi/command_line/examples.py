@@ -10,7 +10,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "run --env riverswim --eps-p 0.1 --algorithm fedq-bernstein --json",
         "run --env-option rows=5 --bonus theory --checkpoint kept",
     ),
-    "resume": ("resume kept --out my-run",),
+    "resume": ("resume kept --out my-run", "resume kept --episodes 60000 --out my-longer-run"),
+    "counts": ("counts kept --out counts.npz",),
     "show": ("show my-run", "show my-run --out my-run.pdf"),
     "watch": ("watch my-run", "watch sweep --text", "watch http://127.0.0.1:8080/"),
     "play": ("play my-run --episodes 1 --render text", "play my-run --agent 3 --out my-run.gif"),
@@ -37,6 +38,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "join": ("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
     "policy": ("policy hub.example.org:50051 --certs certs --name clinic-a --out policy.json",),
+    "leave": ("leave hub.example.org:50051 --certs certs --name clinic-a",),
     "certs": (
         "certs --out certs --server server --host hub.example.org --node clinic-a --node clinic-b",
         "certs request clinic-c --out mine",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.shared_options import Dashboard, DashboardCert, DashboardToken
 
 if TYPE_CHECKING:
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'run --checkpoint DIR' wrote.")],
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number, metavar="T", help="Episodes per agent, if there are to be more than planned."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to save the run in.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")] = False,
     dashboard: Dashboard = None,
@@ -23,7 +30,10 @@ def resume(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no summary.")] = False,
 ) -> None:
-    """Go on with an interrupted run; the result equals that of a run that was never interrupted."""
+    """Go on with an interrupted run; the result equals that of a run that was never interrupted.
+
+    With --episodes it goes on beyond what was planned, also after its end, for algorithms that allow it.
+    """
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.live_page import PageOptions, live_page
     from fed_ucbvi.command_line.outputs import check_apart, check_out, finish
@@ -43,7 +53,7 @@ def resume(
     page_options = PageOptions(dashboard, dashboard_cert, dashboard_token)
     with interruptible() as interruption, live_page(page_options, state) as page:
         try:
-            result = go_on(folder, progress=not quiet, on_round=page.on_round)
+            result = go_on(folder, episodes=episodes, progress=not quiet, on_round=page.on_round)
         except Interrupted as stop:
             result = stop.partial
         interruption.saving()

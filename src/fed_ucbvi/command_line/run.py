@@ -29,6 +29,7 @@ from fed_ucbvi.command_line.shared_options import (
     Overwrite,
     Quiet,
     Seed,
+    WarmStart,
 )
 from fed_ucbvi.command_line.tracking import Track, TrackEvery
 from fed_ucbvi.core import defaults
@@ -95,6 +96,7 @@ def run(
     rest: Annotated[str | None, algorithm_flag("X", "Share of the episodes so far that a round lasts.", "0")] = None,
     guard: Annotated[str | None, algorithm_flag("X", "Growth of the practical bonus with log N.", "0")] = None,
     seed: Seed = 0,
+    warm_start: WarmStart = None,
     driver: Annotated[
         str, typer.Option(metavar="NAME", help="auto, counts, episodes or, on a GPU, cuda.", rich_help_panel=OUTPUT)
     ] = "auto",
@@ -147,6 +149,7 @@ def run(
     Ctrl-C ends the run early; with --out the result so far is saved. Defaults of the algorithm's flags are those of
     Fed-UCBVI; 'fed-ucbvi algorithms' lists the others'.
     """
+    from fed_ucbvi.command_line.counts import counts_at
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.live_page import PageOptions, page_of_run
     from fed_ucbvi.command_line.outputs import (
@@ -212,6 +215,7 @@ def run(
                     on_round=together(page.on_round, trackers.on_round if track else None),
                     checkpoint=checkpoint,
                     checkpoint_every=checkpoint_every,
+                    warm_start=None if warm_start is None else counts_at(warm_start),
                 )
         except Interrupted as stop:
             result = stop.partial

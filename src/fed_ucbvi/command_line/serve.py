@@ -33,6 +33,7 @@ from fed_ucbvi.command_line.shared_options import (
     Quiet,
     SecureSums,
     Seed,
+    WarmStart,
 )
 from fed_ucbvi.command_line.standard_error import TEXT, LogFormat, write_log
 from fed_ucbvi.command_line.tracking import Track, TrackEvery
@@ -115,6 +116,7 @@ def serve(
     algorithm: AlgorithmName = defaults.ALGORITHM,
     option: AlgorithmOption = None,
     seed: Seed = 0,
+    warm_start: WarmStart = None,
     collection: Annotated[
         str,
         typer.Option(
@@ -145,6 +147,15 @@ def serve(
     on_violation: Annotated[
         str, typer.Option(metavar="POLICY", help="stop the run or drop the node.", rich_help_panel=FAULTS)
     ] = "stop",
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A node of the run in --checkpoint that has left for good; may be repeated.",
+            rich_help_panel=FAULTS,
+            show_default=False,
+        ),
+    ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -172,10 +183,15 @@ def serve(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Serve a federation: wait for nodes that bring all M agents, then run to the end."""
+    """Serve a federation: wait for nodes that bring all M agents, then run to the end.
+
+    On the --checkpoint of an earlier server the run goes on. --episodes and --agents may then be larger than before,
+    for algorithms that allow it.
+    """
     import asyncio
     import logging
 
+    from fed_ucbvi.command_line.counts import counts_at
     from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.live_page import PageOptions, page_of_federation
@@ -207,7 +223,8 @@ def serve(
     if secure_sums and insecure:
         raise InputError("--secure-sums needs certificates, by which nodes know each other's keys; use --certs.")
     rest: dict[str, Any] = {"names": names, "rules": rules, "collection": collection}
-    rest |= {"secure_sums": secure_sums, "exchange": exchange}
+    rest |= {"secure_sums": secure_sums, "exchange": exchange, "without": tuple(without or ())}
+    rest["counts"] = None if warm_start is None else counts_at(warm_start)
     problem = (env, sizes, agents, episodes, eps_p, env_seed, env_option or (), seed)
     plan = build_plan(chosen, *problem, rest, random_rewards=random_rewards, bins=bins)
     for text in chosen.cautions(plan.setting):

@@ -90,6 +90,14 @@ Exchange = Annotated[
         rich_help_panel=NETWORK,
     ),
 ]
+WarmStart = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="Start from the counts of an earlier run: a file of 'fed-ucbvi counts', or the run's checkpoint.",
+        rich_help_panel=PROBLEM,
+    ),
+]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to save the run in.", rich_help_panel=OUTPUT)]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=OUTPUT)

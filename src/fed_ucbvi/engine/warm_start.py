@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.algorithms.base import Algorithm, Setting
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import manifest_digest, read_manifest, reading
@@ -45,8 +45,7 @@ def load_counts(path: str | Path) -> Counts:
             return _live_counts(manifest, Log(path, manifest_digest(path), durable=False).read())
     store, simulation = Checkpoint.open(path)
     with store:
-        counts: Counts = simulation.algorithm.counts(simulation.setting, simulation.agents)
-        return counts
+        return _counts(simulation.algorithm, simulation.setting, simulation.agents)
 
 
 def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> Counts:
@@ -71,5 +70,11 @@ def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> Counts:
     tables.restore(named("seen.", saved.arrays))
     agents = algorithm.new_agents(setting, tables.for_agents())
     restore(agents, saved.arrays, "agents.")
-    counts: Counts = algorithm.counts(setting, agents)
+    return _counts(algorithm, setting, agents)
+
+
+def _counts(algorithm: Algorithm[Any, Any], setting: Setting, agents: Any) -> Counts:
+    if algorithm.going_on.warm_start:
+        raise InputError(f"no run can start from the counts of {algorithm.name}: {algorithm.going_on.warm_start}.")
+    counts: Counts = algorithm.counts(setting, algorithm.model(agents))
     return counts

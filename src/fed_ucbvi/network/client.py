@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.lock import FolderLock
 from fed_ucbvi.network.arrays import WireError
@@ -20,6 +21,7 @@ from fed_ucbvi.network.certificate_checks import check_pair
 from fed_ucbvi.network.copies import Copies
 from fed_ucbvi.network.messages import (
     PROTOCOL,
+    End,
     Fault,
     Hello,
     Refusal,
@@ -32,7 +34,7 @@ from fed_ucbvi.network.messages import (
     keep_taken,
     one_line,
 )
-from fed_ucbvi.network.names import check_name
+from fed_ucbvi.network.names import check_name, has_left
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import stored_run
 from fed_ucbvi.network.node_stream import BROKEN
@@ -109,6 +111,47 @@ async def take_part(
     with nullcontext() if node.folder is None else FolderLock(node.folder):
         left = patience if first_patience is None else first_patience
         return await _stay(node, address, tls_files, server_name, patience, left, result, only_run)
+
+
+async def leave_run(
+    name: str, address: str, tls_files: TLSFiles | None, *, server_name: str | None = None, patience: float = 60.0
+) -> IndexArray | None:
+    """Leave the run at ``HOST:PORT`` for good, as the node of this name; the policy recommended so far, if any.
+
+    Raises:
+        InputError: if the node cannot leave, or the server stays away too long.
+    """
+    check_name(name)
+    hello = Hello(PROTOCOL, __version__, name, secrets.token_bytes(16), 0, 1, "", leaving=True)
+    end, pause = time.monotonic() + patience, FIRST_PAUSE
+    while True:
+        try:
+            async with _stream_to(address, tls_files, server_name) as stream:
+                await stream.write(encode(hello))
+                return await _heard_farewell(stream, name)
+        except (_StreamEndedError, *BROKEN) as error:
+            if time.monotonic() > end:
+                raise InputError(f"'{name}' could not leave at {address}: {one_line(_plain(error))}.") from error
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE)
+
+
+async def _heard_farewell(stream: Any, name: str) -> IndexArray | None:
+    """What the server answers a node that leaves."""
+    policy: IndexArray | None = None
+    while True:
+        data = await stream.read()
+        if data is grpc.aio.EOF:
+            raise _StreamEndedError(await stream.details() or "the server has closed the stream")
+        message = decode_down(data)
+        if isinstance(message, End):
+            policy = message.arrays[0] if message.arrays else None
+        elif isinstance(message, Refusal) and message.reason == has_left(name):
+            return policy
+        elif isinstance(message, Refusal) and not message.retry:
+            raise RefusedError(f"'{name}' cannot leave: {message.reason}.")
+        else:
+            raise _StreamEndedError(message.reason if isinstance(message, Refusal) else "no farewell")
 
 
 async def _stay(

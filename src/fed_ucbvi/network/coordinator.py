@@ -17,15 +17,18 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.chunks import first_chunk
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
-from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.members import LEFT, Member
+from fed_ucbvi.network.messages import End
 from fed_ucbvi.network.node_calls import FederationStoppedError, NodeCalls
 from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
 from fed_ucbvi.network.records import Records
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.rounds import Collected, Round
-from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.run_plan import MODEL, RunPlan
+from fed_ucbvi.network.secure_sums import MIN_NODES
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.synchronisation import Synchronisation
 from fed_ucbvi.results.recommendations import last_gap
@@ -66,10 +69,12 @@ class Coordinator:
         self.records = Records(plan)
         self.report_schema = ReportSchema(plan, self.records.server)
         self._node_calls = NodeCalls(registry, self.records, plan.rules, on_exchange)
-        self._synchronisation = Synchronisation(plan, registry, self.report_schema)
+        self._synchronisation = Synchronisation(plan, registry, self.report_schema, self.records.earlier)
         if server_checkpoint is not None:
             server_checkpoint.load(self.records, registry)
-        registry.past = self._past
+        registry.past, registry.let_go, registry.farewell = self._past, self._let_go, self._farewell
+        for name in plan.without:
+            self._leave_out(name)
 
     @property
     def round(self) -> int:
@@ -90,6 +95,8 @@ class Coordinator:
         """Wait for the nodes, then play to the end."""
         registry, gathering = self.registry, self.plan.rules.gathering
         registry.begun = self.round > 0
+        if self.plan.secure_sums and registry.begun and not self.done:
+            await self._wait_for_newcomers()
         if registry.begun and not self.done:  # nodes need a moment to find a server that has been started again
             await registry.wait_until(lambda: registry.complete, REUNION_SECONDS)
         if not registry.begun and not await registry.wait_until(lambda: registry.complete, gathering):
@@ -106,6 +113,47 @@ class Coordinator:
                 self._report(self)
             if self._on_round is not None:
                 self._on_round(self.records.last_round())
+
+    async def _wait_for_newcomers(self) -> None:
+        """With secure sums nodes answer only if all agents of the run are there, or have been and are gone."""
+        registry, M = self.registry, self.plan.setting.agents
+
+        def known() -> bool:
+            return sum(member.agents for member in registry.everyone) == M
+
+        if not await registry.wait_until(known, self.plan.rules.gathering):
+            raise FederationStoppedError("new agents have not come, and secure sums need all of them.")
+
+    def _leave_out(self, name: str) -> None:
+        """The operator says that a node has left for good."""
+        member = self.registry.members.get(name)
+        if member is None:
+            known = ", ".join(sorted(self.registry.members)) or "none"
+            raise InputError(f"'{name}' does not take part in this run, so it cannot leave; its nodes are: {known}.")
+        if not member.out:
+            self._let_go(member)
+            member.status = LEFT
+
+    def _let_go(self, member: Member) -> None:
+        """Put on record that a node leaves for good; raise where the others cannot go on without it."""
+        plan, others = self.plan, [one for one in self.registry.seated if one is not member]
+        if not self.report_schema.does_without:
+            raise InputError(f"{plan.algorithm.name} cannot go on without all its agents, so no node can leave.")
+        if plan.secure_sums and not plan.may_exclude:
+            raise InputError(
+                "no node can leave this run: with secure sums nodes have joined on the condition that nobody is left "
+                "out of the sums. Serve it with --on-away exclude if they agree."
+            )
+        if len(others) < (MIN_NODES if plan.secure_sums else 1):
+            raise InputError(f"'{member.name}' cannot leave: too few nodes would remain.")
+        self.records.left[member.span] = True
+        stays = plan.exchange == MODEL and not plan.secure_sums
+        self._node_calls.note(member, "left for good", f"its counts {'stay' if stays else 'go'}")
+
+    def _farewell(self) -> End | None:
+        """What a node is told that has left: the policy that was recommended last."""
+        recommended = self.records.recommended
+        return None if recommended is None else End(self.round, self.records.played, (recommended.policy,))
 
     async def _advance(self) -> None:
         """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""
@@ -125,7 +173,7 @@ class Coordinator:
         while isinstance(request, Synchronise):
             server, planning = request
             reports = await synchronisation.run(now, broadcast[0], collected, server, planning=planning)
-            if not planning:
+            if not planning or self.plan.exchange == MODEL:
                 for name, own in reports.items():
                     fresh[name].update(own)
             request = self._send(steps, None if planning else synchronisation.paid)
@@ -168,6 +216,10 @@ class Coordinator:
 
     async def _keep(self) -> None:
         """Save the round before any node is told of the next one; if the disk is full, try again."""
+        await self._write()
+        await self.registry.keep()
+
+    async def _write(self) -> None:
         if self._server_checkpoint is None:
             return
         end = time.monotonic() + self.plan.rules.patience

@@ -13,7 +13,7 @@ from fed_ucbvi.network.wire_count import WireCount
 if TYPE_CHECKING:
     from fed_ucbvi.network.node_stream import NodeStream
 
-HERE, AWAY, GONE = "taking part", "away", "excluded"
+HERE, AWAY, GONE, NEW, LEFT = "taking part", "away", "excluded", "joining", "left"
 
 
 @dataclass
@@ -28,11 +28,13 @@ class Member:
         incarnation: identifies the node's process that is connected now.
         base: the last round in which its reports were used.
         episodes: how many episodes its agents have played in such rounds.
-        status: taking part, away (the others continue, it may come back), or excluded.
+        status: taking part, away (the others continue, it may come back), excluded, joining (it takes part from the
+            next round on), or left (for good, by its own or the operator's wish).
         reports: the arrays of its last synchronisation, by exchange.
         stream: its open stream, if it has one.
         seat: its entry in the roster of secure sums: the signed key of its present process.
         latency: seconds from the last question to its answer; NaN before the first.
+        kept: whether its status is on disk, where that matters to it.
         wire: what its streams have carried since this server was started, without their first three messages.
     """
 
@@ -48,7 +50,13 @@ class Member:
     stream: NodeStream | None = None
     seat: Seat | None = None
     latency: float = math.nan
+    kept: bool = True
     wire: WireCount = field(default_factory=WireCount)
+
+    @property
+    def out(self) -> bool:
+        """Whether it does not take part any more, for good."""
+        return self.status in (GONE, LEFT)
 
     @property
     def span(self) -> range:

@@ -30,7 +30,7 @@ MAX_CHARACTERS = 500
 
 @dataclass(frozen=True)
 class Hello:
-    """Who is there."""
+    """Who is there, or who leaves the run for good."""
 
     protocol: int
     version: str
@@ -39,6 +39,7 @@ class Hello:
     first_agent: int
     agents: int
     run: str
+    leaving: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class Welcome:
     secure_sums: bool = False
     exchanging: str = ""
     may_exclude: bool = False
+    grid_bits: int = 0
+    earlier_visits: int = 0
     bins: str = ""
 
 

@@ -22,3 +22,8 @@ def check_name(name: str) -> str:
             "dashes and underscores."
         )
     return name
+
+
+def has_left(name: str) -> str:
+    """What a server says of a node that has left for good."""
+    return f"'{name}' has left this run for good"

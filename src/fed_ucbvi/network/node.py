@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from fed_ucbvi.core.errors import InputError, printable
 from fed_ucbvi.core.plugins import is_attribute
 from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.engine.drivers.base import find_asker, rule_at, stop_at
+from fed_ucbvi.engine.going_on import PLANNED
 from fed_ucbvi.engine.hosted_agents import HostedAgents, SimulatedHostedAgents
 from fed_ucbvi.engine.hosted_problem import HostedProblem, Source, host
 from fed_ucbvi.engine.rounds import Paid
@@ -55,6 +57,8 @@ from fed_ucbvi.network.run_plan import LIVE, MODEL, RunPlan
 from fed_ucbvi.network.secure_sums import Question, masked
 from fed_ucbvi.network.transport import TLSFiles
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
+
+log = logging.getLogger("fed_ucbvi.federation")
 
 
 @dataclass
@@ -161,7 +165,9 @@ class Node:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
         if self.welcome is None:
             self._build(welcome)
-        elif not self._same_run(welcome, self.welcome):
+        elif _goes_on(welcome, self.welcome):
+            self._grow(welcome)
+        elif not _same_run(welcome, self.welcome):
             raise InputError("the server has changed the run since this node joined; start the node anew.")
         self._generations.meet(welcome.epoch)
         self.welcome = welcome
@@ -171,12 +177,6 @@ class Node:
             return ready
         seat = self._certified().seat(welcome.run, self.first_agent, self.agents)
         return replace(ready, key=seat.key, signature=seat.signature, certificate=seat.certificate)
-
-    @staticmethod
-    def _same_run(welcome: Welcome, before: Welcome) -> bool:
-        """Whether a server resumes the same run; under secure sums not even its policy for absence may change."""
-        may_exclude = welcome.may_exclude if welcome.secure_sums else before.may_exclude
-        return replace(welcome, epoch=before.epoch, may_exclude=may_exclude) == before
 
     def _certified(self) -> Credentials:
         if self._tls_files is None:
@@ -206,13 +206,28 @@ class Node:
                 "this node's rewards are random, and the server's run is one in which they are not; serve it with "
                 "--random-rewards."
             )
+        setting = self._make_players(welcome)
+        self._learn_forms(setting)
+        identity = {
+            "run": welcome.run,
+            "node": self.name,
+            "agents": [self.first_agent, self.agents],
+            "problem": hosted.digest().hex(),
+        }
+        self._generations = NodeStateStore(self._players, identity, self.folder)
+
+    def _make_players(self, welcome: Welcome) -> Setting:
+        """The agents, which have seen nothing, and the setting of the run."""
+        hosted = self._hosted
         setting = Setting(
-            *sizes,
+            *hosted.sizes,
             welcome.agents,
             welcome.episodes,
             welcome.eps_p,
             welcome.seed,
             random_rewards=welcome.random_rewards,
+            grid_bits=welcome.grid_bits,
+            earlier_visits=welcome.earlier_visits,
         )
         self._plan = RunPlan(  # raises where such a run cannot be
             self._algorithm,
@@ -227,14 +242,20 @@ class Node:
             else SimulatedHostedAgents(self._algorithm, setting, hosted)
         )
         self._grid = RewardGrid.of(setting)
-        self._learn_forms(setting)
-        identity = {
-            "run": welcome.run,
-            "node": self.name,
-            "agents": [self.first_agent, self.agents],
-            "problem": hosted.digest().hex(),
-        }
-        self._generations = NodeStateStore(self._players, identity, self.folder)
+        self._episodes = setting.episodes
+        return setting
+
+    def _grow(self, welcome: Welcome) -> None:
+        """Go on in a run that has more episodes or agents by now, with the same counts."""
+        if self._algorithm.going_on.episodes and welcome.episodes > self._episodes:
+            raise InputError(f"{self._algorithm.name} cannot go on: {self._algorithm.going_on.episodes}.")
+        log.warning(
+            "%s: the run goes on with %d agents and %d episodes each", self.name, welcome.agents, welcome.episodes
+        )
+        self._players.close()
+        self._questions.change(self._make_players(welcome))
+        self._generations.hand_over(self._players)
+        self._round = None
 
     def _check_sharing(self, welcome: Welcome) -> None:
         """Raise unless this node agrees to what the server would learn."""
@@ -281,7 +302,7 @@ class Node:
     def _learn_forms(self, setting: Setting) -> None:
         """Learn what messages look like from a server made here; refuse to send trajectories unless agreed to."""
         server = self._algorithm.new_server(setting)
-        self._actions, self._episodes = setting.actions, setting.episodes
+        self._actions = setting.actions
         broadcast = self._algorithm.broadcast(server)
         self._broadcast = _forms(broadcast)
         queries = [self._plan.query(server, e) for e in range(self._plan.exchanges)]
@@ -483,6 +504,20 @@ class Node:
             except InputError as error:
                 raise InputError(f"the server's recommended policy is not to be trusted: {error}") from error
         return policy
+
+
+def _same_run(welcome: Welcome, before: Welcome) -> bool:
+    """Whether a server resumes the same run; under secure sums not even its policy for absence may change."""
+    may_exclude = welcome.may_exclude if welcome.secure_sums else before.may_exclude
+    return replace(welcome, epoch=before.epoch, may_exclude=may_exclude) == before
+
+
+def _goes_on(welcome: Welcome, before: Welcome) -> bool:
+    """Whether a server goes on with the same run, with more episodes or agents."""
+    as_before = {name: getattr(before, name) for name in PLANNED}
+    more = (welcome.episodes, welcome.agents) != (before.episodes, before.agents)
+    fewer = welcome.episodes < before.episodes or welcome.agents < before.agents
+    return more and not fewer and _same_run(replace(welcome, **as_before), before)
 
 
 def _parameters(text: str) -> dict[str, Any]:

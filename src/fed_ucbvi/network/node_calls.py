@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.deadline import Deadline
-from fed_ucbvi.network.members import AWAY, HERE, Member
+from fed_ucbvi.network.members import AWAY, HERE, NEW, Member
 from fed_ucbvi.network.node_registry import NodeRegistry
 from fed_ucbvi.network.node_stream import NodeStream, StreamEndedError, StreamLostError
 from fed_ucbvi.network.records import Records
@@ -51,12 +51,17 @@ class NodeCalls:
         self.violations = 0
 
     def begin(self, round_number: int) -> None:
-        """A new round: nodes that were away and have come back take part again."""
+        """A new round: nodes that were away and have come back take part again, and new ones from here on."""
         self._round = round_number
         for member in self._registry.everyone:
-            if member.status == AWAY and member.stream is not None:
-                member.status = HERE
-                self._note(member, "came back", "takes part again")
+            if member.stream is None or member.status not in (AWAY, NEW):
+                continue
+            if member.status == AWAY:
+                self.note(member, "came back", "takes part again")
+            else:
+                self._records.joined[member.span] = self._records.played if self._records.together else 0
+                self.note(member, f"joined with {member.agents} new agents", "takes part from this round on")
+            member.status = HERE
 
     async def all(self, ask: Ask[AnswerT], *, deadline: bool = True) -> dict[str, AnswerT]:
         """Ask every node that takes part, at once; answers by name, without those that turned out to be away.
@@ -104,7 +109,7 @@ class NodeCalls:
                 continue
             if stream is None:
                 away_since = away_since or time.monotonic()
-                await self._registry.wait_until(lambda: member.stream is not None, left)
+                await self._registry.wait_until(lambda: member.stream is not None or member.out, left)
                 continue
             try:
                 began = time.perf_counter()
@@ -134,7 +139,7 @@ class NodeCalls:
                 f"{self._round}; finished rounds are kept."
             )
         member.status = AWAY
-        self._note(member, f"away for {rules.patience:g} s", rules.away)
+        self.note(member, f"away for {rules.patience:g} s", rules.away)
         if rules.away == "exclude":
             await self._registry.exclude(member, "away too long")
 
@@ -144,9 +149,10 @@ class NodeCalls:
         self.violations += 1
         if self._rules.violation == "stop":
             raise FederationStoppedError(f"'{member.name}' broke the rules in round {self._round}: {violation}.")
-        self._note(member, str(violation), "drop")
+        self.note(member, str(violation), "drop")
         await self._registry.exclude(member, str(violation))
 
-    def _note(self, member: Member, what: str, done: str) -> None:
+    def note(self, member: Member, what: str, done: str) -> None:
+        """Log an event and put it on record."""
         log.warning("%s: %s: %s", member.name, what, done, extra={"node": member.name, "round": self._round})
         self._records.events.append({"round": self._round, "node": member.name, "what": what, "done": done})

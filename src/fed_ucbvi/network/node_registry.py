@@ -13,7 +13,7 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.hosted_problem import DIGEST_BYTES, host
 from fed_ucbvi.network.certificate_checks import Certified
 from fed_ucbvi.network.door import Door, TurnedAwayError
-from fed_ucbvi.network.members import GONE, HERE, Member
+from fed_ucbvi.network.members import GONE, HERE, LEFT, NEW, Member
 from fed_ucbvi.network.messages import (
     PART_BYTES,
     PROTOCOL,
@@ -28,7 +28,7 @@ from fed_ucbvi.network.messages import (
     Stop,
     encode,
 )
-from fed_ucbvi.network.names import check_name
+from fed_ucbvi.network.names import check_name, has_left
 from fed_ucbvi.network.node_stream import BROKEN, NodeStream, StreamLostError
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import RunPlan
@@ -45,6 +45,8 @@ FAREWELL_SECONDS = 5.0
 FAREWELL_TRIES, FAREWELL_PAUSE = 5, 0.05
 LISTENING_SECONDS = 1.0
 """The stream stays open this long afterwards: a node that is just writing would find it broken and not read why."""
+LEAVING_SECONDS = 60.0
+"""A node that leaves for good waits this long until the round without it is kept."""
 MAX_ROUNDS_TOLD = 4
 """How many of the rounds that a node says it holds are repeated to it and to the log."""
 
@@ -90,6 +92,10 @@ class NodeRegistry:
         self._told: set[str] = set()
         self.past: Callable[[Member, int], Iterator[PastRound] | None] = lambda member, held: None
         """The rounds that a member has played after one; None where they are not known or cannot be played again."""
+        self.let_go: Callable[[Member], None] = lambda member: None
+        """Do without a member for good, from now on; raises :class:`InputError` where that cannot be."""
+        self.farewell: Callable[[], End | None] = lambda: None
+        """What a node is told that has left, once the server has kept that."""
 
     # ------------------------------------------------------------------------------------------------- who is here
 
@@ -100,8 +106,8 @@ class NodeRegistry:
 
     @property
     def seated(self) -> list[Member]:
-        """Members that have not been excluded, in the order of their agents."""
-        return [member for member in self.everyone if member.status != GONE]
+        """Members that are neither excluded nor have left, in the order of their agents."""
+        return [member for member in self.everyone if not member.out]
 
     @property
     def present(self) -> list[Member]:
@@ -142,6 +148,23 @@ class NodeRegistry:
         member.status = GONE
         if member.stream is not None:
             await self.give_up(member, member.stream, reason)
+
+    async def leave(self, member: Member, reason: str) -> None:
+        """A node leaves for good."""
+        if member.status != LEFT:
+            self.let_go(member)
+            member.status, member.kept = LEFT, False
+            if member.stream is not None:
+                await self.give_up(member, member.stream, reason)
+            await self._tell()
+
+    async def keep(self) -> None:
+        """What has become of the members is on disk."""
+        left = [member for member in self.members.values() if not member.kept]
+        for member in left:
+            member.kept = True
+        if left:
+            await self._tell()
 
     async def tell_end(self, end: End, seconds: float) -> None:
         """Tell all nodes, also those just reconnecting, the result, and wait until they have left."""
@@ -204,7 +227,7 @@ class NodeRegistry:
             await self._tell()
             await stream.closed.wait()
             if stream.farewell:
-                await _dismiss(context, stream.farewell, retry=member.status != GONE)
+                await _dismiss(context, stream.farewell, retry=not member.out)
                 await asyncio.sleep(LISTENING_SECONDS)  # ends when the node leaves
         except TurnedAwayError as refused:
             log.warning("%s: turned away: %s", peer, refused)
@@ -220,7 +243,7 @@ class NodeRegistry:
             self._door.streams.pop(stream, None)
             if member is not None and member.stream is stream:
                 member.stream = None
-                if not self.begun:
+                if not self.begun or member.status == NEW:
                     del self.members[member.name]  # it may come back with other agents
                 level = logging.WARNING if self.end is None else logging.DEBUG
                 log.log(level, "%s: connection lost", member.name, extra={"node": member.name})
@@ -231,6 +254,8 @@ class NodeRegistry:
             hello = await stream.receive()
         if not isinstance(hello, Hello):
             raise TurnedAwayError(f"the first message must be a hello, got {type(hello).__name__}")
+        if hello.leaving:
+            await self._say_farewell(stream, hello, certified)
         self._check_hello(hello, certified)
         await stream.send(self._welcome)
         ready = await stream.receive()
@@ -243,6 +268,25 @@ class NodeRegistry:
         if old is not None:
             old.close("the node has opened another stream")
         return member
+
+    async def _say_farewell(self, stream: NodeStream, hello: Hello, certified: Certified | None) -> None:
+        """A node leaves for good; it is told so once that is on disk. Its stream ends in any case."""
+        self._check_name(hello, certified)
+        member = self.members.get(hello.node)
+        if member is None or not self.begun:
+            raise TurnedAwayError(f"'{hello.node}' does not take part in this run; there is nothing to leave")
+        if member.status == GONE:
+            raise TurnedAwayError(f"'{hello.node}' has been excluded from this run")
+        try:
+            await self.leave(member, has_left(hello.node))
+        except InputError as error:
+            raise TurnedAwayError(str(error).rstrip(".")) from error
+        if not await self.wait_until(lambda: member.kept, LEAVING_SECONDS):
+            raise TurnedAwayError("the round without the node is not over yet; ask again", retry=True)
+        end = self.farewell()
+        if end is not None:
+            await stream.send(end)
+        raise TurnedAwayError(has_left(hello.node))
 
     async def _catch_up(self, member: Member, stream: NodeStream, held: int) -> None:
         """Have a node that has lost its state play the rounds that it lacks again, as they were."""
@@ -261,8 +305,8 @@ class NodeRegistry:
             await stream.send(Continue(past.number, past.length))
             await stream.expect_played(past.number)
 
-    def _check_hello(self, hello: Hello, certified: Certified | None) -> None:
-        """Raise unless this node may take part."""
+    def _check_name(self, hello: Hello, certified: Certified | None) -> None:
+        """Raise unless this node is who it says it is, and speaks of this run."""
         plan = self.plan
         if hello.protocol != PROTOCOL:
             raise TurnedAwayError(
@@ -278,6 +322,11 @@ class NodeRegistry:
         self._door.check(certified or Certified(hello.node, ""))
         if hello.run not in ("", plan.run):
             raise TurnedAwayError(f"'{hello.node}' holds the state of run {hello.run}; this is run {plan.run}")
+
+    def _check_hello(self, hello: Hello, certified: Certified | None) -> None:
+        """Raise unless this node may take part."""
+        plan = self.plan
+        self._check_name(hello, certified)
         if len(hello.incarnation) != 16:
             raise TurnedAwayError("an incarnation has 16 bytes")
         if hello.agents < 1 or hello.first_agent + hello.agents > plan.setting.agents:
@@ -286,8 +335,9 @@ class NodeRegistry:
                 f"agents {hello.first_agent} to {last} are not all among this run's 0 to {plan.setting.agents - 1}"
             )
         member = self.members.get(hello.node)
-        if member is not None and member.status == GONE:
-            raise TurnedAwayError(f"'{hello.node}' has been excluded from this run")
+        if member is not None and member.out:
+            excluded = f"'{hello.node}' has been excluded from this run"
+            raise TurnedAwayError(has_left(hello.node) if member.status == LEFT else excluded)
         if member is not None and member.stream is not None and member.incarnation != hello.incarnation:
             raise TurnedAwayError(
                 f"another process is connected as '{hello.node}'; if it has died, the server will notice soon",
@@ -320,7 +370,8 @@ class NodeRegistry:
         if member is None:
             if len(ready.digest) != DIGEST_BYTES:
                 raise TurnedAwayError(f"a digest has {DIGEST_BYTES} bytes")
-            member = Member(hello.node, hello.first_agent, hello.agents, ready.digest)
+            status = NEW if self.begun else HERE
+            member = Member(hello.node, hello.first_agent, hello.agents, ready.digest, status=status)
         if member.digest != ready.digest:
             raise TurnedAwayError(f"'{hello.node}' came with another problem before")
         held = max((number for number in ready.rounds if number <= member.base), default=-1)

@@ -98,6 +98,10 @@ class NodeStateStore:
             self.epoch = int((folder / EPOCH).read_text(encoding="ascii"))
         return Log(folder, manifest_digest(folder), durable=True)
 
+    def hand_over(self, state: Restorable) -> None:
+        """Other agents take the place of those whose states are kept here."""
+        self._state = state
+
     def meet(self, epoch: int) -> None:
         """A server of this epoch welcomes the node; an older one than the node has met is refused."""
         if epoch < self.epoch:

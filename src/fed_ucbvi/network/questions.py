@@ -41,6 +41,10 @@ class Questions:
         self._round, self._answers = -1, 0
         self._asked: dict[int, tuple[bytes, bytes]] = {}
 
+    def change(self, setting: Setting) -> None:
+        """The run goes on with another setting; what was asked so far stays asked."""
+        self._setting, self._grid = setting, self._algorithm.grid(setting)
+
     def begin(self, epoch: bytes) -> None:
         """Begin an epoch of questions: that of a process of the server or, under secure sums, of a roster."""
         if epoch == self._epoch:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Array
+from fed_ucbvi.core.types import CountArray, MaskArray
 from fed_ucbvi.engine.rounds import Engine
+from fed_ucbvi.engine.saved_state import SavedState
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
 
 DRIVER = "network"
@@ -17,5 +22,36 @@ class Records(Engine):
     """
 
     def __init__(self, plan: RunPlan) -> None:
-        super().__init__(plan.algorithm, plan.setting, plan.federation, DRIVER, together=plan.collection != LIVE)
+        together = plan.collection != LIVE
+        super().__init__(plan.algorithm, plan.setting, plan.federation, DRIVER, together=together, counts=plan.counts)
         self.events: list[dict[str, Any]] = []
+        self.joined: CountArray = np.zeros(plan.setting.agents, dtype=np.int64)
+        """The number of each agent's first episode: 0, but for agents that came later to a run in lockstep."""
+        self.left: MaskArray = np.zeros(plan.setting.agents, dtype=np.bool_)
+        """Which agents have left for good; no more episodes are planned for them."""
+
+    @property
+    def planned_episodes(self) -> int:
+        """Those from when an agent came until it left."""
+        ends = np.where(self.left, self.clock, self.setting.episodes)
+        return int((ends - self.joined).sum())
+
+    def saved(self) -> SavedState:
+        """With who came later and who has left."""
+        saved = super().saved()
+        saved.arrays.update({"joined": self.joined, "left": self.left})
+        return saved
+
+    def restore(self, saved: SavedState) -> None:
+        """Resume; agents that are new since then have played nothing."""
+        arrays = dict(saved.arrays)
+        before = len(arrays["clock"])
+        for name, own in (("clock", np.zeros_like(self.joined)), ("joined", self.joined), ("left", self.left)):
+            own[:before] = _short(arrays.get(name), own[:before])
+            arrays[name] = own
+        super().restore(saved._replace(arrays=arrays))
+
+
+def _short(saved: Array | None, empty: Array) -> Array:
+    """What was saved, if anything was."""
+    return empty if saved is None else saved

@@ -9,7 +9,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import SUMS, FleetTables, Message, RewardSums, added_up
 from fed_ucbvi.algorithms.report_fields import Meaning, meanings_of
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.network.members import GONE, Member
+from fed_ucbvi.network.members import LEFT, Member
 from fed_ucbvi.network.run_plan import LIVE, MODEL, RunPlan
 
 
@@ -50,15 +50,14 @@ class ReportSchema:
         used = {form.meaning for forms in self.forms for form in forms}
         lasting = {Meaning.VISITS_SO_FAR, Meaning.TRANSITIONS_SO_FAR}
         self._lasting = bool(used & lasting)
+        self.does_without = bool(used & {*lasting, Meaning.VISITS_OF_ROUND})
+        """Whether the others can go on without some agents."""
         if plan.collection == LIVE and setting.agents > 1 and plan.algorithm.sends_trajectories:
             raise InputError(
                 f"{plan.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
                 "stop where they are. Take lockstep, or an algorithm that reports counts."
             )
-        if (plan.rules.away != "wait" or plan.rules.violation != "stop") and not used & {
-            *lasting,
-            Meaning.VISITS_OF_ROUND,
-        }:
+        if (plan.rules.away != "wait" or plan.rules.violation != "stop") and not self.does_without:
             raise InputError(
                 f"{plan.algorithm.name} cannot go on without all its agents; wait for nodes that are away, and stop "
                 "at violations."
@@ -68,14 +67,19 @@ class ReportSchema:
         """Bytes of the largest report of one agent."""
         return max(sum(int(np.prod(form.shape)) * form.dtype.itemsize for form in forms) for forms in self.forms)
 
-    def report(self, member: Member, query: Message, exchange: int) -> Message:
-        """What replaces the report of a node that is away: its last one, or that of agents that have seen nothing."""
-        last = member.reports.get(exchange)
-        if last is not None and self._lasting and member.status != GONE:
-            return last
-        return self.newcomers(member, query, exchange)
+    def instead(self, member: Member, query: Message, exchange: int, *, planning: bool) -> Message:
+        """What replaces the report of a node that is not heard.
 
-    def newcomers(self, member: Member, query: Message, exchange: int) -> Message:
+        Of a node that has left: its last counts, if counts are exchanged. Of one that is away: its last report, which
+        is about the server's values, not about a planner's. Otherwise what agents report that have seen nothing.
+        """
+        last = member.reports.get(exchange)
+        whole = self._plan.exchange == MODEL and member.status == LEFT
+        if last is not None and (whole or (self._lasting and not member.out and not planning)):
+            return last
+        return self._newcomers(member, query, exchange)
+
+    def _newcomers(self, member: Member, query: Message, exchange: int) -> Message:
         """What a node's agents would report that have seen nothing."""
         blank = self._plan.report(self.agents, query, exchange)
         if self._plan.exchange == MODEL:

@@ -10,10 +10,12 @@ from typing import Any
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of
 from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting
+from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.core.version import __version__
+from fed_ucbvi.engine.going_on import warmed
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.messages import PROTOCOL, Welcome
 from fed_ucbvi.network.secure_sums import MIN_NODES
@@ -75,6 +77,8 @@ class RunPlan:
         run: identifies the run.
         secure_sums: nodes mask what they report, and the server learns sums over all of them.
         exchange: whether a synchronisation asks step by step or once for transition counts.
+        counts: of an earlier run, to start from.
+        without: nodes that have left for good.
         epoch: grows with every server that resumes the run; nodes refuse a smaller one than they have met.
         bins: by which all nodes make their real environments finite; part of what the run is.
     """
@@ -88,6 +92,8 @@ class RunPlan:
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     secure_sums: bool = False
     exchange: str = STEPS
+    counts: Counts | None = field(default=None, compare=False)
+    without: tuple[str, ...] = ()
     epoch: int = field(default_factory=epoch_now)
     bins: Bins | None = None
 
@@ -107,6 +113,10 @@ class RunPlan:
         self.algorithm.check_agents(M)
         if self.bins is not None:
             self._check_bins(self.bins)
+        if self.counts is not None:
+            setting, counts = warmed(self.algorithm, self.setting, self.counts)
+            object.__setattr__(self, "setting", setting)
+            object.__setattr__(self, "counts", counts)
         if self.secure_sums:
             self._check_secure()
         if self.exchange == MODEL:
@@ -162,6 +172,11 @@ class RunPlan:
             )
 
     @property
+    def may_exclude(self) -> bool:
+        """Whether the run goes on without nodes that stay away or break the rules."""
+        return self.rules.away == "exclude" or self.rules.violation == "drop"
+
+    @property
     def exchanges(self) -> int:
         """How many queries one synchronisation sends down."""
         return 1 if self.exchange == MODEL else self.algorithm.exchanges(self.setting)
@@ -198,7 +213,9 @@ class RunPlan:
             self.epoch,
             self.secure_sums,
             self.exchange,
-            self.rules.away == "exclude" or self.rules.violation == "drop",
+            self.may_exclude,
+            s.grid_bits,
+            s.earlier_visits,
             "" if self.bins is None else self.bins.text,
         )
 

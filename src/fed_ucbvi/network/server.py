@@ -47,17 +47,19 @@ class Outcome:
         wire: what was really sent.
         events: nodes that stayed away or were dropped, when, and what was done.
         ended: whether there is nothing left to play; nodes that were excluded or away may have played less.
+        planned: episodes that agents were to play, added up over agents: from when each came until it left.
     """
 
     run: Run
     wire: WireCount
     events: list[dict[str, Any]]
     ended: bool = True
+    planned: int = 0
 
     @property
     def agent_episodes(self) -> tuple[int, int]:
         """Episodes that agents have played, added up over agents, and those that were planned."""
-        return int(self.run.records["agent_episodes"].sum()), self.run.about.agents * self.run.about.episodes
+        return int(self.run.records["agent_episodes"].sum()), self.planned
 
 
 class Service:
@@ -152,4 +154,5 @@ class Service:
     def outcome(self) -> Outcome:
         """The run as it stands."""
         run = self.coordinator
-        return Outcome(run.records.result(), self.registry.wire, run.records.events, run.records.done)
+        records = run.records
+        return Outcome(records.result(), self.registry.wire, records.events, records.done, records.planned_episodes)

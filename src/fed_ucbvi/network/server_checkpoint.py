@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms import algorithm_name, parameters_of
+from fed_ucbvi.algorithms import algorithm_name, make_algorithm, parameters_of
+from fed_ucbvi.algorithms.base import Setting, added_up
+from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import (
     check_free,
@@ -30,25 +32,30 @@ from fed_ucbvi.core.files import (
     write_manifest,
 )
 from fed_ucbvi.core.version import __version__
+from fed_ucbvi.engine.checkpoint import COUNTS
+from fed_ucbvi.engine.going_on import PLANNED, grown, planned_in
 from fed_ucbvi.engine.lock import FolderLock
 from fed_ucbvi.engine.log import Log
 from fed_ucbvi.engine.saved_state import SavedState, named
-from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.members import GONE, Member
 from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
 from fed_ucbvi.network.records import Records
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
+from fed_ucbvi.network.signed_result import FILE as RESULT
 from fed_ucbvi.network.wire_count import WireCount
 
 FORMAT = "fed-ucbvi/federation"
 FORMAT_VERSION = 4
 REPORT = "report."
+MODEL_ARRAYS = 4
+"""Of the one message in which a node sends all its counts."""
 HISTORY = "history"
 
 log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
 
 def _task(plan: RunPlan) -> dict[str, Any]:
-    """What must be the same for a run to be resumed; the rules for failures may change."""
+    """What a run is; the rules for failures may change."""
     bins = {} if plan.bins is None else {"bins": plan.bins.digest}
     return {
         **bins,
@@ -58,6 +65,15 @@ def _task(plan: RunPlan) -> dict[str, Any]:
         "collection": plan.collection,
         "environment": None if plan.federation is None else dict(plan.federation.description),
     }
+
+
+def _fixed(task: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same for a run to be resumed; episodes and agents may become more."""
+    setting = {name: value for name, value in task["setting"].items() if name not in (*PLANNED, "earlier_visits")}
+    environment = task["environment"]
+    if environment is not None:
+        environment = {name: value for name, value in environment.items() if name != "agents"}
+    return {**task, "setting": setting, "environment": environment}
 
 
 class ServerCheckpoint:
@@ -79,10 +95,14 @@ class ServerCheckpoint:
             check_free(self.folder, FORMAT, overwrite=False)
             about = {"format": FORMAT, "format_version": FORMAT_VERSION, "version": __version__}
             with new_folder(self.folder, FORMAT) as draft:
+                if plan.counts is not None:
+                    plan.counts.save(draft / COUNTS)
                 write_manifest(draft, {**about, "run": plan.run, "task": _task(plan)})
         manifest = read_manifest(self.folder, FORMAT)
         check_version(self.folder, manifest, FORMAT_VERSION)
-        if manifest.get("task") != _task(plan):
+        with reading(self.folder):
+            same = _fixed(manifest["task"]) == _fixed(_task(plan))
+        if not same:
             raise InputError(
                 f"{self.folder} holds another run; give it the same task as before, or choose another folder."
             )
@@ -96,7 +116,37 @@ class ServerCheckpoint:
             raise
         before = 0 if self._saved is None else int(self._saved.about["epoch"])
         self._epoch = max(before + 1, epoch_now())
-        return replace(plan, run=str(manifest["run"]), epoch=self._epoch)
+        try:
+            setting, counts = self._setting(plan, manifest["task"]["setting"]), self._counts(plan)
+        except BaseException:
+            self.close()
+            raise
+        return replace(plan, run=str(manifest["run"]), epoch=self._epoch, setting=setting, counts=counts)
+
+    def _setting(self, plan: RunPlan, begun: Mapping[str, Any]) -> Setting:
+        """The setting with which the run goes on: with more episodes or agents than before, if the plan has more."""
+        about = {} if self._saved is None else self._saved.about
+        before = Setting(**{**begun, **planned_in(about)})
+        if self._saved is None or self._saved.round == 0:
+            if (plan.setting.episodes, plan.setting.agents) != (before.episodes, before.agents):
+                raise InputError(f"{self.folder} holds a run that has not begun; give it the same task as before.")
+            return before
+        setting = grown(plan.algorithm, before, episodes=plan.setting.episodes, agents=plan.setting.agents)
+        if setting != before:
+            log.warning(
+                "%s: the run goes on with %d agents and %d episodes each, after %d and %d",
+                *(self.folder, setting.agents, setting.episodes, before.agents, before.episodes),
+            )
+            (self.folder / RESULT).unlink(missing_ok=True)
+        return setting
+
+    def _counts(self, plan: RunPlan) -> Counts | None:
+        """The counts that the run was started from; others than then are refused."""
+        path = self.folder / COUNTS
+        kept = Counts.load(path) if path.exists() else None
+        if plan.counts is not None and (kept is None or not kept.equals(plan.counts)):
+            raise InputError(f"{self.folder} holds a run that was not started from these counts.")
+        return kept
 
     def _open_history(self, run: str) -> None:
         """A history that cannot be read is begun anew; then nodes that have lost their state are not brought back."""
@@ -173,3 +223,36 @@ class ServerCheckpoint:
         """Release the folder."""
         if self._lock is not None:
             self._lock.close()
+
+
+def counts_in(folder: Path) -> Counts:
+    """What the nodes of a run have counted, as far as its server knows: in runs that exchange counts, without masks.
+
+    Raises:
+        InputError: if the server does not know.
+    """
+    manifest = read_manifest(folder, FORMAT)
+    check_version(folder, manifest, FORMAT_VERSION)
+    with reading(folder):
+        task, saved = manifest["task"], Log(folder, manifest_digest(folder), durable=False).read()
+        algorithm = make_algorithm(task["algorithm"], task["parameters"])
+        setting = Setting(**{**task["setting"], **planned_in(saved.about)})
+        members = [Member.of(record) for record in saved.about["members"]]
+        reports = named(REPORT, saved.arrays)
+        models = [
+            [array for name, array in sorted(reports.items()) if name.rsplit(".", 2)[0] == member.name]
+            for member in members
+            if member.status != GONE and member.episodes > 0
+        ]
+        if (
+            not algorithm.has_models
+            or not models
+            or any(len(model) != MODEL_ARRAYS or model[0].ndim != 5 for model in models)
+        ):
+            raise InputError(
+                f"{folder}: the server does not know what its nodes have counted. It does in runs with --exchange "
+                "model and without --secure-sums, of an algorithm that can start from counts."
+            )
+        model = added_up(tuple(np.concatenate(arrays) for arrays in zip(*models, strict=True)))
+        counts: Counts = algorithm.counts(setting, model)
+        return counts

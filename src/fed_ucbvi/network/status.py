@@ -17,7 +17,7 @@ class NodeStatus(NamedTuple):
         first_agent: the number of its first agent.
         agents: how many it hosts.
         connected: whether it has an open stream.
-        status: ``taking part``, ``away`` or ``excluded``, as the server decided.
+        status: ``taking part``, ``away``, ``excluded``, ``joining`` or ``left``, as the server decided.
         episodes: that its agents have played in rounds that count.
         latency: seconds from the last question to its answer; NaN before the first.
         wire: what its streams have carried since this server was started, without their first three messages.

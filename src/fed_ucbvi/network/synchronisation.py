@@ -15,9 +15,10 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, Message, added_up, exchange_messages
 from fed_ucbvi.core.types import PolicyArray
+from fed_ucbvi.engine.going_on import EarlierRun
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.checks import check_report
-from fed_ucbvi.network.members import GONE, Member
+from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import REWARDS_ALONE, Query, Roster
 from fed_ucbvi.network.node_calls import FederationStoppedError
 from fed_ucbvi.network.node_registry import NodeRegistry
@@ -47,10 +48,13 @@ class Synchronisation:
         plan: the run.
         registry: who takes part.
         report_schema: what replaces the reports of nodes that are away.
+        earlier: the run whose counts this one started from, if it did.
     """
 
-    def __init__(self, plan: RunPlan, registry: NodeRegistry, report_schema: ReportSchema) -> None:
-        self._plan, self._registry, self._report_schema = plan, registry, report_schema
+    def __init__(
+        self, plan: RunPlan, registry: NodeRegistry, report_schema: ReportSchema, earlier: EarlierRun | None
+    ) -> None:
+        self._plan, self._registry, self._report_schema, self._earlier = plan, registry, report_schema, earlier
         self._sums: tuple[set[str], dict[int, Message]] = set(), {}
         self._models: tuple[int, dict[str, Message]] = 0, {}
         self._grid = RewardGrid.of(plan.setting)
@@ -172,15 +176,17 @@ class Synchronisation:
         return Expected(forms, setting, policy, arrays, exchange, collected.askers, grid, visits)
 
     def _rows(self, reports: dict[str, Message], arrays: Message, exchange: int, planning: bool) -> list[Message]:
-        """What was reported, and what stands in for nodes that were not heard."""
-        absent = self._report_schema.newcomers if planning else self._report_schema.report
-        if SUM in reports:
-            gone = [member for member in self._registry.everyone if member.status == GONE]
-            return [reports[SUM], *(absent(member, arrays, exchange) for member in gone)]
-        return [
-            reports[member.name] if member.name in reports else absent(member, arrays, exchange)
-            for member in self._registry.everyone
-        ]
+        """What was reported, what stands in for nodes that were not heard, and the counts of an earlier run."""
+        rows = [reports[SUM]] if SUM in reports else []
+        for member in self._registry.everyone:
+            if member.name in reports:
+                rows.append(reports[member.name])
+            elif SUM not in reports or member.out:
+                rows.append(self._report_schema.instead(member, arrays, exchange, planning=planning))
+        if self._earlier is not None:
+            model = self._plan.exchange == MODEL
+            rows.append(self._earlier.model if model else self._earlier.report(arrays, exchange))
+        return rows
 
     # --------------------------------------------------------------------------------------------------- secure sums
 

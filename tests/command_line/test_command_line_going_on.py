@@ -1,0 +1,114 @@
+"""Going on, as it is asked for on the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import SMALL, call, refusal
+from fed_ucbvi import FedUCBVI, Run
+from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
+from fed_ucbvi.environments import make_environment
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from federation_processes import Party
+from network import federate
+from repository import ROOT
+
+
+def told(*arguments: object) -> dict[str, Any]:
+    """The one object that a command prints."""
+    result = call(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    summary: dict[str, Any] = json.loads(result.stdout)
+    return summary
+
+
+def test_a_run_goes_on_and_another_starts_from_its_counts(tmp_path: Path) -> None:
+    kept, counts = tmp_path / "kept", tmp_path / "counts.npz"
+    assert told(*SMALL, "--checkpoint", kept)["episodes"] == 60
+    summary = told("resume", kept, "--episodes", "200", "--out", tmp_path / "longer")
+    assert (summary["episodes"], summary["complete"]) == (200, True)
+    assert Run.load(tmp_path / "longer").episodes_played == 200
+    about = told("counts", kept, "--out", counts)
+    assert about["visits"] == 3 * 200 * about["horizon"]
+    cold, warm = told(*SMALL), told(*SMALL, "--warm-start", counts)
+    assert warm["common_regret"] < cold["common_regret"]
+    assert told(*SMALL, "--warm-start", kept)["common_regret"] == warm["common_regret"]
+    assert "cannot go on with 100" in refusal("resume", kept, "--episodes", "100")
+    assert "is not a file" in refusal(*SMALL, "--warm-start", tmp_path / "missing.npz")
+    assert "cannot start from the counts" in refusal(*SMALL[:7], "--algorithm", "ucbvi", "--warm-start", counts)
+    assert "holds no manifest.json" in refusal("counts", tmp_path, "--out", counts)
+
+
+def test_the_document_says_of_every_algorithm_what_it_allows() -> None:
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    table = text[text.index("| algorithm | more episodes") :].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    found = {name: row[1:] for row in rows for name in re.findall(r"`([a-z-]+)`", row[0])}
+    assert set(found) == set(ALGORITHMS)
+    for name, cells in found.items():
+        reasons = make_algorithm(name, {}).going_on
+        assert [cell.startswith("yes") for cell in cells] == [reason == "" for reason in reasons], name
+    assert all(FedUCBVI(aggregation="uniform").going_on[1:])
+
+
+@pytest.mark.network
+@pytest.mark.slow
+def test_a_federation_of_processes_goes_on_grows_and_loses_a_node(tmp_path: Path) -> None:
+    """It was begun in this process, by one node with two agents."""
+    sizes = {"states": 3, "horizon": 3}
+    world, kept = (
+        make_environment("synthetic", agents=2, eps_p=0.0, seed=0, **sizes),
+        ServerCheckpoint(tmp_path / "server"),
+    )
+    begun = plan_for(FedUCBVI(), world, 50, exchange="model")
+    node = Node("node-0", lambda M: world, 0, 2, tmp_path / "node-0", share_counts=True)
+    federate(kept.adopt(begun), [node], None, kept)
+
+    problem = ("--env", "synthetic", *(part for name in sizes for part in ("--env-option", f"{name}={sizes[name]}")))
+    server = Party(
+        *(
+            "serve",
+            "--insecure",
+            "--listen",
+            "127.0.0.1:0",
+            "--port-file",
+            str(tmp_path / "port"),
+            *problem,
+            "--json",
+        ),
+        *("--checkpoint", str(tmp_path / "server"), "--exchange", "model", "--agents", "3", "--episodes", "100000"),
+    )
+    nodes = {}
+    try:
+        wait(server, (tmp_path / "port").exists)
+        address = f"127.0.0.1:{(tmp_path / 'port').read_text().strip()}"
+        for first, agents in ((0, 2), (2, 1)):
+            own = ("--name", f"node-{first}", "--first-agent", str(first), "--agents", str(agents))
+            state = ("--state", str(tmp_path / f"node-{first}"))
+            nodes[first] = Party("join", address, "--insecure", "--share-counts", *own, *state, *problem)
+        wait(server, lambda: "takes part from this round on" in server.words())
+        leaving = Party("leave", address, "--insecure", "--name", "node-2", "--json")
+        assert leaving.end() == 0, leaving.words()
+        assert json.loads("".join(leaving.said["stdout"]))["left"]
+        assert nodes[2].end() == 2
+        assert "'node-2' has left this run for good" in nodes[2].words()
+    finally:
+        for party in (server, *nodes.values()):
+            party.kill()
+    assert told("counts", tmp_path / "server", "--out", tmp_path / "counts.npz")["visits"] > 2 * 3 * 50
+
+
+def wait(server: Party, condition: Callable[[], bool]) -> None:
+    """Until it holds, while the server lives."""
+    while not condition():
+        assert server.process.poll() is None, server.words()
+        time.sleep(0.05)

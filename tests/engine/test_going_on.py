@@ -1,0 +1,334 @@
+"""Going on otherwise than planned: more episodes, and a start from the counts of an earlier run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import Federation, FedUCBVI, InputError, Interrupted, resume, resume_live, run, run_live, synthetic
+from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
+from fed_ucbvi.algorithms.base import UNSAID, Setting
+from fed_ucbvi.algorithms.counts import Counts
+from fed_ucbvi.algorithms.exact_sums import make_grid
+from fed_ucbvi.engine import simulation as simulation_module
+from fed_ucbvi.engine.checkpoint import Checkpoint
+from fed_ucbvi.engine.going_on import grown
+from fed_ucbvi.engine.progress import Progress
+from fed_ucbvi.engine.simulation import Caution, Simulation
+from fed_ucbvi.engine.warm_start import load_counts
+from live_world import AGENTS, World
+from naive_fed_ucbvi import NaiveAgent, Options, Sizes, threshold_nu, visits_until_ask
+from naive_fed_ucbvi import synchronise as naive_synchronise
+from problems import random_federation
+
+SHORT, LONG, SEED = 60, 150, 5
+SMALL = {"states": 3, "actions": 2, "horizon": 3}
+WORLD = synthetic(agents=3, eps_p=0.1, seed=2, **SMALL)
+OWN_REWARDS = synthetic(agents=3, eps_p=0.1, eps_r=0.3, seed=2, **SMALL)
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in ALGORITHMS},
+    "fedq-advantage, each agent on its own": ("fedq-advantage", {"forced_synchronisation": False}),
+}
+KEEP_COUNTS = {
+    "published": (FedUCBVI(nu=30), WORLD),
+    "rewards of their own": (FedUCBVI.sharp(), OWN_REWARDS),
+    "random rewards": (FedUCBVI.sharp(), WORLD.with_bernoulli_rewards()),
+    "stationary": (FedUCBVI.sharp(stationary=True), random_federation(np.random.default_rng(3), stationary=True)),
+    "proved": (FedUCBVI.proved(), WORLD),
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(simulation_module, "SECONDS_BETWEEN_REPORTS", 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        yield
+
+
+def interrupt_after(episodes: int) -> Callable[[Progress], None]:
+    def report(progress: Progress) -> None:
+        if progress.episodes >= episodes:
+            raise KeyboardInterrupt
+
+    return report
+
+
+def begin(algorithm: Any, federation: Federation, folder: Path, stop: int = SHORT) -> None:
+    """A run of few episodes, or the part of it up to an interruption."""
+    options: dict[str, Any] = {"seed": SEED, "checkpoint": folder, "checkpoint_every": 1}
+    if stop < SHORT:
+        with pytest.raises(Interrupted):
+            run(algorithm, federation, SHORT, progress=interrupt_after(stop), **options)
+    else:
+        run(algorithm, federation, SHORT, **options)
+
+
+# ------------------------------------------------------------------------------------------------------ more episodes
+
+
+@pytest.mark.parametrize("stop", [SHORT // 2, SHORT], ids=["before the end", "after the end"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_longer_run_continues_the_records_and_does_not_depend_on_interruptions(
+    variant: str, stop: int, tmp_path: Path
+) -> None:
+    name, parameters = VARIANTS[variant]
+    algorithm = make_algorithm(name, parameters)
+    if algorithm.going_on.episodes:
+        pytest.skip(f"{name} refuses")
+    world = synthetic(agents=1, **SMALL) if algorithm.single_agent else OWN_REWARDS
+    for folder in ("at once", "in parts"):
+        begin(algorithm, world, tmp_path / folder, stop)
+    before = resume(tmp_path / "at once", progress=interrupt_after(0)) if stop == SHORT else None
+    whole = resume(tmp_path / "at once", episodes=LONG)
+    with pytest.raises(Interrupted):
+        resume(tmp_path / "in parts", episodes=LONG, progress=interrupt_after(LONG // 2))
+    with pytest.raises(InputError, match=f"with {LONG} episodes; it cannot go on with {SHORT}"):
+        resume(tmp_path / "in parts", episodes=SHORT)
+    with pytest.raises(Interrupted):
+        resume(tmp_path / "in parts", progress=interrupt_after(3 * LONG // 4))
+    assert resume(tmp_path / "in parts", episodes=LONG).same_outcome(whole)
+    assert whole.complete
+    assert whole.about.episodes == whole.episodes_played == LONG
+    assert whole.recommendations["episodes"][-1] == LONG
+    if before is not None:
+        assert before.complete
+        for column, values in before.records.items():
+            assert np.array_equal(whole.records[column][: len(values)], values), column
+        for column, values in before.recommendations.items():
+            assert np.array_equal(whole.recommendations[column][: len(values)], values, equal_nan=True), column
+
+
+def test_an_algorithm_whose_author_has_not_said_so_does_not_go_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(make_algorithm("examples.epsilon_greedy:EpsilonGreedy", {}), WORLD, 20, checkpoint=folder)
+    with pytest.raises(InputError, match=f"cannot go on with more episodes than planned: {UNSAID}"):
+        resume(folder, episodes=40)
+    with pytest.raises(InputError, match=f"no run can start from the counts of epsilon-greedy: {UNSAID}"):
+        load_counts(folder)
+
+
+def naive_of(simulation: Simulation, counts: Counts | None = None) -> list[NaiveAgent]:
+    """All that was counted, as one agent, told transition by transition; and the counts of an earlier run."""
+    told, federation = [NaiveAgent()], simulation.federation
+    pool = simulation.agents.pool
+    for h, s, a, k in zip(*(axis.tolist() for axis in np.nonzero(pool.transitions)), strict=True):
+        to = int(federation.successors[h if len(federation.successors) > 1 else 0, s, a, k])
+        reward = float(federation.rewards[0][h if federation.rewards.shape[1] > 1 else 0, s, a])
+        told[0].observe(h, s, a, reward, to, int(pool.transitions[h, s, a, k]))
+    if counts is not None:
+        told.append(NaiveAgent())
+        for h, s, a, to in zip(*(axis.tolist() for axis in np.nonzero(counts.transitions)), strict=True):
+            told[1].observe(h, s, a, float(counts.rewards[h, s, a]), to, int(counts.transitions[h, s, a, to]))
+    return told
+
+
+def assert_naive(simulation: Simulation, naive: Any, within: float = 1e-7) -> None:
+    """The server is the naive one; ``within`` covers the grid."""
+    N, Q, V, *_ = simulation.server.estimates
+    assert all(N[place] == total for place, total in naive.N.items())
+    for place, value in naive.Q.items():
+        assert Q[place] == pytest.approx(value, rel=0, abs=within)
+    for place, value in naive.V.items():
+        assert V[place] == pytest.approx(value, rel=0, abs=within)
+
+
+def test_bonus_and_budgets_are_those_of_the_larger_t_from_then_on(tmp_path: Path) -> None:
+    """The tight bonus has log(M T), and nu grows with T; both differ from those of the smaller T by far."""
+    algorithm = FedUCBVI(bonus="tight", bonus_range="max", bonus_scale=0.02, synchronisation="mixture")
+    begin(algorithm, WORLD, tmp_path / "run")
+    longer = 10**9
+    store, simulation = Checkpoint.open(tmp_path / "run", longer)
+    with store:
+        for _ in range(5):
+            simulation.advance()
+            assert simulation.rows[-1][6] > 0, "somebody asked"
+        options = Options(bonus="tight", scale=0.02, bonus_range="max")
+        sizes = Sizes(3, 2, 3, 3, 0.05, longer, 0.1)
+        naive = naive_synchronise(naive_of(simulation), sizes, options)
+        assert_naive(simulation, naive)
+        old = naive_synchronise(naive_of(simulation), sizes._replace(episodes=SHORT), options)
+        assert max(abs(old.Q[place] - naive.Q[place]) for place in naive.Q) > 0.01
+        nu = threshold_nu(sizes, longer, 0.1)
+        assert nu > threshold_nu(sizes, SHORT, 0.1) + 1
+        policy, N = simulation.algorithm.broadcast(simulation.server)
+        visits, rule, _ = simulation.algorithm.budgets(simulation.agents, (policy, N))
+        own = simulation.agents.own_visits
+        for i, h, s in np.ndindex(visits.shape):
+            a = policy[h, s]
+            due = visits_until_ask(int(own[i, h, s, a]), int(N[h, s, a]), 3, nu, "mixture", strict=False)
+            assert (int(visits[i, h, s]), simulation.algorithm.rules[rule[h, s]]) == due
+
+
+def test_a_grid_that_is_kept_has_room_for_all_sums_or_is_refused() -> None:
+    rng = np.random.default_rng(7)
+    kept = refused = wrongly = two = 0
+    for _ in range(500):
+        M, H = int(rng.integers(1, 1000)), int(rng.integers(1, 100))
+        T, factor, random = int(2 ** rng.uniform(0, 30)), int(2 ** rng.uniform(0, 25)), bool(rng.integers(2))
+        more = M + int(rng.integers(3))
+        first = make_grid(M, M * T, H, random_rewards=random)
+        N, most = more * T * factor, H + random
+        squares = N * (most << first.bits) ** 2 >= 2 ** (62 + 62 - (more - 1).bit_length() - 4)
+        try:
+            grid = make_grid(more, N, H, random_rewards=random, kept=first.bits)
+        except InputError:
+            refused += squares or (random and N << first.bits >= 2**61)
+            wrongly += not (squares or (random and N << first.bits >= 2**61))
+            continue
+        assert grid.bits == first.bits
+        largest = 2**63 if grid.words == 1 else 2 ** (63 + grid.base)
+        assert N * most << grid.bits < largest
+        assert N * (most << grid.bits) ** 2 < 2 ** (63 + grid.base)
+        assert not random or N << grid.bits < 2**63
+        kept, two = kept + 1, two + (grid.words > first.words)
+    assert not wrongly, "there was room"
+    assert min(kept, refused, two) > 20, "the problems must reach every branch"
+
+
+def test_more_agents_need_weights_by_visits() -> None:
+    setting = Setting(3, 2, 3, 3, 100, 0.0, 1)
+    assert grown(FedUCBVI(), setting, agents=5).agents == 5
+    for name in ALGORITHMS:
+        algorithm = make_algorithm(name, {})
+        if algorithm.going_on.agents:
+            with pytest.raises(InputError, match="cannot go on with more agents than planned"):
+                grown(algorithm, setting, agents=5)
+    with pytest.raises(InputError, match="weights agents alike"):
+        grown(FedUCBVI(aggregation="uniform"), setting, agents=5)
+    with pytest.raises(InputError, match="has gone on, with 3 agents; it cannot go on with 2"):
+        grown(FedUCBVI(), setting, agents=2)
+
+
+def test_counters_of_32_bits_get_64_where_t_needs_them(tmp_path: Path) -> None:
+    begin(FedUCBVI(), WORLD, tmp_path / "run")
+    store, simulation = Checkpoint.open(tmp_path / "run", 2**33)
+    with store:
+        assert simulation.agents.own_visits.dtype == np.int64
+        assert simulation.agents.own_visits[:, 0].sum() == 3 * SHORT
+
+
+def test_a_live_run_goes_on_with_more_episodes(tmp_path: Path) -> None:
+    def begun(folder: str) -> Path:
+        run_live(FedUCBVI(), World().live(), 20, seed=SEED, checkpoint=tmp_path / folder, checkpoint_every=1)
+        return tmp_path / folder
+
+    whole = resume_live(begun("at once"), World(20).live(), episodes=50)
+    folder = begun("in parts")
+    with pytest.raises(Interrupted):
+        resume_live(folder, World(20).live(), episodes=50, progress=interrupt_after(30))
+    played = int(load_counts(folder).visits[0].sum()) // AGENTS
+    assert resume_live(folder, World(played).live()).same_outcome(whole)
+    assert whole.complete
+    assert whole.episodes_played == 50
+
+
+# --------------------------------------------------------------------------------------------------------- warm start
+
+
+@pytest.mark.parametrize("variant", KEEP_COUNTS)
+def test_a_warm_start_plans_what_the_earlier_run_recommended(variant: str, tmp_path: Path) -> None:
+    algorithm, world = KEEP_COUNTS[variant]
+    earlier = run(algorithm, world, 400, seed=1, checkpoint=tmp_path / "earlier")
+    counts = load_counts(tmp_path / "earlier")
+    steps = 1 if algorithm.stationary else world.horizon
+    assert (counts.transitions.sum(axis=(1, 2, 3)) == world.agents * 400 * world.horizon // steps).all()
+    counts.save(tmp_path / "counts.npz")
+    assert Counts.load(tmp_path / "counts.npz").equals(counts)
+    again = Simulation(algorithm, world, 400, 2, "episodes", counts=counts)
+    assert np.array_equal(again.recommend().policy, earlier.policy)
+    assert again.initial_value(again.recommend().V) == pytest.approx(earlier.estimated_value, rel=0, abs=1e-6)
+    warm = run(algorithm, world, 100, seed=3, warm_start=tmp_path / "counts.npz", checkpoint=tmp_path / "warm")
+    assert warm.same_outcome(run(algorithm, world, 100, seed=3, warm_start=tmp_path / "earlier"))
+    assert warm.about.facts["earlier_visits"] == counts.most
+    assert (
+        load_counts(tmp_path / "warm").transitions.sum(axis=(1, 2, 3)) == world.agents * 100 * world.horizon // steps
+    ).all()
+    longer = resume(tmp_path / "warm", episodes=200)
+    assert longer.complete
+    assert longer.about.facts["earlier_visits"] == counts.most
+
+
+def test_the_first_plan_and_those_after_it_are_from_all_counts(tmp_path: Path) -> None:
+    algorithm = FedUCBVI(bonus="tight", bonus_range="max", bonus_scale=0.02, synchronisation="global")
+    run(algorithm, WORLD, 200, seed=1, checkpoint=tmp_path / "earlier")
+    counts = load_counts(tmp_path / "earlier")
+    simulation = Simulation(algorithm, WORLD, 300, 2, "episodes", counts=counts)
+    options = Options(bonus="tight", scale=0.02, bonus_range="max")
+    sizes = Sizes(3, 2, 3, 1, 0.05, 3 * 300 + counts.most, 0.1)  # M T, and what there was before
+    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, options))
+    for _ in range(3):
+        simulation.advance()
+        assert simulation.rows[-1][6] > 0, "somebody asked"
+    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, options))
+
+
+def test_a_warm_start_saves_regret() -> None:
+    """Fixed seeds; ten times is far from what chance does."""
+    algorithm = FedUCBVI.sharp()
+    simulation = Simulation(algorithm, WORLD, 2000, 1, "episodes")
+    while not simulation.done:
+        simulation.advance()
+    counts = simulation.algorithm.counts(simulation.setting, simulation.algorithm.model(simulation.agents))
+    cold = run(algorithm, WORLD, 500, seed=2)
+    warm = run(algorithm, WORLD, 500, seed=2, warm_start=counts)
+    assert warm.common_regret < cold.common_regret / 10
+
+
+def test_counts_over_all_steps_are_those_by_step_added_up() -> None:
+    algorithm, world = KEEP_COUNTS["stationary"]
+    by_step = Simulation(FedUCBVI.sharp(), world, 100, 1, "episodes")
+    together = Simulation(algorithm, world, 100, 1, "episodes")
+    for simulation in (by_step, together):
+        while not simulation.done:
+            simulation.advance()
+    counts = by_step.algorithm.counts(by_step.setting, by_step.algorithm.model(by_step.agents))
+    added = counts.fitting(together.setting, stationary=True)
+    assert np.array_equal(added.transitions[0], counts.transitions.sum(axis=0))
+    start = Simulation(algorithm, world, 100, 1, "episodes", counts=counts)
+    assert np.array_equal(start.server.estimates.N, added.visits)
+    own = together.algorithm.counts(together.setting, together.algorithm.model(together.agents))
+    with pytest.raises(InputError, match="over all steps together"):
+        Simulation(FedUCBVI.sharp(), world, 100, 1, "episodes", counts=own)
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    simulation = Simulation(FedUCBVI(), WORLD, 50, 1, "episodes")
+    simulation.advance()
+    counts = simulation.algorithm.counts(simulation.setting, simulation.algorithm.model(simulation.agents))
+    with pytest.raises(InputError, match=r"have \(S, A, H\) = \(3, 2, 3\), this run \(4, 2, 3\)"):
+        run(FedUCBVI(), synthetic(agents=2, states=4, actions=2, horizon=3), 10, warm_start=counts)
+    with pytest.raises(InputError, match="rewards are random in this run"):
+        run(FedUCBVI(), WORLD.with_bernoulli_rewards(), 10, warm_start=counts)
+    for name, reason in (("byzan-ucbvi", "robust means"), ("fedq-hoeffding", "no counts of transitions")):
+        with pytest.raises(InputError, match=f"{name} cannot start from the counts of an earlier run: .*{reason}"):
+            run(make_algorithm(name, {}), WORLD, 10, warm_start=counts)
+    with pytest.raises(InputError, match="weights agents alike"):
+        run(FedUCBVI(aggregation="uniform"), WORLD, 10, warm_start=counts)
+    with pytest.raises(InputError, match="weights agents alike"):
+        run(FedUCBVI(), WORLD.with_liars(0.4, "random", 1), 10, warm_start=counts)
+    narrow = replace(counts, transitions=np.zeros_like(counts.transitions))
+    narrow.transitions[0, 0, 0, 2] = 5
+    one_way = random_federation(np.random.default_rng(1), 2, 3, 2, 3)
+    blocked = replace(one_way, successors=np.zeros_like(one_way.successors))
+    with pytest.raises(
+        InputError, match=r"from \(step, state, action\) = \(0, 0, 0\) they have transitions to state 2"
+    ):
+        narrow.check_support(blocked.successors)
+    with pytest.raises(InputError, match="fleets='local'"):
+        run(FedUCBVI(), WORLD, 10, warm_start=counts, driver="cuda")
+    with pytest.raises(InputError, match="negative or not finite"):
+        replace(counts, transitions=-counts.transitions - 1)
+    with pytest.raises(InputError, match="expected float64"):
+        replace(counts, rewards=counts.rewards.astype(np.float32))
+    (tmp_path / "other.npz").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="damaged"):
+        load_counts(tmp_path / "other.npz")
+    with pytest.raises(InputError, match="is not a file"):
+        load_counts(tmp_path / "missing.npz")

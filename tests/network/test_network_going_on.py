@@ -1,0 +1,376 @@
+"""Going on over the network, in one process: more episodes, nodes that come later, nodes that leave, a warm start."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import Federation, FedUCBVI, InputError, Interrupted, resume, run, synthetic
+from fed_ucbvi.algorithms import make_algorithm
+from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.engine import simulation as simulation_module
+from fed_ucbvi.engine.drivers.base import Fleet
+from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from fed_ucbvi.engine.going_on import grown
+from fed_ucbvi.engine.simulation import Caution
+from fed_ucbvi.engine.warm_start import load_counts
+from fed_ucbvi.network import coordinator as coordinator_module
+from fed_ucbvi.network.certificates import make_certificates
+from fed_ucbvi.network.client import leave_run, take_part
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.server import Outcome, Service
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
+from fed_ucbvi.network.transport import TLSFiles
+from network import assert_same, assert_same_but_for_requests, federate, make_nodes
+
+SHORT, LONG, SEED = 40, 100, 4
+SMALL = {"states": 3, "actions": 2, "horizon": 3}
+WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, **SMALL)
+VARIANTS: dict[str, tuple[Any, Federation, dict[str, Any]]] = {
+    "published": (FedUCBVI(nu=30), WORLD, {}),
+    "sharp, counts exchanged": (FedUCBVI.sharp(), WORLD, {"exchange": "model"}),
+    "random rewards": (FedUCBVI.sharp(), WORLD.with_bernoulli_rewards(), {}),
+    "model-free": (make_algorithm("fedq-bernstein", {}), WORLD, {}),
+}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(simulation_module, "SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(coordinator_module, "REUNION_SECONDS", 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        yield
+
+
+@pytest.fixture(scope="module")
+def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFiles]:
+    folder = tmp_path_factory.mktemp("certs")
+    make_certificates(folder, server="server", nodes=[f"node-{i}" for i in range(4)])
+    return lambda name: TLSFiles.of(folder, name)
+
+
+def part_of(world: Federation, agents: int) -> Federation:
+    """The first agents of a federation, with the same common MDP."""
+    rewards = world.rewards if len(world.rewards) == 1 else world.rewards[:agents]
+    description = {**world.description, "agents": agents}
+    return replace(
+        world,
+        probabilities=world.probabilities[:agents],
+        rewards=rewards,
+        initial=world.initial[:agents],
+        description=description,
+    )
+
+
+def sharing_nodes(world: Federation, split: list[int], folder: Path | None) -> list[Node]:
+    nodes = make_nodes(world, split, folder)
+    for node in nodes:
+        node._share_counts = True
+    return nodes
+
+
+def serve(plan: RunPlan, nodes: list[Node], folder: Path, tls: Callable[[str], TLSFiles] | None = None) -> Outcome:
+    """Serve from a checkpoint to the end."""
+    kept = ServerCheckpoint(folder)
+    return federate(kept.adopt(plan), nodes, tls, kept)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_finished_run_goes_on_with_more_episodes_as_the_simulation_does(variant: str, tmp_path: Path) -> None:
+    algorithm, world, rest = VARIANTS[variant]
+    run(algorithm, world, SHORT, seed=SEED, driver="episodes", checkpoint=tmp_path / "simulated")
+    expected = resume(tmp_path / "simulated", episodes=LONG)
+    for episodes in (SHORT, LONG):
+        plan = plan_for(algorithm, world, episodes, seed=SEED, **rest)
+        outcome = serve(plan, sharing_nodes(world, [1, 3], tmp_path), tmp_path / "server")
+    assert outcome.events == []
+    assert_same(outcome.run, expected, regret=False)
+    with pytest.raises(InputError, match=f"with {LONG} episodes; it cannot go on with {SHORT}"):
+        ServerCheckpoint(tmp_path / "server").adopt(plan_for(algorithm, world, SHORT, seed=SEED, **rest))
+
+
+def test_nodes_that_stay_connected_come_along_when_their_server_comes_back_with_more_episodes(tmp_path: Path) -> None:
+    """One node has no state folder. The server is stopped in the middle; where it was is read from its checkpoint."""
+    algorithm = FedUCBVI(bonus="tight", bonus_range="max", nu=30)
+    stopped = 0
+
+    async def story() -> Outcome:
+        nonlocal stopped
+        kept = ServerCheckpoint(tmp_path / "server")
+        service = Service(
+            kept.adopt(plan_for(algorithm, WORLD, SHORT, seed=SEED)), "127.0.0.1:0", None, server_checkpoint=kept
+        )
+        address = f"127.0.0.1:{service.port}"
+        first, second = make_nodes(WORLD, [2, 2], tmp_path)
+        second.folder = None
+        joined = [asyncio.ensure_future(take_part(node, address, None)) for node in (first, second)]
+        serving = asyncio.ensure_future(service.run())
+        while service.coordinator.round < 8:
+            await asyncio.sleep(0)
+        serving.cancel()
+        await asyncio.wait([serving])
+        kept = ServerCheckpoint(tmp_path / "server")
+        plan = kept.adopt(plan_for(algorithm, WORLD, LONG, seed=SEED))
+        service = Service(plan, address, None, server_checkpoint=kept)
+        stopped = service.coordinator.round
+        outcome = await service.run()
+        await asyncio.gather(*joined)
+        return outcome
+
+    outcome = asyncio.run(asyncio.wait_for(story(), 60))
+    assert 0 < stopped < len(outcome.run.records["start"])
+
+    def interrupt(record: Any) -> None:
+        if record.round == stopped:
+            raise KeyboardInterrupt
+
+    options: dict[str, Any] = {"checkpoint": tmp_path / "simulated", "checkpoint_every": 1}
+    with pytest.raises(Interrupted):
+        run(algorithm, WORLD, SHORT, seed=SEED, driver="episodes", on_round=interrupt, **options)
+    assert_same(outcome.run, resume(tmp_path / "simulated", episodes=LONG), regret=False)
+
+
+# ---------------------------------------------------------------------------------------------------- who takes part
+
+
+def by_hand(
+    phases: list[tuple[Setting, list[int], list[int]]], algorithm: Any, world: Federation, until: list[int]
+) -> Any:
+    """Rounds of agents that come and go: in each phase these play, and those besides are in the sum as they were.
+
+    Every agent keeps its own counts and plays alone; the earliest request ends the round for all. What is returned:
+    lengths of rounds, and the server.
+    """
+    fleets = {
+        i: EpisodesDriver(
+            Fleet(
+                world.successors,
+                world.probabilities[i : i + 1],
+                world.initial[i : i + 1],
+                world.horizon,
+                SEED,
+                first_agent=i,
+                counting=algorithm.counting,
+            )
+        )
+        for i in range(world.agents)
+    }
+    lengths: list[int] = []
+    arrays: dict[tuple[int, str], Any] = {}
+    played, server = 0, None
+    for (setting, playing, resting), end in zip(phases, until, strict=True):
+        before: Any = server
+        server = algorithm.new_server(setting)
+        if before is not None:
+            for name, array in server.arrays().items():
+                array[...] = before.arrays()[name]
+        agents = {}
+        for i in (*playing, *resting):
+            own = world.rewards if len(world.rewards) == 1 else world.rewards[i : i + 1]
+            agents[i] = algorithm.new_agents(setting, FleetTables(1, world.successors, own, i))
+            for name, array in agents[i].arrays().items():
+                array[...] = arrays.get((i, name), array)
+        while played < end:
+            broadcast = algorithm.broadcast(server)
+            budgets = {i: algorithm.budgets(agents[i], broadcast) for i in playing}
+            stops = {i: fleets[i].collect(broadcast[0], budgets[i], played, end - played) for i in playing}
+            length = min([stop.length for stop in stops.values() if stop.askers], default=end - played)
+            asked = any(stop.askers and stop.length == length for stop in stops.values())
+            for i in playing:
+                never = budgets[i]._replace(visits=np.full_like(budgets[i].visits, 2**60))
+                fleets[i].collect(broadcast[0], never, played, length)
+                algorithm.absorb(agents[i], broadcast[0], fleets[i].transitions, fleets[i].visits)
+            played += length
+            lengths.append(length)
+            if asked:
+                for exchange in range(setting.horizon):
+                    query = algorithm.query(server, exchange)
+                    rows = [algorithm.report(agents[i], query, exchange) for i in (*playing, *resting)]
+                    algorithm.aggregate(
+                        server, tuple(np.concatenate(each) for each in zip(*rows, strict=True)), exchange
+                    )
+        arrays = {(i, name): array.copy() for i in agents for name, array in agents[i].arrays().items()}
+    return lengths, server
+
+
+@pytest.mark.parametrize("variant", ["published", "sharp, counts exchanged"])
+def test_new_agents_take_part_from_a_round_on(variant: str, tmp_path: Path) -> None:
+    """Two agents to the end, then a node with two more: as played by hand, with the new M in bonus and budgets."""
+    algorithm, world, rest = VARIANTS[variant]
+    few = part_of(world, 2)
+    serve(
+        plan_for(algorithm, few, SHORT, seed=SEED, **rest), sharing_nodes(world, [2], tmp_path), tmp_path / "server"
+    )
+    plan = plan_for(algorithm, world, LONG, seed=SEED, **rest)
+    outcome = serve(plan, sharing_nodes(world, [2, 2], tmp_path), tmp_path / "server")
+    assert [(event["node"], event["what"]) for event in outcome.events] == [("node-1", "joined with 2 new agents")]
+    first = plan_for(algorithm, few, SHORT, seed=SEED).setting
+    second = grown(algorithm, first, episodes=LONG, agents=4)
+    lengths, server = by_hand([(first, [0, 1], []), (second, [0, 1, 2, 3], [])], algorithm, world, [SHORT, LONG])
+    records = outcome.run.records
+    assert records["length"].tolist() == lengths
+    assert np.array_equal(outcome.run.V, server.V)
+    assert np.array_equal(outcome.run.exploring_policy, server.policy)
+    late = records["start"] >= SHORT
+    assert (records["agent_episodes"] == records["length"] * np.where(late, 4, 2)).all()
+    assert outcome.agent_episodes == (2 * SHORT + 4 * (LONG - SHORT),) * 2
+    assert outcome.run.complete
+
+
+def test_the_others_go_on_while_a_new_node_has_not_come(tmp_path: Path) -> None:
+    algorithm, few = FedUCBVI(nu=30), part_of(WORLD, 2)
+    serve(plan_for(algorithm, few, SHORT, seed=SEED), make_nodes(WORLD, [2], tmp_path), tmp_path / "server")
+
+    async def story() -> Outcome:
+        kept = ServerCheckpoint(tmp_path / "server")
+        plan = kept.adopt(plan_for(algorithm, WORLD, 4000, seed=SEED))
+        service = Service(plan, "127.0.0.1:0", None, server_checkpoint=kept)
+        address, nodes = f"127.0.0.1:{service.port}", make_nodes(WORLD, [2, 2], tmp_path)
+        rounds = service.coordinator.round
+        serving = asyncio.ensure_future(service.run())
+        joined = [asyncio.ensure_future(take_part(nodes[0], address, None))]
+        while service.coordinator.round < rounds + 3:
+            await asyncio.sleep(0)
+        joined.append(asyncio.ensure_future(take_part(nodes[1], address, None)))
+        outcome = await serving
+        await asyncio.gather(*joined)
+        return outcome
+
+    outcome = asyncio.run(asyncio.wait_for(story(), 60))
+    records = outcome.run.records
+    agents = records["agent_episodes"] // records["length"]
+    assert sorted(set(agents.tolist())) == [2, 4]
+    assert (np.diff(agents) >= 0).all()
+    assert (agents[records["start"] >= SHORT] == 2).sum() >= 3
+    assert outcome.run.complete
+
+
+@pytest.mark.parametrize("variant", ["published", "sharp, counts exchanged"])
+def test_the_counts_of_a_node_that_has_left_stay_if_the_server_has_them_and_go_otherwise(
+    variant: str, tmp_path: Path
+) -> None:
+    algorithm, world, rest = VARIANTS[variant]
+    serve(
+        plan_for(algorithm, world, SHORT, seed=SEED, **rest),
+        sharing_nodes(world, [3, 1], tmp_path),
+        tmp_path / "server",
+    )
+    plan = plan_for(algorithm, world, LONG, seed=SEED, without=("node-1",), **rest)
+    outcome = serve(plan, sharing_nodes(world, [3, 1], tmp_path)[:1], tmp_path / "server")
+    stays = "exchange" in rest
+    done = f"its counts {'stay' if stays else 'go'}"
+    assert [(event["what"], event["done"]) for event in outcome.events] == [("left for good", done)]
+    first = plan_for(algorithm, world, SHORT, seed=SEED).setting
+    second = grown(algorithm, first, episodes=LONG)
+    phases = [(first, [0, 1, 2, 3], []), (second, [0, 1, 2], [3] if stays else [])]
+    lengths, server = by_hand(phases, algorithm, world, [SHORT, LONG])
+    assert outcome.run.records["length"].tolist() == lengths
+    assert np.array_equal(outcome.run.V, server.V)
+    assert outcome.run.complete
+    with pytest.raises(InputError, match="'other' does not take part in this run, so it cannot leave"):
+        serve(plan_for(algorithm, world, 200, seed=SEED, without=("other",), **rest), [], tmp_path / "server")
+
+
+def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) -> None:
+    """It is away when it says so, and the server waits for it in the middle of a round."""
+    algorithm = FedUCBVI(nu=30)
+
+    async def story() -> tuple[Outcome, Any]:
+        kept = ServerCheckpoint(tmp_path / "server")
+        service = Service(
+            kept.adopt(plan_for(algorithm, WORLD, 2000, seed=SEED)), "127.0.0.1:0", None, server_checkpoint=kept
+        )
+        address, nodes = f"127.0.0.1:{service.port}", make_nodes(WORLD, [2, 2], tmp_path)
+        serving = asyncio.ensure_future(service.run())
+        with pytest.raises(InputError, match="does not take part in this run"):
+            await leave_run("node-1", address, None)
+        joined = [asyncio.ensure_future(take_part(node, address, None)) for node in nodes]
+        while service.coordinator.round < 5:
+            await asyncio.sleep(0)
+        joined[1].cancel()
+        await asyncio.wait(joined[1:])
+        policy = await leave_run("node-1", address, None)
+        again = await leave_run("node-1", address, None)
+        assert again is not None
+        assert policy is not None
+        with pytest.raises(InputError, match="'node-1' has left this run for good"):
+            await take_part(make_nodes(WORLD, [2, 2], tmp_path)[1], address, None)
+        with pytest.raises(InputError, match="too few nodes would remain"):
+            await leave_run("node-0", address, None)
+        outcome = await serving
+        await joined[0]
+        return outcome, policy
+
+    outcome, policy = asyncio.run(asyncio.wait_for(story(), 60))
+    assert [(event["node"], event["what"]) for event in outcome.events] == [("node-1", "left for good")]
+    assert policy.shape == (3, 3)
+    assert outcome.run.complete
+    assert outcome.agent_episodes[0] == outcome.agent_episodes[1] < 4 * 2000
+
+
+def test_secure_sums_wait_for_new_nodes_and_let_nobody_go_unless_all_have_agreed(
+    tmp_path: Path, tls_files: Callable[[str], TLSFiles]
+) -> None:
+    algorithm, few = FedUCBVI.sharp(), part_of(WORLD, 3)
+    secure: dict[str, Any] = {"seed": SEED, "secure_sums": True}
+    serve(
+        plan_for(algorithm, few, 20, **secure), make_nodes(WORLD, [1, 1, 1], tmp_path), tmp_path / "server", tls_files
+    )
+    outcome = serve(
+        plan_for(algorithm, WORLD, 40, **secure), make_nodes(WORLD, [1] * 4, tmp_path), tmp_path / "server", tls_files
+    )
+    first = plan_for(algorithm, few, 20, seed=SEED).setting
+    second = grown(algorithm, first, episodes=40, agents=4)
+    lengths, server = by_hand([(first, [0, 1, 2], []), (second, [0, 1, 2, 3], [])], algorithm, WORLD, [20, 40])
+    assert outcome.run.records["length"].tolist() == lengths
+    assert np.array_equal(outcome.run.V, server.V)
+    leaving = plan_for(algorithm, WORLD, 60, without=("node-0",), **secure)
+    with pytest.raises(InputError, match="on the condition that nobody is left out"):
+        serve(leaving, [], tmp_path / "server", tls_files)
+
+
+# --------------------------------------------------------------------------------------------------------- warm start
+
+
+@pytest.mark.parametrize("variant", [*[*VARIANTS][:-1], "secure"])
+def test_a_warm_start_is_that_of_the_simulation(
+    variant: str, tmp_path: Path, tls_files: Callable[[str], TLSFiles]
+) -> None:
+    algorithm, world, rest = VARIANTS.get(variant, (FedUCBVI.sharp(), WORLD, {"secure_sums": True}))
+    run(algorithm, world, 200, seed=1, checkpoint=tmp_path / "earlier")
+    counts = load_counts(tmp_path / "earlier")
+    plan = plan_for(algorithm, world, SHORT, seed=SEED, counts=counts, **rest)
+    tls = tls_files if variant == "secure" else None
+    same = assert_same_but_for_requests if variant == "secure" else assert_same
+    outcome = serve(plan, sharing_nodes(world, [1, 2, 1], tmp_path), tmp_path / "server", tls)
+    simulated: dict[str, Any] = {"driver": "episodes", "warm_start": counts, "checkpoint": tmp_path / "simulated"}
+    same(outcome.run, run(algorithm, world, SHORT, seed=SEED, **simulated), **({} if tls else {"regret": False}))
+    longer = plan_for(algorithm, world, LONG, seed=SEED, **rest)
+    outcome = serve(longer, sharing_nodes(world, [1, 2, 1], tmp_path), tmp_path / "server", tls)
+    same(outcome.run, resume(tmp_path / "simulated", episodes=LONG), **({} if tls else {"regret": False}))
+
+
+def test_a_server_that_is_sent_counts_has_them_for_a_later_run(tmp_path: Path) -> None:
+    algorithm, world, rest = VARIANTS["sharp, counts exchanged"]
+    plan = plan_for(algorithm, world, SHORT, seed=SEED, **rest)
+    serve(plan, sharing_nodes(world, [1, 3], tmp_path), tmp_path / "server")
+    run(algorithm, world, SHORT, seed=SEED, driver="episodes", checkpoint=tmp_path / "simulated")
+    assert counts_in(tmp_path / "server").equals(load_counts(tmp_path / "simulated"))
+    serve(
+        plan_for(algorithm, world, SHORT, seed=SEED),
+        make_nodes(world, [1, 3], tmp_path / "steps"),
+        tmp_path / "other",
+    )
+    with pytest.raises(InputError, match="does not know what its nodes have counted"):
+        counts_in(tmp_path / "other")
+    with pytest.raises(InputError, match="fed-ucbvi counts DIR --out FILE"):
+        load_counts(tmp_path / "other")
