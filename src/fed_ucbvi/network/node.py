@@ -424,14 +424,13 @@ class Node:
         known, exchange = 2 * E if plans else E, query.exchange % E
         if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
-        asked = encode(query)
         if self._plan.secure_sums and not self._roster:
             raise InputError("the server asks before it has said whose sum it wants.")
         report = self._plan.report(self.state, query.arrays, exchange)
         own = added_up(report) if self._algorithm.takes == SUMS else tuple(np.array(array) for array in report)
-        self._questions.check(query.round, query.exchange, query.arrays, asked, own, E)
+        self._questions.check(query.round, query.exchange, query.arrays, own, E)
         if self._plan.secure_sums:
-            question = Question(query.round, query.exchange, self._roster, asked)
+            question = Question(query.round, query.exchange, self._roster, encode(query))
             own = masked(own, self.name, self._pairs, question)
         return Report(query.round, query.exchange, own)
 
