@@ -3,9 +3,9 @@
     python benchmarks/many_nodes.py [--nodes 200] [--episodes 40] [--json]
 
 The server is this process. The nodes, one agent each, share a second process; each has its own certificate and
-connection over mutual TLS on loopback. An exchange is a message to every node and an answer from every node. Processor
-time is that of either process from the end of the first round on, its gRPC threads included. Run it twice: the first
-run compiles.
+connection over mutual TLS on loopback. An exchange is a message to every node and an answer from every node.
+Processor time is that of either process from the end of the first round on, its gRPC threads included. Run it twice:
+the first run compiles.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Copies:
         if kept is None or len(kept.arrays) != len(arrays):
             return None
         pairs = zip(kept.arrays, arrays, strict=True)
-        return kept if all([old.shape == new.shape and old.dtype == new.dtype for old, new in pairs]) else None
+        return kept if all(old.shape == new.shape and old.dtype == new.dtype for old, new in pairs) else None
 
     def since(self, kind: str, exchange: int, round_number: int, since: int) -> Copy:
         """What changes since a round are changes of; without arrays if the message is a late copy of an earlier one.
