@@ -3,8 +3,9 @@
     python benchmarks/many_nodes.py [--nodes 200] [--episodes 40] [--json]
 
 The server is this process. The nodes, one agent each, share a second process; each has its own certificate and
-connection over mutual TLS on loopback. An exchange is a message to every node and an answer from every node. Run it
-twice: the first run compiles.
+connection over mutual TLS on loopback. An exchange is a message to every node and an answer from every node.
+Processor time is that of either process from the end of the first round on, its gRPC threads included. Run it twice:
+the first run compiles.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import resource
 import tempfile
 import time
@@ -21,10 +23,17 @@ from pathlib import Path
 from fed_ucbvi import FedUCBVI, gridworld
 from fed_ucbvi.network.certificates import make_certificates
 from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import Service
 from fed_ucbvi.network.transport import TLSFiles
+
+
+def processor_seconds(process: int) -> float:
+    """What a process has used so far (Linux)."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def play(nodes: int, address: str, folder: Path) -> None:
@@ -42,7 +51,15 @@ async def serve(nodes: int, episodes: int, folder: Path) -> dict[str, float]:
     """One run; the figures."""
     algorithm, world = FedUCBVI(), gridworld(agents=nodes, eps_p=0.1)
     plan = plan_for(algorithm, world, episodes)
-    service = Service(plan, "127.0.0.1:0", TLSFiles.of(folder, "server"))
+    marks: list[tuple[int, float, float]] = []
+
+    def mark(run: Coordinator) -> None:
+        """Messages so far, and processor seconds of server and nodes."""
+        if run.round == 1 or run.done:
+            used = (processor_seconds(process or 0) for process in (os.getpid(), playing.pid))
+            marks.append((run.registry.wire.messages_up, *used))
+
+    service = Service(plan, "127.0.0.1:0", TLSFiles.of(folder, "server"), report=mark)
     address = f"127.0.0.1:{service.port}"
     playing = multiprocessing.get_context("spawn").Process(target=play, args=(nodes, address, folder))
     playing.start()
@@ -51,11 +68,14 @@ async def serve(nodes: int, episodes: int, folder: Path) -> dict[str, float]:
     whole = time.perf_counter() - began
     playing.join()
     exchanges = outcome.wire.messages_up / nodes
+    later, server, others = (after - before for before, after in zip(*marks, strict=True))
     return {
         "nodes": nodes,
         "rounds": outcome.run.rounds,
         "exchanges": round(exchanges, 1),
         "ms_per_exchange": round(1000 * outcome.run.wall_seconds / exchanges, 1),
+        "server_processor_ms_per_exchange": round(1000 * server * nodes / later, 1),
+        "nodes_processor_ms_per_exchange": round(1000 * others * nodes / later, 1),
         "seconds": round(outcome.run.wall_seconds, 1),
         "seconds_with_joining": round(whole, 1),
         "server_megabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 import shutil
 from collections.abc import AsyncIterator, Sequence
@@ -14,17 +13,12 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from enemies import SECONDS, SPLIT, WORLD, hello_of, outcome_of, plan, simulated
 from fed_ucbvi import FedUCBVI, InputError, run, synthetic
 from fed_ucbvi.network import door, transport
 from fed_ucbvi.network.certificates import (
     make_certificates,
-    read_authority,
     read_request,
     revoke,
     revoke_replaced,
@@ -42,6 +36,7 @@ from fed_ucbvi.network.transport import SERVICE, TLSFiles, ask_certificate
 from fed_ucbvi.network.violation import ViolationError
 from fed_ucbvi.network.wire_count import WireCount
 from network import assert_same, federate, make_nodes
+from vague_certificates import without_usage
 
 
 @asynccontextmanager
@@ -58,28 +53,6 @@ async def served(certs: Path, name: str = "server") -> AsyncIterator[tuple[Servi
 
 def tell(story: Any) -> Any:
     return asyncio.run(asyncio.wait_for(story, SECONDS))
-
-
-def without_usage(folder: Path, name: str, common_name: str) -> TLSFiles:
-    """A certificate of the federation's authority that does not say what it is for, as other programs make them."""
-    authority = read_authority(folder)
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]))
-        .issuer_name(authority.certificate.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(authority.key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    (folder / f"{name}.crt").write_bytes(certificate.public_bytes(pem))
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / f"{name}.key").write_bytes(private)
-    return TLSFiles.of(folder, name)
 
 
 # ------------------------------------------------------------------------------------------------- before reading

@@ -120,6 +120,20 @@ def test_one_node_with_all_agents_learns_what_they_learn_without_a_network(name:
     assert outcome.events == []
 
 
+@narrow
+@pytest.mark.parametrize("id", [LAKE, CLIFF])
+def test_counts_that_are_asked_for_at_once_teach_the_same(id: str) -> None:
+    """One node, so that an episode depends on nothing but its number: the same bits by either exchange."""
+    runs = {}
+    for exchange in ("steps", "model"):
+        task = plan(FedUCBVI.sharp(), id, 6, 3, 40, exchange=exchange)
+        runs[exchange] = federate(task, [Node("node-0", source(id, 6), 0, 3, share_counts=True)])
+    assert_same_learning(runs["model"].run, runs["steps"].run)
+    rounds = len(runs["model"].run.records["length"])
+    assert rounds > 10
+    assert runs["model"].wire.messages_up <= 2 + 2 * rounds + 1 < runs["steps"].wire.messages_up
+
+
 def test_two_nodes_learn_frozen_lake() -> None:
     """The value of the learnt policy, in the table that nobody saw, is near the optimum, the uniform policy's is not.
 

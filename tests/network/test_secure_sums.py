@@ -311,7 +311,9 @@ def test_masked_runs_are_the_simulation_bit_for_bit_but_for_who_asked(
 
 
 class Candid(Node):
-    """A node that notes what it would have sent without masks."""
+    """A node that notes what it would have sent without masks; it dies after the ``last`` (round, exchange)."""
+
+    last: tuple[int, int] | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -322,7 +324,22 @@ class Candid(Node):
         if isinstance(message, Query):
             own = self._plan.report(self.state, message.arrays, message.exchange % self._plan.exchanges)
             self.reports[message.round, message.exchange] = message.arrays, tuple(array.copy() for array in own)
+            if (message.round, message.exchange) == self.last:
+                raise CrashError
         return answer
+
+
+def in_the_open(algorithm: FedUCBVI, setting: Setting, nodes: Callable[[int], list[Candid]]) -> Any:
+    """A server fed with what the nodes of each round would have sent without masks, asked about its own values."""
+    server = algorithm.new_server(setting)
+    for number, exchange in sorted(nodes(0)[0].reports):
+        if exchange < setting.horizon:
+            told = [node.reports[number, exchange] for node in nodes(number)]
+            (V,) = algorithm.query(server, exchange)
+            assert all(np.array_equal(V, asked[0]) for asked, _ in told)
+            rows = tuple(np.concatenate(arrays) for arrays in zip(*(report for _, report in told), strict=True))
+            algorithm.aggregate(server, rows, exchange)
+    return server
 
 
 @pytest.mark.parametrize("random_rewards", [False, True])
@@ -339,14 +356,7 @@ def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(
     outcome = federate(task, nodes, tls_files)
     assert outcome.run.complete
     assert outcome.run.records["agent_episodes"].sum() == 4 * 40
-    server = algorithm.new_server(setting)
-    for number, exchange in sorted(nodes[0].reports):
-        if exchange < setting.horizon:
-            told = [node.reports[number, exchange] for node in nodes]
-            (V,) = algorithm.query(server, exchange)
-            assert all(np.array_equal(V, asked[0]) for asked, _ in told)
-            rows = tuple(np.concatenate(arrays) for arrays in zip(*(report for _, report in told), strict=True))
-            algorithm.aggregate(server, rows, exchange)
+    server = in_the_open(algorithm, setting, lambda _: nodes)
     assert np.array_equal(outcome.run.V, server.V)
     assert np.array_equal(outcome.run.exploring_policy, server.policy)
     assert outcome.run.rounds == len({number for number, _ in nodes[0].reports if _ == 0})
@@ -444,6 +454,39 @@ def test_a_node_that_vanishes_is_excluded_and_the_synchronisation_done_again_wit
     assert "the synchronisation is done again" in caplog.text
     assert not outcome.run.complete
     assert outcome.run.records["agent_episodes"].sum() == 3 * T
+
+
+def test_a_live_run_goes_on_without_a_node_that_vanishes_in_a_synchronisation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has answered a query; what the others learn is what a server learns from their reports in the open."""
+    certs = tmp_path / "certs"
+    make_certificates(certs, server="server", nodes=NAMES)
+    algorithm, setting = FedUCBVI.sharp(), Setting(17, 4, 6, 4, 30, 0.0, SEED, eps_p_known=False)
+    rules = Rules(patience=0.3, away="exclude")
+    task = RunPlan(algorithm, setting, collection="live", secure_sums=True, rules=rules)
+    source = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
+    mortal, *others = (Candid(NAMES[i], source, i, 1, require_secure_sums=True) for i in range(4))
+    mortal.last = 2, 1
+
+    async def story() -> Outcome:
+        service = Service(task, "127.0.0.1:0", TLSFiles.of(certs, "server"))
+        address = f"127.0.0.1:{service.port}"
+        taking = [take_part(node, address, TLSFiles.of(certs, node.name)) for node in (mortal, *others)]
+        tasks = [asyncio.ensure_future(one) for one in taking]
+        outcome = await service.run()
+        assert isinstance((await asyncio.gather(*tasks, return_exceptions=True))[0], CrashError)
+        return outcome
+
+    outcome = asyncio.run(asyncio.wait_for(story(), 60))
+    assert [(event["round"], event["node"], event["done"]) for event in outcome.events] == [(2, "node-0", "exclude")]
+    assert "the synchronisation is done again" in caplog.text
+    assert (2, 1) in mortal.reports
+    assert all(node.finished for node in others)
+    assert sum(node.state.arrays()["visits"][:, 0].sum() for node in others) == 3 * 30
+    server = in_the_open(algorithm, setting, lambda number: [mortal, *others] if number == 1 else others)
+    assert np.array_equal(outcome.run.V, server.V)
+    assert np.array_equal(outcome.run.exploring_policy, server.policy)
 
 
 def test_with_two_nodes_left_the_run_stops(tls_files: Callable[[str], TLSFiles], tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import resource
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -21,8 +20,8 @@ from typing import Any, Self
 
 from fed_ucbvi import FedUCBVI, Run, run, synthetic
 from saved_states import log_in
+from warm_start import WarmProcess
 
-PROGRAM = (sys.executable, "-c", "from fed_ucbvi.command_line import main; main()")
 SECONDS = 120.0
 """What is waited for at most; a machine that takes longer is taken to hang."""
 SIZES = {"states": 8, "actions": 5, "horizon": 3}
@@ -49,9 +48,7 @@ class Party:
     """One process; what it says is read as it comes."""
 
     def __init__(self, *arguments: str) -> None:
-        pipe = subprocess.PIPE
-        command = [*PROGRAM, *arguments]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+        self.process = WarmProcess(arguments)
         self.said: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._readers = [threading.Thread(target=self._listen, args=(name,), daemon=True) for name in self.said]
         for reader in self._readers:
@@ -87,9 +84,18 @@ class Processes:
         rules: further arguments of the server.
         certs: a folder with certificates; none: insecure.
         secure_sums: nodes require them.
+        problem: what the server is told of the problem, by default all of it.
     """
 
-    def __init__(self, folder: Path, *rules: str, certs: Path | None = None, secure_sums: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *rules: str,
+        certs: Path | None = None,
+        secure_sums: bool = False,
+        problem: Sequence[str] = ("--agents", "3", *PROBLEM),
+    ) -> None:
+        self._problem = problem
         self._nodes, self._secure = (THREE, True) if secure_sums else (AGENTS, False)
         self.folder, self._rules = folder, rules
         self._tls_files = ("--insecure",) if certs is None else ("--certs", str(certs))
@@ -126,7 +132,7 @@ class Processes:
                 str(self.folder / "port"),
                 *self._tls_files,
             ),
-            *("--nodes", ",".join(self._nodes), "--agents", "3", "--episodes", str(T), "--seed", str(SEED), *PROBLEM),
+            *("--nodes", ",".join(self._nodes), "--episodes", str(T), "--seed", str(SEED), *self._problem),
             *("--option", "synchronisation=local", "--checkpoint", str(self.folder / "checkpoint")),
             *("--out", str(self.folder / "run"), "--json", "--quiet", *self._rules),
             *(("--secure-sums",) if self._secure else ()),

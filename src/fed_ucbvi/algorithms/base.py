@@ -500,7 +500,7 @@ def as_sets(policy: PolicyArray, actions: int) -> MaskArray:
 
 def added_up(report: Message) -> Message:
     """The reports of some agents as one row, their sum; for algorithms that take sums."""
-    return tuple(array.sum(axis=0, keepdims=True) for array in report)
+    return tuple([array.copy() if len(array) == 1 else array.sum(axis=0, keepdims=True) for array in report])
 
 
 def exchange_messages(

@@ -11,6 +11,9 @@ import numpy.typing as npt
 from fed_ucbvi.algorithms.base import Array, State
 from fed_ucbvi.core.errors import InputError
 
+_WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+"""Unsigned integers by their bytes."""
+
 
 class SavedState(NamedTuple):
     """Everything that is needed to resume a run.
@@ -54,6 +57,7 @@ def named(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 def differs(array: Array, before: Array) -> npt.NDArray[np.bool_]:
     """Where two arrays of one shape and type differ in a bit; NaN equals itself."""
-    mine, theirs = (np.ascontiguousarray(one).view(f"u{one.itemsize}") for one in (array, before))
+    words = _WORDS[array.itemsize]
+    mine, theirs = np.ascontiguousarray(array).view(words), np.ascontiguousarray(before).view(words)
     different: npt.NDArray[np.bool_] = mine != theirs
     return different

@@ -26,33 +26,39 @@ class WireError(ValueError):
     """Bytes that are not a message, or a message that does not fit here."""
 
 
-def pack(array: Array, before: Array | None = None) -> Any:
-    """An array as a protobuf message: whole, or, if the receiver has ``before``, where it differs from that."""
-    content = {"dtype": CODES[array.dtype], "shape": array.shape}
-    whole = _to_bytes(array)
-    if before is None:
-        return CLASSES["Array"](**content, data=whole)
-    changed = differs(array, before).reshape(-1)
-    places, values = _to_bytes(changed).rstrip(b"\0"), _to_bytes(array.reshape(-1)[changed])
-    if changed.all() or len(places) + len(values) > len(whole):
-        return CLASSES["Array"](**content, data=whole)
-    return CLASSES["Array"](**content, data=values, changed=places)
+def pack(array: Array, before: Array | None = None, message: Any = None) -> Any:
+    """An array as a protobuf message: whole, or, if the receiver has ``before``, where it differs from that.
+
+    It is written to ``message``, or to a new one.
+    """
+    message = CLASSES["Array"]() if message is None else message
+    message.dtype = CODES[array.dtype]
+    message.shape.extend(array.shape)
+    if before is not None:
+        changed = differs(array, before).reshape(-1)
+        places, values = _to_bytes(changed).rstrip(b"\0"), _to_bytes(array.reshape(-1)[changed])
+        whole = _length(array.size, array.dtype)
+        if len(values) < whole and len(places) + len(values) <= whole:
+            message.data, message.changed = values, places
+            return message
+    message.data = _to_bytes(array)
+    return message
 
 
 def _to_bytes(array: Array) -> bytes:
     """Bytes of an array: numbers as they are, truth values eight to a byte, the first in the lowest bit."""
-    data: bytes = np.packbits(array, bitorder="little").tobytes() if array.dtype == np.bool_ else array.tobytes()
+    data: bytes = np.packbits(array, bitorder="little").tobytes() if array.dtype.kind == "b" else array.tobytes()
     return data
 
 
 def _length(size: int, dtype: np.dtype[Any]) -> int:
     """How many bytes this number of entries takes."""
-    return (size + 7) // 8 if dtype == np.bool_ else size * dtype.itemsize
+    return (size + 7) // 8 if dtype.kind == "b" else size * dtype.itemsize
 
 
 def _from_bytes(data: bytes, size: int, dtype: np.dtype[Any]) -> Array:
     """So many entries; there must be as many bytes as they take."""
-    if dtype == np.bool_:
+    if dtype.kind == "b":
         return np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=size, bitorder="little").astype(np.bool_)
     return np.frombuffer(data, dtype=dtype).copy()
 
@@ -86,13 +92,14 @@ def unpack(message: Any, before: Array | None = None) -> Array:
 
 def _with_changes(before: Array, places: bytes, data: bytes) -> Array:
     """A copy of ``before`` with the entries in ``data`` where bits are set in ``places``."""
-    array = before.copy()
-    bits = np.unpackbits(np.frombuffer(places[: array.size // 8 + 1], dtype=np.uint8), bitorder="little")
-    numbers = int(bits.sum())
-    if len(places) > array.size // 8 + 1 or bits[array.size :].any():
+    array, bits = before.copy(), int.from_bytes(places, "little")
+    if len(places) > array.size // 8 + 1 or bits.bit_length() > array.size:
         raise WireError(f"changes beyond the {array.size} entries of an array.")
+    numbers = bits.bit_count()
     expected = _length(numbers, array.dtype)
     if len(data) != expected:
         raise WireError(f"{numbers} changes of type {array.dtype} take {expected} bytes, got {len(data)}.")
-    array.reshape(-1)[np.flatnonzero(bits)] = _from_bytes(data, numbers, array.dtype)
+    if numbers:
+        at = np.unpackbits(np.frombuffer(places, dtype=np.uint8), bitorder="little").nonzero()
+        array.reshape(-1)[at] = _from_bytes(data, numbers, array.dtype)
     return array

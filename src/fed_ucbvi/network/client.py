@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import IndexArray
@@ -64,6 +64,9 @@ DISK_PAUSE = 1.0
 """Seconds before a node whose disk is full comes back."""
 ANOTHER_AUTHORITY = "CERTIFICATE_VERIFY_FAILED"
 """In gRPC's words where a server has a certificate of somebody else."""
+
+TROUBLE = (OSError, WireError, InputError)
+"""What can keep a node from answering: its disk, or what the server says."""
 
 
 class RefusedError(InputError):
@@ -126,7 +129,8 @@ async def leave_run(
     end, pause = time.monotonic() + patience, FIRST_PAUSE
     while True:
         try:
-            async with _stream_to(address, tls_files, server_name) as stream:
+            async with _channel_to(address, tls_files, server_name) as channel:
+                stream = open_stream(channel)
                 await stream.write(encode(hello))
                 return await _heard_farewell(stream, name)
         except (_StreamEndedError, *BROKEN) as error:
@@ -247,20 +251,16 @@ def _host(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
-@asynccontextmanager
-async def _telling(stream: Any) -> AsyncIterator[None]:
-    """Tell the server why this node cannot continue."""
-    try:
-        yield
-    except RefusedError:
-        raise
-    except OSError as error:
+async def _tell(stream: Any, error: Exception) -> NoReturn:
+    """Tell the server why this node cannot continue, and raise the error."""
+    if isinstance(error, RefusedError):
+        raise error
+    if isinstance(error, OSError):
         await _complain(stream, f"cannot keep its state: {error}")
         await asyncio.sleep(DISK_PAUSE)
         raise _StreamEndedError(f"cannot keep the state: {error}") from error
-    except (WireError, InputError) as error:
-        await _complain(stream, str(error))
-        raise InputError(one_line(str(error))) from error
+    await _complain(stream, str(error))
+    raise InputError(one_line(str(error))) from error
 
 
 async def _read_playing(node: Node, stream: Any) -> Any:
@@ -268,8 +268,10 @@ async def _read_playing(node: Node, stream: Any) -> Any:
     reading = asyncio.ensure_future(stream.read())
     try:
         while node.playing and not reading.done():
-            async with _telling(stream):
+            try:
                 played = node.play_on()
+            except TROUBLE as error:
+                await _tell(stream, error)
             if played is not None:
                 await _say(node, stream, played)
             await asyncio.sleep(0)
@@ -289,15 +291,14 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
     sent, taken = Copies(), Copies()
     in_round = False  # a round begun on an earlier stream goes on once the server asks for it again
     while not node.finished:
-        try:
-            async with asyncio.timeout(None if met.is_set() else WELCOME_SECONDS):
-                data = await (_read_playing(node, stream) if in_round and node.playing else stream.read())
-        except TimeoutError:
-            raise _StreamEndedError("the server does not answer") from None
+        if met.is_set():
+            data = await (_read_playing(node, stream) if in_round and node.playing else stream.read())
+        else:
+            data = await _read_welcome(stream)
         if data is grpc.aio.EOF:
             status = await stream.details()
             raise _StreamEndedError(status or "the server has closed the stream")
-        async with _telling(stream):
+        try:
             message = decode_down(data, taken)
             if isinstance(message, Refusal):
                 _leave(node, message)
@@ -309,9 +310,20 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
                 in_round = in_round or isinstance(message, Start)
                 answer = node.answer(message)
                 keep_taken(message, taken)
-            met.set()
+        except TROUBLE as error:
+            await _tell(stream, error)
+        met.set()
         if answer is not None:
             await _say(node, stream, answer, sent)
+
+
+async def _read_welcome(stream: Any) -> Any:
+    """What a server says first; it must not take long."""
+    try:
+        async with asyncio.timeout(WELCOME_SECONDS):
+            return await stream.read()
+    except TimeoutError:
+        raise _StreamEndedError("the server does not answer") from None
 
 
 async def _say(node: Node, stream: Any, message: Up, sent: Copies | None = None) -> None:

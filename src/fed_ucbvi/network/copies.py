@@ -46,9 +46,10 @@ class Copies:
     def to_differ_from(self, kind: str, exchange: int, arrays: Message) -> Copy | None:
         """The earlier message that a sender may take the differences from, if there is one."""
         kept = self._kept.get((kind, exchange))
-        if kept is None or [_form(array) for array in kept.arrays] != [_form(array) for array in arrays]:
+        if kept is None or len(kept.arrays) != len(arrays):
             return None
-        return kept
+        pairs = zip(kept.arrays, arrays, strict=True)
+        return kept if all(old.shape == new.shape and old.dtype == new.dtype for old, new in pairs) else None
 
     def since(self, kind: str, exchange: int, round_number: int, since: int) -> Copy:
         """What changes since a round are changes of; without arrays if the message is a late copy of an earlier one.
@@ -62,7 +63,3 @@ class Copies:
         if kept is not None and since < round_number <= kept.round:
             return Copy(since, ())
         raise WireError(f"changes since round {since}, of which nothing is known on this stream.")
-
-
-def _form(array: object) -> tuple[object, object]:
-    return getattr(array, "shape", None), getattr(array, "dtype", None)

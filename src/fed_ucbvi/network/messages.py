@@ -215,6 +215,7 @@ class End:
 
 
 WithArrays = Start | Query | Report
+_WITH_ARRAYS = (Start, Query, Report)
 Up = Hello | Ready | Played | Report | Fault | Part
 Down = Welcome | Refusal | Start | Continue | Stop | Roster | Query | End
 
@@ -242,17 +243,22 @@ def one_line(text: str) -> str:
 def encode(message: Up | Down, sent: Copies | None = None) -> bytes:
     """A message as bytes; with what was ``sent`` before on the stream, only what has changed since."""
     kind = type(message)
-    name = kind.__name__
-    content = {field: getattr(message, field) for field in _FIELDS[kind]}
-    if isinstance(message, Start | Query | Report):
-        content |= _changes(message, sent)
-    for name_of_part, part in _PARTS.items():
-        if name_of_part in content:
-            content[name_of_part] = [
-                CLASSES[part.__name__](**dataclasses.asdict(one)) for one in content[name_of_part]
-            ]
-    side = "Up" if name.lower() in _UP else "Down"
-    data: bytes = CLASSES[side](**{name.lower(): CLASSES[name](**content)}).SerializeToString()
+    name = kind.__name__.lower()
+    envelope = CLASSES["Up" if name in _UP else "Down"]()
+    content = getattr(envelope, name)
+    content.SetInParent()
+    for field in _FIELDS[kind]:
+        value = getattr(message, field)
+        if field == "arrays":
+            _put_arrays(message, content, sent)
+        elif field in _PARTS:
+            for part in value:
+                getattr(content, field).add(**dataclasses.asdict(part))
+        elif field == "rounds":
+            content.rounds.extend(value)
+        else:
+            setattr(content, field, value)
+    data: bytes = envelope.SerializeToString()
     return data
 
 
@@ -282,27 +288,28 @@ def in_parts(data: bytes) -> list[bytes]:
     return [encode(Part(data[i : i + PART_BYTES], i + PART_BYTES < len(data))) for i in starts]
 
 
-def _changes(message: WithArrays, sent: Copies | None) -> dict[str, Any]:
-    """The arrays of a message that is sent now, and since when they are changes."""
-    arrays = message.arrays
-    if sent is None:
-        return {"arrays": [pack(array) for array in arrays]}
-    before = sent.to_differ_from(*_slot(message), arrays)
-    sent.keep(*_slot(message), message.round, arrays)
-    if before is None:
-        return {"arrays": [pack(array) for array in arrays]}
-    pairs = zip(arrays, before.arrays, strict=True)
-    return {"arrays": [pack(array, old) for array, old in pairs], "since": before.round}
+def _put_arrays(message: Any, content: Any, sent: Copies | None) -> None:
+    """Write the arrays of a message that is sent now, or what has changed and since when."""
+    before = None
+    if sent is not None and isinstance(message, _WITH_ARRAYS):
+        before = sent.to_differ_from(*_slot(message), message.arrays)
+        sent.keep(*_slot(message), message.round, message.arrays)
+    if before is not None:
+        content.since = before.round
+    for place, array in enumerate(message.arrays):
+        pack(array, None if before is None else before.arrays[place], content.arrays.add())
 
 
 def _slot(message: WithArrays) -> tuple[str, int]:
     """Messages of one slot follow each other, round after round."""
-    return type(message).__name__, 0 if isinstance(message, Start) else message.exchange
+    if isinstance(message, Start):
+        return "Start", 0
+    return type(message).__name__, message.exchange
 
 
 def keep_taken(message: Up | Down, taken: Copies) -> None:
     """Remember a message that was asked for; what comes unasked is not, or it would fill the memory."""
-    if isinstance(message, Start | Query | Report):
+    if isinstance(message, _WITH_ARRAYS):
         taken.keep(*_slot(message), message.round, message.arrays)
 
 

@@ -461,10 +461,9 @@ class Node:
         E = len(self._queries)
         rewards = (self._grid.report(now.paid if self._rewards else None),) if query.rewards else ()
         own = rewards if self._about_rewards(query) else (*self._answer_of(query), *rewards)
-        asked = encode(query)
-        self._questions.check(query.round, query.exchange, query.arrays, asked, own, E)
+        self._questions.check(query.round, query.exchange, query.arrays, own, E)
         if self._plan.secure_sums:
-            question = Question(query.round, query.exchange, self._roster, asked)
+            question = Question(query.round, query.exchange, self._roster, encode(query))
             own = masked(own, self.name, self._pairs, question)
         return Report(query.round, query.exchange, own)
 

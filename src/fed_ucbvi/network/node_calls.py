@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
@@ -100,7 +99,8 @@ class NodeCalls:
     async def _ask(self, member: Member, ask: Ask[AnswerT], within: AbstractContextManager[None]) -> AnswerT | None:
         """Ask one node, again after every reconnection, until it answers or patience ends."""
         rules = self._rules
-        away_since, ends = None, Counter[bytes]()
+        away_since: float | None = None
+        ends: list[bytes] = []
         while member.status == HERE:
             stream = member.stream
             left = rules.patience if away_since is None else away_since + rules.patience - time.monotonic()
@@ -119,8 +119,8 @@ class NodeCalls:
                 return answer
             except StreamLostError as lost:
                 await self._registry.give_up(member, stream, str(lost))
-                ends[member.incarnation] += isinstance(lost, StreamEndedError)
-                if ends[member.incarnation] >= MAX_ENDS:
+                ends += [member.incarnation] if isinstance(lost, StreamEndedError) else []
+                if ends.count(member.incarnation) >= MAX_ENDS:
                     again = ViolationError(f"it ended {MAX_ENDS} streams where one answer was due")
                     await self._violated(member, again)
             except TimeoutError:

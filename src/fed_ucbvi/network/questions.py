@@ -10,6 +10,7 @@ help.
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
@@ -73,16 +74,13 @@ class Questions:
             )
         self._values = number, V
 
-    def check(
-        self, number: int, exchange: int, query: Message, asked: bytes, answer: Message, exchanges: int
-    ) -> None:
+    def check(self, number: int, exchange: int, query: Message, answer: Message, exchanges: int) -> None:
         """Raise unless a query may be answered in this way.
 
         Args:
             number: of the round.
             exchange: its number.
             query: its arrays.
-            asked: the whole message.
             answer: before it is masked. The same question must get the same one, or two would be under one mask.
             exchanges: E, so that numbers from E on are those of a second synchronisation.
         """
@@ -92,7 +90,7 @@ class Questions:
             if number < self._round:
                 raise InputError(f"the server asks about round {number} after round {self._round}.")
             self._round, self._asked, self._answers = number, {}, 0
-        now = _digest(asked), _digest(*(array.tobytes() for array in answer))
+        now = _digest(query), _digest(answer)
         before = self._asked.setdefault(exchange, now)
         if before[0] != now[0]:
             raise InputError(
@@ -111,21 +109,20 @@ class Questions:
     def _check_values(self, V: Array, step: int, least: float) -> None:
         """Raise unless ``V`` can be ``V_step``."""
         most = self._algorithm.largest_value(self._setting, step)
-        fits = (least <= V) & (most >= V) & np.isfinite(V)
+        low, high = float(V.min()), float(V.max())  # NaN if there is one
+        fits = least <= low and high <= most and math.isfinite(low)
         if step == self._setting.horizon:
-            fits &= V == 0.0
-        if self._grid is not None:
-            scaled = np.ldexp(V, self._grid.bits)
-            fits &= scaled == np.floor(scaled)
-        if not fits.all():
+            fits = low == high == 0.0
+        if fits and self._grid is not None:
+            scaled = V * 2.0**self._grid.bits
+            fits = bool((scaled == np.floor(scaled)).all())
+        if not fits:
             raise InputError(
                 f"the server asks about values at step {step + 1} that cannot be {self._algorithm.name}'s: they lie "
                 f"between 0 and {most:g}, on the run's grid."
             )
 
 
-def _digest(*parts: bytes) -> bytes:
-    sha = hashlib.sha256()
-    for part in parts:
-        sha.update(part)
-    return sha.digest()
+def _digest(arrays: Message) -> bytes:
+    """Of arrays whose shapes and types are known."""
+    return hashlib.sha256(b"".join([array.tobytes() for array in arrays])).digest()
