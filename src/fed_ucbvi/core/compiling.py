@@ -10,6 +10,7 @@ temporary folder that no other user can write to. If nothing can be written, not
 from __future__ import annotations
 
 import hashlib
+import importlib
 import multiprocessing
 import os
 import stat
@@ -29,6 +30,7 @@ except ValueError as error:  # it looks at its settings at once
     raise InputError(f"Numba does not start with NUMBA_NUM_THREADS={asked}: {error}") from error
 from numba import prange, types
 from numba.extending import intrinsic
+from numba.np import linalg
 
 __all__ = ["compiled", "compiled_parallel", "embedded", "inlined", "inner", "intrinsic", "prange", "threads", "types"]
 
@@ -38,6 +40,21 @@ _PACKAGE = Path(__file__).parent.parent
 
 if numba.config.DISABLE_JIT:
     raise InputError("fed-ucbvi cannot run without compilation: unset the environment variable NUMBA_DISABLE_JIT.")
+
+
+def _import_array_functions() -> None:
+    """Import Numba's functions of arrays without SciPy's linear algebra, a tenth of a second or two.
+
+    They would load it only to see that it is there. Whatever uses it looks again, and loads it then.
+    """
+    look, linalg.ensure_blas = linalg.ensure_blas, lambda: None
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = look
+
+
+_import_array_functions()
 
 
 def _digest_of_kernels() -> str:
