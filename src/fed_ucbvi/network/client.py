@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.lock import FolderLock
 from fed_ucbvi.network.arrays import WireError
@@ -118,7 +117,7 @@ async def take_part(
 
 async def leave_run(
     name: str, address: str, tls_files: TLSFiles | None, *, server_name: str | None = None, patience: float = 60.0
-) -> IndexArray | None:
+) -> LearntPolicy | None:
     """Leave the run at ``HOST:PORT`` for good, as the node of this name; the policy recommended so far, if any.
 
     Raises:
@@ -132,7 +131,8 @@ async def leave_run(
             async with _channel_to(address, tls_files, server_name) as channel:
                 stream = open_stream(channel)
                 await stream.write(encode(hello))
-                return await _heard_farewell(stream, name)
+                content = await _heard_farewell(stream, name)
+                return None if content is None else _checked(content, address, tls_files, server_name)
         except (_StreamEndedError, *BROKEN) as error:
             if time.monotonic() > end:
                 raise InputError(f"'{name}' could not leave at {address}: {one_line(_plain(error))}.") from error
@@ -140,16 +140,16 @@ async def leave_run(
             pause = min(2 * pause, MAX_PAUSE)
 
 
-async def _heard_farewell(stream: Any, name: str) -> IndexArray | None:
-    """What the server answers a node that leaves."""
-    policy: IndexArray | None = None
+async def _heard_farewell(stream: Any, name: str) -> bytes | None:
+    """What the server answers a node that leaves: a policy as a file, if there is one."""
+    policy: bytes | None = None
     while True:
         data = await stream.read()
         if data is grpc.aio.EOF:
             raise _StreamEndedError(await stream.details() or "the server has closed the stream")
         message = decode_down(data)
         if isinstance(message, End):
-            policy = message.arrays[0] if message.arrays else None
+            policy = message.policy
         elif isinstance(message, Refusal) and message.reason == has_left(name):
             return policy
         elif isinstance(message, Refusal) and not message.retry:
@@ -240,6 +240,11 @@ async def ask_policy(address: str, tls_files: TLSFiles | None, *, server_name: s
             content = await ask_policy_file(channel)
     except (_StreamEndedError, *BROKEN) as error:
         raise InputError(f"no policy from {address}: {one_line(_plain(error)).rstrip('.')}.") from error
+    return _checked(content, address, tls_files, server_name)
+
+
+def _checked(content: bytes, address: str, tls_files: TLSFiles | None, server_name: str | None) -> LearntPolicy:
+    """A policy that the server sent, if it is one, signed by the server where there are certificates."""
     policy = policy_of_bytes(content, f"what {address} sent")
     if tls_files is not None:
         policy.check_signature(tls_files.read()[0], server_name or _host(address))

@@ -21,7 +21,6 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.chunks import first_chunk
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
 from fed_ucbvi.network.members import LEFT, Member
-from fed_ucbvi.network.messages import End
 from fed_ucbvi.network.node_calls import FederationStoppedError, NodeCalls
 from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
 from fed_ucbvi.network.records import Records
@@ -72,7 +71,7 @@ class Coordinator:
         self._synchronisation = Synchronisation(plan, registry, self.report_schema, self.records.earlier)
         if server_checkpoint is not None:
             server_checkpoint.load(self.records, registry)
-        registry.past, registry.let_go, registry.farewell = self._past, self._let_go, self._farewell
+        registry.past, registry.let_go = self._past, self._let_go
         for name in plan.without:
             self._leave_out(name)
 
@@ -149,11 +148,6 @@ class Coordinator:
         self.records.left[member.span] = True
         stays = plan.exchange == MODEL and not plan.secure_sums
         self._node_calls.note(member, "left for good", f"its counts {'stay' if stays else 'go'}")
-
-    def _farewell(self) -> End | None:
-        """What a node is told that has left: the policy that was recommended last."""
-        recommended = self.records.recommended
-        return None if recommended is None else End(self.round, self.records.played, (recommended.policy,))
 
     async def _advance(self) -> None:
         """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""

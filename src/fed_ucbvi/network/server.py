@@ -98,6 +98,7 @@ class Service:
         self.coordinator = Coordinator(plan, self.registry, server_checkpoint, report, on_round, on_exchange)
         rows = 1 if plan.exchange == MODEL else plan.setting.agents
         self.registry.most_bytes = max(PART_BYTES, 2 * rows * self.coordinator.report_schema.largest())
+        self.registry.farewell = self._farewell
         self._health = Health((SERVICE,))
         self._server, self.port = open_server(
             address, self.registry.session, tls_files, self._health, self._tell_policy
@@ -130,6 +131,13 @@ class Service:
             except OSError as error:
                 log.warning("the policy cannot be kept in %s: %s", self._server_checkpoint.folder, error)
         await self.registry.tell_end(End(run.round, run.records.played, policy.to_bytes()), FAREWELL_SECONDS)
+
+    def _farewell(self) -> End | None:
+        """What a node is told that leaves for good: the policy that was recommended last."""
+        run = self.coordinator
+        if run.records.recommended is None:
+            return None
+        return End(run.round, run.records.played, self._policy(final=run.done).to_bytes())
 
     def _policy(self, *, final: bool) -> LearntPolicy:
         """The policy recommended last, signed where the server has a certificate."""
