@@ -14,8 +14,8 @@ from enemies import SECONDS, SPLIT, WORLD, plan, simulated
 from fed_ucbvi import InputError, Run, load_policy
 from fed_ucbvi.network.certificates import make_certificates
 from fed_ucbvi.network.client import ask_policy, take_part
-from fed_ucbvi.network.server import POLICY_FILE, Service
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.server import Service
+from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint
 from fed_ucbvi.network.transport import TLSFiles
 from fed_ucbvi.results.policy import LearntPolicy
 from federation_processes import SERVER, Party, Processes

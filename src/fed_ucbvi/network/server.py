@@ -17,7 +17,7 @@ from fed_ucbvi.network.node_registry import NodeRegistry
 from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import MODEL, RunPlan
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint
 from fed_ucbvi.network.transport import SERVICE, TLSFiles, open_server
 from fed_ucbvi.network.wire_count import WireCount
 from fed_ucbvi.results.policy import LearntPolicy
@@ -33,8 +33,6 @@ GRACE = 2.0
 """Seconds that nodes have to hear of the end before the server exits."""
 FAREWELL_SECONDS = 10.0
 """How long the end is told to nodes that are just reconnecting."""
-POLICY_FILE = "policy.json"
-"""In the checkpoint, once the run is over: the recommended policy, for nodes that do not hear of the end."""
 
 
 @dataclass(frozen=True)

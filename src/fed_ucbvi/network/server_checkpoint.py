@@ -41,9 +41,10 @@ from fed_ucbvi.network.members import GONE, Member
 from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
 from fed_ucbvi.network.records import Records
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
-from fed_ucbvi.network.signed_result import FILE as RESULT
 from fed_ucbvi.network.wire_count import WireCount
 
+POLICY_FILE = "policy.json"
+"""Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
 FORMAT_VERSION = 4
 REPORT = "report."
@@ -137,7 +138,7 @@ class ServerCheckpoint:
                 "%s: the run goes on with %d agents and %d episodes each, after %d and %d",
                 *(self.folder, setting.agents, setting.episodes, before.agents, before.episodes),
             )
-            (self.folder / RESULT).unlink(missing_ok=True)
+            (self.folder / POLICY_FILE).unlink(missing_ok=True)
         return setting
 
     def _counts(self, plan: RunPlan) -> Counts | None:
