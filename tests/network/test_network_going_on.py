@@ -312,7 +312,7 @@ def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) -> Non
 
     outcome, policy = asyncio.run(asyncio.wait_for(story(), 60))
     assert [(event["node"], event["what"]) for event in outcome.events] == [("node-1", "left for good")]
-    assert policy.policy.shape == (3, 3)
+    assert policy.table.shape == (3, 3)
     assert not policy.final
     assert outcome.run.complete
     assert outcome.agent_episodes[0] == outcome.agent_episodes[1] < 4 * 2000

@@ -243,7 +243,6 @@ def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> N
         assert again.adopt(same).run == first.run
         again.close()
     for other in (
-        replace(plan(), setting=replace(plan().setting, episodes=41)),
         replace(plan(), setting=replace(plan().setting, seed=2)),
         replace(plan(), algorithm=FedUCBVI(nu=31)),
         RunPlan(ALGORITHM, plan().setting),
