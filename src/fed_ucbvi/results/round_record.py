@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from fed_ucbvi.core.types import IndexArray
 
 
 class RoundRecord(NamedTuple):
@@ -57,3 +59,16 @@ class RoundRecord(NamedTuple):
 
 OnRound = Callable[[RoundRecord], None]
 """Is called after every round. What it raises ends the run."""
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """An :data:`OnRound` that is also given each policy that the run recommends, ``(H, S)``, on the way."""
+
+    def __call__(self, record: RoundRecord) -> None:
+        """Take a round."""
+        ...
+
+    def take_policy(self, policy: IndexArray) -> None:
+        """Take a policy."""
+        ...
