@@ -84,7 +84,7 @@ def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(brow
     def feed() -> None:
         while not stop.wait(0.01):
             for record in itertools.islice(rounds, 15):
-                state.on_round(record)
+                state(record)
 
     feeding = threading.Thread(target=feed)
     with PageServer(state, LOOPBACK) as server:
@@ -111,14 +111,14 @@ def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(brow
 
 def test_the_page_says_when_its_server_is_gone_and_comes_back(browser: Any) -> None:
     state, rounds = LiveState(SUBJECT), made_up_rounds(1)
-    state.on_round(next(rounds))
+    state(next(rounds))
     with PageServer(state, LOOPBACK) as server:
         page, port = OpenPage(browser, server.url), urlsplit(server.url).port
         page.wait("document.documentElement.dataset.link === 'live'")
         assert page("document.querySelector('#notice').hidden")
     page.wait("document.documentElement.dataset.link === 'lost'")
     assert "connection to the server is lost" in texts(page, "#notice")[0]
-    state.on_round(next(rounds))
+    state(next(rounds))
     with PageServer(state, Access.parse(f"127.0.0.1:{port}")):
         page.wait("document.documentElement.dataset.link === 'live'")
         page.wait("document.querySelector('.tile .figure')?.textContent === '2'")

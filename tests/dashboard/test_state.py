@@ -42,7 +42,7 @@ def test_increments_add_up_to_the_snapshot_for_every_reader(seed: int) -> None:
     readers: list[tuple[dict[str, Any], Position]] = [(new_mirror(), Position()) for _ in range(2)]
     for _ in range(25):
         for _ in range(chance.choice((0, 1, 5, 400))):
-            state.on_round(next(rounds))
+            state(next(rounds))
         if chance.random() < 0.3:
             state.take_status(status(False, *chance.sample("abd", 2)))
         for place, (mirror, position) in enumerate(readers):
@@ -54,14 +54,14 @@ def test_increments_add_up_to_the_snapshot_for_every_reader(seed: int) -> None:
                 readers[place] = (mirror, position)
     assert state.snapshot()["stride"] > 1, "points have been merged on the way"
     latest, position = state.increment(Position())
-    state.on_round(next(rounds))
+    state(next(rounds))
     assert len(state.increment(position)[0]["points"]) <= 2 < len(latest["points"])
 
 
 def test_many_rounds_leave_no_more_behind_than_a_few() -> None:
     state = LiveState(SUBJECT)
     for record in made_up_rounds(1, count=30_000):
-        state.on_round(record)
+        state(record)
     assert sum(isinstance(thing, RoundRecord) for thing in gc.get_objects()) <= BATCH + 100
     content = state.snapshot()
     assert sum(isinstance(thing, RoundRecord) for thing in gc.get_objects()) <= 100
@@ -89,7 +89,7 @@ def test_rounds_from_one_thread_are_all_there_for_readers_in_others() -> None:
     for reader in readers:
         reader.start()
     for record in made_up_rounds(2, count=3_000):
-        state.on_round(record)
+        state(record)
     done.set()
     for reader in readers:
         reader.join()
@@ -100,7 +100,7 @@ def test_rounds_from_one_thread_are_all_there_for_readers_in_others() -> None:
 def test_phases_follow_the_run() -> None:
     state = LiveState(SUBJECT)
     assert state.phase == WAITING
-    state.on_round(next(made_up_rounds(0)))
+    state(next(made_up_rounds(0)))
     assert state.snapshot()["status"]["phase"] == RUNNING
     state.end("no more", complete=False)
     assert state.snapshot()["status"] == {"phase": STOPPED, "text": "no more"}
@@ -148,10 +148,9 @@ def test_of_many_nodes_those_that_are_missing_are_listed() -> None:
 
 def test_the_policy_is_drawn_where_there_is_a_grid() -> None:
     world = gridworld(agents=2)
-    result = run(FedUCBVI(), world, 200)
     state = LiveState(Subject.of_run(FedUCBVI(), world))
     assert "policy" not in state.snapshot()
-    state.take_policy(result.policy)
+    result = run(FedUCBVI(), world, 200, on_round=state)
     assert world.layout is not None
     content = state.snapshot()
     arrows = policy_arrows(world.layout, result.policy)

@@ -156,7 +156,7 @@ def _job(folder: Path, name: str) -> dict[str, Any]:
 def test_a_page_is_followed_in_the_terminal_until_its_run_is_over() -> None:
     state = LiveState(Subject("a run", agents=4, states=8))
     for record in made_up_rounds(1, count=20):
-        state.on_round(record)
+        state(record)
     state.end("All is played.")
     with PageServer(state, Access.parse("127.0.0.1:0")) as server:
         text = call("watch", server.url)

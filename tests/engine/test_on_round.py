@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import FedUCBVI, Interrupted, RoundRecord, resume, run, synthetic
+from fed_ucbvi.core.types import IndexArray
 
 ALGORITHM, EPISODES = FedUCBVI(nu=100), 200
 
@@ -48,6 +49,24 @@ def test_a_run_that_is_resumed_goes_on_with_the_totals_it_had(tmp_path: Path) ->
     resume(tmp_path / "c", on_round=rest.append)
     timeless = [one._replace(seconds=0.0) for one in (*first, *rest)]
     assert timeless == [one._replace(seconds=0.0) for one in whole]
+
+
+def test_a_watcher_is_given_every_policy_that_is_recommended() -> None:
+    class Watching:
+        def __init__(self) -> None:
+            self.rounds, self.policies = 0, list[tuple[int, IndexArray]]()
+
+        def __call__(self, record: RoundRecord) -> None:
+            self.rounds = record.round
+
+        def take_policy(self, policy: IndexArray) -> None:
+            self.policies.append((self.rounds, policy))
+
+    watching = Watching()
+    result = run(ALGORITHM, synthetic(agents=3), EPISODES, on_round=watching)
+    assert [at for at, _ in watching.policies] == result.recommendations["round"].tolist()
+    assert np.array_equal(watching.policies[-1][1], result.policy)
+    assert not np.array_equal(watching.policies[0][1], result.policy), "they are not one and the same array"
 
 
 def test_what_a_callback_raises_ends_the_run() -> None:

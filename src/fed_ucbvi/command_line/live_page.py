@@ -40,7 +40,7 @@ class LivePage:
 
     def __init__(self, state: LiveState | None) -> None:
         self._state = state
-        self.on_round: OnRound | None = None if state is None else state.on_round
+        self.on_round: OnRound | None = state
 
     def finish(self, run: RunData, *, ended: bool | None = None) -> None:
         """Show the run's policy, and that it is over; see :func:`fed_ucbvi.dashboard.watching.show_end`."""

@@ -22,7 +22,10 @@ with needed("starlette"):
     from starlette.routing import Route
 
 SECONDS_BETWEEN = 0.25
-"""Between two events, however many rounds there were."""
+"""Between two events at least, however many rounds there were."""
+SHARE, LONGEST_PAUSE = 0.005, 1.0
+"""Of the processor time of a run's process, what making events for a reader may take; and seconds that it waits at
+most for the run to have worked so long. On a busy machine events are therefore fewer."""
 HEARTBEAT = 5.0
 """Seconds after which a reader is told that there is nothing new."""
 MOST_READERS = 32
@@ -133,17 +136,22 @@ async def _events(state: LiveState, readers: Readers) -> AsyncIterator[str]:
         yield "retry: 1000\n\n"
         while True:
             closing, name = readers.closing, "everything" if position == Position() else "increment"
+            began, cost = time.thread_time(), 0.0
             increment, position = state.increment(position)
             now = time.monotonic()
             if increment:
-                told = now
-                yield f"event: {name}\ndata: {_json(increment)}\n\n"
+                text, told = _json(increment), now
+                cost = time.thread_time() - began
+                yield f"event: {name}\ndata: {text}\n\n"
             elif now - told >= HEARTBEAT:
                 told = now
                 yield "event: nothing\ndata: {}\n\n"
             if closing:
                 return
+            until = time.process_time() + cost / SHARE
             await asyncio.sleep(SECONDS_BETWEEN)
+            while time.process_time() < until and time.monotonic() < now + LONGEST_PAUSE and not readers.closing:
+                await asyncio.sleep(SECONDS_BETWEEN / 2)
     finally:
         readers.count -= 1
 

@@ -48,7 +48,7 @@ async def following(state: LiveState, run: Coordinator) -> AsyncIterator[None]:
         planned_episodes=run.plan.setting.episodes,
         rules=run.plan.algorithm.rules,
     ):  # rounds that an earlier server has played
-        state.on_round(record)
+        state(record)
     task = asyncio.create_task(keep_looking())
     try:
         yield

@@ -58,7 +58,7 @@ def state_of_run(run: Run) -> LiveState:
     state, about = LiveState(Subject.of_about(run.about)), run.about
     columns = (run.records, run.recommendations)
     for record in replay(*columns, agents=about.agents, planned_episodes=about.episodes, rules=about.rules):
-        state.on_round(record)
+        state(record)
     show_end(state, run)
     return state
 
@@ -154,7 +154,7 @@ class _WatchedCheckpoint:
         rules = self._algorithm.rules
         for record in replay(*tables, agents=self._agents, planned_episodes=self._episodes, rules=rules):
             if record.round > self._shown:
-                self.state.on_round(record)
+                self.state(record)
                 self._shown = record.round
         if "recommended.policy" in saved.arrays:
             self.state.take_policy(saved.arrays["recommended.policy"])

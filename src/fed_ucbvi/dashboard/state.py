@@ -72,8 +72,8 @@ class LiveState:
 
     # ------------------------------------------------------------------------------------------------------ the run's
 
-    def on_round(self, record: RoundRecord) -> None:
-        """Take a round; to be given to ``run(..., on_round=...)``."""
+    def __call__(self, record: RoundRecord) -> None:
+        """Take a round: the state itself is given to ``run(..., on_round=...)``."""
         self._waiting.append(record)
         if len(self._waiting) >= BATCH:
             with self._lock:

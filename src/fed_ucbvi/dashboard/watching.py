@@ -14,7 +14,7 @@ from fed_ucbvi.dashboard.server import PageServer
 from fed_ucbvi.dashboard.state import OVER, STOPPED, LiveState
 from fed_ucbvi.dashboard.subject import Subject
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.results.round_record import RoundRecord
+from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run_data import RunData
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Page:
 
     def __init__(self, state: LiveState, server: PageServer) -> None:
         self.state, self.url, self._server = state, server.url, server
-        self.on_round: Callable[[RoundRecord], None] = state.on_round
+        self.on_round: OnRound = state
 
     @property
     def readers(self) -> int:

@@ -36,7 +36,7 @@ from fed_ucbvi.engine.saved_state import SavedState, named, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.agents import is_known
 from fed_ucbvi.results.recommendations import Recommended, last_gap
-from fed_ucbvi.results.round_record import OnRound
+from fed_ucbvi.results.round_record import OnRound, Watcher
 from fed_ucbvi.results.run import Run
 
 SECONDS_BETWEEN_REPORTS = 0.1
@@ -262,6 +262,8 @@ def drive(
     on_round: OnRound | None = None,
 ) -> Run:
     """Advance a simulation to its end, reporting rounds and progress and keeping checkpoints."""
+    watcher = on_round if isinstance(on_round, Watcher) else None
+    shown: Recommended | None = None
     with show_progress(progress) as report:
         try:
             _ = simulation.federation.best_common_value  # now, so that Ctrl-C has nothing left to work out
@@ -276,6 +278,10 @@ def drive(
                     store.write(simulation)
                 if on_round is not None:
                     on_round(simulation.last_round())
+                    recommended = simulation.recommended
+                    if watcher is not None and recommended is not None and recommended is not shown:
+                        shown = recommended
+                        watcher.take_policy(recommended.policy)
                 if now >= due or simulation.done:
                     due = now + SECONDS_BETWEEN_REPORTS
                     report(

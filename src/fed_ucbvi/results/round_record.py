@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from fed_ucbvi.core.types import IndexArray
 
 
 class RoundRecord(NamedTuple):
@@ -63,12 +65,38 @@ OnRound = Callable[[RoundRecord], None]
 """Is called after every round. What it raises ends the run."""
 
 
-def together(*callbacks: OnRound | None) -> OnRound | None:
-    """One callback that calls all of these, in this order, without those that are None."""
-    wanted = [callback for callback in callbacks if callback is not None]
+@runtime_checkable
+class Watcher(Protocol):
+    """An :data:`OnRound` that is also given each policy that the run recommends, ``(H, S)``, on the way."""
 
-    def call_all(record: RoundRecord) -> None:
-        for callback in wanted:
+    def __call__(self, record: RoundRecord) -> None:
+        """Take a round."""
+        ...
+
+    def take_policy(self, policy: IndexArray) -> None:
+        """Take a policy."""
+        ...
+
+
+class Together:
+    """One callback that calls several, in their order, and gives policies to those that take them."""
+
+    def __init__(self, callbacks: Sequence[OnRound]) -> None:
+        self._callbacks = callbacks
+
+    def __call__(self, record: RoundRecord) -> None:
+        """Hand a round to all of them."""
+        for callback in self._callbacks:
             callback(record)
 
-    return call_all if wanted else None
+    def take_policy(self, policy: IndexArray) -> None:
+        """Hand a policy to those that take one."""
+        for callback in self._callbacks:
+            if isinstance(callback, Watcher):
+                callback.take_policy(policy)
+
+
+def together(*callbacks: OnRound | None) -> OnRound | None:
+    """One callback that calls all of these, in this order, without those that are None; None if all are."""
+    wanted = [callback for callback in callbacks if callback is not None]
+    return Together(wanted) if len(wanted) > 1 else wanted[0] if wanted else None
