@@ -127,7 +127,9 @@ def test_the_range_of_rewards_is_observed_with_a_margin_and_what_lies_outside_is
 
 def test_an_episode_that_terminates_brings_0_into_the_range() -> None:
     env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (1,), np.float64), ends=3)
-    assert (learn_bins(env, horizon=9).reward_range or (1.0, 1.0))[0] == 0.0
+    assert learn_bins(env, horizon=9, margin=0.0).reward_range == pytest.approx((0.0, 11.0), abs=0.1)
+    low, high = learn_bins(env, horizon=9).reward_range or (0.0, 0.0)
+    assert (low, high) == pytest.approx((-11 / 4, 11 * 5 / 4), abs=0.2)
 
 
 def test_rewards_that_are_always_the_same_show_no_range() -> None:
