@@ -167,6 +167,7 @@ def test_bins_survive_a_file_and_say_who_they_are(tmp_path: Path) -> None:
         ({"observations": [{"name": "x", "edges": [float("nan")]}]}, "must be a number"),
         ({"observations": [{"name": "x", "whole": [0, 10**9]}]}, "more pairs than can be tabulated"),
         ({"observations": [{"name": "x", "spline": [1]}]}, "no kind of dimension"),
+        ({"observations": [{"name": "x", "whole": [0, "many"]}]}, "count must be a whole number"),
         ({"observations": [{"name": "x"}]}, "is damaged"),
         ({"observations": 7}, "is damaged"),
         ({"actions": [{"name": "u", "grid": []}]}, "no value to take"),
@@ -175,7 +176,7 @@ def test_bins_survive_a_file_and_say_who_they_are(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_bins_is_refused(change: dict[str, Any], says: str) -> None:
     whole = json.loads(Bins((Edges("x", (1.0,)),), (Whole("u", 0, 2),), 3).text)
-    assert Bins.parse(json.dumps(whole)).states == 2
+    assert Bins.parse(json.dumps({**whole, "horizon": 3.0})).text == json.dumps(whole, sort_keys=True)
     with pytest.raises(InputError, match=says):
         Bins.parse(json.dumps({**whole, **change}))
 

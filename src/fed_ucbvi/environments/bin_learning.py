@@ -72,8 +72,8 @@ def learn_bins(
 
     A continuous dimension of observations is cut at quantiles of what was seen, so that its bins are equally often
     visited. A continuous dimension of actions becomes equally spaced values. The range of rewards is the one that was
-    seen, with 0 in it if an episode terminated, for nothing is paid after that; it is then widened by ``margin`` times
-    its width on either side.
+    seen, with 0 in it if an episode terminated, for nothing is paid after that; it is then widened by ``margin``
+    times its width on either side.
 
     Args:
         env: one agent's environment; the bins then serve all agents.
