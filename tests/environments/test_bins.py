@@ -127,7 +127,9 @@ def test_the_range_of_rewards_is_observed_with_a_margin_and_what_lies_outside_is
 
 def test_an_episode_that_terminates_brings_0_into_the_range() -> None:
     env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (1,), np.float64), ends=3)
-    assert (learn_bins(env, horizon=9).reward_range or (1.0, 1.0))[0] == 0.0
+    assert learn_bins(env, horizon=9, margin=0.0).reward_range == pytest.approx((0.0, 11.0), abs=0.1)
+    low, high = learn_bins(env, horizon=9).reward_range or (0.0, 0.0)
+    assert (low, high) == pytest.approx((-11 / 4, 11 * 5 / 4), abs=0.2)
 
 
 def test_rewards_that_are_always_the_same_show_no_range() -> None:
@@ -165,6 +167,7 @@ def test_bins_survive_a_file_and_say_who_they_are(tmp_path: Path) -> None:
         ({"observations": [{"name": "x", "edges": [float("nan")]}]}, "must be a number"),
         ({"observations": [{"name": "x", "whole": [0, 10**9]}]}, "more pairs than can be tabulated"),
         ({"observations": [{"name": "x", "spline": [1]}]}, "no kind of dimension"),
+        ({"observations": [{"name": "x", "whole": [0, "many"]}]}, "count must be a whole number"),
         ({"observations": [{"name": "x"}]}, "is damaged"),
         ({"observations": 7}, "is damaged"),
         ({"actions": [{"name": "u", "grid": []}]}, "no value to take"),
@@ -173,7 +176,7 @@ def test_bins_survive_a_file_and_say_who_they_are(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_bins_is_refused(change: dict[str, Any], says: str) -> None:
     whole = json.loads(Bins((Edges("x", (1.0,)),), (Whole("u", 0, 2),), 3).text)
-    assert Bins.parse(json.dumps(whole)).states == 2
+    assert Bins.parse(json.dumps({**whole, "horizon": 3.0})).text == json.dumps(whole, sort_keys=True)
     with pytest.raises(InputError, match=says):
         Bins.parse(json.dumps({**whole, **change}))
 

@@ -14,7 +14,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fed_ucbvi import Bins, FedUCBVI, InputError, LiveFederation, Run, learn_bins, make_finite, run_live
+from fed_ucbvi import (
+    Bins,
+    FedUCBVI,
+    InputError,
+    LiveFederation,
+    Run,
+    learn_bins,
+    load_policy,
+    make_finite,
+    run_live,
+)
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.command_line import app
 from fed_ucbvi.network.live_agents import LiveSource
@@ -147,3 +157,8 @@ def test_two_houses_as_processes_with_learnt_bins(tmp_path: Path, monkeypatch: p
     made = Run.load(tmp_path / "run")
     assert made.complete
     assert made.policy.shape == (24, 13)
+    made.export_policy(tmp_path / "policy.json")
+    policy = load_policy(tmp_path / "policy.json")
+    kept = Bins.parse(json.dumps(policy.environment["bins"]))
+    assert kept.digest == about["digest"]
+    assert kept.reward_range == pytest.approx((policy.units.offset, policy.units.offset + policy.units.scale))

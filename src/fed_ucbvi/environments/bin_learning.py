@@ -72,8 +72,8 @@ def learn_bins(
 
     A continuous dimension of observations is cut at quantiles of what was seen, so that its bins are equally often
     visited. A continuous dimension of actions becomes equally spaced values. The range of rewards is the one that was
-    seen, widened by ``margin`` times its width on either side, and with 0 in it if an episode terminated, for nothing
-    is paid after that.
+    seen, with 0 in it if an episode terminated, for nothing is paid after that; it is then widened by ``margin``
+    times its width on either side.
 
     Args:
         env: one agent's environment; the bins then serve all agents.
@@ -138,13 +138,12 @@ def _observed_range(played: Sequence[Episode], margin: float) -> tuple[float, fl
     if not np.isfinite(rewards).all():
         raise InputError("some reward is not a finite number.")
     low, high = float(rewards.min()), float(rewards.max())
+    if any(episode.terminated for episode in played):
+        low, high = min(low, 0.0), max(high, 0.0)
     if low == high:
         raise InputError(
             f"all rewards of the {len(played)} episodes were {low:g}, which does not show their range; play more "
             "episodes, or give reward_range=(low, high)."
         )
     spare = margin * (high - low)
-    low, high = low - spare, high + spare
-    if any(episode.terminated for episode in played):
-        low, high = min(low, 0.0), max(high, 0.0)
-    return low, high
+    return low - spare, high + spare

@@ -30,6 +30,8 @@ FORMAT = "fed-ucbvi/bins"
 FORMAT_VERSION = 1
 MAX_PAIRS = 10_000_000
 """States times actions at most; tables of more would not fit into memory anyway."""
+MAX_START = 1 << 53
+"""Whole numbers up to this are told apart as floating-point numbers."""
 MAX_BYTES = 1 << 20
 """Of bins as text."""
 
@@ -200,7 +202,7 @@ class Bins:
             return cls(
                 tuple(_read(one) for one in content["observations"]),  # type: ignore[misc]
                 tuple(_read(one) for one in content["actions"]),  # type: ignore[misc]
-                content["horizon"],
+                check_positive_integer("horizon", content["horizon"]),
                 None if low_high is None else (float(low_high[0]), float(low_high[1])),
             )
         except InputError as error:
@@ -228,7 +230,9 @@ class Bins:
 
 
 _KINDS: dict[str, Callable[..., Whole | Edges | Grid]] = {
-    "whole": lambda name, numbers: Whole(name, check_integer("start", numbers[0], at_least=-(2**53)), numbers[1]),
+    "whole": lambda name, numbers: Whole(
+        name, check_integer("start", numbers[0], at_least=-MAX_START), check_positive_integer("count", numbers[1])
+    ),
     "edges": lambda name, numbers: Edges(name, tuple(float(x) for x in numbers)),
     "grid": lambda name, numbers: Grid(name, tuple(float(x) for x in numbers)),
 }

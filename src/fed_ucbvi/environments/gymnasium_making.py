@@ -129,7 +129,7 @@ def live_units(reward_range: Sequence[float] | None) -> Units:
     if bounds is None:
         raise InputError(
             "reward_range is missing: rewards are rescaled to [0, 1], and how large they can be cannot be seen from "
-            "steps; pass reward_range=(low, high)."
+            "steps; pass reward_range=(low, high), on the command line --reward-range LOW,HIGH."
         )
     low, high = bounds
     if not high > low:

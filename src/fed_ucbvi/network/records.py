@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from fed_ucbvi.core.types import CountArray, MaskArray
 from fed_ucbvi.engine.rounds import Engine
 from fed_ucbvi.engine.saved_state import SavedState
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.run import Run
 
 DRIVER = "network"
 
@@ -18,7 +22,7 @@ DRIVER = "network"
 class Records(Engine):
     """One row for each round, and the events that were not planned.
 
-    Regret is recorded where the server knows the problem. Rewards are known to the nodes alone.
+    Regret is recorded where the server knows the problem, rewards where nodes tell them.
     """
 
     def __init__(self, plan: RunPlan) -> None:
@@ -29,6 +33,7 @@ class Records(Engine):
         """The number of each agent's first episode: 0, but for agents that came later to a run in lockstep."""
         self.left: MaskArray = np.zeros(plan.setting.agents, dtype=np.bool_)
         """Which agents have left for good; no more episodes are planned for them."""
+        self._bins = plan.bins
 
     @property
     def planned_episodes(self) -> int:
@@ -50,6 +55,17 @@ class Records(Engine):
             own[:before] = _short(arrays.get(name), own[:before])
             arrays[name] = own
         super().restore(saved._replace(arrays=arrays))
+
+    def result(self) -> Run:
+        """The run as it stands; its environment's description has the bins, without which its states mean nothing."""
+        made = super().result()
+        if self._bins is None:
+            return made
+        about: dict[str, Any] = {**made.about.environment, "bins": json.loads(self._bins.text)}
+        if self._bins.reward_range is not None:
+            units = Units.spanning(*self._bins.reward_range)
+            about |= {"reward_offset": units.offset, "reward_scale": units.scale}
+        return replace(made, about=replace(made.about, environment=about))
 
 
 def _short(saved: Array | None, empty: Array) -> Array:
