@@ -69,7 +69,7 @@ class OwnCounts:
                 "fed-ucbvi or one of its kin."
             )
         transitions = np.array(experience.transitions[agent], dtype=np.int64)
-        steps, S = transitions.shape[:2]
+        steps = len(transitions)
         shape = (steps, *experience.rewards.shape[2:])
         means = np.broadcast_to(experience.rewards[min(agent, len(experience.rewards) - 1)], shape)
         rewards, spread = transitions * means[..., None], np.zeros(shape)

@@ -1,14 +1,14 @@
 """Alone or together: whether an agent should use the shared policy, its own plan, or something in between.
 
-The shared policy is learnt from the counts of all M agents. Its error from too little data is about ``sqrt(M)`` times
-smaller than that of an agent's own plan, but it is made for a mixture of the agents: what it loses by that, at most of
-order ``eps_p H^2`` (the bias of the paper's theorem), does not shrink with more episodes. The error of the agent's own
-plan does, like ``sqrt(H^3 S A / T)``. So together is better at first, and, if agents differ, alone at last. When this
-turns cannot be read from the theory, whose constants are too large, but from the agent's own counts.
+The shared policy is learnt from the counts of all M agents. Its error from too little data is about ``sqrt(M)``
+times smaller than that of an agent's own plan, but it is made for a mixture of the agents: what an agent loses by
+that, at most of order ``eps_p H^2``, does not shrink with more episodes. The error of its own plan does, like
+``sqrt(H^3 S A / T)``. So together is better at first and, if agents differ, alone at last. When this turns cannot be
+read from the theory, whose constants are too large, but from the agent's own counts.
 
 An agent's own plan looks better than it is on the counts that it was made from. So the counts are divided at random
-into parts: plan on all but one, value on that one, for each of them. Differences to the shared policy are valued on the
-same part, which takes most of the noise out of them.
+into parts: plan on all but one, value on that one, for each of them. Differences to the shared policy are valued on
+the same part, which takes most of the noise out of them.
 """
 
 from __future__ import annotations
