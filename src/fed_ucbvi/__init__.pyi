@@ -17,6 +17,7 @@ from fed_ucbvi.algorithms.ucbvi import UCBVI as UCBVI
 from fed_ucbvi.algorithms.ucbvi import ConcurrentUCBVI as ConcurrentUCBVI
 from fed_ucbvi.analysis.advise import Advice as Advice
 from fed_ucbvi.analysis.advise import choose_parameters as choose_parameters
+from fed_ucbvi.analysis.alone_or_together import alone_or_together as alone_or_together
 from fed_ucbvi.analysis.comparison import Comparison as Comparison
 from fed_ucbvi.analysis.comparison import compare_runs as compare_runs
 from fed_ucbvi.analysis.inspection import Inspection as Inspection
