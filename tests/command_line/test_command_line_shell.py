@@ -65,11 +65,13 @@ def test_the_program_and_the_parts_of_a_command_have_examples_too() -> None:
 @pytest.mark.slow
 def test_quick_examples_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for command in ("run", "resume", "show", "plan", "inspect", "environments", "algorithms"):
+    for command in ("run", "resume", "counts", "show", "plan", "inspect", "environments", "algorithms"):
         for example in EXAMPLES[command]:
             again = ["--overwrite"] if command == "resume" else []
             assert call(*shlex.split(example), *again).exit_code == 0, example
-    assert {path.name for path in tmp_path.iterdir()} == {"my-run", "kept", "my-run.pdf", "agents.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("my-run", "my-longer-run", "kept", "counts.npz", "my-run.pdf", "agents.png")
+    }
 
 
 def test_the_defaults_that_help_shows_are_fed_ucbvis() -> None:

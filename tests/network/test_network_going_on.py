@@ -24,11 +24,13 @@ from fed_ucbvi.engine.warm_start import load_counts
 from fed_ucbvi.network import coordinator as coordinator_module
 from fed_ucbvi.network.certificates import make_certificates
 from fed_ucbvi.network.client import leave_run, take_part
+from fed_ucbvi.network.live_agents import LiveSource
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome, Service
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
 from fed_ucbvi.network.transport import TLSFiles
+from gymnasium_problems import TableEnv
 from network import assert_same, assert_same_but_for_requests, federate, make_nodes
 
 SHORT, LONG, SEED = 40, 100, 4
@@ -224,6 +226,43 @@ def test_new_agents_take_part_from_a_round_on(variant: str, tmp_path: Path) -> N
     assert (records["agent_episodes"] == records["length"] * np.where(late, 4, 2)).all()
     assert outcome.agent_episodes == (2 * SHORT + 4 * (LONG - SHORT),) * 2
     assert outcome.run.complete
+
+
+def test_real_environments_go_on_in_one_process_and_new_ones_join_them(tmp_path: Path) -> None:
+    """The first node stays connected while its server is stopped, and comes back with more episodes and agents.
+
+    Where nodes stop apart every agent plays all T episodes, whenever it came.
+    """
+    live = LiveSource(lambda agent: TableEnv(), (-1, 3), 4)
+
+    def plan(agents: int, episodes: int) -> RunPlan:
+        setting = Setting(4, 2, 4, agents, episodes, 0.0, 0)
+        return RunPlan(FedUCBVI(synchronisation="local"), setting, collection="live")
+
+    async def story() -> Outcome:
+        kept = ServerCheckpoint(tmp_path / "server")
+        service = Service(kept.adopt(plan(2, 600)), "127.0.0.1:0", None, server_checkpoint=kept)
+        address = f"127.0.0.1:{service.port}"
+        first, second = make_nodes(live, [2, 1], tmp_path)
+        joined = [asyncio.ensure_future(take_part(first, address, None))]
+        serving = asyncio.ensure_future(service.run())
+        while service.coordinator.round < 5:
+            await asyncio.sleep(0)
+        serving.cancel()
+        await asyncio.wait([serving])
+        kept = ServerCheckpoint(tmp_path / "server")
+        service = Service(kept.adopt(plan(3, 620)), address, None, server_checkpoint=kept)
+        joined.append(asyncio.ensure_future(take_part(second, address, None)))
+        outcome = await service.run()
+        await asyncio.gather(*joined)
+        assert first.state.experience.visits[:, 0].sum() == 2 * 620
+        assert second.state.experience.visits[:, 0].sum() == 620
+        return outcome
+
+    outcome = asyncio.run(asyncio.wait_for(story(), 60))
+    assert outcome.agent_episodes == (3 * 620,) * 2
+    assert outcome.run.complete
+    assert [event["node"] for event in outcome.events] == ["node-1"]
 
 
 def test_the_others_go_on_while_a_new_node_has_not_come(tmp_path: Path) -> None:
