@@ -141,7 +141,8 @@ def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: s
         assert np.array_equal(result.records[name][: first - 1], expected[name][: first - 1])
     shares = result.records["agent_episodes"] / result.records["length"]
     assert (shares[: first - 1] == 3).all()
-    assert (shares[first - 1 :] == 2).all()
+    assert shares[first - 1] in (2, 3)  # it may have played the round and gone away in its synchronisation
+    assert (shares[first:] == 2).all()
     assert (result.records["agent"][first:] != 0).all()
 
 
