@@ -51,7 +51,7 @@ async def serve(nodes: int, episodes: int, folder: Path) -> dict[str, float]:
     """One run; the figures."""
     algorithm, world = FedUCBVI(), gridworld(agents=nodes, eps_p=0.1)
     plan = plan_for(algorithm, world, episodes)
-    marks: list[tuple[int, float, float]] = []
+    marks: list[tuple[float, ...]] = []
 
     def mark(run: Coordinator) -> None:
         """Messages so far, and processor seconds of server and nodes."""

@@ -41,7 +41,9 @@ from repository import ROOT
 APP = ROOT / "examples" / "flower"
 SPLIT = (3, 1)
 """Agents of the two nodes, as only they know."""
-EPISODES, SEED, NU = 300, 5, 40
+EPISODES, SEED, NU = 100, 5, 40
+PAUSE = 1.0
+"""Seconds between looks at a log: Flower's command takes a core for seconds, which those it looks for need."""
 
 
 @pytest.fixture(scope="module")
@@ -413,6 +415,7 @@ def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nod
         end = time.monotonic() + 180
         while "nodes come to" not in processes.server_log(stopped):  # invited, and not yet there
             assert time.monotonic() < end, processes.log("superlink")
+            time.sleep(PAUSE)
         processes.command("stop", stopped, CONNECTION)
         said += f" out={json.dumps(str(out))}"
         number = processes.command("run", str(APP), CONNECTION, "--run-config", said)["run-id"]

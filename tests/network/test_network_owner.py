@@ -39,13 +39,13 @@ def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -
         shutil.copytree(checkpoint, tmp_path / "copy")
         processes.signal(SERVER, signal.SIGCONT)
         held = processes.round()
-        processes.reach(held + 20)
+        processes.reach(held + 15)
         processes.kill(SERVER)
         shutil.rmtree(checkpoint)
         (tmp_path / "copy").rename(checkpoint)
         assert processes.round() <= held
         processes.start(SERVER)
-        processes.reach(held + 40)
+        processes.reach(held + 30)
         processes.kill(SERVER, "node-0")
         last = log_files(checkpoint)[-1]
         content = bytearray(last.read_bytes())

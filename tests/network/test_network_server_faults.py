@@ -55,23 +55,23 @@ def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: 
 
 def test_frozen_nodes_and_lines_that_break_crawl_or_stall_change_nothing(tmp_path: Path) -> None:
     """Frozen and stalled ones are given up at the deadline, and are welcome when they thaw."""
-    given_up = "stream given up: no answer within 2 s"
-    with Processes(tmp_path, "--deadline", "2") as processes:
+    given_up = "stream given up: no answer within 1 s"
+    with Processes(tmp_path, "--deadline", "1") as processes:
         processes.start(SERVER)
         with Line(processes.port) as line:
             processes.start("node-0")
             processes.start("node-1", port=line.port)
-            for moment in (10, 20, 21):
+            for moment in (5, 10, 11):
                 processes.reach(moment)
                 line.cut()
-            processes.reach(30)
+            processes.reach(15)
             line.delay = 0.005
-            processes.reach(40)
+            processes.reach(25)
             line.stall()
             processes.hear(SERVER, f"node-1: {given_up}")
             line.delay = 0.0
             line.restore()
-            processes.reach(60)
+            processes.reach(35)
             processes.signal("node-0", signal.SIGSTOP)
             processes.hear(SERVER, f"node-0: {given_up}")
             processes.signal("node-0", signal.SIGCONT)
@@ -83,22 +83,22 @@ def test_frozen_nodes_and_lines_that_break_crawl_or_stall_change_nothing(tmp_pat
 
 def test_a_full_disk_on_either_side_is_waited_for_and_loses_nothing(tmp_path: Path) -> None:
     """If it stays full, the server stops, and goes on from its checkpoint another time."""
-    with Processes(tmp_path, "--patience", "5") as processes:
+    with Processes(tmp_path, "--patience", "4") as processes:
         processes.start(SERVER, *NODES)
-        processes.reach(20)
+        processes.reach(10)
         processes.limit_files(SERVER, 100)
         processes.hear(SERVER, "round [0-9]+ cannot be kept: .*; trying again")
         held = processes.round()
         processes.limit_files(SERVER, -1)
-        processes.reach(held + 10)
+        processes.reach(held + 5)
         processes.limit_files("node-1", 100)
         processes.hear(SERVER, "node-1: stream given up: the node cannot go on: cannot keep its state")
         processes.limit_files("node-1", -1)
-        processes.reach(held + 20)
+        processes.reach(held + 10)
         processes.limit_files(SERVER, 100)
         assert processes.parties[SERVER].end() == 2
         assert re.search("round [0-9]+ cannot be kept in .*checkpoint", processes.parties[SERVER].words())
-        assert processes.round() >= held + 20
+        assert processes.round() >= held + 10
         assert not (tmp_path / "run").exists()
         processes.start(SERVER)
         assert_undisturbed(processes.finish(), processes)
@@ -109,7 +109,7 @@ def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: s
     """The server is killed as well, after the node: what it has decided is in its checkpoint."""
     with Processes(tmp_path, "--on-away", away, "--patience", "1") as processes:
         processes.start(SERVER, *NODES)
-        processes.reach(30)
+        processes.reach(15)
         processes.kill("node-0")
         del processes.parties["node-0"]
         processes.hear(SERVER, f"node-0: away for 1 s: {away}")
@@ -126,7 +126,7 @@ def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: s
     assert events == summary["events"]
     assert {event["done"] for event in events} == {away}
     first = events[0]["round"]
-    assert 30 < first <= held
+    assert 15 < first <= held
     assert events[0]["what"] == "away for 1 s"
     assert not result.complete
     assert (
@@ -141,14 +141,15 @@ def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: s
         assert np.array_equal(result.records[name][: first - 1], expected[name][: first - 1])
     shares = result.records["agent_episodes"] / result.records["length"]
     assert (shares[: first - 1] == 3).all()
-    assert (shares[first - 1 :] == 2).all()
+    assert shares[first - 1] in (2, 3)  # it may have played the round and gone away in its synchronisation
+    assert (shares[first:] == 2).all()
     assert (result.records["agent"][first:] != 0).all()
 
 
 def test_live_nodes_play_t_episodes_each_though_one_and_the_server_are_killed(tmp_path: Path) -> None:
     with Processes(tmp_path, "--collection", "live") as processes:
         processes.start(SERVER, *NODES)
-        processes.reach(20)
+        processes.reach(10)
         processes.kill(SERVER, "node-0")
         processes.start(SERVER, "node-0")
         result, summary = processes.finish()

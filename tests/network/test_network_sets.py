@@ -10,7 +10,7 @@ import pytest
 
 from fed_ucbvi import FedUCBVI, InputError
 from fed_ucbvi.algorithms.base import Counting
-from fed_ucbvi.network.checks import check_played, check_report
+from fed_ucbvi.network.checks import check_played, check_report, check_reports
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Played, Query, Report, Request, Start, Stop
 from fed_ucbvi.network.node import Node
@@ -114,3 +114,27 @@ def test_reports_are_of_what_the_sets_allow(algorithm: FedUCBVI) -> None:
     n[visited] += 1
     with pytest.raises(ViolationError, match="steps played" if stationary else "episodes played"):
         check_report((n, *report.arrays[1:]), member, played.played, expected)
+
+
+@every
+def test_reports_that_are_checked_together_fail_like_each_by_itself(algorithm: FedUCBVI) -> None:
+    """Three nodes, one of which claims a visit more; the error is the same and names the node."""
+    plan, node, server, broadcast, played = started(algorithm)
+    node.answer(Stop(1, played.played))
+    query = tuple(algorithm.query(server, 0))
+    report = node.answer(Query(1, 0, query))
+    assert isinstance(report, Report)
+    forms, grid = ReportSchema(plan, server).forms[0], algorithm.grid(plan.setting)
+    visits = plan.setting.horizon if algorithm.counting is Counting.STATIONARY else 1
+    expected = Expected(forms, plan.setting, broadcast[0], query, 0, frozenset(), grid, visits)
+    members = {name: Member(name, first, 3, b"") for name, first in (("a", 0), ("b", 3), ("c", 6))}
+    lengths = dict.fromkeys(members, played.played)
+    reports = {name: tuple(array.copy() for array in report.arrays) for name in members}
+    check_reports(reports, members, lengths, expected)
+    reports["b"][0][tuple(np.argwhere(reports["b"][0] > 0)[0])] += 1
+    with pytest.raises(ViolationError) as alone:
+        check_report(reports["b"], members["b"], played.played, expected)
+    with pytest.raises(ViolationError, match=r"^agents 3 to 5: n ") as together:
+        check_reports(reports, members, lengths, expected)
+    assert str(alone.value) == str(together.value)
+    assert together.value.node == "b"

@@ -25,9 +25,11 @@ from fed_ucbvi.network.messages import (
     Fault,
     Hello,
     Played,
+    Query,
     Ready,
     Report,
     Request,
+    ToMany,
     decode_down,
     decode_up,
     encode,
@@ -235,6 +237,18 @@ def test_changes_are_told_from_late_copies_and_from_changes_of_what_is_not_here(
     two = CLASSES["Up"](report=CLASSES["Report"](round=9, since=4, arrays=[pack(np.zeros(2))] * 2))
     with pytest.raises(WireError, match="changes of 2 arrays, but there were 1 before"):
         decode_up(two.SerializeToString(), taken)
+
+
+def test_a_message_to_many_is_the_same_bytes_as_to_each() -> None:
+    """Streams that have carried the same, one that has missed a round, and one that is new; and again."""
+    one, other, third = ([Query(r, e, (np.arange(4.0) * r + e,)) for e in (0, 1)] for r in (1, 2, 3))
+    shared, alone = [Copies() for _ in range(4)], [Copies() for _ in range(4)]
+    for streams, messages in (((0, 1, 2), one), ((0, 1), other), ((0, 1, 2, 3), third), ((0, 1, 2, 3), third)):
+        for message in messages:
+            many = ToMany(message)
+            data = [many.encode(shared[i]) for i in streams]
+            assert data == [encode(message, alone[i]) for i in streams]
+    assert all(len({id(copies.last("Query", e)) for copies in shared}) == 1 for e in (0, 1))
 
 
 # ---------------------------------------------------------------------------------------------- arrays and messages

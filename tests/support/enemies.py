@@ -95,8 +95,8 @@ async def turning(node: Node, address: str, turn: Turn) -> str:
     """A node that says ``turn(answer)`` for every answer; why it was dismissed, or an empty text at the end."""
     reason = ""
     async with stream_to(address) as stream:
-        await stream.say(hello_of(node))
         try:
+            await stream.say(hello_of(node))
             while not node.finished and (message := await stream.hear()) is not None:
                 if isinstance(message, Refusal):
                     return message.reason

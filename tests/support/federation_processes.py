@@ -30,8 +30,8 @@ AGENTS = {"node-0": (0, 1), "node-1": (1, 2)}
 THREE = {"node-0": (0, 1), "node-1": (1, 1), "node-2": (2, 1)}
 """The same agents on as many nodes as secure sums need."""
 SERVER = "server"
-T, SEED, ENV_SEED, EPS_P = 1_000, 4, 2, 0.2
-"""About 250 rounds, of some milliseconds each."""
+T, SEED, ENV_SEED, EPS_P = 120, 4, 2, 0.2
+"""109 rounds, of some milliseconds each."""
 PROBLEM = (
     *("--env", "synthetic", "--eps-p", str(EPS_P), "--env-seed", str(ENV_SEED)),
     *(part for name, value in SIZES.items() for part in ("--env-option", f"{name}={value}")),
@@ -178,7 +178,7 @@ class Processes:
                 raise AssertionError(f"the server ended ({server.returncode}) before {what}")
             if time.monotonic() > end:
                 raise AssertionError(f"waited in vain for {what}")
-            time.sleep(0.01)
+            time.sleep(0.02)
 
     def reach(self, number: int) -> None:
         """Wait until that round is on record."""

@@ -109,7 +109,7 @@ class Questions:
     def _check_values(self, V: Array, step: int, least: float) -> None:
         """Raise unless ``V`` can be ``V_step``."""
         most = self._algorithm.largest_value(self._setting, step)
-        low, high = float(V.min()), float(V.max())  # NaN if there is one
+        low, high = float(np.minimum.reduce(V)), float(np.maximum.reduce(V))  # NaN if there is one
         fits = least <= low and high <= most and math.isfinite(low)
         if step == self._setting.horizon:
             fits = low == high == 0.0
