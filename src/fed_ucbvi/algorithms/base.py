@@ -453,6 +453,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         A :class:`~typing.NamedTuple` whose fields say what they mean (:mod:`fed_ucbvi.algorithms.report_fields`).
         """
 
+    def empty_report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
+        """Arrays as large as those of a report, whatever is in them, for counting bytes."""
+        return self.report(agents, query, exchange)
+
     @abstractmethod
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
         """Server side: use the reports of all M agents, in agent order; sums may be added up already."""

@@ -54,7 +54,7 @@ class Meter:
             query = by_rows.query(server, exchange)
             self.queries += size(query)
             self.asked += len(query) > 0
-            self.reports += size(by_rows.report(agent, query, exchange))
+            self.reports += size(by_rows.empty_report(agent, query, exchange))
 
     def round(self, askers: int, last: bool) -> Traffic:
         """The traffic of a round that ended with this many requests; ``last`` adds the end signal."""

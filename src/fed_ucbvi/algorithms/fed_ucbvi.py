@@ -418,6 +418,10 @@ class FedUCBVIByRows(FedUCBVI):
         self._check_stationary(tables)
         return RowAgents.new(setting, tables, self.counting, self.asking_rule(setting), self._grid(setting))
 
+    def empty_report(self, agents: Agents, query: Message, exchange: int) -> Message:
+        """The room there is for it."""
+        return agents.out if isinstance(agents, RowAgents) else self.report(agents, query, exchange)
+
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``, in agent order."""
         add_up_rows(len(server.policy) - 1 - exchange, Rows(*report), server.rule, server.estimates)

@@ -231,19 +231,28 @@ def _update_budgets(
     P, m = H * S, len(out)
     actions, last, counts = policy.reshape(P), last_policy.reshape(P), N.reshape(P * A)
     rules, budgets, own = which.reshape(P), out.reshape((m, P)), own_visits.reshape((len(own_visits), P * A))
-    places, shared, number = np.empty(P + len(changed), dtype=np.int64), np.empty(P, dtype=np.int64), 0
-    for j in range(P + len(changed)):
-        place = j if j < P else np.int64(changed[j - P])
-        pair = place * A + actions[place]
-        local = is_local(counts[pair], rule)
-        if last[place] != actions[place] if j < P else rules[place] == 1 or not local:
-            last[place], rules[place] = actions[place], 0 if local else 1
-            places[number], shared[place] = place, 0 if local else global_budget(counts[pair], rule)
+    places, number = np.empty(P + len(changed), dtype=np.int64), 0
+    for place in range(P):
+        if last[place] != actions[place]:
+            last[place] = actions[place]
+            places[number] = place
             number += 1
+    for j in range(len(changed)):
+        place = np.int64(changed[j])
+        if rules[place] == 1 or not is_local(counts[place * A + actions[place]], rule):
+            places[number] = place
+            number += 1
+    shared = np.empty(number, dtype=np.int64)
+    for j in range(number):
+        place = places[j]
+        n = counts[place * A + actions[place]]
+        rules[place] = 0 if is_local(n, rule) else 1
+        shared[j] = 0 if rules[place] == 0 else global_budget(n, rule)
     for i in range(m):
-        for place in places[:number]:
-            if shared[place] > 0:
-                budgets[i, place] = shared[place]
+        for j in range(number):
+            place = places[j]
+            if shared[j] > 0:
+                budgets[i, place] = shared[j]
             else:
                 budgets[i, place] = local_budget(own[i, place * A + actions[place]], rule)
 

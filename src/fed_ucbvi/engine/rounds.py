@@ -249,7 +249,7 @@ class Engine:
         """Add the round's episodes to those of each agent that takes part; the sum over agents."""
         if played.lengths is None:
             self.played += played.stop.length
-            self.clock = np.broadcast_to(np.int64(self.played), self.clock.shape)
+            self.clock = np.ndarray(self.clock.shape, np.int64, np.int64(self.played).data, strides=(0,))
             return len(self.clock) * played.stop.length
         ends = played.lengths + (self.played if self.together else self.clock)
         self.set_clock(np.where(self.present, ends, self.clock))

@@ -151,7 +151,7 @@ def _collect(
     length = most
     drawn = np.empty(m, dtype=np.int64)
     held = np.empty(m, dtype=np.int64)
-    searched = np.zeros(m, dtype=np.bool_)
+    searched, asked = np.zeros(m, dtype=np.bool_), False
     nothing = np.zeros(due.shape[1], dtype=np.int64)
     for turn in range(2 * m):  # all agents draw; then those that have searched draw again, as far as the first ask
         again, i = divmod(turn, m)
@@ -165,7 +165,7 @@ def _collect(
         stream = new_stream(BLOCKS, source.first, source.seed, source.agent)
         drawn[i] = held[i] = size
         if _draw_block(stream, model, play, size, asking, block):
-            searched[i] = True
+            searched[i] = asked = True
             held[i] = _search(stream, source, model.successors, play, asking, size, cut, blocks, i)
         length = min(length, held[i])
     for i in range(m):
@@ -193,7 +193,7 @@ def _collect(
                         for k in range(K):
                             transitions[row, place, k] += flows[h, s, w, k]
                     place += 1
-    return length, bool(searched.any())
+    return length, asked
 
 
 @inner
