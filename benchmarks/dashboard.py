@@ -29,10 +29,10 @@ for content in Target.parse(sys.argv[1]).follow():
     pass
 """
 CASES: dict[str, tuple[Callable[[], Federation], int]] = {
-    "GridWorld 6 x 6, H = 15": (lambda: gridworld(agents=20, eps_p=0.1, rows=6, columns=6, horizon=15), 20_000),
+    "GridWorld 6 x 6, H = 15": (lambda: gridworld(agents=20, eps_p=0.1, rows=6, columns=6, horizon=15), 10_000),
     "synthetic, S = 30, A = 8, H = 10": (
         lambda: synthetic(agents=20, eps_p=0.1, states=30, actions=8, horizon=10),
-        20_000,
+        10_000,
     ),
 }
 """Twenty agents; of both, rounds are about a millisecond long."""

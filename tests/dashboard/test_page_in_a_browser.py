@@ -149,7 +149,7 @@ def test_a_node_is_killed_and_comes_back_and_the_page_shows_it(browser: Any, tmp
     def wait_for(name: str, state: str) -> None:
         page.wait(f"{rows}.some(row => row.textContent.startsWith(arguments[0] + arguments[1]))", name, state)
 
-    with Processes(tmp_path, "--dashboard", "127.0.0.1:0") as federation:
+    with Processes(tmp_path, "--dashboard", "127.0.0.1:0", "--episodes", "300") as federation:
         federation.start(SERVER)
         federation.hear(SERVER, "page: http")
         found = re.search(r"page: (\S+)", federation.parties[SERVER].words())

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.results.round_record import RoundRecord
 
-MOST_POINTS = 2_000
+MOST_POINTS = 1_000
 
 COLUMNS = (
     "round",
@@ -73,7 +73,10 @@ class Series:
         paid, known, lengths, rounds = rows[:, SUMS].T
         reward = np.divide(paid, known, out=np.full(len(rows), math.nan), where=known > 0)
         table = np.column_stack([rows[:, LAST], reward, lengths / rounds, rows[:, LONGEST]])
-        return [[None if value != value else _plain(value) for value in row] for row in table.tolist()]
+        content = table.astype(object)
+        content[np.isnan(table)] = None
+        points: list[list[float | None]] = content.tolist()
+        return points
 
     def _halve(self) -> None:
         self.stride *= 2
@@ -107,8 +110,3 @@ def _merged(rows: FloatArray, starts: npt.NDArray[np.intp]) -> FloatArray:
     ends = np.append(starts[1:], len(rows)) - 1
     sums = np.add.reduceat(rows[:, SUMS], starts)
     return np.column_stack([rows[ends, LAST], sums, np.maximum.reduceat(rows[:, LONGEST], starts)])
-
-
-def _plain(value: float) -> float:
-    """A whole number without its point, so that it is short in JSON."""
-    return int(value) if value.is_integer() else value
