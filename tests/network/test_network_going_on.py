@@ -26,7 +26,7 @@ from fed_ucbvi.network.certificates import make_certificates
 from fed_ucbvi.network.client import leave_run, take_part
 from fed_ucbvi.network.live_agents import LiveSource
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome, Service
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
 from fed_ucbvi.network.transport import TLSFiles
@@ -376,6 +376,23 @@ def test_secure_sums_wait_for_new_nodes_and_let_nobody_go_unless_all_have_agreed
     leaving = plan_for(algorithm, WORLD, 60, without=("node-0",), **secure)
     with pytest.raises(InputError, match="on the condition that nobody is left out"):
         serve(leaving, [], tmp_path / "server", tls_files)
+
+
+def test_secure_sums_go_on_without_a_node_if_all_have_agreed_that_nodes_may_be_left_out(
+    tmp_path: Path, tls_files: Callable[[str], TLSFiles]
+) -> None:
+    algorithm, folder = FedUCBVI.sharp(), tmp_path / "server"
+    secure: dict[str, Any] = {"seed": SEED, "secure_sums": True, "rules": Rules(away="exclude")}
+    serve(plan_for(algorithm, WORLD, 20, **secure), make_nodes(WORLD, [1] * 4, tmp_path), folder, tls_files)
+    plan = plan_for(algorithm, WORLD, 40, without=("node-3",), **secure)
+    outcome = serve(plan, make_nodes(WORLD, [1] * 3, tmp_path), folder, tls_files)
+    first = plan_for(algorithm, WORLD, 20, seed=SEED).setting
+    second = grown(algorithm, first, episodes=40)
+    lengths, server = by_hand([(first, [0, 1, 2, 3], []), (second, [0, 1, 2], [])], algorithm, WORLD, [20, 40])
+    assert outcome.run.records["length"].tolist() == lengths
+    assert np.array_equal(outcome.run.V, server.V)
+    with pytest.raises(InputError, match="'node-2' cannot leave: too few nodes would remain"):
+        serve(plan_for(algorithm, WORLD, 60, without=("node-2",), **secure), [], folder, tls_files)
 
 
 # --------------------------------------------------------------------------------------------------------- warm start
