@@ -183,7 +183,7 @@ def draw(grown: dict[str, dict[str, list[float]]], shares: dict[str, dict[str, f
     markers: tuple[Marker, ...] = ("circle", "square", "triangle")
     parts = [
         Series(name, colour, list(share), [100 * part for part in share.values()], marker=marker, line=False)
-        for (name, share), colour, marker in zip(shares.items(), PALETTE[1:], markers, strict=False)
+        for (name, share), colour, marker in zip(shares.items(), PALETTE[2:], markers, strict=False)
     ]
     panels.append(Panel("where the time goes", "part of a round", "% of the time", parts))
     Picture(panels, width=1500).save(PICTURE)
@@ -203,9 +203,9 @@ def main() -> None:
     run(FedUCBVI(), synthetic(agents=20), 300)
     grown = growth()
     shares = {
-        "T = 30 000": where_time_goes(paper, 30_000),
-        "T = 10⁹": where_time_goes(paper, 10**9),
-        "M = 1000": where_time_goes(gridworld(agents=1000), 3_000),
+        "M = 20, T = 30 000": where_time_goes(paper, 30_000),
+        "M = 20, T = 10⁹": where_time_goes(paper, 10**9),
+        "M = 1 000, T = 3 000": where_time_goes(gridworld(agents=1000), 3_000),
     }
     draw(grown, shares)
     report = {

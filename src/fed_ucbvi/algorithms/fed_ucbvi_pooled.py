@@ -238,23 +238,23 @@ def _update_budgets(
             places[number] = place
             number += 1
     for j in range(len(changed)):
-        place = np.int64(changed[j])
-        if rules[place] == 1 or not is_local(counts[place * A + actions[place]], rule):
-            places[number] = place
+        there = np.int64(changed[j])
+        if rules[there] == 1 or not is_local(counts[there * A + actions[there]], rule):
+            places[number] = there
             number += 1
     shared = np.empty(number, dtype=np.int64)
     for j in range(number):
-        place = places[j]
-        n = counts[place * A + actions[place]]
-        rules[place] = 0 if is_local(n, rule) else 1
-        shared[j] = 0 if rules[place] == 0 else global_budget(n, rule)
+        there = places[j]
+        n = counts[there * A + actions[there]]
+        rules[there] = 0 if is_local(n, rule) else 1
+        shared[j] = 0 if rules[there] == 0 else global_budget(n, rule)
     for i in range(m):
         for j in range(number):
-            place = places[j]
+            there = places[j]
             if shared[j] > 0:
-                budgets[i, place] = shared[j]
+                budgets[i, there] = shared[j]
             else:
-                budgets[i, place] = local_budget(own[i, place * A + actions[place]], rule)
+                budgets[i, there] = local_budget(own[i, there * A + actions[there]], rule)
 
 
 @compiled

@@ -41,8 +41,13 @@ class EpisodesDriver(FleetDriver):
             cumulative(one_if_shared(fleet.initial)).reshape(-1),
             fleet.first_agent,
         )
-        tables = fleet.transitions, fleet.visits, fleet.counted_starts
-        self._counts = (*(table.reshape(-1) for table in tables), fleet.touched.places, fleet.touched.numbers)
+        self._counts = (
+            fleet.transitions.reshape(-1),
+            fleet.visits.reshape(-1),
+            fleet.counted_starts.reshape(-1),
+            fleet.touched.places,
+            fleet.touched.numbers,
+        )
         self._cores = min(threads() if cores is None else cores, m)
         self._agents = m
         self._alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // (m * fleet.horizon))
@@ -66,10 +71,8 @@ class EpisodesDriver(FleetDriver):
 
     def rewind(self, policy: PolicyArray, due: CountArray, first: int, count: int) -> None:
         """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
-        _play(
-            *(*self._world, *_actions_of(policy), due.reshape(-1), 1),
-            *(0, self._agents, first, count, -1, *self._counts),
-        )
+        who = (*self._world, *_actions_of(policy), due.reshape(-1), 1)
+        _play(*who, 0, self._agents, first, count, -1, *self._counts)
         _, visits, _, places, numbers = self._counts
         drop_untouched(0, self._agents, visits, places, numbers)
 
