@@ -26,7 +26,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Array, FleetTables, Message, Setting, TableRow
+from fed_ucbvi.algorithms.base import Array, FleetTables, GoingOn, Message, Setting, TableRow
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.greedy import CHOICES
 from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts, first_policy
@@ -150,6 +150,15 @@ class FedMVP(OneReport[Server, MVPReport]):
         """``L = ln(200 S A H^2 K^2 / delta)`` with ``K = M T``."""
         S, A, H, K = setting.states, setting.actions, setting.horizon, setting.agents * setting.episodes
         return math.log(200.0 * S * A * H**2 / self.delta) + 2.0 * math.log(K)
+
+    @property
+    def going_on(self) -> GoingOn:
+        """Nothing of it."""
+        return GoingOn(
+            episodes="T sets the grid on which it adds up random rewards",
+            agents="when an agent makes a request is set by the number of agents from the start",
+            warm_start="it plans from the counts of its last epoch alone",
+        )
 
     def facts(self, setting: Setting) -> dict[str, float]:
         """The logarithm L, for the record."""
