@@ -57,8 +57,8 @@ def setting(variant: str, agents: int = 3) -> tuple[Any, int]:
 
 
 def same_learning(one: Run, other: Run) -> bool:
-    """Everything the same but the rewards, which one may add up in another order, and what the runs are called."""
-    names = [name for name in one.records if name != "reward"]
+    """All the same but rewards, which one may add up in another order, or by episode, and what runs are called."""
+    names = [name for name in one.records if not name.startswith("reward")]
     return (
         all(np.array_equal(one.records[name], other.records[name]) for name in names)
         and np.array_equal(one.policy, other.policy)

@@ -81,7 +81,7 @@ def test_a_shorter_run_is_the_beginning_of_a_longer_one_trajectory_by_trajectory
         part = run(LOCAL, federation, T, seed=5, driver="episodes")
         kept = int((ends <= T).sum())
         for name in ("start", "length", "regret", "askers", "agent", "step", "state", "action", "rule"):
-            assert np.array_equal(part.records[name][:kept], whole.records[name][:kept])
+            assert np.array_equal(part.records[name][:kept], whole.records[name][:kept], equal_nan=True)
 
 
 @pytest.mark.parametrize("driver", ["episodes", "auto"])
@@ -355,7 +355,7 @@ def test_an_interrupted_run_carries_what_it_has_and_that_loads(driver: str, tmp_
     assert partial.rounds == 20
     assert 0 < partial.episodes_played < 3000 == partial.about.episodes
     for name, column in partial.records.items():
-        assert np.array_equal(column, whole.records[name][: len(column)])
+        assert np.array_equal(column, whole.records[name][: len(column)], equal_nan=True)
     partial.save(tmp_path / "partial")
     assert Run.load(tmp_path / "partial") == partial
 

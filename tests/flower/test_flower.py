@@ -77,7 +77,10 @@ def assert_simulated(run: Run, expected: Run) -> None:
     assert np.array_equal(run.policy, expected.policy)
     assert np.array_equal(run.V, expected.V)
     for name, column in expected.records.items():
-        unknown = name in ("regret", "reward", "value")
+        if name == "reward":
+            np.testing.assert_allclose(run.records[name], column, rtol=1e-9)
+            continue
+        unknown = name in ("regret", "value", "reward_sd")
         assert np.isnan(run.records[name]).all() if unknown else np.array_equal(run.records[name], column), name
     assert run.rounds == expected.rounds > 10
     assert run.about.environment == {"name": "custom"}

@@ -262,7 +262,7 @@ def _one_agent_more(arrays: list[Any], _: int) -> None:
 def _off_policy(arrays: list[Any], exchange: int) -> None:
     """All that was seen at the first pair visited is said to have been seen with the other action."""
     (s, a), *_ = np.argwhere(arrays[0][0])
-    for array in arrays:
+    for array in arrays[:-1]:  # the last are rewards
         array[0, s, 1 - a] = array[0, s, a]
         array[0, s, a] = 0
 

@@ -137,6 +137,10 @@ def join(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
+    no_rewards: Annotated[
+        bool,
+        typer.Option("--no-rewards", help="Do not tell what every round paid.", rich_help_panel=OUTPUT),
+    ] = False,
     share_counts: Annotated[
         bool,
         typer.Option(
@@ -188,6 +192,7 @@ def join(
         algorithm=algorithm,
         require_secure_sums=require_secure_sums,
         share_counts=share_counts,
+        rewards=not no_rewards,
     )
     tls_files = None if certs is None else TLSFiles.of(certs, name)
     try:

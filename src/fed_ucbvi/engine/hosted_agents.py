@@ -17,6 +17,7 @@ from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
 from fed_ucbvi.engine.hosted_problem import HostedProblem
+from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.engine.saved_state import restore
 
 SEEN = "seen."
@@ -58,6 +59,10 @@ class HostedAgents(Protocol):
         """The agents add the round that was played after ``broadcast`` to their counts."""
         ...
 
+    def paid(self, policy: PolicyArray, length: int) -> Paid:
+        """What the round of ``length`` episodes that was just played paid all of them together."""
+        ...
+
     def arrays(self) -> dict[str, Array]:
         """All that has changed since the beginning, but for the buffers of the round."""
         ...
@@ -91,7 +96,7 @@ class SimulatedHostedAgents:
         fleet = self.fleet = Fleet.of(
             own, setting.seed, first, pooled=pooled, counting=counting, random_rewards=random
         )
-        self._algorithm = algorithm
+        self._algorithm, self._pays = algorithm, own.rewards
         touched = fleet.touched if pooled else None
         tables = FleetTables(own.agents, own.successors, own.rewards, first, touched)
         self._rewards: SimulatedRewards | None = None
@@ -125,6 +130,16 @@ class SimulatedHostedAgents:
         if self._rewards is not None:
             transitions = self._rewards.take(broadcast[0], transitions, self.visits)
         self._algorithm.absorb(self.agents, broadcast[0], transitions, self.visits)
+
+    def paid(self, policy: PolicyArray, length: int) -> Paid:
+        """``sum_{i,h,s,a} visits^i_h(s,a) r^i_h(s,a)``, the sum that a simulation has on record."""
+        visits = self.visits
+        rewards = self._pays[:, : visits.shape[1]]
+        if policy.ndim == 2:
+            rows, _, S, A = rewards.shape
+            by_step = np.broadcast_to(rewards, (rows, len(policy), S, A))
+            rewards = np.take_along_axis(by_step, policy[None, ..., None], axis=3)[..., 0]
+        return Paid(length * len(visits), float((visits * rewards).sum()))
 
     def arrays(self) -> dict[str, Array]:
         """Those of the agents, and random rewards."""

@@ -20,7 +20,7 @@ from fed_ucbvi.engine.checkpoint import Checkpoint
 from fed_ucbvi.engine.drivers.base import Driver, RoundEnd
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_supports
 from fed_ucbvi.engine.progress import Progress, announce_compilation
-from fed_ucbvi.engine.rounds import PlayedRound
+from fed_ucbvi.engine.rounds import Paid, PlayedRound
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
@@ -159,8 +159,11 @@ class LiveSimulation(Simulation):
 
     def _play_round(self, broadcast: Message) -> PlayedRound:
         """One round; the reward on record is the one that was paid."""
-        self.tables.paid = 0.0
-        return super()._play_round(broadcast)._replace(paid=self.tables.paid)
+        self.tables.forget_payments()
+        played = super()._play_round(broadcast)
+        everyone = self.setting.agents * played.stop.length
+        episodes = everyone if played.lengths is None else int(played.lengths.sum())
+        return played._replace(paid=Paid(episodes, self.tables.paid, self.tables.paid_squares))
 
     def _collect(self, policy: PolicyArray, budgets: Budgets) -> tuple[RoundEnd, CountArray | None]:
         played = super()._collect(policy, budgets)

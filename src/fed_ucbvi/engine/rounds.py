@@ -24,12 +24,13 @@ from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.agents import AgentsValue, initial_value, is_known, mean_over, values_by_agent
 from fed_ucbvi.results.recommendations import Recommended, Row, is_due, table_of
-from fed_ucbvi.results.records import COLUMNS, columns_of
+from fed_ucbvi.results.records import COLUMNS, columns_of, completed
 from fed_ucbvi.results.round_record import RoundRecord
 from fed_ucbvi.results.run import Run
 
-LENGTH, EPISODES, ASKERS, AGENT, REGRET = (
-    list(COLUMNS).index(name) for name in ("length", "agent_episodes", "askers", "agent", "regret")
+LENGTH, EPISODES, ASKERS, AGENT, REGRET, BYTES_UP, BYTES_DOWN = (
+    list(COLUMNS).index(name)
+    for name in ("length", "agent_episodes", "askers", "agent", "regret", "bytes_up", "bytes_down")
 )
 
 
@@ -40,7 +41,10 @@ class Play(NamedTuple):
 
 
 class Synchronise(NamedTuple):
-    """Hold all exchanges of the agents with ``server``, which is a planner if ``planning``; there is no answer."""
+    """Hold all exchanges of the agents with ``server``, which is a planner if ``planning``.
+
+    The answer is None, or, if it became known on this occasion, what the round paid: a :class:`Paid`.
+    """
 
     server: Any
     planning: bool
@@ -52,6 +56,28 @@ Steps = Generator[Request, Any, ValueT]
 """A generator that yields what it needs done, is sent the answers, and returns a value."""
 
 
+class Paid(NamedTuple):
+    """What episodes of a round paid, where rewards were observed.
+
+    Attributes:
+        episodes: how many, of all agents; those of agents that do not say what they were paid are not among them.
+        total: the sum of their rewards.
+        squares: the sum over these episodes of the squared reward of an episode; NaN where nobody has added it up.
+    """
+
+    episodes: int
+    total: float
+    squares: float = math.nan
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of an episode's reward; NaN of fewer than two episodes."""
+        n = self.episodes
+        if n < 2 or math.isnan(self.squares):
+            return math.nan
+        return math.sqrt(max(0.0, self.squares - self.total * self.total / n) / (n - 1))
+
+
 class PlayedRound(NamedTuple):
     """What agents have played.
 
@@ -61,7 +87,7 @@ class PlayedRound(NamedTuple):
         visits: ``(m, *place)``, or one row for all agents together; None where only the agents know.
         starts: where episodes began, ``(m, S)``, likewise.
         lengths: how many episodes each agent played, ``(M,)``; None where all played the same number.
-        paid: the sum of all rewards, where they were observed and need not be computed.
+        paid: where rewards were observed and need not be computed.
     """
 
     stop: RoundEnd
@@ -69,7 +95,7 @@ class PlayedRound(NamedTuple):
     visits: CountArray | None = None
     starts: CountArray | None = None
     lengths: CountArray | None = None
-    paid: float | None = None
+    paid: Paid | None = None
 
 
 def answered(steps: Steps[ValueT], answer: Callable[[Request], Any]) -> ValueT:
@@ -158,12 +184,14 @@ class Engine:
         played: PlayedRound = yield Play(broadcast)
         stop = played.stop
         if stop.askers:
-            yield Synchronise(self.server, planning=False)
+            paid: Paid | None = yield Synchronise(self.server, planning=False)
+            played = played if paid is None else played._replace(paid=paid)
         episodes = self._move_clocks(played)
-        score = self._score(policy, played)
+        score = self._score(policy, played, episodes)
         self._meter.agents = int(np.count_nonzero(self.present))
         traffic = self._meter.round(stop.askers, last=self.done)
-        self.rows.append((start, stop.length, episodes, *score, *stop[1:], played.rule, *traffic))
+        spread = math.nan if played.paid is None else played.paid.deviation
+        self.rows.append((start, stop.length, episodes, *score, *stop[1:], played.rule, *traffic, spread))
         self._add_up(self.rows[-1])
         if self.done or is_due(self.played, self.recommendations):
             self.recommended = yield from self.plan()
@@ -173,8 +201,8 @@ class Engine:
         """Add a record to the totals."""
         self.rounds += row[ASKERS] > 0
         self.regret += row[REGRET]
-        self.bytes_up += int(row[-2])
-        self.bytes_down += int(row[-1])
+        self.bytes_up += int(row[BYTES_UP])
+        self.bytes_down += int(row[BYTES_DOWN])
 
     def last_round(self) -> RoundRecord:
         """The last round, and where the run stands after it."""
@@ -199,6 +227,7 @@ class Engine:
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             seconds=self.seconds,
+            reward_sd=self.rows[-1][-1],
         )
 
     def _move_clocks(self, played: PlayedRound) -> int:
@@ -211,14 +240,20 @@ class Engine:
         self.set_clock(np.where(self.present, ends, self.clock))
         return int(played.lengths[self.present].sum())
 
-    def _score(self, policy: PolicyArray, played: PlayedRound) -> tuple[float, float, float]:
-        """``(regret, reward, value)`` of the round; NaN where nobody knows."""
-        if self._scorer is None:
-            return math.nan, math.nan, math.nan
-        if played.visits is None or played.starts is None:
-            return self._expected_score(policy, played, self._scorer)
-        regret, reward, value = self._scorer.score(policy, played.visits, played.starts)
-        return regret, reward if played.paid is None else played.paid / self.setting.agents, value
+    def _score(self, policy: PolicyArray, played: PlayedRound, episodes: int) -> tuple[float, float, float]:
+        """``(regret, reward, value)`` of the round; NaN where nobody knows.
+
+        Where some agents do not say what they were paid, the mean of the others stands for theirs.
+        """
+        regret, reward, value = math.nan, math.nan, math.nan
+        if self._scorer is not None:
+            if played.visits is None or played.starts is None:
+                regret, reward, value = self._expected_score(policy, played, self._scorer)
+            else:
+                regret, reward, value = self._scorer.score(policy, played.visits, played.starts)
+        if played.paid is not None and played.paid.episodes:
+            reward = played.paid.total * (episodes / played.paid.episodes) / self.setting.agents
+        return regret, reward, value
 
     def _expected_score(self, policy: PolicyArray, played: PlayedRound, scorer: Scorer) -> tuple[float, float, float]:
         """The same for a round whose visits only the agents know; the server does not know what they were paid.
@@ -302,7 +337,8 @@ class Engine:
             put_back("recommended.V", V, arrays.get("recommended.V"))
             self.recommended = Recommended(policy, V, saved.about["kind"])
         self.seconds = float(saved.about["seconds"])
-        self.rows, self.recommendations = (list(saved.rows.get(name, ())) for name in ("records", "recommendations"))
+        self.rows = [completed(row) for row in saved.rows.get("records", ())]
+        self.recommendations = list(saved.rows.get("recommendations", ()))
         for row in self.rows:
             self._add_up(row)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.engine.chunks import first_chunk
-from fed_ucbvi.engine.rounds import Play, PlayedRound, Request, Steps, Synchronise
+from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.node_calls import FederationStoppedError, NodeCalls
 from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
@@ -115,16 +115,18 @@ class Coordinator:
         now = Round(self.plan, self._node_calls, number, broadcast, first)
         collected = await now.collect(self._chunk())
         fresh: dict[str, dict[int, Message]] = {member.name: {} for member in self.registry.everyone}
+        synchronisation = self._synchronisation
+        synchronisation.paid = None
         if not collected.askers:
-            await now.settle()
-        request = self._send(steps, self._played(collected))
+            await synchronisation.settle(now, collected)
+        request = self._send(steps, self._played(collected)._replace(paid=synchronisation.paid))
         while isinstance(request, Synchronise):
             server, planning = request
-            reports = await self._synchronisation.run(now, broadcast[0], collected, server, planning=planning)
+            reports = await synchronisation.run(now, broadcast[0], collected, server, planning=planning)
             if not planning:
                 for name, own in reports.items():
                     fresh[name].update(own)
-            request = self._send(steps, None)
+            request = self._send(steps, None if planning else synchronisation.paid)
         for member in self.registry.present:
             member.base, member.episodes = number, member.episodes + collected.lengths[member.name]
             member.reports.update(fresh[member.name])
@@ -133,7 +135,7 @@ class Coordinator:
         if not math.isnan(gap):
             log.info("round %d: the recommended policy's gap is %.4g", number, gap)
 
-    def _send(self, steps: Steps[None], answer: PlayedRound | None) -> Request | None:
+    def _send(self, steps: Steps[None], answer: PlayedRound | Paid | None) -> Request | None:
         """Send the engine's round an answer, and who takes part by now; what it needs next, None at its end."""
         self.records.present[:] = False
         for member in self.registry.present:

@@ -19,6 +19,7 @@ from fed_ucbvi.core.plugins import load_attribute
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_supports
 from fed_ucbvi.engine.hosted_agents import SEEN, seen_of
+from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.engine.saved_state import restore
 from fed_ucbvi.environments.gymnasium_making import Kwargs, limited_maker, live_sizes, live_units
 from fed_ucbvi.problem.units import Units
@@ -133,6 +134,10 @@ class LiveHostedAgents:
             self._algorithm.budgets(self.agents, broadcast)
         self._algorithm.absorb(self.agents, broadcast[0], self.transitions, self.visits)
 
+    def paid(self, policy: PolicyArray, length: int) -> Paid:
+        """What the environments paid."""
+        return Paid(length * len(self.visits), self._tables.paid, self._tables.paid_squares)
+
     def arrays(self) -> dict[str, Array]:
         """Those of the agents, the supports and the means of rewards."""
         return {
@@ -149,6 +154,7 @@ class LiveHostedAgents:
         restore(self.agents, arrays)
         self.visits.fill(0)
         self.transitions.fill(0)
+        self._tables.forget_payments()
 
     def recall(self, arrays: Mapping[str, Array], visits: CountArray, transitions: CountArray) -> None:
         """What was seen in the round, and its counts."""

@@ -20,6 +20,8 @@ from fed_ucbvi.network.schema import CLASSES, DecodeError
 PROTOCOL = 4
 """Server and nodes must speak the same version."""
 TO_BE_READ = frozenset({"version", "node", "run", "reason", "algorithm", "collection", "exchanging", "name"})
+REWARDS_ALONE = (1 << 32) - 1
+"""The number of a query that asks for nothing but rewards; it comes before the others of its round."""
 PART_BYTES = 64 << 10
 """Longer messages of a node travel in parts, so that nobody can send more than this before it is known who it is."""
 MAX_CHARACTERS = 500

@@ -27,8 +27,10 @@ from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.engine.drivers.base import find_asker, rule_at, stop_at
 from fed_ucbvi.engine.hosted_agents import HostedAgents, SimulatedHostedAgents
 from fed_ucbvi.engine.hosted_problem import HostedProblem, Source, host
+from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.live_agents import HostedEnvironments, LiveHostedAgents, LiveSource
 from fed_ucbvi.network.messages import (
+    REWARDS_ALONE,
     Continue,
     Down,
     End,
@@ -46,6 +48,7 @@ from fed_ucbvi.network.messages import (
 )
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.questions import Questions
+from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.roster import Credentials, fingerprint
 from fed_ucbvi.network.run_plan import LIVE, MODEL, RunPlan
 from fed_ucbvi.network.secure_sums import Question, masked
@@ -64,6 +67,7 @@ class RoundInPlay:
     told: bool = False
     absorbed: bool = False
     length: int | None = None
+    paid: Paid | None = None
 
     @property
     def policy(self) -> PolicyArray:
@@ -90,6 +94,7 @@ class Node:
             runs code that is not registered just because a server names it.
         require_secure_sums: take part only where the server learns sums over all nodes.
         share_counts: agree to send transition counts without secure sums.
+        rewards: tell what every round paid.
     """
 
     def __init__(
@@ -104,7 +109,9 @@ class Node:
         algorithm: str | None = None,
         require_secure_sums: bool = False,
         share_counts: bool = False,
+        rewards: bool = True,
     ) -> None:
+        self._rewards = rewards
         self.name, self.first_agent, self.agents = name, first_agent, agents
         self._require_secure_sums, self._share_counts = require_secure_sums, share_counts
         self._tls_files: TLSFiles | None = None
@@ -217,6 +224,7 @@ class Node:
             if isinstance(hosted, HostedEnvironments)
             else SimulatedHostedAgents(self._algorithm, setting, hosted)
         )
+        self._grid = RewardGrid.of(setting)
         self._learn_forms(setting)
         identity = {
             "run": welcome.run,
@@ -344,6 +352,7 @@ class Node:
         self._players.absorb(start.arrays)
         self._generations.current = start.round
         now.absorbed, now.played = True, int(kept.note["played"])
+        now.paid = Paid(*kept.note["paid"]) if "paid" in kept.note else None
         now.asked, now.length = self._asked(now), now.played
         return now
 
@@ -403,7 +412,7 @@ class Node:
             now.played = length
         if not now.absorbed:
             self._players.absorb(now.start.arrays)
-            now.absorbed = True
+            now.absorbed, now.paid = True, self._players.paid(now.policy, length)
         self._keep(now)
         now.length = length
 
@@ -412,7 +421,7 @@ class Node:
         if not self._live:
             self._generations.keep(now.start.round)
             return
-        note = {"start": _key(now.start), "played": now.played}
+        note = {"start": _key(now.start), "played": now.played, "paid": now.paid}
         counts = {"visits": self._players.visits, "transitions": self._players.transitions}
         self._generations.keep(now.start.round, note, counts)
 
@@ -421,21 +430,31 @@ class Node:
         now = self._in_play(query.round)
         if now.length is None:
             raise InputError(f"the server asks about round {query.round}, which it has not stopped.")
-        E = len(self._queries)
-        plans = self._algorithm.asks_to_plan and self._plan.exchange != MODEL
-        known, exchange = 2 * E if plans else E, query.exchange % E
-        if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
-            raise InputError(f"the server's query {query.exchange} does not fit the run.")
-        asked = encode(query)
         if self._plan.secure_sums and not self._roster:
             raise InputError("the server asks before it has said whose sum it wants.")
-        report = self._plan.report(self.state, query.arrays, exchange)
-        own = added_up(report) if self._algorithm.takes == SUMS else tuple(np.array(array) for array in report)
+        E = len(self._queries)
+        rewards = (self._grid.report(now.paid if self._rewards else None),) if query.rewards else ()
+        own = rewards if self._about_rewards(query) else (*self._answer_of(query), *rewards)
+        asked = encode(query)
         self._questions.check(query.round, query.exchange, query.arrays, asked, own, E)
         if self._plan.secure_sums:
             question = Question(query.round, query.exchange, self._roster, asked)
             own = masked(own, self.name, self._pairs, question)
         return Report(query.round, query.exchange, own)
+
+    def _about_rewards(self, query: Query) -> bool:
+        """Whether a query asks for rewards and nothing else."""
+        return query.rewards and query.exchange == REWARDS_ALONE and not query.arrays
+
+    def _answer_of(self, query: Query) -> Message:
+        """The agents' answer to a query, rewards aside, if it fits the run."""
+        E = len(self._queries)
+        plans = self._algorithm.asks_to_plan and self._plan.exchange != MODEL
+        known, exchange = 2 * E if plans else E, query.exchange % E
+        if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
+            raise InputError(f"the server's query {query.exchange} does not fit the run.")
+        report = self._plan.report(self.state, query.arrays, exchange)
+        return added_up(report) if self._algorithm.takes == SUMS else tuple(np.array(array) for array in report)
 
     def _agree(self, roster: Roster) -> None:
         """Derive the keys shared with the other nodes on a roster, if its signatures are right."""

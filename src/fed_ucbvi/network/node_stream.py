@@ -9,6 +9,7 @@ from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.copies import Copies
 from fed_ucbvi.network.messages import (
     PART_BYTES,
+    REWARDS_ALONE,
     Down,
     Fault,
     Part,
@@ -144,6 +145,7 @@ class NodeStream:
     async def _answer(self, round_number: int, exchange: int) -> Played | Report:
         """The answer with this key; a few copies of earlier ones do no harm, anything else does not belong here."""
         key = round_number, exchange
+        due = _order(*key)
         for _ in range(1 + STALE):
             message = await self.receive()
             if isinstance(message, Fault):
@@ -154,9 +156,14 @@ class NodeStream:
             if found == key:
                 keep_taken(message, self._taken)
                 return message
-            if found > key:
+            if _order(*found) > due:
                 raise ViolationError(f"it answered {_place(*found)} when asked for {_place(*key)}")
         raise ViolationError(f"it sent {1 + STALE} copies of earlier answers where one of {_place(*key)} was due")
+
+
+def _order(round_number: int, exchange: int) -> tuple[int, int, int]:
+    """By which answers of a stream follow each other: episodes, rewards alone, exchanges."""
+    return round_number, (exchange != EPISODES) + (exchange not in (EPISODES, REWARDS_ALONE)), exchange
 
 
 def _place(round_number: int, exchange: int) -> str:

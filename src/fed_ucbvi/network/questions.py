@@ -82,7 +82,7 @@ class Questions:
             answer: before it is masked. The same question must get the same one, or two would be under one mask.
             exchanges: E, so that numbers from E on are those of a second synchronisation.
         """
-        if self._about_values:
+        if self._about_values and query:
             self._check_values(query[0], self._setting.horizon - exchange % exchanges, 0.0)
         if number != self._round:
             if number < self._round:

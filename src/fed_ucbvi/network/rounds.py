@@ -19,8 +19,10 @@ from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Continue, Played, Query, Request, Roster, Start, Stop
 from fed_ucbvi.network.node_calls import NodeCalls
 from fed_ucbvi.network.node_stream import NodeStream
+from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.roster import fingerprint
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.network.violation import ViolationError
 
 SOMEBODY = frozenset({-1})
 """The request as the server sees it under secure sums: somebody made one."""
@@ -57,7 +59,7 @@ class Round:
     def __init__(self, plan: RunPlan, node_calls: NodeCalls, number: int, broadcast: Message, played: int) -> None:
         self._plan, self._node_calls, self.number, self._broadcast = plan, node_calls, number, broadcast
         self._played = played
-        self._live = plan.collection == LIVE
+        self._live, self._grid = plan.collection == LIVE, RewardGrid.of(plan.setting)
         self._lengths: Mapping[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------------ episodes
@@ -150,8 +152,14 @@ class Round:
 
     # ----------------------------------------------------------------------------------------------- synchronisation
 
-    async def exchange(self, query: Query, expected: Expected, roster: Roster | None = None) -> dict[str, Message]:
-        """One exchange: the reports by node, checked; or masked, between the nodes of a roster."""
+    async def exchange(
+        self, query: Query, expected: Expected | None, roster: Roster | None = None
+    ) -> dict[str, Message]:
+        """One exchange: the reports by node, checked; or masked, between the nodes of a roster.
+
+        If the query asks for rewards, they are the last array of each; ``expected`` is None where it asks for nothing
+        else. A node that has answered has counted the round.
+        """
         mark, keys = b"", frozenset[bytes]()
         if roster is not None:
             mark, keys = fingerprint(roster), frozenset(seat.key for seat in roster.seats)
@@ -164,23 +172,26 @@ class Round:
                 await stream.send(roster)
                 stream.roster = mark
             await stream.send(query)
-            report = (await stream.expect_report(self.number, query.exchange)).arrays
-            if roster is None:
-                check_report(report, member, self._lengths[member.name], expected)
+            whole = report = (await stream.expect_report(self.number, query.exchange)).arrays
+            length = self._lengths[member.name]
+            if query.rewards:
+                if not whole:
+                    raise ViolationError("it does not say what the round paid, nor that it will not")
+                report = whole[:-1]
+            if expected is None:
+                if report:
+                    raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
+            elif roster is None:
+                check_report(report, member, length, expected)
             else:
                 check_forms(report, member, expected)
-            return report
+            if query.rewards:
+                self._grid.check_form(whole[-1])
+                if roster is None:
+                    self._grid.check(whole[-1], member.agents * length)
+            return whole
 
         return await self._node_calls.all(ask)
-
-    async def settle(self) -> None:
-        """End a round without a request: wait until all nodes have counted it."""
-        await self._node_calls.all(self._settle)
-
-    async def _settle(self, member: Member, stream: NodeStream) -> Played:
-        await self._stop(member, stream)
-        await stream.send(Continue(self.number, self._lengths[member.name]))
-        return await stream.expect_played(self.number)
 
     async def _stop(self, member: Member, stream: NodeStream) -> None:
         """Bring a node to the end of the round, if this stream has not done so yet."""

@@ -15,12 +15,14 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, Message, added_up, exchange_messages
 from fed_ucbvi.core.types import PolicyArray
+from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.checks import SUM, Expected, check_report
 from fed_ucbvi.network.members import GONE, Member
-from fed_ucbvi.network.messages import Query, Roster
+from fed_ucbvi.network.messages import REWARDS_ALONE, Query, Roster
 from fed_ucbvi.network.node_calls import FederationStoppedError
 from fed_ucbvi.network.node_registry import NodeRegistry
 from fed_ucbvi.network.report_schema import ReportSchema
+from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.roster import make_roster
 from fed_ucbvi.network.rounds import Collected, Round
 from fed_ucbvi.network.run_plan import MODEL, RunPlan
@@ -50,6 +52,23 @@ class Synchronisation:
         self._plan, self._registry, self._report_schema = plan, registry, report_schema
         self._sums: tuple[set[str], dict[int, Message]] = set(), {}
         self._models: tuple[int, dict[str, Message]] = 0, {}
+        self._grid = RewardGrid.of(plan.setting)
+        self.paid: Paid | None = None
+        """What the last round paid, as far as nodes have said."""
+
+    async def settle(self, now: Round, collected: Collected) -> None:
+        """End a round without a request: all nodes have counted it once they have said what it paid."""
+        query = Query(now.number, REWARDS_ALONE, (), rewards=True)
+        while True:
+            roster = self._roster() if self._plan.secure_sums else None
+            try:
+                reports = await now.exchange(query, None, roster)
+                if roster is not None:
+                    self._check_complete(roster, reports)
+            except _RosterChangedError:
+                continue
+            self._take_rewards(reports, collected, secret=roster is not None)
+            return
 
     async def run(
         self, now: Round, policy: PolicyArray, collected: Collected, server: Any, *, planning: bool = False
@@ -109,12 +128,37 @@ class Synchronisation:
             return self._models[1]
         first = plan.exchanges if planning and plan.exchange != MODEL else 0
         expected = self._expected(policy, arrays, exchange, collected)
-        reports = await now.exchange(Query(now.number, first + exchange, arrays), expected, roster)
+        rewards = exchange == 0 and not planning
+        reports = await now.exchange(Query(now.number, first + exchange, arrays, rewards), expected, roster)
+        if roster is not None:
+            self._check_complete(roster, reports)
+        if rewards:
+            reports = self._take_rewards(reports, collected, secret=roster is not None)
         if roster is not None:
             reports = {SUM: self._sum(roster, reports, expected, collected)}
         if plan.exchange == MODEL:
             self._models = now.number, reports
         return reports
+
+    def _take_rewards(self, reports: dict[str, Message], collected: Collected, *, secret: bool) -> dict[str, Message]:
+        """Take what nodes say of rewards, the last array of each report; the reports without it."""
+        (numbers,) = summed(report[-1:] for report in reports.values())
+        members = self._registry.members
+        if secret:
+            played = sum(members[name].agents * collected.lengths[name] for name in reports)
+            try:
+                self._grid.check(numbers, played, some=True)
+            except ViolationError as violation:
+                raise self._impossible(violation) from violation
+        self.paid = self._grid.read(numbers)
+        return {name: report[:-1] for name, report in reports.items()}
+
+    @staticmethod
+    def _impossible(violation: ViolationError) -> FederationStoppedError:
+        return FederationStoppedError(
+            f"the nodes' reports add up to what cannot be true: {violation}. Some node has lied or failed; "
+            "secure sums hide which. Finished rounds are kept."
+        )
 
     def _expected(self, policy: PolicyArray, arrays: Message, exchange: int, collected: Collected) -> Expected:
         algorithm, setting = self._plan.algorithm, self._plan.setting
@@ -144,11 +188,15 @@ class Synchronisation:
             )
         return make_roster(self._plan.epoch, [member.seat for member in present if member.seat is not None])
 
-    def _sum(self, roster: Roster, reports: dict[str, Message], expected: Expected, collected: Collected) -> Message:
-        """What the reports add up to, checked; nobody knows whose numbers are in it."""
+    def _check_complete(self, roster: Roster, reports: dict[str, Message]) -> None:
+        """Raise unless those who answered are those between whom masks cancel."""
         names = {seat.name for seat in roster.seats}
         if set(reports) != names or {member.name for member in self._registry.present} != names:
             raise _RosterChangedError
+
+    def _sum(self, roster: Roster, reports: dict[str, Message], expected: Expected, collected: Collected) -> Message:
+        """What the reports add up to, checked; nobody knows whose numbers are in it."""
+        names = {seat.name for seat in roster.seats}
         total = summed(reports.values())
         members = [self._registry.members[name] for name in names]
         everyone = Member(SUM, 0, sum(member.agents for member in members), b"")
@@ -160,8 +208,5 @@ class Synchronisation:
         try:
             check_report(total, everyone, 0, expected, played)
         except ViolationError as violation:
-            raise FederationStoppedError(
-                f"the nodes' reports add up to what cannot be true: {violation}. Some node has lied or failed; "
-                "secure sums hide which. Finished rounds are kept."
-            ) from violation
+            raise self._impossible(violation) from violation
         return total

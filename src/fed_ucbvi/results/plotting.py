@@ -19,6 +19,7 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.numbers import byte_count, number
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.results.grid import policy_board
+from fed_ucbvi.results.learning_curve import learning_curve
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.settings import Settings, group_runs, label, labels, setting_text, settings_of, shared
 from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
@@ -39,6 +40,7 @@ RULE_MARKERS: tuple[Marker, ...] = ("circle", "triangle", "square", "diamond")
 EPISODES = "Episodes per agent"
 REGRET = "Common regret (units of reward)"
 REWARD = "Mean reward an episode so far"
+LEARNING = "Reward of an episode"
 
 
 def plot_run(run: RunData, path: str | Path | None = None, *, step: int | None = None) -> Picture:
@@ -131,9 +133,19 @@ def _mean_reward(run: RunData, points: CountArray) -> FloatArray:
 def _regret(run: RunData) -> Panel:
     """The common regret against episodes; where it is unknown, the reward."""
     if math.isnan(run.common_regret):
-        title = f"Reward: {number(run.average_reward)} an episode (regret unknown)"
-        return _curve(run, title, REWARD, _mean_reward)
+        return _learning(run)
     return _curve(run, f"Regret: {number(run.common_regret)} in all", REGRET, RunData.regret_at)
+
+
+def _learning(run: RunData) -> Panel:
+    """What an episode paid against episodes; with an interval, where rewards were observed episode by episode."""
+    curve = learning_curve(run)
+    band: dict[str, Any] = {}
+    if len(curve.mean) and not np.isnan(curve.error).any():
+        band = {"low": curve.low.tolist(), "high": curve.high.tolist(), "band": INTERVAL_NAME}
+    series = Series("", colour_of(run.about.algorithm), curve.episodes.tolist(), curve.mean.tolist(), **band)
+    title = f"Reward: {number(run.average_reward)} an episode (regret unknown)"
+    return _panel(title, LEARNING, [series], _episodes_axis(run.episodes_played))
 
 
 def _rounds(run: RunData) -> Panel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ class RoundRecord(NamedTuple):
         bytes_up: from agents to server so far, as the paper counts them; recommendations are not in it.
         bytes_down: the other way.
         seconds: since the run began.
+        reward_sd: the standard deviation of an episode's reward over the round's episodes, of all agents together;
+            NaN where rewards were not observed episode by episode.
     """
 
     round: int
@@ -48,6 +51,7 @@ class RoundRecord(NamedTuple):
     bytes_up: int
     bytes_down: int
     seconds: float
+    reward_sd: float = math.nan
 
     @property
     def gap(self) -> float:

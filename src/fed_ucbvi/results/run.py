@@ -21,7 +21,7 @@ class Run(RunData):
     """A finished (or interrupted) run. :class:`~fed_ucbvi.results.run_data.RunData` describes its attributes."""
 
     def plot(self, path: str | Path | None = None) -> Picture:
-        """Regret, round lengths and (on a grid) the recommended policy; written to ``path`` if given."""
+        """Regret (or rewards), round lengths and (on a grid) the recommended policy; written to ``path`` if given."""
         from fed_ucbvi.results.plotting import plot_run
 
         return plot_run(self, path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.core.errors import InputError
@@ -115,6 +116,11 @@ def manifest_of(run: RunData) -> dict[str, Any]:
     }
 
 
+def _column(frame: pl.DataFrame, name: str) -> npt.NDArray[Any]:
+    """A column of the records; earlier versions have no ``reward_sd``."""
+    return np.full(len(frame), np.nan) if name == "reward_sd" and name not in frame else frame[name].to_numpy()
+
+
 def _from_parts(kind: type[RunT], name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> RunT:
     """A run from its manifest and its records; ``name`` is where they came from.
 
@@ -132,7 +138,7 @@ def _from_parts(kind: type[RunT], name: str | Path, manifest: Mapping[str, Any],
     recommended = manifest.get("recommendations") or {}
     run = kind(
         about=About(**about),
-        records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
+        records={name: _column(frame, name).astype(dtype) for name, dtype in COLUMNS.items()},
         policy=np.array(manifest["policy"], dtype=np.int32),
         policy_kind=str(manifest.get("policy_kind", EXPLORING)),
         exploring_policy=exploring.astype(np.int32 if exploring.ndim == 2 else np.bool_),

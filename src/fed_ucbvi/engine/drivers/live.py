@@ -64,13 +64,19 @@ class LiveTables:
         self.transitions: CountArray = np.zeros((agents, *shape, FIRST_WIDTH), dtype=np.int64)
         self.starts: CountArray = np.zeros((agents, states), dtype=np.int64)
         """How many of the round's episodes began where."""
-        self.paid = 0.0
-        """The rewards of the round, added up over agents."""
+        self.forget_payments()
 
     @property
     def width(self) -> int:
         """K, the number of slots."""
         return int(self.successors.shape[3])
+
+    def forget_payments(self) -> None:
+        """Nothing has been paid in this round."""
+        self.paid = 0.0
+        """The rewards of the round, added up over agents."""
+        self.paid_squares = 0.0
+        """The squares of what each of its episodes paid, likewise."""
 
     def remember_all(self) -> None:
         """From now on average rewards over all visits."""
@@ -200,6 +206,8 @@ class LiveDriver:
                 rewards.bits,
             )
             tables.paid += paid
+            returns = self._pays.sum(axis=1)
+            tables.paid_squares += float(returns @ returns)
             length += 1
         return length, asked
 

@@ -1,0 +1,174 @@
+"""What nodes tell of their rewards: exact sums, a curve with its spread, nothing from those who do not want to."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import FedQHoeffding, FedUCBVI, RoundRecord, Run
+from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.engine.rounds import Paid
+from fed_ucbvi.network.certificates import make_certificates
+from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.live_agents import LiveSource
+from fed_ucbvi.network.messages import REWARDS_ALONE, Query, Report, Start
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.rewards import RewardGrid
+from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.server import Service
+from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.network.violation import ViolationError
+from fed_ucbvi.results.learning_curve import learning_curve
+from gymnasium_problems import TableEnv
+
+H, T, AGENTS = 4, 30, 3
+LOW, HIGH = -1.5, 3.5
+SETTING = Setting(4, 2, H, AGENTS, T, 0.0, 0)
+GRID = RewardGrid.of(SETTING)
+
+
+class Shops:
+    """Environments that remember what they paid."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, list[TableEnv]] = {agent: [] for agent in range(AGENTS)}
+
+    def make(self, agent: int) -> Any:
+        env = TableEnv(noise=0.5, initial=(0.5, 0.5, 0.0))
+        self.made[agent].append(env)
+        return env
+
+    def returns(self, agents: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Of every episode of these agents, with steps after the end paid 0, where a step pays between 0 and 1."""
+        episodes = [[one[2] for one in log] for agent in agents for env in self.made[agent] for log in env.log if log]
+        return np.array([sum((r - LOW) / (HIGH - LOW) for r in [*e, *[0.0] * (H - len(e))]) for e in episodes])
+
+
+def federate(
+    shops: Shops, algorithm: Any, silent: Sequence[int] = (), certs: Path | None = None
+) -> tuple[Run, list[RoundRecord]]:
+    """Three nodes with one agent each, of which some do not tell what they are paid."""
+    seen: list[RoundRecord] = []
+
+    async def story() -> Run:
+        plan = RunPlan(algorithm, SETTING, collection="live", secure_sums=certs is not None)
+        files = [None if certs is None else TLSFiles.of(certs, name) for name in ("server", "a", "b", "c")]
+        service = Service(plan, "127.0.0.1:0", files[0], on_round=seen.append)
+        source = LiveSource(shops.make, (LOW, HIGH), H)
+        nodes = [Node(name, source, i, 1, rewards=i not in silent) for i, name in enumerate("abc")]
+        parties = [take_part(n, f"127.0.0.1:{service.port}", f) for n, f in zip(nodes, files[1:], strict=True)]
+        serving = asyncio.ensure_future(service.run())
+        await asyncio.gather(*parties)
+        return (await serving).run
+
+    return asyncio.run(asyncio.wait_for(story(), 60)), seen
+
+
+@pytest.mark.parametrize("kind", ["in the open", "secure sums", "rows"])
+def test_the_server_has_the_mean_and_the_spread_of_what_the_environments_paid(kind: str, tmp_path: Path) -> None:
+    certs = None
+    if kind == "secure sums":
+        certs = tmp_path / "certs"
+        make_certificates(certs, server="server", nodes=["a", "b", "c"])
+    shops = Shops()
+    run, seen = federate(shops, FedQHoeffding() if kind == "rows" else FedUCBVI(), certs=certs)
+    paid = shops.returns(range(AGENTS))
+    assert len(paid) == AGENTS * T
+    curve = learning_curve(run, 1)
+    assert curve.mean == pytest.approx(paid.mean(), rel=1e-9)
+    assert run.average_reward == pytest.approx(paid.mean(), rel=1e-9)
+    assert curve.error == pytest.approx(paid.std(ddof=1) / math.sqrt(len(paid)), rel=1e-6)
+    weights = run.records["agent_episodes"]
+    assert np.average([record.reward for record in seen], weights=weights) == pytest.approx(paid.mean(), rel=1e-9)
+    assert [record.reward_sd for record in seen] == pytest.approx(run.records["reward_sd"].tolist(), nan_ok=True)
+    assert (np.isnan(run.records["reward_sd"]) == (weights < 2)).all()
+
+
+def test_those_who_do_not_tell_are_not_in_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Paid | None] = []
+    read = RewardGrid.read
+
+    def note(grid: RewardGrid, numbers: Any) -> Paid | None:
+        heard.append(read(grid, numbers))
+        return heard[-1]
+
+    monkeypatch.setattr(RewardGrid, "read", note)
+    shops = Shops()
+    _, seen = federate(shops, FedUCBVI(), silent=[1])
+    told = shops.returns([0, 2])
+    rounds = [paid for paid in heard if paid is not None]
+    assert sum(paid.episodes for paid in rounds) == len(told) == 2 * T
+    assert sum(paid.total for paid in rounds) == pytest.approx(told.sum(), rel=1e-9)
+    assert [record.reward for record in seen] == pytest.approx([paid.total / paid.episodes for paid in rounds])
+    run, seen = federate(Shops(), FedUCBVI(), silent=range(AGENTS))
+    assert np.isnan(run.records["reward"]).all()
+    assert all(math.isnan(record.reward) for record in seen)
+
+
+def test_a_live_node_that_is_started_again_says_the_same(tmp_path: Path) -> None:
+    task = RunPlan(FedUCBVI(), SETTING, collection="live")
+    server = task.algorithm.new_server(SETTING)
+    start = Start(1, 0, 0, T, T, tuple(np.array(array) for array in task.algorithm.broadcast(server)))
+    shops, found = Shops(), []
+    for _ in range(2):
+        node = Node("a", LiveSource(shops.make, (LOW, HIGH), H), 0, 2, tmp_path)
+        node.enter(task.welcome())
+        node.answer(start)
+        while node.playing:
+            node.play_on()
+        answer = node.answer(Query(1, REWARDS_ALONE, (), rewards=True))
+        assert isinstance(answer, Report)
+        found.append(answer.arrays[0].tolist())
+    paid = shops.returns([0, 1])
+    assert found[0] == found[1]
+    assert found[0][0][0] == len(paid)
+    assert GRID.read(np.array(found[0])) == pytest.approx((len(paid), paid.sum(), (paid**2).sum()), rel=1e-9)
+
+
+def test_numbers_of_any_grouping_add_up_and_none_overflows() -> None:
+    rng = np.random.default_rng(3)
+    for setting in (SETTING, replace(SETTING, agents=1000, episodes=10**12, horizon=500)):
+        grid = RewardGrid.of(setting)
+        n, most = setting.agents * setting.episodes, setting.horizon
+        all_of_it = grid.report(Paid(n, float(n * most), float(n) * most**2))
+        assert (all_of_it >= 0).all()
+        grid.check(all_of_it, n)
+    returns = rng.random(60) * H
+    whole = Paid(60, returns.sum(), (returns**2).sum())
+    parts = sum(GRID.report(Paid(20, p.sum(), (p**2).sum())) for p in returns.reshape(3, 20))
+    read = GRID.read(np.asarray(parts))
+    assert read is not None
+    assert read == pytest.approx(whole, rel=1e-10)
+    assert read.deviation == pytest.approx(returns.std(ddof=1), rel=1e-6)
+    assert GRID.read(GRID.report(None)) is None
+    simulated = GRID.read(GRID.report(Paid(20, 3.0)) + GRID.report(Paid(20, 3.0, 9.0)))
+    assert simulated is not None
+    assert math.isnan(simulated.deviation)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "says"),
+    [
+        ([6, 0, 0, 0], "rewards of 6 episodes, where 5 were played"),
+        ([3, 0, 0, 0], "rewards of 3 episodes, where 5"),
+        ([-1, 0, 0, 0], "rewards of -1 episodes"),
+        ([5, -1, 0, 0], "outside"),
+        ([5, 21 << 40, 0, 0], "outside"),
+        ([5, 0, 4, 0], "squared rewards of 4 episodes"),
+        ([5, 0, 5, 81 << 40], "squared rewards of .* outside"),
+        ([5, 15 << 40, 5, 40 << 40], "less than the mean reward allows"),
+        ([5, 0, 0], "expected int64"),
+    ],
+)
+def test_rewards_that_cannot_be_true_are_a_violation(numbers: list[int], says: str) -> None:
+    assert GRID.bits == GRID.square_bits == 40
+    GRID.check(np.array([[5, 15 << 40, 5, 46 << 40]]), 5)
+    with pytest.raises(ViolationError, match=says):
+        GRID.check(np.array([numbers]), 5)
