@@ -12,6 +12,7 @@ from fed_ucbvi.algorithms.ucb_advantage import ConcurrentUCBAdvantage as Concurr
 from fed_ucbvi.algorithms.ucb_advantage import UCBAdvantage as UCBAdvantage
 from fed_ucbvi.algorithms.ucbvi import UCBVI as UCBVI
 from fed_ucbvi.algorithms.ucbvi import ConcurrentUCBVI as ConcurrentUCBVI
+from fed_ucbvi.analysis.alone_or_together import alone_or_together as alone_or_together
 from fed_ucbvi.analysis.comparison import Comparison as Comparison
 from fed_ucbvi.analysis.comparison import compare_runs as compare_runs
 from fed_ucbvi.analysis.inspection import Inspection as Inspection

@@ -123,6 +123,14 @@ def join(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    advice: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write here, at the end, which policy each agent should use: the shared one, its own, or a blend.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     send_trajectories: Annotated[
         bool,
         typer.Option(
@@ -154,6 +162,7 @@ def join(
     import logging
     from contextlib import closing
 
+    from fed_ucbvi.command_line.advice import advice_lines, advise_node
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json
     from fed_ucbvi.command_line.parameters import build_source
@@ -208,15 +217,19 @@ def join(
     policy = node.policy
     if out is not None and policy is not None:
         policy.save(out)
+    found = None if advice is None else advise_node(node, advice)
     summary = {"node": name, "run": run, "agents": [first_agent, agents], "rounds": rounds}
     if as_json:
-        print_json({**summary, "policy": None if policy is None else policy_summary(policy, out)})
+        told_of = {"policy": None if policy is None else policy_summary(policy, out), "advice": found}
+        print_json({**summary, **told_of})
         return
     took = f"took part in run {run} to its end" if told is None else f"run {run} is over, as {result} says"
     received = "" if policy is None else "; received the recommended policy"
     typer.echo(f"{name}: {took}, {rounds:,} rounds{received}")
     if out is not None and policy is not None:
         typer.echo(policy_line(policy, out))
+    for line in () if found is None else advice_lines(found):
+        typer.echo(line)
 
 
 def _live_source(live: str, kwargs: str | None, reward_range: str | None, horizon: int | None) -> LiveSource:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, Setting
-from fed_ucbvi.core.types import CountArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
@@ -63,6 +63,10 @@ class HostedAgents(Protocol):
         """What the round of ``length`` episodes that was just played paid all of them together."""
         ...
 
+    def starts(self, agent: int) -> tuple[FloatArray, bool]:
+        """How many episodes of an agent began in each state, or, if the second is true, with which probability."""
+        ...
+
     def arrays(self) -> dict[str, Array]:
         """All that has changed since the beginning, but for the buffers of the round."""
         ...
@@ -96,7 +100,7 @@ class SimulatedHostedAgents:
         fleet = self.fleet = Fleet.of(
             own, setting.seed, first, pooled=pooled, counting=counting, random_rewards=random
         )
-        self._algorithm, self._pays = algorithm, own.rewards
+        self._algorithm, self._pays, self._initial = algorithm, own.rewards, own.initial
         touched = fleet.touched if pooled else None
         tables = FleetTables(own.agents, own.successors, own.rewards, first, touched)
         self._rewards: SimulatedRewards | None = None
@@ -140,6 +144,10 @@ class SimulatedHostedAgents:
             by_step = np.broadcast_to(rewards, (rows, len(policy), S, A))
             rewards = np.take_along_axis(by_step, policy[None, ..., None], axis=3)[..., 0]
         return Paid(length * len(visits), float((visits * rewards).sum()))
+
+    def starts(self, agent: int) -> tuple[FloatArray, bool]:
+        """The law of its initial state."""
+        return self._initial[agent], True
 
     def arrays(self) -> dict[str, Array]:
         """Those of the agents, and random rewards."""

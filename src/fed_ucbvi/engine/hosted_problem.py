@@ -10,6 +10,7 @@ import numpy as np
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
 
 DIGEST_BYTES = 32
 
@@ -43,6 +44,11 @@ class HostedProblem:
     def sizes(self) -> tuple[int, int, int]:
         """``(S, A, H)``."""
         return self.federation.states, self.federation.actions, self.federation.horizon
+
+    @property
+    def units(self) -> Units:
+        """Those of its rewards."""
+        return Units.of(self.federation.description)
 
     def digest(self) -> bytes:
         """A fingerprint of the agents' MDPs, by which the server knows that a node comes back with the same."""

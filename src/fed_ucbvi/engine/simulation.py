@@ -52,7 +52,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Simulation(Engine):
-    """A run in progress in one process: the server, one fleet of all M agents, and one driver."""
+    """A run in progress in one process: the server, one fleet of all M agents, and one driver.
+
+    ``apart`` counts every agent by itself also where one table for all would do; the result is the same.
+    """
 
     _rewards: SimulatedRewards | None = None
     """Set where rewards are random."""
@@ -64,7 +67,10 @@ class Simulation(Engine):
         episodes: int,
         seed: int,
         driver: str,
+        *,
+        apart: bool = False,
     ) -> None:
+        self._apart = apart
         T = check_positive_integer("episodes", episodes, at_most=MAX_COUNT)
         if T * federation.agents > MAX_COUNT:
             raise InputError(
@@ -104,7 +110,7 @@ class Simulation(Engine):
         """The fleet's driver, one for each agent where they stop apart, and what the agents bring along."""
         federation, name = self.federation, self.driver_name
         counting, random = self.algorithm.counting, self.setting.random_rewards
-        pooled = self.algorithm.pools and self.algorithm.together and federation.pay_alike
+        pooled = self.algorithm.pools and self.algorithm.together and federation.pay_alike and not self._apart
         fleet = Fleet.of(federation, self.setting.seed, pooled=pooled, counting=counting, random_rewards=random)
         driver: Driver
         touched: Touched | None

@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Message, Setting
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.plugins import load_attribute
-from fed_ucbvi.core.types import CountArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_supports
 from fed_ucbvi.engine.hosted_agents import SEEN, seen_of
 from fed_ucbvi.engine.rounds import Paid
@@ -26,6 +28,10 @@ from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
     import gymnasium
+
+
+STARTS = "starts"
+"""The name of the counts of where episodes began, over all rounds."""
 
 
 @dataclass(frozen=True)
@@ -138,11 +144,16 @@ class LiveHostedAgents:
         """What the environments paid."""
         return Paid(length * len(self.visits), self._tables.paid, self._tables.paid_squares)
 
+    def starts(self, agent: int) -> tuple[FloatArray, bool]:
+        """Those that it has seen."""
+        return self._tables.starts[agent].astype(np.float64), False
+
     def arrays(self) -> dict[str, Array]:
-        """Those of the agents, the supports and the means of rewards."""
+        """Those of the agents, the supports, the means of rewards, and where episodes began."""
         return {
             **self.agents.arrays(),
             **{SEEN + name: array for name, array in self._tables.arrays().items()},
+            SEEN + STARTS: self._tables.starts,
         }
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
@@ -162,7 +173,9 @@ class LiveHostedAgents:
         self.visits[...], self.transitions[...] = visits, transitions
 
     def _see(self, arrays: Mapping[str, Array]) -> None:
-        self._tables.restore(seen_of(arrays))
+        seen = seen_of(arrays)
+        self._tables.restore(seen)
+        self._tables.starts[...] = seen.get(STARTS, 0)  # states of earlier versions do not have them
 
     def close(self) -> None:
         """Close the environments."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import SUMS, Budgets, Message, Setting, added_up
+from fed_ucbvi.algorithms.own_counts import OwnCounts
 from fed_ucbvi.core.errors import InputError, printable
 from fed_ucbvi.core.plugins import is_attribute
 from fed_ucbvi.core.types import PolicyArray
@@ -53,6 +54,7 @@ from fed_ucbvi.network.roster import Credentials, fingerprint
 from fed_ucbvi.network.run_plan import LIVE, MODEL, RunPlan
 from fed_ucbvi.network.secure_sums import Question, masked
 from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 
 
@@ -150,6 +152,22 @@ class Node:
     def rounds(self) -> int:
         """How many rounds its agents have added to their counts."""
         return 0 if self.welcome is None else self._generations.current
+
+    @property
+    def units(self) -> Units:
+        """Those of its agents' rewards, once it has joined a run."""
+        return self._hosted.units
+
+    def own_counts(self, agent: int) -> OwnCounts:
+        """What one of its agents, by its place on this node, has counted in the run it is part of."""
+        if self.welcome is None:
+            raise InputError(
+                f"'{self.name}' has not taken part in this process, so it has no counts to advise from; it has them "
+                "if the server is started again and the node with it."
+            )
+        starts, law_known = self._players.starts(agent)
+        H = self.welcome.horizon
+        return OwnCounts.of(self._algorithm, self.state, agent, H, starts, law_known=law_known)
 
     def identify(self, tls_files: TLSFiles, server: str) -> None:
         """Take part with this certificate, which secure sums need, in a run of ``server``."""
