@@ -63,10 +63,15 @@ class RewardGrid(NamedTuple):
         known = math.ldexp(squares, -self.square_bits) if counted == n else math.nan
         return Paid(n, math.ldexp(total, -self.bits), known)
 
-    def check(self, numbers: Array, episodes: int, *, some: bool = False) -> None:
-        """Raise unless numbers about ``episodes`` episodes can be true; with ``some``, also about some of them."""
+    @staticmethod
+    def check_form(numbers: Array) -> None:
+        """Raise unless these are four numbers, masked or not."""
         if numbers.shape != (1, NUMBERS) or numbers.dtype != np.int64:
             raise ViolationError(f"rewards are {numbers.dtype} {numbers.shape}, expected int64 {(1, NUMBERS)}")
+
+    def check(self, numbers: Array, episodes: int, *, some: bool = False) -> None:
+        """Raise unless numbers about ``episodes`` episodes can be true; with ``some``, also about some of them."""
+        self.check_form(numbers)
         n, total, counted, squares = (int(number) for number in numbers[0])
         if not (0 <= n <= episodes if some else n in (0, episodes)):
             raise ViolationError(f"rewards of {n} episodes, where {episodes} were played")

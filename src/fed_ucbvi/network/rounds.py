@@ -182,12 +182,14 @@ class Round:
                 if not whole:
                     raise ViolationError("it does not say what the round paid, nor that it will not")
                 report = whole[:-1]
-                if roster is None:
-                    self._grid.check(whole[-1], member.agents * self._lengths[member.name])
             if expected is not None:
                 check_forms(report, member, expected)
             elif report:
                 raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
+            if query.rewards:
+                self._grid.check_form(whole[-1])
+                if roster is None:
+                    self._grid.check(whole[-1], member.agents * self._lengths[member.name])
             return whole
 
         reports = await self._node_calls.all(ask)
