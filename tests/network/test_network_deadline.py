@@ -27,7 +27,7 @@ def test_each_task_has_its_own_time_and_may_begin_again() -> None:
 
         told = await asyncio.gather(twice(0), twice(60), twice(0.1, 0.15), twice(0.1, 60), twice(60, 0))
         deadline.close()
-        return told
+        return list(told)
 
     told = asyncio.run(asyncio.wait_for(story(), 30))
     assert told == ["in time", "late", "in time in time", "in time late", "late in time"]
