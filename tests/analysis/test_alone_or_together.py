@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import shops
+
 from fed_ucbvi import MDP, Federation, FedQHoeffding, FedUCBVI, InputError, alone_or_together, load_policy, synthetic
 from fed_ucbvi.algorithms.own_counts import OwnCounts
 from fed_ucbvi.analysis.alone_or_together import ALONE, BLEND, TOGETHER, advise
