@@ -369,7 +369,7 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(forced: bool
         simulation.advance()
         resumed.advance()
     assert resumed.done
-    assert simulation.rows == resumed.rows
+    np.testing.assert_array_equal(simulation.rows, resumed.rows)
     for name, array in simulation.server.arrays().items():
         assert np.array_equal(array, resumed.server.arrays()[name])
 

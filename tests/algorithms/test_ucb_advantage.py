@@ -258,7 +258,7 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(tmp_path: Pa
     while not simulation.done:
         simulation.advance()
         resumed.advance()
-    assert simulation.rows == resumed.rows
+    np.testing.assert_array_equal(simulation.rows, resumed.rows)
     for name, array in simulation.server.arrays().items():
         assert np.array_equal(array, resumed.server.arrays()[name])
 

@@ -22,7 +22,7 @@ import pytest
 from commands import PROGRAM, SMALL, call
 from fed_ucbvi import FedUCBVI, InputError, Run, run, synthetic
 from fed_ucbvi.command_line import COMMANDS
-from fed_ucbvi.command_line.examples import EXAMPLES, EXIT_CODES, FIRST
+from fed_ucbvi.command_line.examples import EXAMPLES, FIRST
 from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
 from fed_ucbvi.command_line.run import run as run_command
 from fed_ucbvi.network.server import Outcome
@@ -55,7 +55,7 @@ def test_the_program_and_the_parts_of_a_command_have_examples_too() -> None:
     for example in FIRST:
         assert f"fed-ucbvi {example}" in text
         assert call(*shlex.split(example), "--help").exit_code == 0
-    assert f"Exit codes: {EXIT_CODES}" in text
+    assert "Exit codes: 0: " in text
     assert "--install-completion" in text
     for part in ("request", "sign"):
         text = " ".join(call("certs", part, "--help").stdout.split())

@@ -106,7 +106,7 @@ def test_metrics_of_a_federation_are_what_its_result_says() -> None:
     assert sample(samples, "exchange_seconds_sum") >= slowest > 0
     assert sample(samples, "run_info", run=service.plan.run, secure_sums="false") == 1
     assert sample(samples, "build_info", version=__version__) == 1
-    assert ("fed_ucbvi_reward", frozenset()) not in samples, "rewards stay with the nodes"
+    assert sample(samples, "reward") == pytest.approx(service.coordinator.records.last_round().reward)
     assert ("process_cpu_seconds_total", frozenset()) in samples
 
 

@@ -100,7 +100,7 @@ def test_a_longer_run_continues_the_records_and_does_not_depend_on_interruptions
     if before is not None:
         assert before.complete
         for column, values in before.records.items():
-            assert np.array_equal(whole.records[column][: len(values)], values), column
+            assert np.array_equal(whole.records[column][: len(values)], values, equal_nan=True), column
         for column, values in before.recommendations.items():
             assert np.array_equal(whole.recommendations[column][: len(values)], values, equal_nan=True), column
 

@@ -38,7 +38,7 @@ def test_the_rounds_of_a_finished_run_are_those_it_told(
     assert all(math.isnan(record.seconds) for record in again)
     assert len(told) > 3
     for one, other in zip(told, again, strict=True):
-        for name in RoundRecord._fields[:-1]:
+        for name in set(RoundRecord._fields) - {"seconds"}:
             expected = getattr(one, name)
             same = expected if isinstance(expected, (int, str)) else pytest.approx(expected, rel=1e-12, nan_ok=True)
             assert getattr(other, name) == same, name

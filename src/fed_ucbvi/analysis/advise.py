@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI, SharpFedUCBVI
+from fed_ucbvi.algorithms.fedq import FedQBernstein
 from fed_ucbvi.analysis.planning import plan
 from fed_ucbvi.analysis.step_dependence import StepDependence, Transitions, check_step_dependence
 from fed_ucbvi.core.errors import InputError, check_number, check_positive_integer
@@ -30,7 +32,7 @@ MEMORY = 4 << 30
 LOUD = 0.25
 """A standard deviation of the reward at a pair, as a share of its range, from which the bonus should cover it."""
 SIZES = ("states", "actions", "horizon")
-SHARP, FEDQ = "fed-ucbvi-sharp", "fedq-bernstein"
+SHARP, FEDQ, PROVED = SharpFedUCBVI.name, FedQBernstein.name, ProvedFedUCBVI.name
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,7 @@ def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
     else:
         reasons.append(
             f"{SHARP} has a fraction of the regret of the other algorithms with nothing tuned (docs/sharp.md); an "
-            f"agent's tables take {byte_count(tables)}. It has no proof; fed-ucbvi-proved has one, and needs far "
+            f"agent's tables take {byte_count(tables)}. It has no proof; {PROVED} has one, and needs far "
             "more episodes."
         )
     visits = VISITS_STATIONARY if stationary else VISITS_BY_STEP

@@ -10,8 +10,8 @@ Markov chains*, 1957)
 Its chi-square law holds for many visits to every pair. Here there are few, so it is compared with its law when the
 next states of each pair are permuted among its visits. Rewards are permuted within each (s,a,s'), and compared by the
 sum of squares between groups. Given the states, the second test is exact. The first is not quite, because when a
-state is visited depends on earlier next states of the same episode. In simulations on six chains its false alarms were
-up to 0.087 where 0.05 was asked for, and up to 0.027 where 0.01 was. Each of the two tests has half of the rate.
+state is visited depends on earlier next states of the same episode. In simulations on six chains false alarms were up
+to 0.087 where 0.05 was asked for, and up to 0.027 where 0.01 was. Each of the two tests has half of the rate.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from fed_ucbvi.command_line.lists import algorithms, environments
 from fed_ucbvi.command_line.plan import plan
 from fed_ucbvi.command_line.play import play
 from fed_ucbvi.command_line.policy import policy
-from fed_ucbvi.command_line.program import EXIT_CODES, Program
+from fed_ucbvi.command_line.program import Program
 from fed_ucbvi.command_line.report import report
 from fed_ucbvi.command_line.reproduce import reproduce
 from fed_ucbvi.command_line.resume import resume
@@ -40,7 +40,6 @@ app = typer.Typer(
     cls=Program,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="\n\n".join(["Exit codes:", *(f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())]),
 )
 COMMANDS = (
     *(run, resume, counts, show, watch, play, act),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fed_ucbvi.command_line.program import EXIT_CODES
+
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": (
         "run --env gridworld --agents 20 --episodes 30000 --out my-run",
@@ -50,10 +52,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 FIRST = ("run --episodes 3000", "run --episodes 3000 --out my-run", "show my-run", "environments")
 """For the help of the program itself."""
-EXIT_CODES = (
-    "0: all is well. 1: some runs of a sweep failed. 2: something cannot be used or done; one line says what. 130: "
-    "stopped by Ctrl-C."
-)
 
 
 def epilogue(command: str) -> str:
@@ -65,7 +63,8 @@ def program_epilogue() -> str:
     """What is printed below the commands."""
     completion = "Your shell completes commands and options after: fed-ucbvi --install-completion"
     each = "Every command has examples in its own help: fed-ucbvi COMMAND --help"
-    return "\n\n".join([_paragraphs(FIRST), each, completion, f"Exit codes: {EXIT_CODES}"])
+    codes = (f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())
+    return "\n\n".join([_paragraphs(FIRST), each, completion, "Exit codes:", *codes])
 
 
 def _paragraphs(examples: Iterable[str]) -> str:

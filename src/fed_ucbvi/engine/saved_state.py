@@ -32,11 +32,11 @@ class SavedState(NamedTuple):
 
 
 def put_back(name: str, array: Array, saved: Array | None) -> None:
-    """Write ``saved`` over ``array``; shapes must be the same, and types too, but that numbers may get more bits."""
+    """Write ``saved`` over ``array``; shapes must be the same, and types too, but that counts may get more bits."""
     if saved is None:
         raise InputError(f"the saved state does not fit this run: {name} is missing.")
-    wider = saved.dtype.kind == array.dtype.kind and np.can_cast(saved.dtype, array.dtype, "safe")
-    if saved.shape != array.shape or not wider:
+    wider = saved.dtype.kind == array.dtype.kind == "i" and np.can_cast(saved.dtype, array.dtype, "safe")
+    if saved.shape != array.shape or not (wider or saved.dtype == array.dtype):
         raise InputError(
             f"the saved state does not fit this run: {name} has shape {saved.shape} and type {saved.dtype}, expected "
             f"{array.shape} and {array.dtype}."

@@ -54,4 +54,5 @@ def replay(
             bytes_up=up,
             bytes_down=down,
             seconds=math.nan,
+            reward_sd=one["reward_sd"],
         )
