@@ -23,6 +23,7 @@ HOW_TO_ADD = """\
 An algorithm of your own is a class that Python can import, say `Mine` in `mine.py`; see
 [algorithms.md](algorithms.md#your-own). This makes its runs, and shows them among the others:
 
+<!-- not run: the algorithm is yours -->
 ```sh
 fed-ucbvi leaderboard --algorithm mine:Mine --store my-runs --out my-board
 ```
