@@ -8,6 +8,7 @@ import math
 import re
 import signal
 import socket
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,14 @@ def test_metrics_are_served_on_this_machine_only() -> None:
         check_metrics_address("9464")
     words = refusal("serve", "--insecure", "--sizes", "3,2,3", "--metrics", "0.0.0.0:9464")
     assert "metrics are served on this machine only" in words
+
+
+def test_without_its_package_metrics_are_refused_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "fed_ucbvi.dashboard.metrics")
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    words = refusal("serve", "--insecure", "--sizes", "3,2,3", "--metrics", "127.0.0.1:0")
+    assert "metrics need prometheus-client" in words
+    assert "pip install '.[dashboard]'" in words
 
 
 @pytest.mark.slow
