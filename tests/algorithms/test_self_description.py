@@ -40,6 +40,7 @@ EXCEPTIONS = {
     "core/defaults.py": "what a command takes when nobody says must have a name, and here it has it once",
     "core/version.py": "the package is called like its first algorithm",
     "analysis/planning.py": "its bounds are theorems about Fed-UCBVI and hold for no other algorithm",
+    "analysis/advise.py": "it advises which algorithm to take, so it must name them",
     "analysis/play.py": "the other half of the adapter to Gymnasium: it steps what from_gymnasium reads tables of",
     "engine/live.py": "the other half of the adapter to Gymnasium",
     "environments/gymnasium_environments.py": "gives Gymnasium all environments but those that are its own",

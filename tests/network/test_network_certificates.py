@@ -227,7 +227,7 @@ def test_the_commands_make_revoke_and_refuse(tmp_path: Path) -> None:
         (("certs", "--out", folder, "--host", "x", "--node", "y"), "name the --server"),
         (("serve", "--env", "gridworld"), "either --certs DIR"),
         (("serve", "--insecure", "--listen", "0.0.0.0:1", "--env", "gridworld"), "this machine alone"),
-        (("serve", "--insecure"), "either --env NAME"),
+        (("serve", "--insecure"), "one of --env NAME"),
         (("serve", "--insecure", "--sizes", "3,x,4"), "three whole numbers"),
         (("serve", "--certs", folder, "--name", "nobody", "--sizes", "3,2,4"), "nobody.crt is missing"),
         (("serve", "--insecure", "--sizes", "3,2,4", "--on-away", "hope"), "unknown policy"),

@@ -26,6 +26,7 @@ from fed_ucbvi.algorithms.own_counts import OwnCounts
 from fed_ucbvi.core.errors import InputError, printable
 from fed_ucbvi.core.plugins import is_attribute
 from fed_ucbvi.core.types import PolicyArray
+from fed_ucbvi.core.unknown import nan_for_none, none_for_nan
 from fed_ucbvi.engine.drivers.base import find_asker, rule_at, stop_at
 from fed_ucbvi.engine.going_on import PLANNED
 from fed_ucbvi.engine.hosted_agents import HostedAgents, SimulatedHostedAgents
@@ -396,7 +397,7 @@ class Node:
         self._players.absorb(start.arrays)
         self._generations.current = start.round
         now.absorbed, now.played = True, int(kept.note["played"])
-        now.paid = Paid(*kept.note["paid"]) if "paid" in kept.note else None
+        now.paid = _paid(kept.note.get("paid"))
         now.asked, now.length = self._asked(now), now.played
         return now
 
@@ -465,7 +466,7 @@ class Node:
         if not self._live:
             self._generations.keep(now.start.round)
             return
-        note = {"start": _key(now.start), "played": now.played, "paid": now.paid}
+        note = {"start": _key(now.start), "played": now.played, "paid": none_for_nan(now.paid)}
         counts = {"visits": self._players.visits, "transitions": self._players.transitions}
         self._generations.keep(now.start.round, note, counts)
 
@@ -551,6 +552,11 @@ def _parameters(text: str) -> dict[str, Any]:
 def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
     """Shapes and types."""
     return [(array.shape, array.dtype) for array in arrays]
+
+
+def _paid(kept: list[Any] | None) -> Paid | None:
+    """What a round paid, as it was kept."""
+    return None if kept is None else Paid(int(kept[0]), *(nan_for_none(number) for number in kept[1:]))
 
 
 def _key(start: Start) -> str:
