@@ -40,7 +40,7 @@ algorithms = ["fed-ucbvi"]
 environments = ["synthetic"]
 eps_p = [0.1]
 agents = [5]
-episodes = [1e5]
+episodes = [5e5]
 seeds = 4
 driver = "episodes"
 [[grid]]
