@@ -436,6 +436,6 @@ def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nod
     shares = zip(names, (0, SPLIT[0]), SPLIT, strict=True)
     plain = federate(plan, [Node(name, lambda M: problem, first, agents) for name, first, agents in shares])
     expected = vars(plain.wire)
-    signed = wire.pop("bytes_down") - expected.pop("bytes_down")  # the policy's signature and the server's certificate
+    signed = wire.pop("bytes_down") - expected.pop("bytes_down")  # of the policy, with a certificate
     assert wire == expected
     assert 0 < signed < 2 * 2_000
