@@ -34,6 +34,7 @@ from repository import ROOT
 ENVIRONMENTS = ("newest", "extras", "oldest")
 LEFT_OUT = {
     "dev": "for developers",
+    "docs": "builds the site, from the source alone",
     "gpu": "it brings CUDA along, two gigabytes, for machines that have a GPU",
     "flower": "Flower allows only old versions of packages used here, so it has an environment of its own",
 }
