@@ -22,6 +22,8 @@ from fed_ucbvi.command_line.shared_options import (
     EpsP,
     Insecure,
     Json,
+    NodeName,
+    ServerAddress,
     ServerName,
 )
 from fed_ucbvi.command_line.standard_error import TEXT, LogFormat, say, write_log
@@ -33,10 +35,8 @@ if TYPE_CHECKING:
 
 
 def join(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server.")],
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="This node; its certificate bears the name.", rich_help_panel=NETWORK)
-    ],
+    address: ServerAddress,
+    name: NodeName,
     certs: Certificates = None,
     server_name: ServerName = None,
     insecure: Insecure = False,

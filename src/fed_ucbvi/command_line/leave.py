@@ -7,14 +7,21 @@ from typing import Annotated
 
 import typer
 
-from fed_ucbvi.command_line.shared_options import NETWORK, OUTPUT, Certificates, Insecure, Json, ServerName
+from fed_ucbvi.command_line.shared_options import (
+    NETWORK,
+    OUTPUT,
+    Certificates,
+    Insecure,
+    Json,
+    NodeName,
+    ServerAddress,
+    ServerName,
+)
 
 
 def leave(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server.")],
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="This node; its certificate bears the name.", rich_help_panel=NETWORK)
-    ],
+    address: ServerAddress,
+    name: NodeName,
     certs: Certificates = None,
     server_name: ServerName = None,
     insecure: Insecure = False,

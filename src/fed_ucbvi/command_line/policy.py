@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fed_ucbvi.command_line.shared_options import NETWORK, OUTPUT, Certificates, Insecure, Json, ServerName
+from fed_ucbvi.command_line.shared_options import (
+    NETWORK,
+    OUTPUT,
+    Certificates,
+    Insecure,
+    Json,
+    ServerAddress,
+    ServerName,
+)
 
 if TYPE_CHECKING:
     from fed_ucbvi.results.policy import LearntPolicy
 
 
 def policy(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server.")],
+    address: ServerAddress,
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="Where to write the policy, .json or .npz.", rich_help_panel=OUTPUT)
     ],

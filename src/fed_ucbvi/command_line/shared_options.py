@@ -71,6 +71,10 @@ Certificates = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder with certificates ('fed-ucbvi certs').", rich_help_panel=NETWORK),
 ]
+ServerAddress = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server.")]
+NodeName = Annotated[
+    str, typer.Option(metavar="NAME", help="This node; its certificate bears the name.", rich_help_panel=NETWORK)
+]
 ServerName = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="In the server's certificate, if not HOST.", rich_help_panel=NETWORK),
