@@ -6,9 +6,11 @@ has imported modules and nothing else: it has no threads, no connections and no 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -59,7 +61,8 @@ class WarmProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # ended, and not yet told of
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """As ``kill -9`` does."""
@@ -89,40 +92,48 @@ def _parent() -> _Parent:
 
 
 def _fork_on_demand(asked: socket.socket) -> None:
-    """Import, then fork as often as asked; a thread for each child would not survive a fork, so signals tell."""
+    """Import, then fork as often as asked. A signal tells when a child ends: no waiting thread survives a fork."""
     for module in MODULES:
         __import__(module)
     children: dict[int, int] = {}
-
-    def buried(*_: object) -> None:
-        for pid in list(children):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                told = children.pop(pid)
-                os.write(told, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-                os.close(told)
-
-    signal.signal(signal.SIGCHLD, buried)
+    woken, wake = socket.socketpair()
+    wake.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     while True:
-        message, given, _, _ = socket.recv_fds(asked, 1 << 16, 3)
-        if not message:
-            return
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-        pid = os.fork()
-        if pid == 0:
-            asked.close()
-            _become(json.loads(message), given, list(children.values()))
-        os.write(given[2], f"{pid}\n".encode())
-        children[pid] = given[2]
-        for output in given[:2]:
-            os.close(output)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        ready, _, _ = select.select([asked, woken], [], [])
+        if woken in ready:
+            woken.recv(1 << 16)
+            _bury(children)
+        if asked in ready:
+            message, given, _, _ = socket.recv_fds(asked, 1 << 16, 3)
+            if not message:
+                return
+            pid = os.fork()
+            if pid == 0:
+                own = [end.detach() for end in (asked, woken, wake)]
+                _become(json.loads(message), given, [*own, *children.values()])
+            os.write(given[2], f"{pid}\n".encode())
+            children[pid] = given[2]
+            for output in given[:2]:
+                os.close(output)
+
+
+def _bury(children: dict[int, int]) -> None:
+    """Tell of each child that has ended."""
+    for pid in list(children):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            told = children.pop(pid)
+            with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+                os.write(told, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            os.close(told)
 
 
 def _become(arguments: list[str], given: list[int], others: list[int]) -> None:
     """In the child: run the command with these outputs, and end."""
+    signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     for place, output in enumerate(given[:2], start=1):
         os.dup2(output, place)
     for number in (*given, *others):
