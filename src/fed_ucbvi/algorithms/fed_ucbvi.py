@@ -386,8 +386,16 @@ class FedUCBVI(Algorithm[Server, Agents]):
         ``Q = 0`` where ``N = 0``.
         """
         N, Q, V, policy, greedy, ranges, updates = server.estimates
-        zeros = (np.zeros_like(table) for table in (N, Q, V, policy, greedy[:0], ranges, updates))
-        return Server(Estimates(*zeros), server.rule._replace(ties=TIES.index("first"), plain=True))
+        nothing = Estimates(
+            np.zeros_like(N),
+            np.zeros_like(Q),
+            np.zeros_like(V),
+            np.zeros_like(policy),
+            greedy[:0],
+            np.zeros_like(ranges),
+            np.zeros_like(updates),
+        )
+        return Server(nothing, server.rule._replace(ties=TIES.index("first"), plain=True))
 
     def starts(self, planner: Server) -> CountArray | None:
         """The visits at the first step; unknown where steps are counted together."""

@@ -38,13 +38,14 @@ def agent_tables(
 ) -> AgentTables:
     """The tables of the agents ``chosen``, from arrays with a leading agent axis (rewards may have one for all)."""
     own, starts = probabilities[chosen], initial[chosen]
+    possible, begins = np.asarray((own > 0).any(axis=0)), np.asarray((starts > 0).any(axis=0))
     table = rewards[chosen] if len(rewards) > 1 else np.broadcast_to(rewards, (len(chosen), *rewards.shape[1:]))
     return AgentTables(
         successors,
         frozen_floats(np.moveaxis(own, 0, -1)),
         frozen_floats(np.moveaxis(table, 0, -1)),
         frozen_floats(starts.T),
-        reachable_states(successors, (own > 0).any(axis=0), (starts > 0).any(axis=0), horizon),
+        reachable_states(successors, possible, begins, horizon),
     )
 
 
