@@ -125,7 +125,7 @@ class PooledAgents:
             np.ones((steps, S), dtype=np.bool_),
             tables.sums,
         )
-        counters = counter_type(setting, stationary=stationary)
+        counters = counter_type(setting, stationary=stationary, rows=m)
         return cls(
             H,
             pool,
