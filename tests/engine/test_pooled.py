@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from by_agent import ByAgent
-from fed_ucbvi import Federation, FedUCBVI, gridworld
-from fed_ucbvi.algorithms.base import Counting, FleetTables, Message
+from fed_ucbvi import Federation, FedUCBVI, gridworld, run
+from fed_ucbvi.algorithms import experience
+from fed_ucbvi.algorithms.base import Counting, FleetTables, Message, Setting
 from fed_ucbvi.algorithms.fed_ucbvi import RANGES_OF
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet
@@ -195,6 +197,25 @@ def test_what_a_round_touched_is_listed_once_and_completely() -> None:
         assert not fleet.visits.any()
         assert not fleet.transitions.any()
         assert not touched.all_visits.any()
+
+
+@pytest.mark.parametrize("algorithm", [FedUCBVI(), FedUCBVI.sharp()], ids=["published", "sharp"])
+def test_counters_of_16_bits_give_the_same_run(algorithm: FedUCBVI, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, episodes = gridworld(agents=5), np.iinfo(np.int16).max - 1
+    expected = run(algorithm, world, episodes, seed=2)
+    monkeypatch.setattr(experience, "MOST_IN_CACHES", 0)
+    simulation = Simulation(algorithm, world, episodes, 2, "auto")
+    assert simulation.driver.visits.dtype == simulation.agents.asks.visits.dtype == np.int16
+    assert run(algorithm, world, episodes, seed=2).same_outcome(expected)
+    longer = Simulation(algorithm, world, episodes + 1, 2, "auto")
+    assert longer.driver.visits.dtype == longer.agents.asks.visits.dtype == np.int32
+
+
+def test_counters_have_room_for_the_budgets_that_a_warm_start_brings() -> None:
+    """By the global rule a budget is N/M, whatever this run adds."""
+    setting = Setting(states=2, actions=2, horizon=2, agents=4, episodes=100, eps_p=0.0, seed=0)
+    for earlier, kind in ((0, np.int16), (4 << 20, np.int32), (4 << 40, np.int64)):
+        assert experience.counter_type(replace(setting, earlier_visits=earlier), rows=1 << 30) == kind
 
 
 def test_agents_alike_are_evaluated_once_and_the_value_is_the_same_to_the_last_bit() -> None:

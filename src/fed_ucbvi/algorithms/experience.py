@@ -12,7 +12,10 @@ from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
 Counters = npt.NDArray[Any]
-"""An agent's own counters: int32 where T fits, otherwise int64."""
+"""An agent's own counters; see :func:`counter_type`."""
+
+MOST_IN_CACHES = 1 << 21
+"""Counters of 32 bits that fit the caches of a core and of its neighbours, roughly."""
 
 
 class Experience(NamedTuple):
@@ -40,10 +43,17 @@ def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = F
     return Experience(visits, transitions, tables.successors, tables.rewards, tables.sums)
 
 
-def counter_type(setting: Setting, *, stationary: bool = False) -> type[np.int32] | type[np.int64]:
-    """What counts one agent's visits: 32 bits where T (or T H, over all steps together) and one more fit."""
-    most = setting.episodes * (setting.horizon if stationary else 1)
-    return np.int32 if most < np.iinfo(np.int32).max else np.int64
+def counter_type(setting: Setting, *, stationary: bool = False, rows: int = 0) -> type[np.signedinteger[Any]]:
+    """What counts one agent's visits and holds its budgets, in tables of that many ``rows``.
+
+    A budget is at most T (or T H, over all steps together) and one more, or N/M, where a warm start has brought more.
+    It is 32 bits where that fits. Where tables of 32 bits would not fit the caches it is 16 bits, if that fits.
+    """
+    earlier = -(-setting.earlier_visits // setting.agents)
+    most = setting.episodes * (setting.horizon if stationary else 1) + earlier
+    numbers = rows * (1 if stationary else setting.horizon) * setting.states * setting.actions
+    kinds = (np.int16, np.int32) if numbers > MOST_IN_CACHES else (np.int32,)
+    return next((kind for kind in kinds if most < np.iinfo(kind).max), np.int64)
 
 
 def _counters(kind: type[np.integer[Any]], steps: int, agents: int, *rest: int) -> Counters:

@@ -385,10 +385,17 @@ class FedUCBVI(Algorithm[Server, Agents]):
         ``Q = r + P V``, where ``P`` and ``r`` are the agents' estimates averaged with the same weights as always, and
         ``Q = 0`` where ``N = 0``.
         """
-        planner = self.new_server(setting)
-        planner.estimates.policy.fill(0)
-        one_action_each = planner.estimates._replace(greedy=planner.estimates.greedy[:0])
-        return Server(one_action_each, planner.rule._replace(ties=TIES.index("first"), plain=True))
+        N, Q, V, policy, greedy, ranges, updates = server.estimates
+        nothing = Estimates(
+            np.zeros_like(N),
+            np.zeros_like(Q),
+            np.zeros_like(V),
+            np.zeros_like(policy),
+            greedy[:0],
+            np.zeros_like(ranges),
+            np.zeros_like(updates),
+        )
+        return Server(nothing, server.rule._replace(ties=TIES.index("first"), plain=True))
 
     def starts(self, planner: Server) -> CountArray | None:
         """The visits at the first step; unknown where steps are counted together."""

@@ -125,7 +125,7 @@ class PooledAgents:
             np.ones((steps, S), dtype=np.bool_),
             tables.sums,
         )
-        counters = counter_type(setting, stationary=stationary)
+        counters = counter_type(setting, stationary=stationary, rows=m)
         return cls(
             H,
             pool,
@@ -183,9 +183,7 @@ class PooledAgents:
         rows, K = len(visits), transitions.shape[-1]
         moves, seen = transitions.reshape((-1, K)), visits.reshape((rows, -1))
         due, rule, _ = self.asks
-        if self.own_visits.size:
-            _absorb_own(policy, seen, self.touched, self.rule, self.own_visits, due, rule)
-        _absorb(policy, moves, seen, self.touched, self.grid.bits, self.pool)
+        _absorb(policy, moves, seen, self.touched, self.grid.bits, self.pool, self.rule, self.own_visits, due, rule)
 
     def report(self, h: int, V_next: FloatArray) -> Sums:
         """The sum over all agents, as one row."""
@@ -205,11 +203,12 @@ def _update_budgets_of_pairs(
     P = N.size
     counts, rules, budgets = N.reshape(P), which.reshape(P), out.reshape((len(out), P))
     for place in changed:
-        rules[place] = 0 if is_local(counts[place], rule) else 1
+        before, rules[place] = rules[place], 0 if is_local(counts[place], rule) else 1
         if rules[place] == 1:
             due = global_budget(counts[place], rule)
-            for i in range(len(out)):
-                budgets[i, place] = due
+            if before == 0 or budgets[0, place] != due:
+                for i in range(len(out)):
+                    budgets[i, place] = due
 
 
 @compiled
@@ -225,7 +224,8 @@ def _update_budgets(
 ) -> None:
     """Bring budgets by (h,s) up to date where policy or N has changed, but where the local rule stays in force.
 
-    First find those places, then go through the agents in the order of memory.
+    First find those places, then go through the agents in the order of memory. By the global rule all agents have one
+    budget, about N/M, so that it often stays the same while N grows.
     """
     (H, S), A = policy.shape, N.shape[2]
     P, m = H * S, len(out)
@@ -239,7 +239,12 @@ def _update_budgets(
             number += 1
     for j in range(len(changed)):
         there = np.int64(changed[j])
-        if rules[there] == 1 or not is_local(counts[there * A + actions[there]], rule):
+        n = counts[there * A + actions[there]]
+        if not is_local(n, rule):
+            stays = rules[there] == 1 and budgets[0, there] == global_budget(n, rule)
+        else:
+            stays = rules[there] == 0
+        if not stays:
             places[number] = there
             number += 1
     shared = np.empty(number, dtype=np.int64)
@@ -257,7 +262,7 @@ def _update_budgets(
                 budgets[i, there] = local_budget(own[i, there * A + actions[there]], rule)
 
 
-@compiled
+@inner
 def _absorb_own(
     policy: PolicyArray,
     visits: CountArray,
@@ -283,9 +288,20 @@ def _absorb_own(
 
 @compiled
 def _absorb(
-    policy: PolicyArray, transitions: CountArray, visits: CountArray, touched: Touched, bits: int, pool: Pool
+    policy: PolicyArray,
+    transitions: CountArray,
+    visits: CountArray,
+    touched: Touched,
+    bits: int,
+    pool: Pool,
+    rule: AskingRule,
+    own_visits: Counters,
+    out: CountArray,
+    which: npt.NDArray[np.int8],
 ) -> None:
     """Add the round's counts; ``transitions`` is ``(P, K)``, ``visits`` ``(m, P)``."""
+    if own_visits.size > 0:
+        _absorb_own(policy, visits, touched, rule, own_visits, out, which)
     pooled_visits, pooled_transitions, _, rewards, reward_sums, states, numbers, fresh, _ = pool
     places, own_numbers, all_places, number, all_visits = touched
     (_, S, A, K), together = pooled_transitions.shape, all_visits.reshape(len(transitions))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.problem.agent_tables import AgentTables, no_policy, update_values
+from fed_ucbvi.problem.agent_tables import AgentTables, no_policy, reachable_states, update_values
 from fed_ucbvi.problem.federation import Federation
 
 
@@ -43,14 +43,14 @@ class Scorer:
         self.optimum = common.solve()
         chosen, kind = federation.kinds
         self._agents_of_kind = np.bincount(kind, minlength=len(chosen))
+        successors, probabilities = common.kernel.successors, common.kernel.probabilities
+        begins = np.asarray((federation.kind_tables.initial > 0).any(axis=1))
+        reachable = reachable_states(successors, probabilities > 0, begins, H)
         alone = AgentTables(
-            common.kernel.successors,
-            common.kernel.probabilities[..., None],
-            common.rewards[..., None],
-            common.initial[:, None],
-            np.ones((H, federation.states), dtype=np.bool_),
+            successors, probabilities[..., None], common.rewards[..., None], common.initial[:, None], reachable
         )
-        self._common, self._agents = Known.of(alone, H), Known.of(federation.kind_tables, H)
+        self._agents, self._alike = Known.of(federation.kind_tables, H), _same_values(alone, federation.kind_tables)
+        self._common = self._agents if self._alike else Known.of(alone, H)
         self._rewards, self._honest, self._everyone = federation.rewards, honest, np.zeros(1, dtype=np.int64)
 
     def score(self, policy: PolicyArray, visits: CountArray, starts: CountArray) -> tuple[float, float, float]:
@@ -64,8 +64,22 @@ class Scorer:
             rows, starts = self._everyone, starts if len(starts) == 1 else starts.sum(axis=0, keepdims=True)
         best, by_action = self.optimum.V[0], visits if visits.ndim == 4 else visits[..., None]
         return score_round(
-            policy, by_action, starts, rows, best, self._common, self._agents, self._agents_of_kind, self._rewards
+            policy,
+            by_action,
+            starts,
+            rows,
+            best,
+            self._common,
+            self._agents,
+            self._alike,
+            self._agents_of_kind,
+            self._rewards,
         )
+
+
+def _same_values(one: AgentTables, other: AgentTables) -> bool:
+    """Whether every policy has the same values in two MDPs, to the last bit; initial states are no matter."""
+    return all(np.array_equal(a, b) for a, b in zip(one._replace(initial=other.initial), other, strict=True))
 
 
 @inner
@@ -93,6 +107,7 @@ def score_round(
     best: FloatArray,
     common: Known,
     agents: Known,
+    alike: bool,
     number: CountArray,
     rewards: FloatArray,
 ) -> tuple[float, float, float]:
@@ -101,12 +116,13 @@ def score_round(
     Regret is ``1/M sum_i sum_t V*_1(s^i_{t,1}) - V^pi_1(s^i_{t,1})`` in the common MDP (``def:common_regret``) with
     the initial states that occurred; ``best`` is ``V*_1``. Reward is what the agents were paid in their own MDPs.
     Both are sums over the round's episodes. Value is that of one episode in the agents' own MDPs,
-    ``1/M sum_i V^{i,pi}_1(mu^i)``; ``number[k]`` of the honest agents have the k-th MDP of ``agents``. Only the
-    given ``rows`` of visits count.
+    ``1/M sum_i V^{i,pi}_1(mu^i)``; ``number[k]`` of the honest agents have the k-th MDP of ``agents``. Where all are
+    ``alike``, ``agents`` is ``common``. Only the given ``rows`` of visits count.
     """
     _, H, S, W = visits.shape
     M = number.sum()
-    for known in (common, agents):
+    for which in range(1 if alike else 2):
+        known = agents if which else common
         update_values(
             known.successors, known.probabilities, known.rewards, known.reachable, policy, known.last, known.V
         )

@@ -24,7 +24,7 @@ from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.saved_state import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.about import About
-from fed_ucbvi.results.agents import AgentsValue, initial_value, is_known, mean_over, values_by_agent
+from fed_ucbvi.results.agents import initial_value, is_known, mean_of_known, mean_over, values_by_agent
 from fed_ucbvi.results.recommendations import Recommended, Row, is_due, table_of
 from fed_ucbvi.results.records import COLUMNS, columns_of, completed
 from fed_ucbvi.results.round_record import RoundRecord
@@ -166,8 +166,15 @@ class Engine:
 
     def set_clock(self, clock: CountArray) -> None:
         """Set how many episodes each agent has played."""
-        self.clock = clock
+        self._clock: CountArray | None = clock
         self.played = int(clock.max())
+
+    @property
+    def clock(self) -> CountArray:
+        """How many episodes each agent has played, ``(M,)``."""
+        if self._clock is None:
+            self._clock = np.full(self.setting.agents, self.played)
+        return self._clock
 
     @property
     def done(self) -> bool:
@@ -249,8 +256,8 @@ class Engine:
         """Add the round's episodes to those of each agent that takes part; the sum over agents."""
         if played.lengths is None:
             self.played += played.stop.length
-            self.clock = np.ndarray(self.clock.shape, np.int64, np.int64(self.played).data, strides=(0,))
-            return len(self.clock) * played.stop.length
+            self._clock = None  # all the same
+            return self.setting.agents * played.stop.length
         ends = played.lengths + (self.played if self.together else self.clock)
         self.set_clock(np.where(self.present, ends, self.clock))
         return int(played.lengths[self.present].sum())
@@ -297,9 +304,9 @@ class Engine:
         planner = self.algorithm.new_planner(self.setting, self.server)
         if planner is not None and self.algorithm.asks_to_plan:
             yield Synchronise(planner, planning=True)
-        counted = None if planner is None else self.algorithm.starts(planner)
-        if self.scored is None and counted is not None:
-            self.starts = np.array(counted)
+        if self.scored is None and planner is not None:
+            counted = self.algorithm.starts(planner)
+            self.starts = self.starts if counted is None else np.array(counted)
         return Recommended.of(self.server, planner)
 
     def _row(self, recommended: Recommended) -> Row:
@@ -311,7 +318,7 @@ class Engine:
             self.played,
             self.initial_value(self.server.V),
             self.initial_value(recommended.V),
-            AgentsValue.of(self._by_agent(recommended.policy)).mean,
+            mean_of_known(self._by_agent(recommended.policy)),
             *self._meter.recommendation(recommended.policy, asked=asked, last=self.done),
         )
 

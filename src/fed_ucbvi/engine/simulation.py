@@ -125,7 +125,7 @@ class Simulation(Engine):
             pooled=pooled,
             counting=counting,
             random_rewards=random,
-            counters=counter_type(self.setting, stationary=counting is Counting.STATIONARY) if pooled else np.int64,
+            counters=self._counters(pooled),
         )
         driver: Driver
         touched: Touched | None
@@ -144,6 +144,13 @@ class Simulation(Engine):
             self._rewards = SimulatedRewards(federation, counting, touched, grid)
             tables = self._rewards.for_agents(rows, federation.successors, touched=touched)
         return driver, [make_driver(name, one) for one in apart], tables
+
+    def _counters(self, pooled: bool) -> type[np.signedinteger[Any]]:
+        """What each agent's visits in a round are counted by."""
+        if not pooled:
+            return np.int64
+        stationary = self.algorithm.counting is Counting.STATIONARY
+        return counter_type(self.setting, stationary=stationary, rows=self.setting.agents)
 
     def advance(self) -> None:
         """Play one round and synchronise if an agent requested it."""

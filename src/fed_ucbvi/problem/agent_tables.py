@@ -38,20 +38,25 @@ def agent_tables(
 ) -> AgentTables:
     """The tables of the agents ``chosen``, from arrays with a leading agent axis (rewards may have one for all)."""
     own, starts = probabilities[chosen], initial[chosen]
-    reachable = np.zeros((horizon, initial.shape[1]), dtype=np.bool_)
-    reachable[0] = (starts > 0).any(axis=0)
-    possible = np.asarray((own > 0).any(axis=0))
-    for h in range(horizon - 1):
-        step = h if len(possible) > 1 else 0
-        reachable[h + 1, successors[step][possible[step] & reachable[h, :, None, None]]] = True
+    possible, begins = np.asarray((own > 0).any(axis=0)), np.asarray((starts > 0).any(axis=0))
     table = rewards[chosen] if len(rewards) > 1 else np.broadcast_to(rewards, (len(chosen), *rewards.shape[1:]))
     return AgentTables(
         successors,
         frozen_floats(np.moveaxis(own, 0, -1)),
         frozen_floats(np.moveaxis(table, 0, -1)),
         frozen_floats(starts.T),
-        reachable,
+        reachable_states(successors, possible, begins, horizon),
     )
+
+
+def reachable_states(successors: IndexArray, possible: MaskArray, starts: MaskArray, horizon: int) -> MaskArray:
+    """``(H, S)``: where an episode from ``starts (S,)`` can be; ``possible (steps, S, A, K)`` are the successors."""
+    reachable = np.zeros((horizon, len(starts)), dtype=np.bool_)
+    reachable[0] = starts
+    for h in range(horizon - 1):
+        step = h if len(possible) > 1 else 0
+        reachable[h + 1, successors[step][possible[step] & reachable[h, :, None, None]]] = True
+    return reachable
 
 
 @inner

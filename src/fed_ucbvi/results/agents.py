@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -32,11 +33,17 @@ class AgentsValue(NamedTuple):
     @classmethod
     def of(cls, by_agent: FloatArray) -> AgentsValue:
         """From the values of all agents; NaN marks agents that do not count."""
-        known = by_agent[~np.isnan(by_agent)]
-        if len(known) == 0:
+        known = int(np.count_nonzero(~np.isnan(by_agent)))
+        if known == 0:
             return cls(np.nan, np.nan, np.nan, -1, -1, 0)
         worst, best = int(np.nanargmin(by_agent)), int(np.nanargmax(by_agent))
-        return cls(float(known.mean()), float(by_agent[worst]), float(by_agent[best]), worst, best, len(known))
+        return cls(mean_of_known(by_agent), float(by_agent[worst]), float(by_agent[best]), worst, best, known)
+
+
+def mean_of_known(by_agent: FloatArray) -> float:
+    """The mean of the values that are not NaN; NaN if there are none."""
+    known = by_agent[~np.isnan(by_agent)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def is_known(federation: Federation) -> bool:

@@ -208,8 +208,9 @@ def conditional_shares(probabilities: FloatArray) -> FloatArray:
 def multinomial(stream: WordArray, n: int, shares: FloatArray, out: CountArray) -> None:
     """Write a draw of n items to ``out``, given the outcomes' :func:`conditional_shares`."""
     for k in range(shares.shape[0]):
-        out[k] = binomial(stream, n, shares[k])
-        n -= out[k]
+        drawn = binomial(stream, n, shares[k]) if n > 0 else 0
+        out[k] = drawn
+        n -= drawn
 
 
 @compiled
@@ -221,5 +222,6 @@ def split(stream: WordArray, counts: CountArray, sample: int, out: CountArray) -
     for k in range(counts.shape[0]):
         here = counts[k]
         total -= here
-        out[k] = hypergeometric(stream, here, total, sample)
-        sample -= out[k]
+        drawn = hypergeometric(stream, here, total, sample) if sample > 0 and here > 0 else 0
+        out[k] = drawn
+        sample -= drawn

@@ -111,6 +111,16 @@ class Fleet:
         return np.zeros((len(self.probabilities), *self.shape), dtype=self.counters)
 
     @cached_property
+    def flat_transitions(self) -> CountArray:
+        """The same memory as ``(m or 1, P, K)``."""
+        return self.transitions.reshape((len(self.transitions), -1, self.transitions.shape[-1]))
+
+    @cached_property
+    def flat_visits(self) -> CountArray:
+        """The same memory as ``(m, P)``."""
+        return self.visits.reshape((len(self.visits), -1))
+
+    @cached_property
     def touched(self) -> Touched:
         """Where the round went."""
         return Touched.nowhere(len(self.probabilities), self.shape)
@@ -167,20 +177,18 @@ class Fleet:
 
     def clear(self) -> None:
         """Empty the buffers before a round."""
-        m, (rows, K) = len(self.visits), (len(self.transitions), self.transitions.shape[-1])
-        _clear(self.transitions.reshape((rows, -1, K)), self.visits.reshape((m, -1)), self.touched)
+        _clear(self.flat_transitions, self.flat_visits, *self.touched)
         if self.counted_starts.size:
             self.counted_starts.fill(0)
 
     def recount(self) -> None:
         """Find out what the round has visited, after the buffers were written to by someone else."""
-        _recount(self.visits.reshape((len(self.visits), -1)), self.touched)
+        _recount(self.flat_visits, self.touched)
 
     def stopped(self, policy: PolicyArray, budgets: Budgets, length: int, factor: int) -> RoundEnd:
         """The :class:`RoundEnd` of a round of ``length`` episodes whose counts are complete."""
         due = budgets.visits.reshape((len(budgets.visits), -1))
-        seen = self.visits.reshape((len(self.visits), -1))
-        askers, agent, place = _end_round(seen, due, factor, self.touched, self.pooled)
+        askers, agent, place = _end_round(self.flat_visits, due, factor, *self.touched, self.pooled)
         return stop_at(length, askers, agent + self.first_agent, place, policy, self.counting)
 
 
@@ -311,9 +319,17 @@ def _recount(visits: CountArray, touched: Touched) -> None:
 
 
 @compiled
-def _clear(transitions: CountArray, visits: CountArray, touched: Touched) -> None:
+def _clear(
+    transitions: CountArray,
+    visits: CountArray,
+    places: IndexArray,
+    numbers: CountArray,
+    all_places: IndexArray,
+    number: CountArray,
+    all_visits: CountArray,
+) -> None:
+    """Zeros where the round has been; the tables of :class:`Touched` come one by one, which Numba takes faster."""
     m, rows = len(visits), len(transitions)
-    places, numbers, all_places, number, all_visits = touched
     together = all_visits.reshape(visits.shape[1])
     for i in range(m):
         for j in range(numbers[i]):
@@ -357,11 +373,18 @@ def find_asker(visits: CountArray, budgets: CountArray, factor: int = 1) -> tupl
 
 @compiled
 def _end_round(
-    visits: CountArray, due: CountArray, factor: int, touched: Touched, pooled: bool
+    visits: CountArray,
+    due: CountArray,
+    factor: int,
+    places: IndexArray,
+    numbers: CountArray,
+    all_places: IndexArray,
+    number: CountArray,
+    all_visits: CountArray,
+    pooled: bool,
 ) -> tuple[int, int, int]:
     """The same, looking only where agents have been; where counts are ``pooled``, add up their visits as well."""
     m, P = visits.shape
-    places, numbers, all_places, number, all_visits = touched
     together, own_due = all_visits.reshape(P), len(due) > 1
     askers, agent, first_place, everywhere = 0, -1, -1, 0
     for i in range(m):

@@ -108,7 +108,6 @@ class CountsDriver(FleetDriver):
     ) -> tuple[int, bool]:
         """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
         fleet = self.fleet
-        m, K = len(fleet.visits), fleet.transitions.shape[-1]
         actions, ties = (policy[..., None], self._one) if policy.ndim == 2 else listed(policy)
         return _collect(
             Model(fleet.successors, self._shares, self._initial_shares),
@@ -119,8 +118,8 @@ class CountsDriver(FleetDriver):
             fleet.first_agent,
             first,
             most,
-            fleet.transitions.reshape((len(fleet.transitions), -1, K)),
-            fleet.visits.reshape((m, -1)),
+            fleet.flat_transitions,
+            fleet.flat_visits,
             fleet.counted_starts,
             fleet.touched,
             self._blocks,
@@ -227,19 +226,20 @@ def _draw_block(stream: WordArray, model: Model, play: Play, length: int, asking
             if n == 0:
                 continue
             ties = numbers[h, s]
-            dealt[0] = n
             if ties > 1:
                 multinomial(stream, n, equal[ties, :ties], dealt[:ties])
             for j in range(ties):
-                if dealt[j] == 0:
+                here = dealt[j] if ties > 1 else n
+                if here == 0:
                     continue
                 a = actions[h, s, j]
                 w = a if W > 1 else 0
-                seen[h, s, w] = dealt[j]
-                multinomial(stream, dealt[j], kernel[hk, s, a], flows[h, s, w])
+                seen[h, s, w] = here
+                outflow = flows[h, s, w]
+                multinomial(stream, here, kernel[hk, s, a], outflow)
                 if h + 1 < H:
                     for k in range(K):
-                        states[h + 1, successors[hk, s, a, k]] += flows[h, s, w, k]
+                        states[h + 1, successors[hk, s, a, k]] += outflow[k]
     return _asks(asking, asking.nothing, _by_place(seen, asking))
 
 

@@ -113,12 +113,12 @@ class Actors:
         return kind.remote(algorithm, setting, hosted, sum_visits, self._history)
 
     def _places(self) -> list[str]:
-        """The nodes that live, each as often as it has cores (once at least): first all once, then all again."""
-        nodes = {
-            str(node["NodeID"]): max(1, int(node["Resources"].get("CPU", 1)))
-            for node in self._ray.nodes()
-            if node["Alive"]
-        }
+        """The nodes that live, each as often as it has cores (once at least): first all once, then all again.
+
+        They are sorted, because Ray lists them in another order each time.
+        """
+        living = sorted((node for node in self._ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
+        nodes = {str(node["NodeID"]): max(1, int(node["Resources"].get("CPU", 1))) for node in living}
         return [name for turn in range(max(nodes.values())) for name, cores in nodes.items() if cores > turn]
 
     def _end(self, actor: Any) -> None:
