@@ -1,11 +1,14 @@
 """A server with many nodes: milliseconds for an exchange with all of them, and the server's memory.
 
-    python benchmarks/many_nodes.py [--nodes 200] [--episodes 40] [--json]
+    python benchmarks/many_nodes.py [--nodes 200] [--episodes 40] [--echo] [--json]
 
 The server is this process. The nodes, one agent each, share a second process; each has its own certificate and
 connection over mutual TLS on loopback. An exchange is a message to every node and an answer from every node.
 Processor time is that of either process from the end of the first round on, its gRPC threads included. Run it twice:
 the first run compiles.
+
+``--echo`` measures gRPC by itself: the same connections carry messages of the same mean sizes, and neither side does
+anything else.
 """
 
 from __future__ import annotations
@@ -19,15 +22,24 @@ import resource
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
 
 from fed_ucbvi import FedUCBVI, gridworld
 from fed_ucbvi.network.certificates import make_certificates
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.coordinator import Coordinator
+from fed_ucbvi.network.health import Health
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import Service
-from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.network.transport import SERVICE, TLSFiles, open_channel, open_server, open_stream
+
+ECHOES, WARM_UP = 200, 20
+"""Exchanges of an echo, and how many of them are not counted."""
+DOWN, UP = bytes(80), bytes(240)
+"""About the mean messages of a run with 200 nodes and 12 episodes."""
 
 
 def processor_seconds(process: int) -> float:
@@ -82,17 +94,78 @@ async def serve(nodes: int, episodes: int, folder: Path) -> dict[str, float]:
     }
 
 
+def play_echo(nodes: int, address: str, folder: Path) -> None:
+    """All nodes of an echo, in this process."""
+
+    async def play_one(name: str) -> None:
+        channel = open_channel(address, TLSFiles.of(folder, name))
+        stream = open_stream(channel)
+        await stream.write(UP)
+        while await stream.read() is not grpc.aio.EOF:
+            await stream.write(UP)
+        await channel.close()
+
+    async def together() -> None:
+        await asyncio.gather(*(play_one(f"node-{i}") for i in range(nodes)))
+
+    asyncio.run(together())
+
+
+async def serve_echo(nodes: int, folder: Path) -> dict[str, float]:
+    """Messages to and fro, and nothing else; the figures."""
+    streams: list[Any] = []
+    complete, over = asyncio.Event(), asyncio.Event()
+
+    async def session(_: Any, stream: Any) -> None:
+        await stream.read()
+        streams.append(stream)
+        if len(streams) == nodes:
+            complete.set()
+        await over.wait()
+
+    async def no_policy(_: Any, context: Any) -> bytes:
+        return b""
+
+    async def ask(stream: Any) -> None:
+        await stream.write(DOWN)
+        await stream.read()
+
+    server, port = open_server("127.0.0.1:0", session, TLSFiles.of(folder, "server"), Health((SERVICE,)), no_policy)
+    await server.start()
+    context = multiprocessing.get_context("spawn")
+    playing = context.Process(target=play_echo, args=(nodes, f"127.0.0.1:{port}", folder))
+    playing.start()
+    await complete.wait()
+    marks = []
+    for exchange in range(ECHOES + 1):
+        if exchange in (WARM_UP, ECHOES):
+            used = (processor_seconds(process or 0) for process in (os.getpid(), playing.pid))
+            marks.append((time.perf_counter(), *used))
+        await asyncio.gather(*(ask(stream) for stream in streams))
+    over.set()
+    await server.stop(1.0)
+    playing.join()
+    names = ("ms_per_exchange", "server_processor_ms_per_exchange", "nodes_processor_ms_per_exchange")
+    differences = (after - before for before, after in zip(*marks, strict=True))
+    each = {name: round(1000 * taken / (ECHOES - WARM_UP), 1) for name, taken in zip(names, differences, strict=True)}
+    return {"nodes": nodes, "exchanges": ECHOES - WARM_UP, **each}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=200)
     parser.add_argument("--episodes", type=int, default=40)
+    parser.add_argument("--echo", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "certs"
         make_certificates(folder, server="server", nodes=[f"node-{i}" for i in range(options.nodes)])
-        found = asyncio.run(serve(options.nodes, options.episodes, folder))
+        if options.echo:
+            found = asyncio.run(serve_echo(options.nodes, folder))
+        else:
+            found = asyncio.run(serve(options.nodes, options.episodes, folder))
     print(json.dumps(found) if options.json else "\n".join(f"{key}: {value:,}" for key, value in found.items()))
 
 

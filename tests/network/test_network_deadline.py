@@ -10,8 +10,10 @@ from fed_ucbvi.network.deadline import Deadline
 
 
 async def answer(deadline: Deadline, seconds: float) -> str:
+    task = asyncio.current_task()
+    assert task is not None
     try:
-        with deadline:
+        with deadline.of(task):
             await asyncio.sleep(seconds)
     except TimeoutError:
         return "late"

@@ -14,6 +14,9 @@ from typing import NamedTuple
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.network.arrays import WireError
 
+Slot = tuple[type, int]
+"""The kind of a message, and its exchange if it has one."""
+
 
 class Copy(NamedTuple):
     """The arrays of a message, and of which round it was."""
@@ -23,41 +26,39 @@ class Copy(NamedTuple):
 
 
 class Copies:
-    """The last message of each kind that one side has sent, or that the other has taken.
+    """The last message of each slot that one side has sent, or that the other has taken.
 
     Arrays are not copied. So a message must hold arrays of its own, which nobody writes to later.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, int], Copy] = {}
+        self._kept: dict[Slot, Copy] = {}
 
-    def keep(self, kind: str, exchange: int, round_number: int, arrays: Message) -> None:
-        """Remember a message that was sent, or that was asked for and has come."""
-        self.put(kind, exchange, Copy(round_number, arrays))
+    def keep(self, slot: Slot, copy: Copy) -> None:
+        """Remember a message that was sent, or that was asked for and has come; streams may share a copy."""
+        self._kept[slot] = copy
 
-    def put(self, kind: str, exchange: int, copy: Copy) -> None:
-        """The same, with a copy that several streams share."""
-        self._kept[kind, exchange] = copy
-
-    def last(self, kind: str, exchange: int) -> Copy | None:
+    def last(self, slot: Slot) -> Copy | None:
         """What is remembered."""
-        return self._kept.get((kind, exchange))
+        return self._kept.get(slot)
 
-    def to_differ_from(self, kind: str, exchange: int, arrays: Message) -> Copy | None:
+    def to_differ_from(self, slot: Slot, arrays: Message) -> Copy | None:
         """The earlier message that a sender may take the differences from, if there is one."""
-        kept = self._kept.get((kind, exchange))
+        kept = self._kept.get(slot)
         if kept is None or len(kept.arrays) != len(arrays):
             return None
-        pairs = zip(kept.arrays, arrays, strict=True)
-        return kept if all(old.shape == new.shape and old.dtype == new.dtype for old, new in pairs) else None
+        for old, new in zip(kept.arrays, arrays, strict=True):
+            if old.shape != new.shape or old.dtype != new.dtype:
+                return None
+        return kept
 
-    def since(self, kind: str, exchange: int, round_number: int, since: int) -> Copy:
+    def since(self, slot: Slot, round_number: int, since: int) -> Copy:
         """What changes since a round are changes of; without arrays if the message is a late copy of an earlier one.
 
         Raises:
             WireError: if that is not here.
         """
-        kept = self._kept.get((kind, exchange))
+        kept = self._kept.get(slot)
         if kept is not None and kept.round == since:
             return kept
         if kept is not None and since < round_number <= kept.round:

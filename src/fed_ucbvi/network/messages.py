@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fed_ucbvi.algorithms.base import Array
-from fed_ucbvi.network.arrays import WireError, pack, unpack
-from fed_ucbvi.network.copies import Copies, Copy
+from fed_ucbvi.network.arrays import WireError, changes, pack, packed_bytes, unpack, with_changes
+from fed_ucbvi.network.copies import Copies, Copy, Slot
 from fed_ucbvi.network.schema import CLASSES, DecodeError
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Server and nodes must speak the same version."""
 TO_BE_READ = frozenset({"version", "node", "run", "reason", "algorithm", "collection", "exchanging", "name"})
 REWARDS_ALONE = (1 << 32) - 1
@@ -223,12 +223,18 @@ _UP: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Hello, Rea
 _DOWN: dict[str, type[Any]] = {
     kind.__name__.lower(): kind for kind in (Welcome, Refusal, Start, Continue, Stop, Roster, Query, End)
 }
-_FIELDS = {
-    kind: tuple(field.name for field in dataclasses.fields(kind))
+_LISTS = frozenset({"arrays", "rounds", "requests", "seats"})
+_PLAIN = {
+    kind: tuple(field.name for field in dataclasses.fields(kind) if field.name not in _LISTS)
     for kind in (*_UP.values(), *_DOWN.values(), Request, Seat)
 }
-_PARTS: dict[str, type[Any]] = {"requests": Request, "seats": Seat}
-"""Fields that are lists of messages."""
+"""Fields that are numbers, texts or bytes."""
+_TEXTS = {kind: tuple(name for name in fields if name in TO_BE_READ) for kind, fields in _PLAIN.items()}
+PartT = TypeVar("PartT", Request, Seat)
+_SIDES = {
+    kind: (CLASSES[side], name) for side, kinds in (("Up", _UP), ("Down", _DOWN)) for name, kind in kinds.items()
+}
+"""The class of a message's envelope, and its name there."""
 
 
 def one_line(text: str) -> str:
@@ -243,23 +249,27 @@ def one_line(text: str) -> str:
 def encode(message: Up | Down, sent: Copies | None = None) -> bytes:
     """A message as bytes; with what was ``sent`` before on the stream, only what has changed since."""
     kind = type(message)
-    name = kind.__name__.lower()
-    envelope = CLASSES["Up" if name in _UP else "Down"]()
+    side, name = _SIDES[kind]
+    envelope = side()
     content = getattr(envelope, name)
     content.SetInParent()
-    for field in _FIELDS[kind]:
-        value = getattr(message, field)
-        if field == "arrays":
-            _put_arrays(message, content, sent)
-        elif field in _PARTS:
-            for part in value:
-                getattr(content, field).add(**dataclasses.asdict(part))
-        elif field == "rounds":
-            content.rounds.extend(value)
-        else:
-            setattr(content, field, value)
+    for field in _PLAIN[kind]:
+        setattr(content, field, getattr(message, field))
+    if isinstance(message, _WITH_ARRAYS):
+        _put_arrays(message, content, sent)
+    elif isinstance(message, Ready):
+        content.rounds.extend(message.rounds)
+    elif isinstance(message, Played):
+        _put_parts(message.requests, content.requests)
+    elif isinstance(message, Roster):
+        _put_parts(message.seats, content.seats)
     data: bytes = envelope.SerializeToString()
     return data
+
+
+def _put_parts(parts: tuple[Request, ...] | tuple[Seat, ...], content: Any) -> None:
+    for part in parts:
+        content.add(**dataclasses.asdict(part))
 
 
 class ToMany:
@@ -267,16 +277,15 @@ class ToMany:
 
     def __init__(self, message: Start | Query) -> None:
         self.message = message
-        self._copy = Copy(message.round, message.arrays)
+        self._slot, self._copy = _slot(message), Copy(message.round, message.arrays)
         self._encoded: dict[int, tuple[Copy | None, bytes]] = {}
 
     def encode(self, sent: Copies) -> bytes:
         """The same as :func:`encode`."""
-        slot = _slot(self.message)
-        before = sent.last(*slot)
+        before = sent.last(self._slot)
         if id(before) not in self._encoded:
             self._encoded[id(before)] = before, encode(self.message, sent)
-        sent.put(*slot, self._copy)
+        sent.keep(self._slot, self._copy)
         return self._encoded[id(before)][1]
 
 
@@ -288,29 +297,30 @@ def in_parts(data: bytes) -> list[bytes]:
     return [encode(Part(data[i : i + PART_BYTES], i + PART_BYTES < len(data))) for i in starts]
 
 
-def _put_arrays(message: Any, content: Any, sent: Copies | None) -> None:
-    """Write the arrays of a message that is sent now, or what has changed and since when."""
-    before = None
-    if sent is not None and isinstance(message, _WITH_ARRAYS):
-        before = sent.to_differ_from(*_slot(message), message.arrays)
-        sent.keep(*_slot(message), message.round, message.arrays)
-    if before is not None:
-        content.since = before.round
-    for place, array in enumerate(message.arrays):
-        pack(array, None if before is None else before.arrays[place], content.arrays.add())
+def _put_arrays(message: WithArrays, content: Any, sent: Copies | None) -> None:
+    """Write the arrays of a message that is sent now or, if that is shorter, what has changed and since when."""
+    if sent is not None:
+        slot = _slot(message)
+        before = sent.to_differ_from(slot, message.arrays)
+        sent.keep(slot, Copy(message.round, message.arrays))
+        if before is not None:
+            changed, data = changes(message.arrays, before.arrays)
+            if len(changed) + len(data) < sum([packed_bytes(array) for array in message.arrays]):
+                content.since, content.changed, content.data = before.round, changed, data
+                return
+    for array in message.arrays:
+        pack(array, content.arrays.add())
 
 
-def _slot(message: WithArrays) -> tuple[str, int]:
+def _slot(message: WithArrays) -> Slot:
     """Messages of one slot follow each other, round after round."""
-    if isinstance(message, Start):
-        return "Start", 0
-    return type(message).__name__, message.exchange
+    return type(message), 0 if isinstance(message, Start) else message.exchange
 
 
 def keep_taken(message: Up | Down, taken: Copies) -> None:
     """Remember a message that was asked for; what comes unasked is not, or it would fill the memory."""
     if isinstance(message, _WITH_ARRAYS):
-        taken.keep(*_slot(message), message.round, message.arrays)
+        taken.keep(_slot(message), Copy(message.round, message.arrays))
 
 
 def decode_up(data: bytes, taken: Copies | None = None) -> Up:
@@ -334,30 +344,31 @@ def _decode(side: str, kinds: dict[str, type[Any]], data: bytes, taken: Copies |
     if name is None:
         raise WireError(f"a message of no known kind ({len(data)} bytes).")
     kind, content = kinds[name], getattr(envelope, name)
-    values = {}
-    for field in _FIELDS[kind]:
-        value = getattr(content, field)
-        if field == "arrays":
-            value = _arrays(kind, content, taken or Copies())
-        elif field in _PARTS:
-            part = _PARTS[field]
-            value = tuple(part(*(getattr(one, name) for name in _FIELDS[part])) for one in value)
-        elif field == "rounds":
-            value = tuple(value)
-        elif field in TO_BE_READ:
-            value = one_line(value)
-        values[field] = value
+    values = {field: getattr(content, field) for field in _PLAIN[kind]}
+    for field in _TEXTS[kind]:
+        values[field] = one_line(values[field])
+    if kind in _WITH_ARRAYS:
+        values["arrays"] = _arrays(kind, content, taken)
+    elif kind is Ready:
+        values["rounds"] = tuple(content.rounds)
+    elif kind is Played:
+        values["requests"] = _parts(Request, content.requests)
+    elif kind is Roster:
+        values["seats"] = _parts(Seat, content.seats)
     return kind(**values)
 
 
-def _arrays(kind: type[Any], content: Any, taken: Copies) -> tuple[Array, ...]:
+def _parts(kind: type[PartT], content: Any) -> tuple[PartT, ...]:
+    return tuple(kind(*(getattr(one, name) for name in _PLAIN[kind])) for one in content)
+
+
+def _arrays(kind: type[Any], content: Any, taken: Copies | None) -> tuple[Array, ...]:
     """The arrays of a message; none if it is a late copy of an earlier one, of which only the key is read."""
-    if not content.since:
-        return tuple(unpack(array) for array in content.arrays)
-    exchange = 0 if kind is Start else content.exchange
-    before = taken.since(kind.__name__, exchange, content.round, content.since).arrays
-    if not before:
-        return ()
-    if len(before) != len(content.arrays):
-        raise WireError(f"changes of {len(content.arrays)} arrays, but there were {len(before)} before.")
-    return tuple(unpack(array, old) for array, old in zip(content.arrays, before, strict=True))
+    since = content.since
+    if not since:
+        return tuple([unpack(array) for array in content.arrays])
+    if content.arrays:
+        raise WireError("whole arrays and changes in one message.")
+    slot = kind, 0 if kind is Start else content.exchange
+    before = (taken or Copies()).since(slot, content.round, since).arrays
+    return with_changes(before, content.changed, content.data) if before else ()

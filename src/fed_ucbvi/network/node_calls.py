@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import TypeVar
 
 from fed_ucbvi.core.errors import InputError
@@ -68,8 +68,8 @@ class NodeCalls:
         With ``deadline=False`` the question may take as long as it likes, while the connection lives.
         """
         members, limit = self._registry.present, Deadline(self._rules.deadline)
-        within = limit if deadline else nullcontext()
-        tasks = [asyncio.ensure_future(self._ask(member, ask, within)) for member in members]
+        begin, within = asyncio.get_running_loop().create_task, limit if deadline else None
+        tasks = [begin(self._ask(member, ask, within)) for member in members]
         try:
             answers = await asyncio.gather(*tasks)
         finally:
@@ -96,9 +96,10 @@ class NodeCalls:
         await self._violated(self.members[violation.node], violation)
         self._check_present()
 
-    async def _ask(self, member: Member, ask: Ask[AnswerT], within: AbstractContextManager[None]) -> AnswerT | None:
+    async def _ask(self, member: Member, ask: Ask[AnswerT], within: Deadline | None) -> AnswerT | None:
         """Ask one node, again after every reconnection, until it answers or patience ends."""
-        rules = self._rules
+        rules, task = self._rules, asyncio.current_task()
+        assert task is not None
         away_since: float | None = None
         ends: list[bytes] = []
         while member.status == HERE:
@@ -113,7 +114,7 @@ class NodeCalls:
                 continue
             try:
                 began = time.perf_counter()
-                with within:
+                with nullcontext() if within is None else within.of(task):
                     answer = await ask(member, stream)
                 member.latency = time.perf_counter() - began
                 return answer

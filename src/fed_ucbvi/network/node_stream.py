@@ -137,27 +137,28 @@ class NodeStream:
 
     async def expect_played(self, round_number: int) -> Played:
         """The answer to a start or a continue."""
-        return cast(Played, await self._answer(round_number, EPISODES))
+        return cast(Played, await self._answer((round_number, EPISODES)))
 
     async def expect_report(self, round_number: int, exchange: int) -> Report:
         """The answer to a query."""
-        return cast(Report, await self._answer(round_number, exchange))
+        return cast(Report, await self._answer((round_number, exchange)))
 
-    async def _answer(self, round_number: int, exchange: int) -> Played | Report:
+    async def _answer(self, key: tuple[int, int]) -> Played | Report:
         """The answer with this key; a few copies of earlier ones do no harm, anything else does not belong here."""
-        key = round_number, exchange
-        due = _order(*key)
         for _ in range(1 + STALE):
             message = await self.receive()
-            if isinstance(message, Fault):
+            if isinstance(message, Report):
+                found = message.round, message.exchange
+            elif isinstance(message, Played):
+                found = message.round, EPISODES
+            elif isinstance(message, Fault):
                 raise StreamLostError(f"the node cannot go on: {message.reason}")
-            if not isinstance(message, Played | Report):
+            else:
                 raise ViolationError(f"it sent a {type(message).__name__} in the middle of a round")
-            found = message.round, message.exchange if isinstance(message, Report) else EPISODES
             if found == key:
                 keep_taken(message, self._taken)
                 return message
-            if _order(*found) > due:
+            if _order(*found) > _order(*key):
                 raise ViolationError(f"it answered {_place(*found)} when asked for {_place(*key)}")
         raise ViolationError(f"it sent {1 + STALE} copies of earlier answers where one of {_place(*key)} was due")
 

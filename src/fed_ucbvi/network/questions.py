@@ -115,7 +115,7 @@ class Questions:
             fits = low == high == 0.0
         if fits and self._grid is not None:
             scaled = V * 2.0**self._grid.bits
-            fits = bool((scaled == np.floor(scaled)).all())
+            fits = scaled.tobytes() == np.floor(scaled).tobytes()
         if not fits:
             raise InputError(
                 f"the server asks about values at step {step + 1} that cannot be {self._algorithm.name}'s: they lie "

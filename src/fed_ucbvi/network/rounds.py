@@ -170,7 +170,8 @@ class Round:
             mark, keys = fingerprint(roster), frozenset(seat.key for seat in roster.seats)
 
         async def ask(member: Member, stream: NodeStream) -> Message | None:
-            await self._stop(member, stream)
+            if stream.prepared != self.number or not stream.stopped:
+                await self._stop(member, stream)
             if roster is not None and stream.roster != mark:
                 if member.seat is None or member.seat.key not in keys:
                     return None  # it has come back with another key; the others answer, and all is asked again
