@@ -37,16 +37,16 @@ def optimal_values(
     _, S, A, K = successors.shape
     Q = np.zeros((horizon, S, A))
     V = np.zeros((horizon + 1, S))
-    policy = np.zeros((horizon, S), dtype=np.int32)
+    policy = np.zeros((horizon, S), dtype=np.int64)
     for h in range(horizon - 1, -1, -1):
         hk, hr = _steps_of(successors, rewards, h)
-        expected = np.zeros((S, A))
-        for k in range(K):
-            expected += probabilities[hk, :, :, k] * V[h + 1, successors[hk, :, :, k]]
-        Q[h] = rewards[hr] + expected
-        policy[h] = Q[h].argmax(axis=1)
-        V[h] = Q[h].max(axis=1)
-    return Q, V, policy
+        terms, expected = probabilities[hk] * V[h + 1][successors[hk]], np.zeros((S, A))
+        for k in range(K):  # in this order, as compiled code adds
+            expected += terms[:, :, k]
+        np.add(rewards[hr], expected, out=Q[h])
+        Q[h].argmax(axis=1, out=policy[h])
+        Q[h].max(axis=1, out=V[h])
+    return Q, V, policy.astype(np.int32)
 
 
 def policy_values(
@@ -59,9 +59,9 @@ def policy_values(
     V = np.zeros((horizon + 1, S))
     for h in range(horizon - 1, -1, -1):
         hk, hr = _steps_of(successors, rewards, h)
-        values = np.array(rewards[hr])
+        terms, values = probabilities[hk] * V[h + 1][successors[hk]], np.array(rewards[hr])
         for k in range(K):
-            values += probabilities[hk, :, :, k] * V[h + 1, successors[hk, :, :, k]]
+            values += terms[:, :, k]
         total = np.zeros(S)
         for a in range(A):
             total += np.where(played[h, :, a], values[:, a], 0.0)
