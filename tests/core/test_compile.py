@@ -15,9 +15,10 @@ import fed_ucbvi
 
 pytestmark = pytest.mark.slow
 
-SOLVE = (
+VISITS = (
     "from fed_ucbvi import MDP; "
-    "print(float(MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], initial=0, horizon=3).solve().V[0, 0]))"
+    "mdp = MDP([[[0.5, 0.5]], [[0.0, 1.0]]], [[0.0], [1.0]], initial=0, horizon=3); "
+    "print(float(mdp.occupancy([[0, 0]] * 3)[:, 1].sum()))"
 )
 NO_PASSWORD_ENTRY = """
 import pwd
@@ -56,7 +57,7 @@ def test_without_a_usual_place_compiled_code_is_kept_in_a_temporary_folder_and_o
     sealed: Path, before: str, home: str | None
 ) -> None:
     temporary = sealed.parent / "temporary"
-    ended = execute(before + SOLVE, PYTHONPATH=str(sealed), HOME=home, TMPDIR=str(temporary))
+    ended = execute(before + VISITS, PYTHONPATH=str(sealed), HOME=home, TMPDIR=str(temporary))
     assert (ended.returncode, ended.stdout) == (0, "1.25\n")
     folder = temporary / f"fed-ucbvi-{os.getuid()}"
     assert len(ended.stderr.splitlines()) == 1
@@ -68,7 +69,7 @@ def test_without_a_usual_place_compiled_code_is_kept_in_a_temporary_folder_and_o
 def test_without_any_place_everything_works_and_one_line_says_that_nothing_is_kept(sealed: Path) -> None:
     temporary = sealed.parent / "temporary"
     (temporary / f"fed-ucbvi-{os.getuid()}").touch()
-    ended = execute(SOLVE, PYTHONPATH=str(sealed), HOME="/dev/null", TMPDIR=str(temporary))
+    ended = execute(VISITS, PYTHONPATH=str(sealed), HOME="/dev/null", TMPDIR=str(temporary))
     assert (ended.returncode, ended.stdout) == (0, "1.25\n")
     assert len(ended.stderr.splitlines()) == 1
     assert "compiled anew in every process" in ended.stderr
@@ -79,7 +80,7 @@ def test_a_temporary_folder_that_others_can_write_is_not_trusted(sealed: Path) -
     folder = temporary / f"fed-ucbvi-{os.getuid()}"
     folder.mkdir()
     folder.chmod(0o777)
-    ended = execute(SOLVE, PYTHONPATH=str(sealed), HOME="/dev/null", TMPDIR=str(temporary))
+    ended = execute(VISITS, PYTHONPATH=str(sealed), HOME="/dev/null", TMPDIR=str(temporary))
     assert ended.returncode == 0
     assert "compiled anew in every process" in ended.stderr
     assert not list(folder.iterdir())
@@ -87,7 +88,7 @@ def test_a_temporary_folder_that_others_can_write_is_not_trusted(sealed: Path) -
 
 def test_a_cache_folder_of_ones_own_that_cannot_be_written_is_replaced_with_a_line(sealed: Path) -> None:
     settings = {"NUMBA_CACHE_DIR": "/dev/null/here", "TMPDIR": str(sealed.parent / "temporary")}
-    ended = execute(SOLVE, PYTHONPATH=str(sealed), **settings)
+    ended = execute(VISITS, PYTHONPATH=str(sealed), **settings)
     assert (ended.returncode, ended.stdout) == (0, "1.25\n")
     assert len(ended.stderr.splitlines()) == 1
 

@@ -36,9 +36,9 @@ def choose_action(Q: FloatArray, random_ties: bool, seed: np.uint64, update: int
 
 @compiled
 def randomise(seed: np.uint64, actions: int, policy: IndexArray) -> None:
-    """Fill ``policy[H,S]`` with actions drawn uniformly from the seed."""
-    level = np.zeros(actions)
+    """Fill ``policy[H,S]`` with actions drawn from the seed, as :func:`choose_action` draws among equals."""
     H, S = policy.shape
     for h in range(H):
         for s in range(S):
-            policy[h, s] = choose_action(level, True, seed, 0, h * S + s)
+            word, _, _, _ = philox(np.uint64(h * S + s), np.uint64(0), SERVER, np.uint64(0), seed, np.uint64(0))
+            policy[h, s] = int(unit_interval(word) * actions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
@@ -32,24 +34,17 @@ from fed_ucbvi.command_line.serve import serve
 from fed_ucbvi.command_line.show import show
 from fed_ucbvi.command_line.sweep import sweep
 from fed_ucbvi.command_line.watch import watch
+from fed_ucbvi.core.garbage import collect_seldom
 from fed_ucbvi.core.version import PROGRAM, __version__
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    cls=Program,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 COMMANDS = (
     *(run, resume, counts, show, watch, play, act),
     *(sweep, reproduce, report, compare, leaderboard),
     *(advise, plan, inspect, environments, algorithms),
     *(bins, federate, serve, join, leave, policy, certs),
 )
-for command in COMMANDS[:-1]:
-    app.command(epilog=epilogue(command.__name__))(command)
-app.add_typer(certs_app, name=certs.__name__)
 
 
 def _print_version(wanted: bool) -> None:
@@ -58,7 +53,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True, epilog=program_epilogue())
 def start(
     context: typer.Context,
     version: Annotated[
@@ -70,7 +64,29 @@ def start(
         typer.echo(context.get_help())
 
 
+def _program(commands: Iterable[Callable[..., None]]) -> typer.Typer:
+    """The program with these of its commands."""
+    program = typer.Typer(
+        cls=Program,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    program.callback(invoke_without_command=True, epilog=program_epilogue())(start)
+    for command in commands:
+        if command is certs:
+            program.add_typer(certs_app, name=certs.__name__)
+        else:
+            program.command(epilog=epilogue(command.__name__))(command)
+    return program
+
+
+app = _program(COMMANDS)
+
+
 def main() -> None:
     """Run the program with the arguments of the process."""
     own_process()
-    app(prog_name=PROGRAM)
+    collect_seldom()
+    named = [command for command in COMMANDS if command.__name__ in sys.argv[1:2]]
+    program = _program(named) if named else app  # one command is made ready sooner than all
+    program(prog_name=PROGRAM)

@@ -149,6 +149,10 @@ def run(
     Ctrl-C ends the run early; with --out the result so far is saved. Defaults of the algorithm's flags are those of
     Fed-UCBVI; 'fed-ucbvi algorithms' lists the others'.
     """
+    from fed_ucbvi.core import second_process
+
+    if driver == "auto" and fleets == "local":
+        second_process.start("fed_ucbvi.engine.compile_rounds", "counts._collect")
     from fed_ucbvi.command_line.counts import counts_at
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.live_page import PageOptions, page_of_run

@@ -123,10 +123,12 @@ def compiled(function: F) -> F:
     return wrapped
 
 
+_INNER = {"cache": _KEEP, "error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+
+
 def inner(function: F) -> F:
     """Like :func:`compiled`, for functions that only compiled code calls; no wrapper for Python is compiled."""
-    options = {"cache": _KEEP, "error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
-    wrapped: F = numba.njit(**options)(function)
+    wrapped: F = numba.njit(**_INNER)(function)
     return wrapped
 
 
@@ -137,9 +139,8 @@ def inlined(function: F) -> F:
 
 
 def embedded(function: F) -> F:
-    """Like :func:`compiled`, with the machine code copied into that of its callers."""
-    options = {"cache": _KEEP, "error_model": "numpy", "no_cfunc_wrapper": True, "forceinline": True}
-    wrapped: F = numba.njit(**options)(function)
+    """Like :func:`inner`, with the machine code copied into that of its callers."""
+    wrapped: F = numba.njit(**_INNER, forceinline=True)(function)
     return wrapped
 
 
@@ -147,6 +148,16 @@ def compiled_parallel(function: F) -> F:
     """Like :func:`compiled`, with ``prange`` loops spread over the cores."""
     wrapped: F = numba.njit(cache=_KEEP, error_model="numpy", parallel=True)(function)
     return wrapped
+
+
+def must_compile(name: str) -> bool:
+    """Whether code of a function (``module.function``) could be kept but is not, for whatever types."""
+    return _KEEP and not any(Path(numba.config.CACHE_DIR).rglob(f"{name}-*.nbi"))
+
+
+def types_of(*arguments: object) -> str:
+    """The types that code is compiled for, on one line."""
+    return " ".join(str(numba.typeof(argument)) for argument in arguments)
 
 
 def use_one_thread() -> None:

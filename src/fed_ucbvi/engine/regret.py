@@ -120,7 +120,9 @@ def score_round(
     ``alike``, ``agents`` is ``common``. Only the given ``rows`` of visits count.
     """
     _, H, S, W = visits.shape
-    M = number.sum()
+    M = 0
+    for k in range(len(number)):
+        M += number[k]
     for which in range(1 if alike else 2):
         known = agents if which else common
         update_values(
@@ -146,15 +148,15 @@ def score_round(
             if not shared or j == len(rows) - 1:
                 reward += _paid(totals, rewards[0 if shared else i], policy)
                 totals[:] = 0
-    return regret / M, reward / M, _mean_value(agents, number)
+    return regret / M, reward / M, _sum_of_values(agents, number) / M
 
 
 @inner
-def _mean_value(agents: Known, number: CountArray) -> float:
-    """``1/M sum_i sum_s mu^i(s) V^i_1(s)``."""
+def _sum_of_values(agents: Known, number: CountArray) -> float:
+    """``sum_i sum_s mu^i(s) V^i_1(s)``."""
     total = 0.0
     for s in range(agents.initial.shape[0]):
         for k in range(len(number)):
             if agents.initial[s, k] > 0.0:
                 total += number[k] * agents.initial[s, k] * agents.V[0, s, k]
-    return float(total / number.sum())
+    return total

@@ -1,4 +1,4 @@
-"""Compiled backward induction and forward occupancy on support-compressed tables.
+"""Backward induction and, compiled, forward occupancy on support-compressed tables.
 
 Tables of a single MDP: ``successors`` and ``probabilities`` ``(steps, S, A, K)``, ``rewards`` ``(steps, S, A)``;
 the step axis has length one where the table is stationary. A policy is ``(H, S)``, one action for each step and
@@ -21,7 +21,7 @@ def may_play(policy: PolicyArray, h: int, s: int, a: int) -> bool:
     return bool(policy[h, s, a])
 
 
-@compiled
+@inner
 def tied(policy: PolicyArray, h: int, s: int, actions: int) -> int:
     """How many actions the policy's set at (h,s) has."""
     count = 0
@@ -30,56 +30,48 @@ def tied(policy: PolicyArray, h: int, s: int, actions: int) -> int:
     return count
 
 
-@compiled
 def optimal_values(
     successors: IndexArray, probabilities: FloatArray, rewards: FloatArray, horizon: int
 ) -> tuple[FloatArray, FloatArray, IndexArray]:
     """``Q*``, ``V*`` and a greedy policy (lowest action among equals) by ``eq:optimal_bellman_equations``."""
-    kernel_steps, S, A, K = successors.shape
-    reward_steps = rewards.shape[0]
+    _, S, A, K = successors.shape
     Q = np.zeros((horizon, S, A))
     V = np.zeros((horizon + 1, S))
-    policy = np.zeros((horizon, S), dtype=np.int32)
+    policy = np.zeros((horizon, S), dtype=np.int64)
     for h in range(horizon - 1, -1, -1):
-        hk = h if kernel_steps > 1 else 0
-        hr = h if reward_steps > 1 else 0
-        for s in range(S):
-            best = 0
-            for a in range(A):
-                expected = 0.0
-                for k in range(K):
-                    expected += probabilities[hk, s, a, k] * V[h + 1, successors[hk, s, a, k]]
-                Q[h, s, a] = rewards[hr, s, a] + expected
-                if Q[h, s, a] > Q[h, s, best]:
-                    best = a
-            V[h, s] = Q[h, s, best]
-            policy[h, s] = best
-    return Q, V, policy
+        hk, hr = _steps_of(successors, rewards, h)
+        terms, expected = probabilities[hk] * V[h + 1][successors[hk]], np.zeros((S, A))
+        for k in range(K):  # in this order, as compiled code adds
+            expected += terms[:, :, k]
+        np.add(rewards[hr], expected, out=Q[h])
+        Q[h].argmax(axis=1, out=policy[h])
+        Q[h].max(axis=1, out=V[h])
+    return Q, V, policy.astype(np.int32)
 
 
-@compiled
 def policy_values(
     successors: IndexArray, probabilities: FloatArray, rewards: FloatArray, policy: PolicyArray
 ) -> FloatArray:
     """``V^pi`` of shape ``(H+1, S)`` by ``eq:bellman_equations``; for a set of actions, the mean of their values."""
-    kernel_steps, S, A, K = successors.shape
-    reward_steps = rewards.shape[0]
+    _, S, A, K = successors.shape
     horizon = policy.shape[0]
+    played = policy if policy.ndim == 3 else policy[..., None] == np.arange(A)
     V = np.zeros((horizon + 1, S))
     for h in range(horizon - 1, -1, -1):
-        hk = h if kernel_steps > 1 else 0
-        hr = h if reward_steps > 1 else 0
-        for s in range(S):
-            total, ties = 0.0, 0
-            for a in range(A):
-                if may_play(policy, h, s, a):
-                    value = rewards[hr, s, a]
-                    for k in range(K):
-                        value += probabilities[hk, s, a, k] * V[h + 1, successors[hk, s, a, k]]
-                    total += value
-                    ties += 1
-            V[h, s] = total / ties
+        hk, hr = _steps_of(successors, rewards, h)
+        terms, values = probabilities[hk] * V[h + 1][successors[hk]], np.array(rewards[hr])
+        for k in range(K):
+            values += terms[:, :, k]
+        total = np.zeros(S)
+        for a in range(A):
+            total += np.where(played[h, :, a], values[:, a], 0.0)
+        V[h] = total / played[h].sum(axis=1)
     return V
+
+
+def _steps_of(successors: IndexArray, rewards: FloatArray, h: int) -> tuple[int, int]:
+    """Step h in the tables of transitions and of rewards."""
+    return h if successors.shape[0] > 1 else 0, h if rewards.shape[0] > 1 else 0
 
 
 @compiled

@@ -93,8 +93,10 @@ class Federation:
     @cached_property
     def honest(self) -> CountArray:
         """The agents that do not lie: regret is an average over these."""
-        lying = () if self.liars is None else self.liars.agents
-        return np.setdiff1d(np.arange(self.agents), np.array(lying, dtype=np.int64))
+        lying = np.zeros(self.agents, dtype=np.bool_)
+        if self.liars is not None:
+            lying[np.array(self.liars.agents, dtype=np.int64)] = True
+        return np.flatnonzero(~lying)
 
     @cached_property
     def agent_tables(self) -> AgentTables:

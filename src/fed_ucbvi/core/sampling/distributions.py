@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.sampling.philox import uniform
 from fed_ucbvi.core.types import CountArray, FloatArray, WordArray
 
@@ -25,7 +25,7 @@ _TABLE_SIZE = 2048
 _LOG_FACTORIAL = np.array([math.lgamma(n + 1.0) for n in range(_TABLE_SIZE)])
 
 
-@compiled
+@inner
 def _stirling_correction(n: float) -> float:
     """``ln n! - [(n + 1/2) ln n - n + ln(2 pi)/2]`` for n >= 16, to full precision."""
     square = n * n
@@ -38,7 +38,7 @@ def log_factorial_ratio(start: int, end: int) -> float:
     return (end - start) * math.log(max(start, 1)) + log_factorial_excess(start, end)
 
 
-@compiled
+@inner
 def log_factorial_excess(start: int, end: int) -> float:
     """``ln(end! / start!) - (end - start) ln max(start, 1)``: what is left once the largest terms are taken out.
 
@@ -63,7 +63,7 @@ def binomial(stream: WordArray, n: int, p: float) -> int:
     return _binomial_lower(stream, n, p)
 
 
-@compiled
+@inner
 def _binomial_lower(stream: WordArray, n: int, p: float) -> int:
     """Binomial(n, p) for p <= 1/2."""
     if n * p < 10.0:
@@ -101,7 +101,7 @@ def _binomial_lower(stream: WordArray, n: int, p: float) -> int:
             return x
 
 
-@compiled
+@inner
 def _binomial_by_inversion(stream: WordArray, n: int, p: float) -> int:
     """Walk up the distribution function from zero; the mean is below 10."""
     odds = p / (1.0 - p)
@@ -120,7 +120,7 @@ def _binomial_by_inversion(stream: WordArray, n: int, p: float) -> int:
             return x
 
 
-@compiled
+@inner
 def hypergeometric(stream: WordArray, good: int, bad: int, sample: int) -> int:
     """How many good ones are among ``sample`` drawn without replacement from ``good + bad``."""
     if sample <= 0 or good <= 0:
@@ -141,7 +141,7 @@ def hypergeometric(stream: WordArray, good: int, bad: int, sample: int) -> int:
     return drawn
 
 
-@compiled
+@inner
 def _hypergeometric_core(stream: WordArray, few: int, rare: int, total: int) -> int:
     """Overlap of a random ``few``-subset and a ``rare``-subset; few <= rare and both at most total / 2.
 

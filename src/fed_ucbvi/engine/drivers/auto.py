@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.compiling import compiled, inner, types_of
+from fed_ucbvi.core.second_process import wait_for
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver
 from fed_ucbvi.engine.drivers.counts import CountsDriver
@@ -20,6 +21,8 @@ from fed_ucbvi.problem.dynamic_programming import may_play, state_occupancy, tie
 
 EPISODES_PER_STATE = 16
 """Episodes that cost about as much as drawing one block of counts, per state (see docs/performance.md)."""
+SHORT_ROUNDS, LONG_ROUNDS = "short rounds", "long rounds"
+"""What :mod:`fed_ucbvi.engine.compile_rounds` compiles."""
 
 
 class AutoDriver(FleetDriver):
@@ -32,20 +35,26 @@ class AutoDriver(FleetDriver):
         self._episodes, self._counts = EpisodesDriver(fleet), CountsDriver(fleet)
         self._first_agent = (fleet.successors, fleet.probabilities[0], fleet.initial[0])
         self._trial = EPISODES_PER_STATE * fleet.initial.shape[1]
+        self.types = types_of(*self._first_agent, fleet.transitions, fleet.visits)
 
     def extend(
         self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
     ) -> tuple[int, bool]:
         """Play or draw, whichever is cheaper; see :class:`~fed_ucbvi.engine.drivers.base.FleetDriver`."""
+        wait_for(SHORT_ROUNDS, types=self.types)
         trial = min(self._trial, most)
         by_place = due.reshape((len(due), -1))
         if most > trial and _looks_longer(*self._first_agent, policy, by_place, factor, len(self.visits), trial):
-            return self._counts.extend(policy, due, first, most, factor)
+            return self._draw(policy, due, first, most, factor)
         length, asked = self._episodes.extend(policy, due, first, trial, factor)
         if not asked and length < most:
-            more, asked = self._counts.extend(policy, due, first + length, most - length, factor)
+            more, asked = self._draw(policy, due, first + length, most - length, factor)
             length += more
         return length, asked
+
+    def _draw(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> tuple[int, bool]:
+        wait_for(LONG_ROUNDS, types=self.types)
+        return self._counts.extend(policy, due, first, most, factor)
 
 
 @compiled

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fed_ucbvi.algorithms.base import HARD_FACTOR, Budgets, Counting, Touched
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.rewards import doubled, payments_of
 from fed_ucbvi.engine.drivers.trajectory import Sizes
@@ -287,7 +287,7 @@ class FleetDriver(ABC):
         """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
 
 
-@compiled
+@inner
 def touch(i: int, place: int | np.int64, touched: Touched) -> None:
     """Note that agent i has come to a place where it had not been in this round."""
     touched.places[i, touched.numbers[i]] = place
