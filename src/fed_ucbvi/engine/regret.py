@@ -121,7 +121,7 @@ def score_round(
     """
     _, H, S, W = visits.shape
     M = 0
-    for k in range(len(number)):
+    for k in range(len(number)):  # not number.sum(), which takes Numba half a second to compile
         M += number[k]
     for which in range(1 if alike else 2):
         known = agents if which else common
