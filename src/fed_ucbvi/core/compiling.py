@@ -127,7 +127,10 @@ _INNER = {"cache": _KEEP, "error_model": "numpy", "no_cfunc_wrapper": True, "no_
 
 
 def inner(function: F) -> F:
-    """Like :func:`compiled`, for functions that only compiled code calls; no wrapper for Python is compiled."""
+    """Like :func:`compiled`, for functions that only compiled code calls; no wrapper for Python is compiled.
+
+    Python must not call them: Numba does not notice, and the process crashes.
+    """
     wrapped: F = numba.njit(**_INNER)(function)
     return wrapped
 
