@@ -4,8 +4,8 @@
 
 The server is this process. The nodes, one agent each, share a second process; each has its own certificate and
 connection over mutual TLS on loopback. An exchange is a message to every node and an answer from every node.
-Processor time is that of either process from the end of the first round on, its gRPC threads included. Run it twice:
-the first run compiles.
+Processor time is that of either process from the end of the first round on, its gRPC threads included. Both look for
+garbage as seldom as `fed-ucbvi serve` and `join` do. Run it twice: the first run compiles.
 
 ``--echo`` measures gRPC by itself: the same connections carry messages of the same mean sizes, and neither side does
 anything else.
@@ -27,6 +27,7 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 
 from fed_ucbvi import FedUCBVI, gridworld
+from fed_ucbvi.core.garbage import collect_seldom
 from fed_ucbvi.network.certificates import make_certificates
 from fed_ucbvi.network.client import take_part
 from fed_ucbvi.network.coordinator import Coordinator
@@ -50,6 +51,7 @@ def processor_seconds(process: int) -> float:
 
 def play(nodes: int, address: str, folder: Path) -> None:
     """All nodes, in this process."""
+    collect_seldom()
     world = gridworld(agents=nodes, eps_p=0.1)
     everyone = [Node(f"node-{i}", lambda agents: world, i, 1) for i in range(nodes)]
 
@@ -96,6 +98,7 @@ async def serve(nodes: int, episodes: int, folder: Path) -> dict[str, float]:
 
 def play_echo(nodes: int, address: str, folder: Path) -> None:
     """All nodes of an echo, in this process."""
+    collect_seldom()
 
     async def play_one(name: str) -> None:
         channel = open_channel(address, TLSFiles.of(folder, name))
@@ -159,6 +162,7 @@ def main() -> None:
     parser.add_argument("--echo", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    collect_seldom()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "certs"
         make_certificates(folder, server="server", nodes=[f"node-{i}" for i in range(options.nodes)])
