@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from numba.core.caching import IndexDataCacheFile
 
 import fed_ucbvi
 
@@ -102,3 +106,27 @@ def test_settings_of_numba_that_cannot_work_give_one_line(name: str, value: str)
     (line,) = ended.stderr.splitlines()
     assert line.startswith("error: ")
     assert name in line
+
+
+def test_code_for_different_types_that_is_saved_at_the_same_moment_is_not_mixed_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Savers that know of no code yet would all call theirs number 1; threads will do, as the lock is on a file."""
+    importlib.import_module("fed_ucbvi.core.compiling")
+    know = IndexDataCacheFile._load_index
+
+    def know_slowly(self: IndexDataCacheFile) -> dict[str, str]:
+        known: dict[str, str] = know(self)
+        time.sleep(0.2)
+        return known
+
+    monkeypatch.setattr(IndexDataCacheFile, "_load_index", know_slowly)
+
+    def save(types: str) -> None:
+        IndexDataCacheFile(str(tmp_path), "function", "stamp").save(types, f"code for {types}")
+
+    kinds = ["16 bits", "32 bits", "64 bits"]
+    with ThreadPoolExecutor(len(kinds)) as savers:
+        list(savers.map(save, kinds))
+    cache = IndexDataCacheFile(str(tmp_path), "function", "stamp")
+    assert [cache.load(types) for types in kinds] == [f"code for {types}" for types in kinds]

@@ -9,16 +9,20 @@ temporary folder that no other user can write to. If nothing can be written, not
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import hashlib
 import importlib
+import inspect
 import multiprocessing
 import os
 import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import PROGRAM
@@ -29,6 +33,7 @@ except ValueError as error:  # it looks at its settings at once
     asked = os.environ.get("NUMBA_NUM_THREADS")
     raise InputError(f"Numba does not start with NUMBA_NUM_THREADS={asked}: {error}") from error
 from numba import prange, types
+from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic
 from numba.np import linalg
 
@@ -115,6 +120,38 @@ _place = _choose_place()
 _KEEP = _place is not None
 if _place is not None and str(_place) != numba.config.CACHE_DIR:
     numba.config.CACHE_DIR = str(_place / f"compiled-{_digest_of_kernels()}")
+
+
+def _locked(function: Callable[..., Any], how: int) -> Callable[..., Any]:
+    """The function, keeping other processes from the cache meanwhile; without that where files cannot be locked."""
+
+    @functools.wraps(function)
+    def while_locked(*arguments: Any) -> Any:
+        with ExitStack() as stack:
+            with suppress(OSError):
+                folder = Path(numba.config.CACHE_DIR)
+                folder.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context((folder / "lock").open("ab"))
+                fcntl.flock(lock, how)
+            return function(*arguments)
+
+    return while_locked
+
+
+def _share_the_cache() -> None:
+    """Let processes write to the cache one at a time, and read it while nobody writes.
+
+    Numba numbers the files of a function, one for each combination of types, and does not look at the types again
+    when it loads one. Two processes that save at the same moment choose the same number, and a later one runs code
+    for other types (Numba's issue 4807). Processes of a sweep compile at the same moment, and so do the two of a
+    first run.
+    """
+    IndexDataCacheFile.save = _locked(inspect.unwrap(IndexDataCacheFile.save), fcntl.LOCK_EX)
+    IndexDataCacheFile.load = _locked(inspect.unwrap(IndexDataCacheFile.load), fcntl.LOCK_SH)
+
+
+if _KEEP:
+    _share_the_cache()
 
 
 def compiled(function: F) -> F:
