@@ -30,6 +30,7 @@ config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # a federation of few agents is no mista
 
 _pick, _step, _step_of_sets = trajectory_for(cuda.jit(device=True))
 _word_at = cuda.jit(device=True)(word_at.py_func)  # type: ignore[attr-defined]
+_local_budget = cuda.jit(device=True)(local_budget.py_func)  # type: ignore[attr-defined]
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
@@ -42,7 +43,7 @@ def _kernel(registers: int) -> Any:
 def _asks(seen: int, due: int, factor: int, pair: int, i: int, own_visits: Any, rule: AskingRule) -> bool:
     """Whether agent i makes a request after ``seen`` visits in the round."""
     if due == OWN:
-        due = local_budget(own_visits[pair, i], rule)
+        due = _local_budget(own_visits[pair, i], rule)
     return bool(seen >= factor * due)
 
 
