@@ -54,7 +54,11 @@ class Cluster:
 
     def __init__(self, loses: Callable[[int], bool] = lambda call: False) -> None:
         self.exceptions = SimpleNamespace(
-            RayActorError=LostError, ObjectLostError=LostError, WorkerCrashedError=LostError, RayError=LostError
+            RayActorError=LostError,
+            ActorUnschedulableError=LostError,
+            ObjectLostError=LostError,
+            WorkerCrashedError=LostError,
+            RayError=LostError,
         )
         self.loses, self.calls, self.made = loses, 0, 0
         self.placed: list[str] = []
@@ -72,7 +76,7 @@ class Cluster:
 
         def placed(kind: type[Any], strategy: tuple[str, bool]) -> Any:
             node, soft = strategy
-            assert soft, "a node may have died unnoticed"
+            assert not soft, "Ray may put it anywhere else"
             self.placed.append(node)
             return SimpleNamespace(remote=lambda *arguments: self._actor(kind, arguments))
 

@@ -86,10 +86,11 @@ class Actors:
 
     def _answer(self, i: int, reference: Any, call: str, arguments: Sequence[Any]) -> Any:
         errors = self._ray.exceptions
+        lost = errors.RayActorError, errors.ActorUnschedulableError, errors.ObjectLostError, errors.WorkerCrashedError
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._ray.get(reference)
-            except (errors.RayActorError, errors.ObjectLostError, errors.WorkerCrashedError) as error:
+            except lost as error:
                 first, agents = self._parts[i]
                 which = f"the fleet of agents {first} to {first + agents - 1} was lost"
                 why = type(error).__name__
@@ -107,7 +108,8 @@ class Actors:
         algorithm, setting, sum_visits = self._about
         hosted, places = host(self._federation, *self._parts[i]), self._places()
         strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            places[i % len(places)], soft=True
+            places[i % len(places)],
+            soft=False,  # of actors that reserve nothing Ray puts the soft ones anywhere
         )
         kind = self._kind.options(scheduling_strategy=strategy)
         return kind.remote(algorithm, setting, hosted, sum_visits, self._history)
