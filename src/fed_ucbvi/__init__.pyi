@@ -2,6 +2,8 @@
 
 from fed_ucbvi.algorithms.byzan_ucbvi import ByzanUCBVI as ByzanUCBVI
 from fed_ucbvi.algorithms.counts import Counts as Counts
+from fed_ucbvi.algorithms.fed_kl_ucbvi import FastFedKLUCBVI as FastFedKLUCBVI
+from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI as FedKLUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI as FedUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI as ProvedFedUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import SharpFedUCBVI as SharpFedUCBVI

@@ -10,6 +10,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.algorithms.byzan_ucbvi import ByzanUCBVI
+from fed_ucbvi.algorithms.fed_kl_ucbvi import FastFedKLUCBVI, FedKLUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI, ProvedFedUCBVI, SharpFedUCBVI
 from fed_ucbvi.algorithms.fedq import FedQBernstein, FedQHoeffding
 from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage
@@ -27,6 +28,8 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any]]] = {
     kind.name: kind
     for kind in (
         FedUCBVI,
+        FedKLUCBVI,
+        FastFedKLUCBVI,
         SharpFedUCBVI,
         ProvedFedUCBVI,
         UCBVI,

@@ -173,6 +173,16 @@ class FleetTables(NamedTuple):
     touched: Touched | None = None
     sums: RewardSums = NO_SUMS
 
+    def check_stationary(self) -> None:
+        """Raise if the tables are known to depend on the step; for algorithms that count over all steps together."""
+        steps = {"kernel": self.successors.shape[0], "rewards": self.rewards.shape[1]}
+        by_step = [name for name, number in steps.items() if number > 1]
+        if by_step:
+            raise InputError(
+                f"stationary=True counts visits over all steps together, but here {' and '.join(by_step)} depend on "
+                "the step. Use stationary=False."
+            )
+
     @classmethod
     def of_a_stranger(cls, setting: Setting) -> FleetTables:
         """Those of one agent of whose problem nothing is known; it can report that it has been nowhere."""
@@ -327,6 +337,8 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
             node sends such reports only where its owner has agreed.
         asks_to_plan: whether a planner needs the exchanges of one more synchronisation; otherwise it has its plan as
             soon as it is made.
+        server_counts: whether the server keeps all that was reported, so that a planner needs an exchange only after
+            a round without a synchronisation.
         falling: whether the V that it broadcasts never rises from one round to the next.
     """
 
@@ -342,6 +354,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     keeps_experience: ClassVar[bool] = False
     sends_trajectories: ClassVar[bool] = False
     asks_to_plan: ClassVar[bool] = False
+    server_counts: ClassVar[bool] = False
     falling: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -457,6 +470,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """Arrays as large as those of a report, whatever is in them, for counting bytes."""
         return self.report(agents, query, exchange)
 
+    def report_bytes(self, setting: Setting, episodes: int) -> int | None:
+        """The most bytes of one agent's report of so many episodes; by default those of an :meth:`empty_report`."""
+        return None
+
     @abstractmethod
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
         """Server side: use the reports of all M agents, in agent order; sums may be added up already."""
@@ -472,6 +489,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def counts(self, setting: Setting, model: Message) -> Any:
         """What a model says, as :class:`~fed_ucbvi.algorithms.counts.Counts` for a later run."""
         raise InputError(f"no run can start from the counts of {self.name}: {self.going_on.warm_start}.")
+
+    def counts_of(self, setting: Setting, server: ServerT) -> Any:
+        """What the server knows, likewise, if it keeps all that was reported (:attr:`server_counts`)."""
+        raise NotImplementedError
 
     def earlier_agents(self, setting: Setting, counts: Any) -> Any:
         """The agents of an earlier run, known by their counts: they report, and nothing else.

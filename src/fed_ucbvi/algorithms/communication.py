@@ -47,6 +47,7 @@ class Meter:
         server = by_rows.new_server(setting)
         agent = by_rows.new_agents(setting, FleetTables.of_a_stranger(setting))
         self.agents = setting.agents
+        self._algorithm, self._setting = algorithm, setting
         self.start = HEADER.nbytes + size(by_rows.broadcast(server))
         self.exchanges = by_rows.exchanges(setting)
         self.queries = self.reports = self.asked = 0
@@ -54,16 +55,21 @@ class Meter:
             query = by_rows.query(server, exchange)
             self.queries += size(query)
             self.asked += len(query) > 0
-            self.reports += size(by_rows.empty_report(agent, query, exchange))
+            if algorithm.report_bytes(setting, 0) is None:
+                self.reports += size(by_rows.empty_report(agent, query, exchange))
 
-    def round(self, askers: int, last: bool) -> Traffic:
+    def _reports(self, episodes: int) -> int:
+        """Bytes of one agent's reports after a round of so many episodes."""
+        return self._algorithm.report_bytes(self._setting, episodes) or self.reports
+
+    def round(self, askers: int, last: bool, episodes: int) -> Traffic:
         """The traffic of a round that ended with this many requests; ``last`` adds the end signal."""
         M = self.agents
         messages_up = bytes_up = 0
         messages_down, bytes_down = M, M * self.start
         if askers:
             messages_up += askers + M * self.exchanges
-            bytes_up += askers * REQUEST.nbytes + M * self.reports
+            bytes_up += askers * REQUEST.nbytes + M * self._reports(episodes)
             messages_down += M + M * self.asked
             bytes_down += M * HEADER.nbytes + M * self.queries
         if last:
@@ -71,7 +77,7 @@ class Meter:
             bytes_down += M * HEADER.nbytes
         return Traffic(messages_up, messages_down, bytes_up, bytes_down)
 
-    def recommendation(self, policy: Array, *, asked: bool, last: bool) -> Traffic:
+    def recommendation(self, policy: Array, *, asked: bool, last: bool, episodes: int) -> Traffic:
         """The traffic of a recommendation: one more synchronisation if agents are ``asked``.
 
         The ``last`` is sent to all with the end signal, so that it is no message of its own.
@@ -79,4 +85,4 @@ class Meter:
         M, sent = self.agents, policy.nbytes if last else 0
         if not asked:
             return Traffic(0, 0, 0, M * sent)
-        return Traffic(M * self.exchanges, M * self.asked, M * self.reports, M * (self.queries + sent))
+        return Traffic(M * self.exchanges, M * self.asked, M * self._reports(episodes), M * (self.queries + sent))

@@ -307,24 +307,12 @@ class FedUCBVI(Algorithm[Server, Agents]):
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
-        self._check_stationary(tables)
+        if self.stationary:
+            tables.check_stationary()
         asking, grid = self.asking_rule(setting), self._grid(setting)
         if tables.touched is not None:
             return PooledAgents.new(setting, tables, self.counting, asking, grid, tables.touched)
         return SumAgents.new(setting, tables, self.counting, asking, grid, self.aggregation == "weighted")
-
-    def _check_stationary(self, tables: FleetTables) -> None:
-        """Raise if this is said to be stationary and the tables are known not to be."""
-        by_step = [
-            name
-            for name, steps in (("kernel", tables.successors.shape[0]), ("rewards", tables.rewards.shape[1]))
-            if steps > 1
-        ]
-        if self.stationary and by_step:
-            raise InputError(
-                f"stationary=True counts visits over all steps together, but here {' and '.join(by_step)} depend on "
-                "the step. Take stationary=False."
-            )
 
     def broadcast(self, server: Server) -> Broadcast:
         """``pi_(r)`` and ``N_(r)``."""
@@ -422,7 +410,8 @@ class FedUCBVIByRows(FedUCBVI):
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
-        self._check_stationary(tables)
+        if self.stationary:
+            tables.check_stationary()
         return RowAgents.new(setting, tables, self.counting, self.asking_rule(setting), self._grid(setting))
 
     def empty_report(self, agents: Agents, query: Message, exchange: int) -> Message:

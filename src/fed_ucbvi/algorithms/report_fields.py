@@ -23,6 +23,7 @@ class Meaning(Enum):
     REWARDS_OF_ROUND = "the sum of rewards over the visits to (h,s) in the round"
     SQUARED_REWARDS_OF_ROUND = "the sum of squared rewards over the visits to (h,s) in the round"
     TRANSITIONS_OF_ROUND = "transitions from (h,s) to s' in the round"
+    NEW_TRANSITIONS = "transitions from (h,s,a) to s' since the last report"
     TRANSITIONS_SO_FAR = "transitions from (h,s,a) to s' since the beginning"
     SUM = "a sum of values over the visits, on the grid"
     SUM_OF_SQUARES = "a sum of squared values over the visits, on the grid"

@@ -211,7 +211,7 @@ class Engine:
         episodes = self._move_clocks(played)
         score = self._score(policy, played, episodes)
         self._meter.agents = int(np.count_nonzero(self.present))
-        traffic = self._meter.round(stop.askers, last=self.done)
+        traffic = self._meter.round(stop.askers, self.done, stop.length)
         spread = math.nan if played.paid is None else played.paid.deviation
         self.rows.append((start, stop.length, episodes, *score, *stop[1:], played.rule, *traffic, spread))
         self._add_up(self.rows[-1])
@@ -302,24 +302,30 @@ class Engine:
     def plan(self) -> Steps[Recommended]:
         """The policy to deploy, planned from all counts; the run does not change by it."""
         planner = self.algorithm.new_planner(self.setting, self.server)
-        if planner is not None and self.algorithm.asks_to_plan:
+        if planner is not None and self._asks_to_plan:
             yield Synchronise(planner, planning=True)
         if self.scored is None and planner is not None:
             counted = self.algorithm.starts(planner)
             self.starts = self.starts if counted is None else np.array(counted)
         return Recommended.of(self.server, planner)
 
+    @property
+    def _asks_to_plan(self) -> bool:
+        """Whether a planner needs the agents' reports now: a server that keeps all counts may have them already."""
+        has_all = self.algorithm.server_counts and bool(self.rows) and self.rows[-1][ASKERS] > 0
+        return self.algorithm.asks_to_plan and not has_all
+
     def _row(self, recommended: Recommended) -> Row:
         """A recommendation for the record."""
         self._meter.agents = int(np.count_nonzero(self.present))
-        asked = self.algorithm.asks_to_plan
+        asked, last = self._asks_to_plan, self.last_length
         return (
             len(self.rows),
             self.played,
             self.initial_value(self.server.V),
             self.initial_value(recommended.V),
             mean_of_known(self._by_agent(recommended.policy)),
-            *self._meter.recommendation(recommended.policy, asked=asked, last=self.done),
+            *self._meter.recommendation(recommended.policy, asked=asked, last=self.done, episodes=last),
         )
 
     def initial_value(self, V: FloatArray) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +44,19 @@ def put_back(name: str, array: Array, saved: Array | None) -> None:
     array[...] = saved
 
 
+@runtime_checkable
+class Growing(Protocol):
+    """A state whose tables grow during a run."""
+
+    def make_room(self, arrays: Mapping[str, Array]) -> None:
+        """Have tables as large as those that were saved."""
+        ...
+
+
 def restore(state: State, arrays: Mapping[str, Array], prefix: str = "") -> None:
     """Write saved arrays over those of ``state``; names, shapes and types must be its own."""
+    if isinstance(state, Growing):
+        state.make_room(named(prefix, arrays))
     for name, array in state.arrays().items():
         put_back(prefix + name, array, arrays.get(prefix + name))
 
