@@ -32,12 +32,13 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     **{name: (name, {}) for name in ALGORITHMS},
     "fed-mvp": ("fed-mvp", {"scale": 0.002}),
     "fedq-advantage, each agent on its own": ("fedq-advantage", {"forced_synchronisation": False}),
+    "fed-kl-ucbvi, stationary": ("fed-kl-ucbvi", {"stationary": True, "min_round_growth": 0.1}),
     "fed-ucbvi-sharp, stationary": ("fed-ucbvi-sharp", {"stationary": True, "rest": 0.1}),
     "fed-ucbvi-proved, stationary": ("fed-ucbvi-proved", {"stationary": True, "bonus_range": "span", "rest": 0.1}),
 }
 
 
-STATIONARY = ("fed-ucbvi-sharp, stationary", "fed-ucbvi-proved, stationary")
+STATIONARY = ("fed-kl-ucbvi, stationary", "fed-ucbvi-sharp, stationary", "fed-ucbvi-proved, stationary")
 
 
 def written(array: Any) -> int:
@@ -167,7 +168,9 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
     spelt_out = ByAgent(algorithm, federation, EPISODES, 4, "episodes")
     weighed = {"up": 0, "down": 0, "messages_up": 0, "messages_down": 0}
     M = federation.agents
-    by_rows = algorithm.by_rows()
+    sparse = algorithm.report_bytes(fused.setting, 0) is not None
+    by_rows = algorithm if sparse else algorithm.by_rows()
+    entries: list[int] = []
     rows = by_rows.new_agents(spelt_out.setting, FleetTables(M, federation.successors, federation.rewards))
 
     class Recorder:
@@ -190,7 +193,8 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
 
         def report(self, agents: Any, query: Any, exchange: int) -> Any:
             message = algorithm.report(agents, query, exchange)
-            assert all(len(array) == M for array in message)
+            assert sparse or all(len(array) == M for array in message)
+            entries.append(sum(int(np.count_nonzero(array)) for array in message))
             counted = message if by_rows == algorithm else by_rows.report(rows, query, exchange)
             weighed["up"] += sum(array.nbytes for array in counted)  # the paper's message, if this one is a sum
             weighed["messages_up"] += M
@@ -211,6 +215,11 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
     more = table_of(fused.recommendations)
     sent = {name: int(records[name].sum() + more[name].sum()) for name in Traffic._fields}
     askers, rounds = int(records["askers"].sum()), int((records["askers"] > 0).sum())
+    if sparse:  # a number and a count for each entry that is not zero, at most
+        lengths = [*records["length"][records["askers"] > 0].tolist(), int(records["length"][-1])][: len(entries)]
+        most = [algorithm.report_bytes(fused.setting, length) or 0 for length in lengths]
+        assert all(16 * number <= M * least for number, least in zip(entries, most, strict=True))
+        weighed["up"] = M * sum(most)
     assert sent["bytes_up"] == weighed["up"] + askers * REQUEST.nbytes
     assert sent["messages_up"] == weighed["messages_up"] + askers
     signals = M * (rounds + 1)

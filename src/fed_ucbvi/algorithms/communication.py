@@ -43,20 +43,19 @@ class Meter:
     """The sizes of one algorithm's messages, taken from the arrays it sends where every agent reports a row."""
 
     def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting) -> None:
-        by_rows = algorithm.by_rows()
-        server = by_rows.new_server(setting)
-        agent = by_rows.new_agents(setting, FleetTables.of_a_stranger(setting))
         self.agents = setting.agents
         self._algorithm, self._setting = algorithm, setting
-        self.start = HEADER.nbytes + size(by_rows.broadcast(server))
-        self.exchanges = by_rows.exchanges(setting)
-        self.queries = self.reports = self.asked = 0
-        for exchange in range(self.exchanges):
-            query = by_rows.query(server, exchange)
-            self.queries += size(query)
-            self.asked += len(query) > 0
-            if algorithm.report_bytes(setting, 0) is None:
-                self.reports += size(by_rows.empty_report(agent, query, exchange))
+        known = algorithm.report_bytes(setting, 0) is not None
+        counted = algorithm if known else algorithm.by_rows()
+        server = counted.new_server(setting)
+        self.start = HEADER.nbytes + size(counted.broadcast(server))
+        self.exchanges = counted.exchanges(setting)
+        queries = [counted.query(server, exchange) for exchange in range(self.exchanges)]
+        self.queries, self.asked = sum(map(size, queries)), sum(len(query) > 0 for query in queries)
+        self.reports = 0
+        if not known:
+            agent = counted.new_agents(setting, FleetTables.of_a_stranger(setting))
+            self.reports = sum(size(counted.empty_report(agent, query, e)) for e, query in enumerate(queries))
 
     def _reports(self, episodes: int) -> int:
         """Bytes of one agent's reports after a round of so many episodes."""

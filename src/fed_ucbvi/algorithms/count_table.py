@@ -45,7 +45,7 @@ class CountTable(NamedTuple):
         successors: ``(steps, S, A, K)``, the next states seen, ascending.
         seen: ``(steps, S, A)``, how many there are.
         rewards: ``(steps, S, A, 2)``, the sum of ``ceil(r 2^f)`` over visits as a high and a low word.
-        states: ``(steps, S)``; the first ``numbers[h]`` of row h are the states ever visited at step h.
+        states: ``(steps, S)``; the first ``numbers[h]`` of row h are the states ever visited at step h, ascending.
         numbers: ``(steps,)``.
         fresh: ``(steps, S)``, where visits have been added since someone has last set it to False.
     """
@@ -95,13 +95,16 @@ class CountTable(NamedTuple):
         table, done = self, 0
         while done < len(new.cells):
             done, needed = _add(new, done, table)
-            if done < len(new.cells):
-                table = table.widened(max(needed, table.width + table.width // 2))
+            width = table.width
+            while width < needed:
+                width += width // 2
+            if width > table.width:
+                table = table.widened(width)
         return table
 
     def plus_dense(self, transitions: CountArray, rewards: CountArray, grid: Grid) -> CountTable:
         """Add transitions ``(steps, S, A, S)`` by next state, and rewards ``(steps, S, A, words)`` as in reports."""
-        steps, S, A, _ = transitions.shape
+        S, A = transitions.shape[1:3]
         flat = np.ascontiguousarray(transitions.reshape((-1, S)))
         cells = np.flatnonzero(flat.any(axis=1)).astype(np.int32)
         sums = np.zeros((len(flat), 2), dtype=np.uint64)
@@ -146,7 +149,11 @@ def _add(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]:
         for b in range(A):
             known |= visits[h, s, b] > 0
         if not known:
-            states[h, numbers[h]] = s
+            place = numbers[h]
+            while place > 0 and states[h, place - 1] > s:
+                states[h, place] = states[h, place - 1]
+                place -= 1
+            states[h, place] = s
             numbers[h] += 1
         fresh[h, s] = True
         for k in range(moves.shape[1]):

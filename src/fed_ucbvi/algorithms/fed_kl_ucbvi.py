@@ -7,10 +7,10 @@ With N the visits of all agents to (h,s,a), p the empirical distribution of the 
     V_h(s)     = max_a Q_h(s,a);  every agent draws among the maximisers anew at every visit
     beta(N)    = radius ( log(S (H-1) / delta) + log 2 + (1/2) log(N + 1) )
 
-With radius 1 all ``V_h >= V*_h`` hold at all synchronisations together with probability ``1 - delta``; ``docs/theory.md``
-has the proof. A smaller radius has less regret and no proof. It takes the visits to all pairs of the step in place of N
-in the logarithm, so that a pair that was given up too early is tried again. Where rewards are random, r is the largest
-mean that the Bernoulli divergence allows, with S (2H-1) in place of S (H-1).
+With radius 1 all ``V_h >= V*_h`` hold at all synchronisations together with probability ``1 - delta``;
+``docs/theory.md`` has the proof. A smaller radius has less regret and no proof. It takes the visits to all pairs of
+the step in place of N in the logarithm, so that a pair that was given up too early is tried again. Where rewards are
+random, r is the largest mean that the Bernoulli divergence allows, with S (2H-1) in place of S (H-1).
 
 The server keeps all counts (:class:`~fed_ucbvi.algorithms.count_table.CountTable`). Agents report what is *new* since
 their last report that the server has confirmed, once a round: sums of integers, so that it does not matter how agents
@@ -54,7 +54,8 @@ from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, 
 class Broadcast(NamedTuple):
     """Down, at the start of a round: sets of actions ``[H,S,A]``, ``N[H or 1,S,A]``, and what is confirmed.
 
-    ``confirmed[1]`` is the number of synchronisations that the server has completed.
+    ``confirmed[1]`` is the number of synchronisations that the server has completed. What agents counted while they
+    knew of fewer was part of one of them.
     """
 
     policy: MaskArray
@@ -242,7 +243,7 @@ class Agents:
         cells, number: the cells with new visits; the first ``number[0]`` count.
         visits, transitions, rewards: what is new, by cell: ``(cells,)``, ``(cells, K)`` and ``(cells, 2)``.
         paid: ``(cells,)``, the sum of random rewards that is already in ``rewards``, or was reported.
-        reported: ``(1,)``, how many synchronisations were completed when the last report was made; -1 before.
+        confirmed: ``(1,)``, how many synchronisations these agents know to be completed; all that is new came later.
         budgets: when agents request a synchronisation.
         own: each agent's own counts since the beginning, where agents are not counted in one table.
         federation_size: M.
@@ -257,7 +258,7 @@ class Agents:
     transitions: CountArray
     rewards: WordArray
     paid: CountArray
-    reported: CountArray
+    confirmed: CountArray
     budgets: Budgets
     experience: Experience | None
     federation_size: int
@@ -280,7 +281,7 @@ class Agents:
             np.zeros((cells, tables.successors.shape[3]), dtype=np.int64),
             np.zeros((cells, 2), dtype=np.uint64),
             np.zeros(cells if random else 0, dtype=np.int64),
-            np.full(1, -1, dtype=np.int64),
+            np.zeros(1, dtype=np.int64),
             Budgets(np.ones((1, *shape), dtype=np.int64), np.zeros(shape, dtype=np.int8), growth),
             _own_counts(setting, tables, stationary=shape[0] == 1 < setting.horizon) if alone else None,
             setting.agents,
@@ -295,7 +296,7 @@ class Agents:
             "new_transitions": self.transitions,
             "new_rewards": self.rewards,
             "paid": self.paid,
-            "reported": self.reported,
+            "confirmed": self.confirmed,
         }
         if self.experience is not None:
             own = self.experience
@@ -303,11 +304,11 @@ class Agents:
         return arrays
 
     def confirm(self, completed: int) -> None:
-        """Forget what was reported, if the server has completed a synchronisation since."""
-        if 0 <= self.reported[0] < completed:
+        """Drop what was reported, if the server has completed a synchronisation since."""
+        if completed > self.confirmed[0]:
             cells = self.cells[: self.number[0]]
             self.visits[cells], self.transitions[cells], self.rewards[cells] = 0, 0, 0
-            self.number[0], self.reported[0] = 0, -1
+            self.number[0], self.confirmed[0] = 0, completed
 
     def plan_requests(self, N: CountArray) -> Budgets:
         """``max(1, ceil(N/M))`` visits to (h,s,a) in the round make an agent request a synchronisation."""
@@ -401,7 +402,7 @@ def _absorb(
     transitions: CountArray,
     reward_sums: WordArray,
 ) -> None:
-    """Add ``moves (cells, K)`` and ``total (cells,)`` visits of all agents, and what they paid, where the round went."""
+    """Add ``moves (cells, K)``, ``total (cells,)`` visits of all agents and what they paid, where the round went."""
     _, S, A = sizes
     for cell in where:
         a, rest = np.int64(cell) % A, np.int64(cell) // A
@@ -507,8 +508,11 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
         return GoingOn("", "", "")
 
     def by_rows(self) -> FedKLUCBVI:
-        """The same: a report is a sum of counts anyway."""
-        return self
+        """There is no such thing: a sum of counts does not show whose are wrong."""
+        raise InputError(
+            f"{self.name} adds up the counts of all agents, so it cannot guard against Byzantine agents. Use "
+            "byzan-ucbvi."
+        )
 
     def largest_value(self, setting: Setting, step: int) -> float:
         """What is left of the horizon."""
@@ -567,9 +571,7 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
 
     def report(self, agents: Agents, query: Message, exchange: int) -> Increments:
         """What is new. It stays new until the server has confirmed it."""
-        completed = int(query[0][0])
-        agents.confirm(completed)
-        agents.reported[0] = completed
+        agents.confirm(int(query[0][0]))
         return agents.report()
 
     def report_bytes(self, setting: Setting, episodes: int) -> int:
@@ -586,9 +588,7 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
 
     def synchronise(self, server: Server, agents: Agents) -> None:
         """The same without the message."""
-        completed = int(server.estimates.completed[0])
-        agents.confirm(completed)
-        agents.reported[0] = completed
+        agents.confirm(int(server.estimates.completed[0]))
         server.take(agents.new_counts())
 
     def new_planner(self, setting: Setting, server: Server) -> Server:

@@ -78,17 +78,18 @@ def check_forms(report: Message, member: Member, expected: Expected) -> None:
 
 
 def check_report(
-    report: Message, member: Member, length: int, expected: Expected, agent_episodes: int | None = None
+    report: Message, member: Member, length: int, expected: Expected, played: tuple[int, int] | None = None
 ) -> None:
     """Raise unless a node's report after a round of ``length`` episodes can be true.
 
-    If a report is about agents that have played different numbers of episodes, ``agent_episodes`` is their sum.
+    If a report is about agents that have played different numbers of episodes, ``played`` are their sum, and how many
+    of them were not reported yet.
     """
     check_forms(report, member, expected)
     rows = Rows.of([member], [length], summed=expected.grid is not None)
     first = member.episodes == 0
-    if agent_episodes is not None:
-        rows, first = rows._replace(episodes=np.array([agent_episodes])), False
+    if played is not None:
+        rows, first = rows._replace(episodes=np.array(played[:1]), unreported=np.array(played[1:])), False
     check_rows(report, [_before(report, member, expected, first=first)], rows, expected)
 
 

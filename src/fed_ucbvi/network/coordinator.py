@@ -173,6 +173,8 @@ class Coordinator:
             request = self._send(steps, None if planning else synchronisation.paid)
         for member in self.registry.present:
             member.base, member.episodes = number, member.episodes + collected.lengths[member.name]
+            if collected.askers:
+                member.reported = member.episodes
             member.reports.update(fresh[member.name])
         self._last = PastRound(number, first, collected.end.length, broadcast)
         gap = last_gap(self.records.recommendations[recommended:])

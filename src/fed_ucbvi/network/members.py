@@ -28,6 +28,7 @@ class Member:
         incarnation: identifies the node's process that is connected now.
         base: the last round in which its reports were used.
         episodes: how many episodes its agents have played in such rounds.
+        reported: how many of them were in reports of a synchronisation.
         status: taking part, away (the others continue, it may come back), excluded, joining (it takes part from the
             next round on), or left (for good, by its own or the operator's wish).
         reports: the arrays of its last synchronisation, by exchange.
@@ -45,6 +46,7 @@ class Member:
     incarnation: bytes = b""
     base: int = 0
     episodes: int = 0
+    reported: int = 0
     status: str = HERE
     reports: dict[int, Message] = field(default_factory=dict)
     stream: NodeStream | None = None
@@ -72,6 +74,7 @@ class Member:
             "digest": self.digest.hex(),
             "base": self.base,
             "episodes": self.episodes,
+            "reported": self.reported,
             "status": self.status,
         }
 

@@ -434,7 +434,8 @@ class Node:
         visits, budgets = self._players.visits, now.budgets.visits
         found = []
         for i in range(self.agents):
-            askers, _, place = find_asker(visits[i : i + 1], budgets[i : i + 1], now.factor)
+            own = budgets[i : i + 1] if len(budgets) > 1 else budgets
+            askers, _, place = find_asker(visits[i : i + 1], own, now.factor)
             if askers:
                 stop = stop_at(now.played, 1, self.first_agent + i, place, now.policy, self._algorithm.counting)
                 step = stop.step if stop.step >= 0 else len(now.policy)

@@ -50,7 +50,7 @@ class ReportSchema:
         used = {form.meaning for forms in self.forms for form in forms}
         lasting = {Meaning.VISITS_SO_FAR, Meaning.TRANSITIONS_SO_FAR}
         self._lasting = bool(used & lasting)
-        self.does_without = bool(used & {*lasting, Meaning.VISITS_OF_ROUND})
+        self.does_without = bool(used & {*lasting, Meaning.VISITS_OF_ROUND, Meaning.NEW_TRANSITIONS})
         """Whether the others can go on without some agents."""
         if plan.collection == LIVE and setting.agents > 1 and plan.algorithm.sends_trajectories:
             raise InputError(

@@ -68,6 +68,7 @@ class Rows(NamedTuple):
         agents: how many agents it is about.
         episodes: how many these have played, added up, this round included.
         lengths: episodes of the round.
+        unreported: episodes that were not in a report yet, added up likewise.
     """
 
     owners: Sequence[Member]
@@ -75,6 +76,7 @@ class Rows(NamedTuple):
     agents: CountArray
     episodes: CountArray
     lengths: CountArray
+    unreported: CountArray
 
     @classmethod
     def of(cls, members: Sequence[Member], lengths: Sequence[int], *, summed: bool) -> Rows:
@@ -82,17 +84,25 @@ class Rows(NamedTuple):
         agents = [member.agents for member in members]
         table = np.array(
             [
-                (member.first_agent, member.agents, member.agents * (member.episodes + length), length)
+                (
+                    member.first_agent,
+                    member.agents,
+                    member.agents * total,
+                    length,
+                    member.agents * (total - member.reported),
+                )
                 for member, length in zip(members, lengths, strict=True)
+                for total in [member.episodes + length]
             ],
             dtype=np.int64,
         )
         if summed:
             return cls(members, *table.T)
         owners = [member for member in members for _ in member.span]
-        _, _, episodes, length = np.repeat(table, agents, axis=0).T
+        each = np.repeat(agents, agents)
+        _, _, episodes, length, unreported = np.repeat(table, agents, axis=0).T
         numbers = np.array([agent for member in members for agent in member.span], dtype=np.int64)
-        return cls(owners, numbers, np.ones_like(numbers), episodes // np.repeat(agents, agents), length)
+        return cls(owners, numbers, np.ones_like(numbers), episodes // each, length, unreported // each)
 
     def who(self, row: int) -> str:
         """The agents of a row, in words."""
@@ -144,7 +154,8 @@ def _check_sums(report: Message, rows: Rows, expected: Expected, grid: Grid) -> 
     scale = 2.0**grid.bits
     low, high = _values(expected)
     counts = report[0]
-    n = counts.sum(axis=-1) if expected.forms[0].meaning is Meaning.TRANSITIONS_SO_FAR else counts
+    by_next_state = expected.forms[0].meaning in (Meaning.TRANSITIONS_SO_FAR, Meaning.NEW_TRANSITIONS)
+    n = counts.sum(axis=-1) if by_next_state else counts
     for form, array in zip(expected.forms, report, strict=True):
         match form.meaning:
             case Meaning.SUM | Meaning.GRID_MEAN:
@@ -219,6 +230,8 @@ def _check_meaning(form: ReportField, array: Array, before: Sequence[Array], row
             _check_bounds(array, played, what, rows, name)
             _check_total(array.sum(axis=-1) if by_step else array, (-2, -1), played, what, rows, name)
             _check_growth(array, before, rows, expected, name, by_step=by_step)
+        case Meaning.NEW_TRANSITIONS:
+            _check_new(array, rows, expected, name)
         case Meaning.VISITS_OF_ROUND:
             _check_total(array, (-1,), rows.lengths, "episodes of the round", rows, name)
         case Meaning.STATE:
@@ -235,6 +248,19 @@ def _check_meaning(form: ReportField, array: Array, before: Sequence[Array], row
             pass
         case _:
             _within(array, *_range(form.meaning, expected), rows, name)
+
+
+def _check_new(array: Array, rows: Rows, expected: Expected, name: str) -> None:
+    """Raise unless new transitions add up to what was not reported yet; those of one round lie where its policy goes."""
+    played, what = rows.unreported * expected.visits_an_episode, "steps that were not reported yet"
+    _check_bounds(array, played, what, rows, name)
+    visits = array.sum(axis=-1)
+    _check_total(visits, (-2, -1), played, what, rows, name)
+    sets = as_sets(expected.policy, expected.setting.actions)
+    if expected.visits_an_episode > 1:
+        sets = np.asarray(sets.any(axis=0, keepdims=True))
+    of_round = _column(rows.unreported == rows.agents * rows.lengths, visits)
+    _refuse((visits > 0) & ~sets & of_round, rows, name, "where the policy did not go", visits)
 
 
 def _check_growth(

@@ -215,9 +215,11 @@ class Synchronisation:
             everyone.reports = self._sums[1]
         elif all(member.episodes == 0 for member in members):
             everyone.reports = {expected.exchange: tuple(np.zeros_like(array) for array in total)}
-        played = sum(member.agents * (member.episodes + collected.lengths[member.name]) for member in members)
+        lengths = [member.agents * collected.lengths[member.name] for member in members]
+        played = sum(lengths) + sum(member.agents * member.episodes for member in members)
+        unreported = played - sum(member.agents * member.reported for member in members)
         try:
-            check_report(total, everyone, 0, expected, played)
+            check_report(total, everyone, 0, expected, (played, unreported))
         except ViolationError as violation:
             raise self._impossible(violation) from violation
         return total
