@@ -5,8 +5,6 @@ from fed_ucbvi.algorithms.counts import Counts as Counts
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FastFedKLUCBVI as FastFedKLUCBVI
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI as FedKLUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI as FedUCBVI
-from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI as ProvedFedUCBVI
-from fed_ucbvi.algorithms.fed_ucbvi import SharpFedUCBVI as SharpFedUCBVI
 from fed_ucbvi.algorithms.fedq import FedQBernstein as FedQBernstein
 from fed_ucbvi.algorithms.fedq import FedQHoeffding as FedQHoeffding
 from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage as FedQAdvantage

@@ -11,7 +11,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.algorithms.byzan_ucbvi import ByzanUCBVI
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FastFedKLUCBVI, FedKLUCBVI
-from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI, ProvedFedUCBVI, SharpFedUCBVI
+from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
 from fed_ucbvi.algorithms.fedq import FedQBernstein, FedQHoeffding
 from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage
 from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled
@@ -30,8 +30,6 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any]]] = {
         FedUCBVI,
         FedKLUCBVI,
         FastFedKLUCBVI,
-        SharpFedUCBVI,
-        ProvedFedUCBVI,
         UCBVI,
         ConcurrentUCBVI,
         ByzanUCBVI,

@@ -451,6 +451,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def budgets(self, agents: AgentsT, broadcast: Message) -> Budgets:
         """Agent side: after how many visits each agent requests a synchronisation."""
 
+    def asking_rule(self, setting: Setting) -> Any:
+        """The rule of :meth:`budgets`, if a GPU can apply it (:mod:`~fed_ucbvi.engine.drivers.cuda`); else None."""
+        return None
+
     @abstractmethod
     def absorb(self, agents: AgentsT, policy: Any, transitions: CountArray, visits: CountArray) -> None:
         """Agent side: add the round's counts to the agents' own."""

@@ -88,7 +88,7 @@ class CountTable(NamedTuple):
 
     def copy(self) -> CountTable:
         """A table of its own with the same counts."""
-        return CountTable(*(array.copy() for array in self))
+        return CountTable._make(array.copy() for array in self)
 
     def plus(self, new: NewCounts) -> CountTable:
         """Add counts, in place where there is room; the table that has them."""
@@ -173,7 +173,7 @@ def _add(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]:
 @compiled
 def _slot(state: int, successors: IndexArray, seen: int) -> int:
     """Where a next state stands, or -1."""
-    low, high = 0, np.int64(seen)
+    low, high = 0, int(seen)
     while low < high:
         middle = (low + high) // 2
         if successors[middle] < state:
@@ -186,7 +186,7 @@ def _slot(state: int, successors: IndexArray, seen: int) -> int:
 @compiled
 def _insert(state: int, successors: IndexArray, transitions: CountArray, seen: int) -> int:
     """Make room for a next state in its place."""
-    slot = np.int64(seen)
+    slot = int(seen)
     while slot > 0 and successors[slot - 1] > state:
         successors[slot], transitions[slot] = successors[slot - 1], transitions[slot - 1]
         slot -= 1

@@ -64,12 +64,6 @@ def _counters(kind: type[np.integer[Any]], steps: int, agents: int, *rest: int) 
     return np.zeros((steps, agents, *rest), dtype=kind).swapaxes(0, 1)
 
 
-def absorb_pairs(transitions: CountArray, visits: CountArray, experience: Experience) -> None:
-    """Add the round's counts, ``(m, steps, S, A, K)`` and ``(m, steps, S, A)``, to the agents' own."""
-    np.add(experience.visits, visits, out=experience.visits, casting="unsafe")
-    np.add(experience.transitions, transitions, out=experience.transitions, casting="unsafe")
-
-
 @compiled
 def absorb_round(
     policy: IndexArray,

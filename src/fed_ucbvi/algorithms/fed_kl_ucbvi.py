@@ -41,6 +41,7 @@ from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, mean_reward
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid, on_grid, plus, write_words
 from fed_ucbvi.algorithms.experience import Experience, no_experience
+from fed_ucbvi.algorithms.fed_ucbvi_agents import SYNCHRONISATIONS, AskingRule
 from fed_ucbvi.algorithms.kl_bound import largest_mean, largest_rate
 from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.core.colours import ROSE, TEAL, Marker
@@ -192,7 +193,7 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
         everywhere = (rule.clock and not rule.plain) or (top != tops[h] and not rule.plain)
         tops[h] = top
         for j in range(numbers[hc]):
-            s = np.int64(states[hc, j])
+            s = int(states[hc, j])
             stale_state, redone = everywhere or fresh[hc, s], False
             for a in range(A):
                 n = visits[hc, s, a]
@@ -204,7 +205,7 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
                 if not stale:
                     continue
                 redone = True
-                N, size, mean = float(n), np.int64(seen[hc, s, a]), 0.0
+                N, size, mean = float(n), int(seen[hc, s, a]), 0.0
                 for k in range(size):
                     value = V_next[successors[hc, s, a, k]]
                     p[k], d[k] = transitions[hc, s, a, k] / N, top - value
@@ -554,6 +555,10 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
     def broadcast(self, server: Server) -> Broadcast:
         """Sets of actions, visits, and what is confirmed."""
         return Broadcast(server.estimates.best, server.table.visits, server.estimates.completed)
+
+    def asking_rule(self, setting: Setting) -> AskingRule:
+        """The global doubling rule."""
+        return AskingRule(SYNCHRONISATIONS.index("global"), False, 0.0, setting.agents)
 
     def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
         """Visits of a round after which an agent requests a synchronisation, the same for all agents."""

@@ -1,8 +1,5 @@
 """Fed-UCBVI (the paper's Section 4 and appendix on pseudocode).
 
-Beside the published algorithm stand two of its kin, made of its options: :class:`SharpFedUCBVI`, which has far less
-regret and no proof, and :class:`ProvedFedUCBVI`, which keeps the proof.
-
 Steps h run from 0 to H-1 here and from 1 to H in the paper. Exchange number e of a synchronisation handles step
 ``h = H-1-e``: down goes ``V_{h+1}``; up come ``n^i_h`` and, as exact sums over the agent's visits, those of
 ``V_{h+1}``, of ``V_{h+1}^2`` and of the rewards, from which the server has ``P V``, ``P V^2`` and ``Q``. Where
@@ -12,7 +9,6 @@ rewards are random the sums are those of ``y = r + V_{h+1}`` and of ``y^2``, and
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -23,13 +19,11 @@ from fed_ucbvi.algorithms.base import (
     SUMS,
     Algorithm,
     Budgets,
-    Counting,
     FleetTables,
     GoingOn,
     Message,
     Setting,
     TableRow,
-    as_sets,
 )
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
@@ -38,30 +32,22 @@ from fed_ucbvi.algorithms.fed_ucbvi_counts import EarlierAgents, counts_of_model
 from fed_ucbvi.algorithms.fed_ucbvi_model import Model, ModelAgents, model_of
 from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
 from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
-from fed_ucbvi.algorithms.fed_ucbvi_server import RANGES, TIES, Estimates, Server, UpdateRule
+from fed_ucbvi.algorithms.fed_ucbvi_server import TIES, Estimates, Server, UpdateRule
 from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
 from fed_ucbvi.algorithms.greedy import CHOICES, randomise
-from fed_ucbvi.core.colours import BLUE, ROSE, TEAL, Marker
-from fed_ucbvi.core.errors import InputError, check_choice, check_flag, check_number
-from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi.core.colours import BLUE, Marker
+from fed_ucbvi.core.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
-BONUSES = ("practical", "theory", "corrected", "tight")
-RANGES_OF = {
-    "practical": RANGES,
-    "theory": ("horizon", "remaining"),
-    "corrected": ("horizon", "remaining"),
-    "tight": ("remaining", "max", "span"),
-}
-"""The ranges that a bonus can take."""
+BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
-CLIPS = ("horizon", "remaining")
 
 
 class Broadcast(NamedTuple):
-    """Down, at the start of a round: the policy, ``[H,S]`` or a mask ``[H,S,A]``, and ``N[H or 1,S,A]``."""
+    """Down, at the start of a round: the policy ``[H,S]`` and ``N[H,S,A]``."""
 
-    policy: PolicyArray
+    policy: IndexArray
     N: CountArray
 
 
@@ -78,31 +64,17 @@ class FedUCBVI(Algorithm[Server, Agents]):
     Args:
         bonus: ``practical``: ``H/N + sqrt(Var/N)``, what the paper's experiments used; ``theory``:
             ``eq:bonus_function`` as printed; ``corrected``: the same with ``11 beta^c`` multiplied by H, which the
-            proof of optimism needs; ``tight``: the same proof with small constants, for ``bonus_range`` max, span or
-            remaining (:func:`~fed_ucbvi.algorithms.fed_ucbvi_server.tight_bonus`). Where ``N <= 1`` all give the
-            largest possible Q, but for ``practical`` with the range max or span.
-        bonus_range: what stands for the range of the next value ``V_{h+1}``, where the bonus
-            has H: ``horizon``, H itself, as published; ``remaining``, H-h, which is all that is left; ``max``, the
-            largest of the values; ``span``, their largest less their least. The server knows the values. Where
-            rewards are random the last three are one more, for it is ``r + V_{h+1}`` that varies.
+            proof of optimism needs. Where ``N <= 1`` all give the largest possible Q.
         bonus_scale: factor on the bonus where ``N >= 2``.
         aggregation: weights of the agents, ``weighted`` by ``n^i/N`` (``eq:aggergating_weights``) or
             ``uniform``, ``1/M``; they average Q, ``P V`` and ``P V^2`` alike.
         synchronisation: ``mixture`` of the local and the global doubling rule, split at nu, or one of them alone.
         nu: the threshold; by default ``def:sdeltat``.
         strict: compare with ``>`` as the main text does, not with ``>=`` as the appendix does.
-        clip: Q is at most H (``horizon``, the paper) or H-h+1 (``remaining``).
         delta: failure probability, used by nu and by the theory's bonuses.
         initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
         ties: among actions of equal Q take the ``first``, as published, or a ``random`` one, drawn from the run's
-            seed; or let every agent draw one anew at every visit (``every-visit``), so that M agents do not all try
-            the same action where nothing is known.
-        stationary: count visits by (s,a), over all steps together. Only where kernel and rewards do not depend on the
-            step: each visit then tells about all of them.
-        rest: a round that begins after t episodes goes on for at least ``rest t`` episodes, unless some agent reaches
-            eight times its budget. It saves rounds where there are many agents.
-        guard: g in ``L = 1 + g log N``, by which a practical bonus and the variance in it are multiplied, so that it
-            does not settle too early where rewards are rare.
+            seed.
 
     >>> FedUCBVI(bonus="theory").strict
     False
@@ -126,43 +98,16 @@ class FedUCBVI(Algorithm[Server, Agents]):
     synchronisation: str = "mixture"
     nu: float | None = None
     strict: bool = False
-    clip: str = "horizon"
     delta: float = 0.05
     initial_policy: str = "random"
     ties: str = "first"
-    bonus_range: str = "horizon"
-    stationary: bool = False
-    rest: float = 0.0
-    guard: float = 0.0
-
-    @staticmethod
-    def sharp(*, stationary: bool = False) -> SharpFedUCBVI:
-        """Far less regret, with nothing to tune; ``stationary`` if kernel and rewards do not depend on the step."""
-        return SharpFedUCBVI(stationary=stationary)
-
-    @staticmethod
-    def proved(*, stationary: bool = False, bonus_range: str = "max") -> ProvedFedUCBVI:
-        """Less regret than the published algorithm, by a bonus for which the proof of optimism holds."""
-        return ProvedFedUCBVI(stationary=stationary, bonus_range=bonus_range)
 
     def __post_init__(self) -> None:
         check_choice("bonus", self.bonus, BONUSES)
         check_choice("aggregation", self.aggregation, AGGREGATIONS)
         check_choice("synchronisation", self.synchronisation, SYNCHRONISATIONS)
-        check_choice("clip", self.clip, CLIPS)
         check_choice("initial policy", self.initial_policy, CHOICES)
         check_choice("rule for ties", self.ties, TIES)
-        check_choice("range of the bonus", self.bonus_range, RANGES)
-        if self.bonus_range not in RANGES_OF[self.bonus]:
-            raise InputError(
-                f"the {self.bonus} bonus does not go with the range {self.bonus_range}; it takes "
-                f"{' or '.join(RANGES_OF[self.bonus])}."
-            )
-        if self.guard and self.bonus != "practical":
-            raise InputError(f"a guard is for the practical bonus; the {self.bonus} bonus has its logarithms.")
-        check_flag("stationary", self.stationary)
-        check_number("rest", self.rest, at_least=0)
-        check_number("guard", self.guard, at_least=0)
         check_number("bonus_scale", self.bonus_scale, at_least=0)
         check_number("delta", self.delta, above=0, below=1)
         if self.nu is not None:
@@ -204,13 +149,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return self.aggregation == "weighted"
 
     @property
-    def counting(self) -> Counting:
-        """By (h,s) as published; by action where ties are drawn at every visit; over all steps if stationary."""
-        if self.stationary:
-            return Counting.STATIONARY
-        return Counting.PAIRS if self.ties == "every-visit" else Counting.POLICY
-
-    @property
     def has_models(self) -> bool:
         """With weights by visits the counts of all agents together are enough."""
         return self.pools
@@ -223,11 +161,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         fixed = "it weights agents alike, those that have seen nothing too, or takes the report of each by itself"
         return GoingOn("", fixed, fixed)
 
-    def largest_value(self, setting: Setting, step: int) -> float:
-        """The cap on Q: H, or what is left of it."""
-        left = setting.horizon - step
-        return float(left if self.clip == "remaining" else setting.horizon if left else 0)
-
     def grid(self, setting: Setting) -> Grid | None:
         """That of X, Y and Z."""
         return self._grid(setting)
@@ -235,13 +168,8 @@ class FedUCBVI(Algorithm[Server, Agents]):
     def _grid(self, setting: Setting) -> Grid:
         random, kept = setting.random_rewards, setting.grid_bits
         rows = setting.agents + (setting.earlier_visits > 0)
-        return make_grid(rows, self._most_visits(setting), setting.horizon, random_rewards=random, kept=kept)
-
-    def _most_visits(self, setting: Setting) -> int:
-        """By step ``N <= M T``, over all steps together ``N <= M T H``, and what a warm start has brought."""
-        return (
-            setting.agents * setting.episodes * (setting.horizon if self.stationary else 1) + setting.earlier_visits
-        )
+        visits = setting.agents * setting.episodes + setting.earlier_visits
+        return make_grid(rows, visits, setting.horizon, random_rewards=random, kept=kept)
 
     def reward_grid(self, setting: Setting) -> Grid | None:
         """That of X and Y, in which random rewards are."""
@@ -259,25 +187,16 @@ class FedUCBVI(Algorithm[Server, Agents]):
         """The server's rule with the bonus of the chosen kind, scaled."""
         S, A, H = setting.states, setting.actions, setting.horizon
         c, star = self.bonus_scale, beta_star(S, A, H, self.delta)
-        per_range, per_log, per_variance = c, 0.0, c * c
-        if self.bonus == "tight":
-            star += math.log(self._most_visits(setting))
-        elif self.bonus != "practical":
-            per_range, per_log, per_variance = c * 28.0 * star, 11.0, c * c * 8.0 * star
+        per_visit, per_log, per_variance = c * H, 0.0, c * c
+        if self.bonus != "practical":
+            per_visit, per_variance = c * 28.0 * star * H, c * c * 8.0 * star
+            per_log = c * (11.0 * H if self.bonus == "corrected" else 11.0)
         return UpdateRule(
             weighted=self.aggregation == "weighted",
-            tight=self.bonus == "tight",
-            value_range=RANGES.index(self.bonus_range),
-            scale=c,
-            per_range=per_range,
+            per_visit=per_visit,
             per_log=per_log,
-            log_by_range=self.bonus == "corrected",
-            log_union=beta_common(S, A, 1 if self.stationary else H, self.delta, 0.0),
+            log_union=beta_common(S, A, H, self.delta, 0.0),
             per_variance=per_variance,
-            guard=self.guard,
-            beta_star=star,
-            heterogeneous=setting.eps_p > 0,
-            clip_remaining=self.clip == "remaining",
             ties=TIES.index(self.ties),
             seed=np.uint64(setting.seed),
             agents=setting.agents,
@@ -286,33 +205,27 @@ class FedUCBVI(Algorithm[Server, Agents]):
         )
 
     def new_server(self, setting: Setting) -> Server:
-        """``N = 0``, ``Q = V = H`` and the initial policy: where ties are drawn at every visit, all actions."""
+        """``N = 0``, ``Q = V = H`` and the initial policy."""
         H, S, A = setting.horizon, setting.states, setting.actions
         V = np.full((H + 1, S), float(H))
         V[H] = 0.0
         policy = np.zeros((H, S), dtype=np.int32)
         if self.initial_policy == "random":
             randomise(np.uint64(setting.seed), A, policy)
-        N, Q = np.zeros((1 if self.stationary else H, S, A), dtype=np.int64), np.full((H, S, A), float(H))
-        greedy = np.zeros((0, S, A), dtype=np.bool_)
-        if self.counting is not Counting.POLICY:
-            greedy = as_sets(policy, A) | (self.ties == "every-visit")
-        estimates = Estimates(N, Q, V, policy, greedy, np.full(H, -1.0), np.zeros(1, dtype=np.int64))
-        return Server(estimates, self.update_rule(setting))
+        N, Q = np.zeros((H, S, A), dtype=np.int64), np.full((H, S, A), float(H))
+        return Server(Estimates(N, Q, V, policy, np.zeros(1, dtype=np.int64)), self.update_rule(setting))
 
     def asking_rule(self, setting: Setting) -> AskingRule:
         """When agents request a synchronisation."""
         kind = SYNCHRONISATIONS.index(self.synchronisation)
-        return AskingRule(kind, self.strict, self.threshold(setting), setting.agents, float(self.rest))
+        return AskingRule(kind, self.strict, self.threshold(setting), setting.agents)
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
-        if self.stationary:
-            tables.check_stationary()
         asking, grid = self.asking_rule(setting), self._grid(setting)
         if tables.touched is not None:
-            return PooledAgents.new(setting, tables, self.counting, asking, grid, tables.touched)
-        return SumAgents.new(setting, tables, self.counting, asking, grid, self.aggregation == "weighted")
+            return PooledAgents.new(setting, tables, asking, grid, tables.touched)
+        return SumAgents.new(setting, tables, asking, grid, self.aggregation == "weighted")
 
     def broadcast(self, server: Server) -> Broadcast:
         """``pi_(r)`` and ``N_(r)``."""
@@ -327,7 +240,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
         policy, N = broadcast
         return agents.budgets(policy, N)
 
-    def absorb(self, agents: Agents, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
+    def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """``n^i_(r+1) = n^i_(r) +`` the round's counts."""
         agents.absorb(policy, transitions, visits)
 
@@ -373,21 +286,12 @@ class FedUCBVI(Algorithm[Server, Agents]):
         ``Q = r + P V``, where ``P`` and ``r`` are the agents' estimates averaged with the same weights as always, and
         ``Q = 0`` where ``N = 0``.
         """
-        N, Q, V, policy, greedy, ranges, updates = server.estimates
-        nothing = Estimates(
-            np.zeros_like(N),
-            np.zeros_like(Q),
-            np.zeros_like(V),
-            np.zeros_like(policy),
-            greedy[:0],
-            np.zeros_like(ranges),
-            np.zeros_like(updates),
-        )
+        nothing = Estimates._make(np.zeros_like(table) for table in server.estimates)
         return Server(nothing, server.rule._replace(ties=TIES.index("first"), plain=True))
 
-    def starts(self, planner: Server) -> CountArray | None:
-        """The visits at the first step; unknown where steps are counted together."""
-        return None if self.stationary else np.asarray(planner.estimates.N[0].sum(axis=-1))
+    def starts(self, planner: Server) -> CountArray:
+        """The visits at the first step."""
+        return np.asarray(planner.estimates.N[0].sum(axis=-1))
 
 
 @dataclass(frozen=True)
@@ -410,9 +314,7 @@ class FedUCBVIByRows(FedUCBVI):
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
-        if self.stationary:
-            tables.check_stationary()
-        return RowAgents.new(setting, tables, self.counting, self.asking_rule(setting), self._grid(setting))
+        return RowAgents.new(setting, tables, self.asking_rule(setting), self._grid(setting))
 
     def empty_report(self, agents: Agents, query: Message, exchange: int) -> Message:
         """The room there is for it."""
@@ -421,53 +323,3 @@ class FedUCBVIByRows(FedUCBVI):
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``, in agent order."""
         add_up_rows(len(server.policy) - 1 - exchange, Rows(*report), server.rule, server.estimates)
-
-
-@dataclass(frozen=True)
-class SharpFedUCBVI(FedUCBVI):
-    """Fed-UCBVI with far less regret and nothing to tune: the parameters of :class:`FedUCBVI` with other defaults.
-
-    Ties are drawn at every visit. Q is at most what is left of the horizon. The bonus takes the span of values. The
-    global rule ends rounds. There is no proof: this bonus is not always optimistic. ``guard`` is by default 1/4, or
-    1/2 if ``stationary``; it is settled when the algorithm is made, so that the record has it. Make another one
-    rather than replace ``stationary`` in one that is made.
-
-    >>> FedUCBVI.sharp().ties
-    'every-visit'
-    """
-
-    name: ClassVar[str] = "fed-ucbvi-sharp"
-    label: ClassVar[str] = "Fed-UCBVI sharp"
-    colour: ClassVar[str] = TEAL
-    marker: ClassVar[Marker] = "diamond"
-
-    synchronisation: str = "global"
-    clip: str = "remaining"
-    ties: str = "every-visit"
-    bonus_range: str = "span"
-    guard: float | None = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        if self.guard is None:
-            object.__setattr__(self, "guard", 0.5 if self.stationary else 0.25)
-        super().__post_init__()
-
-
-@dataclass(frozen=True)
-class ProvedFedUCBVI(FedUCBVI):
-    """Fed-UCBVI with the tight bonus, for which the proof of optimism holds, and the parameters of :class:`FedUCBVI`.
-
-    Ties are drawn at every visit, Q and the bonus take what is left of the horizon, the global rule ends rounds. What
-    is proved is in ``docs/theory.md`` and :mod:`fed_ucbvi.theory.proved`.
-    """
-
-    name: ClassVar[str] = "fed-ucbvi-proved"
-    label: ClassVar[str] = "Fed-UCBVI proved"
-    colour: ClassVar[str] = ROSE
-    marker: ClassVar[Marker] = "triangle"
-
-    bonus: str = "tight"
-    synchronisation: str = "global"
-    clip: str = "remaining"
-    ties: str = "every-visit"
-    bonus_range: str = "max"

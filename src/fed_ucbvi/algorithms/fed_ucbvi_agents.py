@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Message, Setting
-from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_pairs, absorb_round, no_experience
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting
+from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.core.compiling import compiled, embedded, inner
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 SYNCHRONISATIONS = ("mixture", "local", "global")
 _LOCAL = SYNCHRONISATIONS.index("local")
@@ -27,7 +27,6 @@ class AskingRule(NamedTuple):
     strict: bool
     nu: float
     agents: int
-    rest: float
 
     @property
     def alike(self) -> bool:
@@ -47,11 +46,11 @@ class Agents(Protocol):
         """What changes during a run."""
         ...
 
-    def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
+    def budgets(self, policy: IndexArray, N: CountArray) -> Budgets:
         """When they request a synchronisation in a round with this policy."""
         ...
 
-    def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
+    def absorb(self, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """Take in the round's counts."""
         ...
 
@@ -77,37 +76,28 @@ class CountingAgents:
         """What changes during a run."""
         return {"visits": self.experience.visits, "transitions": self.experience.transitions}
 
-    def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
+    def budgets(self, policy: IndexArray, N: CountArray) -> Budgets:
         """When they request a synchronisation in a round with this policy."""
         visits, rule, _ = self.asks
-        if policy.ndim == 2:
-            _fill_budgets(self.experience.visits, N, policy, self.rule, visits, rule)
-        else:
-            fill_budgets_of_pairs(self.experience.visits, N, self.rule, visits, rule)
+        _fill_budgets(self.experience.visits, N, policy, self.rule, visits, rule)
         return self.asks
 
-    def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
+    def absorb(self, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """Take in the round's counts."""
-        if policy.ndim == 2:
-            absorb_round(policy, transitions, visits, self.experience.transitions, self.experience.visits)
-        else:
-            absorb_pairs(transitions, visits, self.experience)
+        absorb_round(policy, transitions, visits, self.experience.transitions, self.experience.visits)
 
 
-def no_budgets(
-    setting: Setting, counting: Counting, rows: int, rest: float, counters: type[np.signedinteger[Any]] = np.int64
-) -> Budgets:
+def no_budgets(setting: Setting, rows: int, counters: type[np.signedinteger[Any]] = np.int64) -> Budgets:
     """Room for budgets, all 1, by local rules."""
-    shape = counting.shape(setting.horizon, setting.states, setting.actions)
-    return Budgets(np.ones((rows, *shape), dtype=counters), np.zeros(shape, dtype=np.int8), rest)
+    shape = setting.horizon, setting.states
+    return Budgets(np.ones((rows, *shape), dtype=counters), np.zeros(shape, dtype=np.int8))
 
 
 def no_counts(
-    setting: Setting, tables: FleetTables, counting: Counting, asking: AskingRule
+    setting: Setting, tables: FleetTables, asking: AskingRule
 ) -> tuple[Experience, Budgets, int, AskingRule]:
     """No visits yet, and room for budgets."""
-    experience = no_experience(setting, tables, stationary=counting is Counting.STATIONARY)
-    return experience, no_budgets(setting, counting, tables.agents, asking.rest), setting.horizon, asking
+    return no_experience(setting, tables), no_budgets(setting, tables.agents), setting.horizon, asking
 
 
 @inner
@@ -128,23 +118,6 @@ def global_budget(N: int, rule: AskingRule) -> int:
     """``N + M v >= 2 N`` (``eq:global_est_doubling_cond``), so ``v >= max(1, ceil(N/M))``."""
     M = rule.agents
     return N // M + 1 if rule.strict else max(1, (N + M - 1) // M)
-
-
-@compiled
-def fill_budgets_of_pairs(
-    visits: Counters, N: CountArray, rule: AskingRule, out: CountArray, which: npt.NDArray[np.int8]
-) -> None:
-    """Budgets by (h,s,a), or by (s,a) where counts are; ``visits`` are read where the local rule is in force."""
-    m, steps, S, A = out.shape
-    for h in range(steps):
-        for s in range(S):
-            for a in range(A):
-                which[h, s, a] = 0 if is_local(N[h, s, a], rule) else 1
-                for i in range(m):
-                    if which[h, s, a] == 0:
-                        out[i, h, s, a] = local_budget(visits[i, h, s, a], rule)
-                    else:
-                        out[i, h, s, a] = global_budget(N[h, s, a], rule)
 
 
 @compiled

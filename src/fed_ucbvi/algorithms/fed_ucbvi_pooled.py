@@ -14,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, RewardSums, Setting, Touched
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, RewardSums, Setting, Touched
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, round_up, write_words
 from fed_ucbvi.algorithms.experience import Counters, counter_type, pair_of
 from fed_ucbvi.algorithms.fed_ucbvi_agents import (
     AskingRule,
-    fill_budgets_of_pairs,
     global_budget,
     is_local,
     local_budget,
@@ -33,7 +32,6 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     act_greedily,
     optimistic,
     unvisited,
-    value_range,
 )
 from fed_ucbvi.algorithms.fed_ucbvi_sums import (
     NOTHING,
@@ -47,24 +45,24 @@ from fed_ucbvi.algorithms.fed_ucbvi_sums import (
 )
 from fed_ucbvi.core.compiling import compiled, embedded, inlined, inner
 from fed_ucbvi.core.sampling.philox import product
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, WordArray
 
 _RANDOM = TIES.index("random")
 
 
 class Pool(NamedTuple):
-    """What all agents together know. The step axis has length one where steps are counted together.
+    """What all agents together know.
 
     Attributes:
-        visits: ``(steps, S, A)``.
-        transitions: ``(steps, S, A, K)``.
+        visits: ``(H, S, A)``.
+        transitions: ``(H, S, A, K)``.
         successors: ``(kernel's steps, S, A, K)``.
         rewards: ``(m or 1, rewards' steps, S, A)``.
-        reward_sums: ``(steps, S, A, 2)``, the sum of ``n^i ceil(r^i 2^f)`` over agents (high and low word), where
+        reward_sums: ``(H, S, A, 2)``, the sum of ``n^i ceil(r^i 2^f)`` over agents (high and low word), where
             agents have rewards of their own; otherwise empty.
-        states: ``(steps, S)``; the first ``numbers[h]`` of row h are the states ever visited at step h.
-        numbers: ``(steps,)``.
-        fresh: ``(steps, S)``, what some agent has visited since the last synchronisation.
+        states: ``(H, S)``; the first ``numbers[h]`` of row h are the states ever visited at step h.
+        numbers: ``(H,)``.
+        fresh: ``(H, S)``, what some agent has visited since the last synchronisation.
         sums: of random rewards, with one row; not changed here.
     """
 
@@ -97,45 +95,41 @@ class PooledAgents:
     last_counts: CountArray
     """N by place as it was before the last round, where others than these agents add to it; otherwise empty."""
     touched: Touched
-    begun: bool = False
-    """Whether budgets have been computed since these agents were made or read from a checkpoint."""
 
     @classmethod
     def new(
         cls,
         setting: Setting,
         tables: FleetTables,
-        counting: Counting,
         asking: AskingRule,
         grid: Grid,
         touched: Touched,
     ) -> PooledAgents:
         """No visits yet."""
         m, H, S, A = tables.agents, setting.horizon, setting.states, setting.actions
-        stationary = counting is Counting.STATIONARY
-        steps, own_rewards = 1 if stationary else H, tables.rewards.shape[0] > 1
+        own_rewards = tables.rewards.shape[0] > 1
         pool = Pool(
-            np.zeros((steps, S, A), dtype=np.int64),
-            np.zeros((steps, S, A, tables.successors.shape[3]), dtype=np.int64),
+            np.zeros((H, S, A), dtype=np.int64),
+            np.zeros((H, S, A, tables.successors.shape[3]), dtype=np.int64),
             tables.successors,
             tables.rewards,
-            np.zeros((steps if own_rewards else 0, S, A, 2), dtype=np.uint64),
-            np.zeros((steps, S), dtype=np.int32),
-            np.zeros(steps, dtype=np.int64),
-            np.ones((steps, S), dtype=np.bool_),
+            np.zeros((H if own_rewards else 0, S, A, 2), dtype=np.uint64),
+            np.zeros((H, S), dtype=np.int32),
+            np.zeros(H, dtype=np.int64),
+            np.ones((H, S), dtype=np.bool_),
             tables.sums,
         )
-        counters = counter_type(setting, stationary=stationary, rows=m)
+        counters = counter_type(setting, rows=m)
         return cls(
             H,
             pool,
-            np.zeros((0 if asking.alike else m, steps, S, A), dtype=counters),
+            np.zeros((0 if asking.alike else m, H, S, A), dtype=counters),
             Sums(*new_report(True, grid, 1, S, A)),
             grid,
-            no_budgets(setting, counting, 1 if asking.alike else m, asking.rest, counters),
+            no_budgets(setting, 1 if asking.alike else m, counters),
             asking,
             np.full((H, S), -1, dtype=np.int32),
-            np.zeros(counting.shape(H, S, A) if m < setting.agents else (0,), dtype=np.int64),
+            np.zeros((H, S) if m < setting.agents else (0,), dtype=np.int64),
             touched,
         )
 
@@ -151,34 +145,28 @@ class PooledAgents:
             "numbers": pool.numbers,
         }
 
-    def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
+    def budgets(self, policy: IndexArray, N: CountArray) -> Budgets:
         """Budgets for a round with this policy; called after every round, so that little has changed.
 
         Where the local rule stays in force, :meth:`absorb` has set the budgets already.
         """
         places, (visits, rule, _) = self._changed(policy, N), self.asks
-        if policy.ndim == 2:
-            _update_budgets(self.own_visits, N, policy, self.rule, self.last_policy, places, visits, rule)
-        elif self.begun:
-            _update_budgets_of_pairs(N, self.rule, places, visits, rule)
-        else:
-            fill_budgets_of_pairs(self.own_visits, N, self.rule, visits, rule)
-            self.begun = True
+        _update_budgets(self.own_visits, N, policy, self.rule, self.last_policy, places, visits, rule)
         return self.asks
 
-    def _changed(self, policy: PolicyArray, N: CountArray) -> IndexArray:
+    def _changed(self, policy: IndexArray, N: CountArray) -> IndexArray:
         """Places where N may have changed: where these agents were in the last round, if there are no others.
 
         N changes also where only agents of other fleets have been.
         """
         if not self.last_counts.size:
             return self.touched.all_places[: self.touched.number[0]]
-        counts = N if policy.ndim == 3 else np.take_along_axis(N, policy[:, :, None], axis=2)[:, :, 0]
+        counts = np.take_along_axis(N, policy[:, :, None], axis=2)[:, :, 0]
         places = np.flatnonzero(counts != self.last_counts).astype(np.int32)
         self.last_counts[...] = counts
         return places
 
-    def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
+    def absorb(self, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts, and set the budgets of the local rule where the agents have been."""
         rows, K = len(visits), transitions.shape[-1]
         moves, seen = transitions.reshape((-1, K)), visits.reshape((rows, -1))
@@ -193,22 +181,6 @@ class PooledAgents:
     def synchronise(self, server: Server) -> None:
         """All exchanges in one compiled piece."""
         _synchronise(self.pool, server.rule, server.estimates)
-
-
-@compiled
-def _update_budgets_of_pairs(
-    N: CountArray, rule: AskingRule, changed: IndexArray, out: CountArray, which: npt.NDArray[np.int8]
-) -> None:
-    """Bring budgets by (h,s,a) up to date where N has ``changed``, but where the local rule stays in force."""
-    P = N.size
-    counts, rules, budgets = N.reshape(P), which.reshape(P), out.reshape((len(out), P))
-    for place in changed:
-        before, rules[place] = rules[place], 0 if is_local(counts[place], rule) else 1
-        if rules[place] == 1:
-            due = global_budget(counts[place], rule)
-            if before == 0 or budgets[0, place] != due:
-                for i in range(len(out)):
-                    budgets[i, place] = due
 
 
 @compiled
@@ -264,7 +236,7 @@ def _update_budgets(
 
 @inner
 def _absorb_own(
-    policy: PolicyArray,
+    policy: IndexArray,
     visits: CountArray,
     touched: Touched,
     rule: AskingRule,
@@ -279,7 +251,7 @@ def _absorb_own(
     for i in range(m):
         for j in range(numbers[i]):
             place = places[i, j]
-            pair = place * A + actions[place] if policy.ndim == 2 else place
+            pair = place * A + actions[place]
             seen = own[i, pair] + visits[i, place]
             own[i, pair] = seen
             if rules[place] == 0:
@@ -288,7 +260,7 @@ def _absorb_own(
 
 @compiled
 def _absorb(
-    policy: PolicyArray,
+    policy: IndexArray,
     transitions: CountArray,
     visits: CountArray,
     touched: Touched,
@@ -349,21 +321,20 @@ def _pair(
     Tables come one by one and so do their entries: Numba counts references to each part that is taken out of a tuple
     or an array, which would cost more than the sums.
     """
-    hc = h if transitions.shape[0] > 1 else 0
     hk = h if successors.shape[0] > 1 else 0
     if random_rewards:
-        by_slot, squares = sums.by_slot[0, hc, s, a], sums.squares[0, hc, s, a]
-        x, y = moments_with_rewards(transitions[hc, s, a], by_slot, squares, successors[hk, s, a], V_next, bits)
+        by_slot, squares = sums.by_slot[0, h, s, a], sums.squares[0, h, s, a]
+        x, y = moments_with_rewards(transitions[h, s, a], by_slot, squares, successors[hk, s, a], V_next, bits)
         return x, y, NOTHING[2]
     x, y = NOTHING[0], NOTHING[1]
     for k in range(transitions.shape[3]):
-        if transitions[hc, s, a, k] > 0:
-            visit = moment(np.uint64(transitions[hc, s, a, k]), on_grid(V_next[successors[hk, s, a, k]], bits))
+        if transitions[h, s, a, k] > 0:
+            visit = moment(np.uint64(transitions[h, s, a, k]), on_grid(V_next[successors[hk, s, a, k]], bits))
             x, y = plus(x, visit[0]), plus(y, visit[1])
     if rewards.shape[0] > 1:
-        return x, y, (reward_sums[hc, s, a, 0], reward_sums[hc, s, a, 1])
+        return x, y, (reward_sums[h, s, a, 0], reward_sums[h, s, a, 1])
     r = on_grid(rewards[0, h if rewards.shape[1] > 1 else 0, s, a], bits)
-    return x, y, product(np.uint64(visits[hc, s, a]), r)
+    return x, y, product(np.uint64(visits[h, s, a]), r)
 
 
 @embedded
@@ -384,10 +355,10 @@ def _write_report(h: int, pool: Pool, V_next: FloatArray, grid: Grid, out: Sums)
     n, X, Y, Z = out
     _, S, A = n.shape
     visits, transitions, successors, rewards, reward_sums, _, _, _, sums = pool
-    hc, random = h if visits.shape[0] > 1 else 0, len(sums.by_slot) > 0
+    random = len(sums.by_slot) > 0
     for s in range(S):
         for a in range(A):
-            n[0, s, a] = visits[hc, s, a]
+            n[0, s, a] = visits[h, s, a]
             entry = NOTHING
             if n[0, s, a] > 0:
                 entry = _pair(
@@ -401,25 +372,24 @@ def _write_report(h: int, pool: Pool, V_next: FloatArray, grid: Grid, out: Sums)
 @inner
 def _begin(rule: UpdateRule, estimates: Estimates) -> None:
     """Before the first synchronisation nothing is known anywhere."""
-    N, Q, V, policy, greedy, ranges, updates = estimates
-    (H, S, A), steps = Q.shape, len(N)
+    N, Q, V, policy, updates = estimates
+    H, S, A = Q.shape
+    level = unvisited(H, rule)
     for h in range(H):
-        ranges[h], level = -1.0, unvisited(h, H, rule)
         for s in range(S):
             V[h, s] = level
             for a in range(A):
-                N[h if steps > 1 else 0, s, a] = 0
+                N[h, s, a] = 0
                 Q[h, s, a] = level
-            act_greedily(h, s, rule, Q, policy, greedy, updates)
+            act_greedily(h, s, rule, Q, policy, updates)
 
 
 @compiled
 def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
     """All exchanges of a synchronisation; those with a planner, which is always new, leave no trace here."""
-    N, Q, V, policy, greedy, ranges, updates = estimates
+    N, Q, V, policy, updates = estimates
     visits, transitions, successors, rewards, reward_sums, states, numbers, fresh, sums = pool
-    H, S = policy.shape
-    steps, _, A, K = transitions.shape
+    H, S, A, K = transitions.shape
     bits, random = rule.grid.bits, len(sums.by_slot) > 0
     updates[0] += 1
     if updates[0] == 1:
@@ -427,16 +397,13 @@ def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
     changed, changed_next = np.zeros(S, dtype=np.bool_), np.zeros(S, dtype=np.bool_)
     any_next = False
     for h in range(H - 1, -1, -1):
-        hc = h if steps > 1 else 0
         hk = h if successors.shape[0] > 1 else 0
-        any_here, range_before, V_next = False, ranges[h], V[h + 1]
-        B = value_range(h, rule, estimates)
-        everywhere = range_before != B
-        for j in range(numbers[hc]):
-            s = 0 + states[hc, j]  # of 64 bits, as elsewhere, so that nothing is compiled twice
-            all_stale, redone = fresh[hc, s] or everywhere, False
+        any_here, V_next = False, V[h + 1]
+        for j in range(numbers[h]):
+            s = 0 + states[h, j]  # of 64 bits, as elsewhere, so that nothing is compiled twice
+            all_stale, redone = fresh[h, s] or rule.plain, False
             for a in range(A):
-                n = visits[hc, s, a]
+                n = visits[h, s, a]
                 if n == 0:
                     continue
                 stale = all_stale
@@ -444,26 +411,26 @@ def _synchronise(pool: Pool, rule: UpdateRule, estimates: Estimates) -> None:
                     for k in range(K):
                         stale |= changed_next[successors[hk, s, a, k]]
                 if stale:
-                    N[hc, s, a] = n
+                    N[h, s, a] = n
                     entry = _pair(
                         h, s, a, visits, transitions, successors, rewards, reward_sums, sums, random, V_next, bits
                     )
-                    if not random and _is_certain(hc, s, a, transitions):
-                        Q[h, s, a] = optimistic(h, float(n), mean_of_sums(n, entry, bits), 0.0, B, H, rule)
+                    if not random and _is_certain(h, s, a, transitions):
+                        Q[h, s, a] = optimistic(float(n), mean_of_sums(n, entry, bits), 0.0, H, rule)
                     else:
-                        Q[h, s, a] = value_of_sums(h, n, entry, B, H, rule)
+                        Q[h, s, a] = value_of_sums(n, entry, H, rule)
                     redone = True
             if redone:
                 before = V[h, s]
-                V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, greedy, updates), bits)
+                V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, updates), bits)
                 if V[h, s] != before:
                     changed[s] = any_here = True
         if rule.ties == _RANDOM:  # drawn anew at every synchronisation, everywhere
             for s in range(S):
-                act_greedily(h, s, rule, Q, policy, greedy, updates)
+                act_greedily(h, s, rule, Q, policy, updates)
         changed, changed_next, any_next = changed_next, changed, any_here
         for s in range(S):
             changed[s] = False
-    for h in range(0 if rule.plain else steps):
+    for h in range(0 if rule.plain else H):
         for j in range(numbers[h]):
             fresh[h, states[h, j]] = False

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Counting, FleetTables, RewardSums, Setting
+from fed_ucbvi.algorithms.base import FleetTables, RewardSums, Setting
 from fed_ucbvi.algorithms.exact_sums import Grid, as_float
 from fed_ucbvi.algorithms.experience import Counters, Experience
 from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule, CountingAgents, no_counts
@@ -23,7 +23,6 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     begin_step,
     optimistic,
     unvisited,
-    value_range,
 )
 from fed_ucbvi.algorithms.variance import variance_of
 from fed_ucbvi.core.compiling import compiled, inlined, inner
@@ -53,13 +52,11 @@ class RowAgents(CountingAgents):
     """Of the sums of random rewards."""
 
     @classmethod
-    def new(
-        cls, setting: Setting, tables: FleetTables, counting: Counting, asking: AskingRule, grid: Grid
-    ) -> RowAgents:
+    def new(cls, setting: Setting, tables: FleetTables, asking: AskingRule, grid: Grid) -> RowAgents:
         """No visits yet."""
         shape = (tables.agents, setting.states, setting.actions)
         out = Rows(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(3)))
-        return cls(*no_counts(setting, tables, counting, asking), out, grid.unit)
+        return cls(*no_counts(setting, tables, asking), out, grid.unit)
 
     def report(self, h: int, V_next: FloatArray) -> Rows:
         """One row for each agent."""
@@ -91,23 +88,22 @@ def _report_entry(
     ``P V = sum_k n(s,a,s'_k) V(s'_k) / n(s,a)``; where ``n = 0`` the uniform kernel and reward 0. Where rewards are
     random the moments are those of ``y = r + V``, and Q is the first.
     """
-    hc = h if visits.shape[1] > 1 else 0
-    n = visits[i, hc, s, a]
+    n = visits[i, h, s, a]
     if n == 0:
         return n, moments[0], moments[1], moments[0]
     hk = h if successors.shape[0] > 1 else 0
     x, y = 0.0, 0.0
     for k in range(transitions.shape[4]):
         v = V_next[successors[hk, s, a, k]]
-        w = transitions[i, hc, s, a, k] * v
+        w = transitions[i, h, s, a, k] * v
         x += w
         y += w * v
     if len(sums.by_slot) > 0:
         for k in range(transitions.shape[4]):
-            R = sums.by_slot[i, hc, s, a, k] * unit
+            R = sums.by_slot[i, h, s, a, k] * unit
             x += R
             y += 2.0 * R * V_next[successors[hk, s, a, k]]
-        squares = sums.squares[i, hc, s, a]
+        squares = sums.squares[i, h, s, a]
         y += as_float((squares[0], squares[1])) * unit * unit
         return n, x / n, y / n, x / n
     hr = h if rewards.shape[1] > 1 else 0
@@ -155,23 +151,23 @@ def _add_entry(s: int, a: int, entry: Entry, weighted: bool, N: CountArray, sums
 
 
 @inner
-def _finish_state(h: int, s: int, m: int, B: float, sums: FloatArray, rule: UpdateRule, estimates: Estimates) -> None:
+def _finish_state(h: int, s: int, m: int, sums: FloatArray, rule: UpdateRule, estimates: Estimates) -> None:
     """``Q``, ``V`` and the policy at (h,s) from the sums over agents.
 
     ``Q = min(sum_i w^i Q^i + b, cap)`` with ``w^i = n^i/N`` or ``1/M``, ``Q = cap`` where ``N = 0``
     (``eq:update_rule``); ``Var = sum_i w^i P^i V^2 - (sum_i w^i P^i V)^2``.
     """
-    _, Q, V, policy, greedy, _, updates = estimates
-    H, N = Q.shape[0], estimates.N[h if estimates.N.shape[0] > 1 else 0]
+    _, Q, V, policy, updates = estimates
+    H, N = Q.shape[0], estimates.N[h]
     for a in range(Q.shape[2]):
         total = float(N[s, a])
         if total == 0.0:
-            Q[h, s, a] = unvisited(h, H, rule)
+            Q[h, s, a] = unvisited(H, rule)
             continue
         weight = total if rule.weighted else float(m)
         variance = variance_of(sums[s, a, 1] / weight, sums[s, a, 2] / weight)
-        Q[h, s, a] = optimistic(h, total, sums[s, a, 0] / weight, variance, B, H, rule)
-    V[h, s] = act_greedily(h, s, rule, Q, policy, greedy, updates)
+        Q[h, s, a] = optimistic(total, sums[s, a, 0] / weight, variance, H, rule)
+    V[h, s] = act_greedily(h, s, rule, Q, policy, updates)
 
 
 @compiled
@@ -181,14 +177,14 @@ def add_up_rows(h: int, report: Rows, rule: UpdateRule, estimates: Estimates) ->
     m, S, A = n.shape
     sums = np.zeros((S, A, 3))
     begin_step(h, estimates)
-    N, B = estimates.N[h if estimates.N.shape[0] > 1 else 0], value_range(h, rule, estimates)
+    N = estimates.N[h]
     for i in range(m):
         for s in range(S):
             for a in range(A):
                 entry = (n[i, s, a], PV[i, s, a], PV2[i, s, a], Q[i, s, a])
                 _add_entry(s, a, entry, rule.weighted, N, sums)
     for s in range(S):
-        _finish_state(h, s, m, B, sums, rule, estimates)
+        _finish_state(h, s, m, sums, rule, estimates)
 
 
 # -------------------------------------------------------------------------- both sides, without the messages
@@ -203,8 +199,7 @@ def _exchange(h: int, experience: Experience, rule: UpdateRule, estimates: Estim
     """
     visits, transitions, successors, rewards, paid = experience
     m, _, S, A, _ = transitions.shape
-    hc = h if visits.shape[1] > 1 else 0
-    V_next, N, B = estimates.V[h + 1], estimates.N[hc], value_range(h, rule, estimates)
+    V_next, N = estimates.V[h + 1], estimates.N[h]
     unit = 1.0 / float(1 << rule.grid.bits)
     weighted = rule.weighted
     moments = _uniform_moments(V_next)
@@ -212,14 +207,14 @@ def _exchange(h: int, experience: Experience, rule: UpdateRule, estimates: Estim
     for i in range(m):
         for s in range(S):
             for a in range(A):
-                if weighted and visits[i, hc, s, a] == 0:
+                if weighted and visits[i, h, s, a] == 0:
                     continue
                 entry = _report_entry(
                     h, i, s, a, visits, transitions, successors, rewards, paid, unit, V_next, moments
                 )
                 _add_entry(s, a, entry, weighted, N, sums)
     for s in range(S):
-        _finish_state(h, s, m, B, sums, rule, estimates)
+        _finish_state(h, s, m, sums, rule, estimates)
 
 
 @compiled

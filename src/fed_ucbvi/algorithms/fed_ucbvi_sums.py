@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Counting, FleetTables, Setting
+from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.exact_sums import (
     Grid,
     Wide,
@@ -31,7 +31,6 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     begin_step,
     optimistic,
     unvisited,
-    value_range,
 )
 from fed_ucbvi.algorithms.report_fields import Meaning
 from fed_ucbvi.core.compiling import compiled, embedded, inner
@@ -90,14 +89,13 @@ class SumAgents(CountingAgents):
         cls,
         setting: Setting,
         tables: FleetTables,
-        counting: Counting,
         asking: AskingRule,
         grid: Grid,
         weighted: bool,
     ) -> SumAgents:
         """No visits yet."""
         out = new_report(weighted, grid, tables.agents, setting.states, setting.actions)
-        return cls(*no_counts(setting, tables, counting, asking), out, grid, weighted)
+        return cls(*no_counts(setting, tables, asking), out, grid, weighted)
 
     def report(self, h: int, V_next: FloatArray) -> Sums | Means:
         """One row for each agent."""
@@ -212,25 +210,22 @@ def mean_of_sums(weight: int, sums: Entry, bits: int) -> float:
 
 
 @embedded
-def value_of_sums(h: int, N: int, sums: Entry, B: float, H: int, rule: UpdateRule) -> float:
-    """``Q`` of a pair at step h from the sums over agents: the mean of r + V, its variance and the bonus.
-
-    B is the range of the next value; see :func:`~fed_ucbvi.algorithms.fed_ucbvi_server.value_range`.
-    """
+def value_of_sums(N: int, sums: Entry, H: int, rule: UpdateRule) -> float:
+    """``Q`` of a pair from the sums over agents: the mean of r + V, its variance and the bonus."""
     bits = rule.grid.bits
     if N == 0:
-        return unvisited(h, H, rule)
+        return unvisited(H, rule)
     X, Y, _ = sums
     weight = N if rule.weighted else rule.agents
     variance = variance_of_sums(np.uint64(weight), X, Y, bits)
-    return optimistic(h, float(N), mean_of_sums(weight, sums, bits), variance, B, H, rule)
+    return optimistic(float(N), mean_of_sums(weight, sums, bits), variance, H, rule)
 
 
 @embedded
 def finish_state(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> None:
     """The policy at (h,s), and V: the largest Q rounded up to the grid, on which the cap lies."""
-    _, Q, V, policy, greedy, _, updates = estimates
-    V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, greedy, updates), rule.grid.bits)
+    _, Q, V, policy, updates = estimates
+    V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, updates), rule.grid.bits)
 
 
 @compiled
@@ -240,7 +235,7 @@ def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None
     (m, S, A), H = n.shape, estimates.Q.shape[0]
     grid = rule.grid
     begin_step(h, estimates)
-    N, B = estimates.N[h if estimates.N.shape[0] > 1 else 0], value_range(h, rule, estimates)
+    N = estimates.N[h]
     x, y, z = np.zeros_like(X[0, 0, 0]), np.zeros_like(Y[0, 0, 0]), np.zeros_like(Z[0, 0, 0])
     for s in range(S):
         for a in range(A):
@@ -251,7 +246,7 @@ def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None
                 y += Y[i, s, a]
                 z += Z[i, s, a]
             sums = (read_words(x, grid), read_words(y, grid), read_words(z, grid))
-            estimates.Q[h, s, a] = value_of_sums(h, N[s, a], sums, B, H, rule)
+            estimates.Q[h, s, a] = value_of_sums(N[s, a], sums, H, rule)
         finish_state(h, s, rule, estimates)
 
 
@@ -262,18 +257,17 @@ def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None
 def synchronise_sums(experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
     """All exchanges of a synchronisation; agents that never visited a pair add nothing if weights are visits."""
     visits = experience.visits
-    (m, steps, S, A), H = visits.shape, estimates.Q.shape[0]
+    m, H, S, A = visits.shape
     bits = rule.grid.bits
     for h in range(H - 1, -1, -1):
         begin_step(h, estimates)
-        hc = h if steps > 1 else 0
-        V_next, B, N = estimates.V[h + 1], value_range(h, rule, estimates), estimates.N[hc]
+        V_next, N = estimates.V[h + 1], estimates.N[h]
         absent = NOTHING if rule.weighted else _of_strangers(V_next, bits)
         sums = np.zeros((S, A, 6), dtype=np.uint64)
         for i in range(m):
             for s in range(S):
                 for a in range(A):
-                    n = visits[i, hc, s, a]
+                    n = visits[i, h, s, a]
                     if n == 0 and rule.weighted:
                         continue
                     entry = absent
@@ -287,5 +281,5 @@ def synchronise_sums(experience: Experience, rule: UpdateRule, estimates: Estima
             for a in range(A):
                 w = sums[s, a]
                 entry = ((w[0], w[1]), (w[2], w[3]), (w[4], w[5]))
-                estimates.Q[h, s, a] = value_of_sums(h, N[s, a], entry, B, H, rule)
+                estimates.Q[h, s, a] = value_of_sums(N[s, a], entry, H, rule)
             finish_state(h, s, rule, estimates)

@@ -45,7 +45,7 @@ def largest_mean(p: FloatArray, d: FloatArray, size: int, top: float, c: float) 
         top: the largest V of all states.
         c: the radius of the ball, at least 0.
     """
-    mean, least, most = 0.0, d[0], d[0]
+    mean, least, most = 0.0, float(d[0]), float(d[0])
     for i in range(size):
         mean += p[i] * d[i]
         least, most = min(least, d[i]), max(most, d[i])

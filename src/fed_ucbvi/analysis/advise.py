@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI, SharpFedUCBVI
+from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.algorithms.fedq import FedQBernstein
 from fed_ucbvi.analysis.planning import plan
 from fed_ucbvi.analysis.step_dependence import StepDependence, Transitions, check_step_dependence
@@ -32,7 +32,7 @@ MEMORY = 4 << 30
 LOUD = 0.25
 """A standard deviation of the reward at a pair, as a share of its range, from which the bonus should cover it."""
 SIZES = ("states", "actions", "horizon")
-SHARP, FEDQ, PROVED = SharpFedUCBVI.name, FedQBernstein.name, ProvedFedUCBVI.name
+SHARP, FEDQ, PROVED = FedKLUCBVI.name, FedQBernstein.name, FedKLUCBVI.name
 
 
 @dataclass(frozen=True)

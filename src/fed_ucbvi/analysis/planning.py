@@ -206,5 +206,5 @@ def plan(
 def _traffic(setting: Setting, rounds: int) -> tuple[Traffic, Traffic]:
     """Traffic of one synchronisation with one request, and of ``rounds`` with M requests each and the end."""
     meter = Meter(FedUCBVI(), setting)
-    busy, last = meter.round(setting.agents, last=False), meter.round(0, last=True)
-    return meter.round(1, last=False), Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True)))
+    busy, last = meter.round(setting.agents, False, 1), meter.round(0, True, 1)
+    return meter.round(1, False, 1), Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True)))

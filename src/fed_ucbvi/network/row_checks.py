@@ -251,7 +251,7 @@ def _check_meaning(form: ReportField, array: Array, before: Sequence[Array], row
 
 
 def _check_new(array: Array, rows: Rows, expected: Expected, name: str) -> None:
-    """Raise unless new transitions add up to what was not reported yet; those of one round lie where its policy goes."""
+    """Raise unless new transitions add up to what was not reported yet, and those of one round follow its policy."""
     played, what = rows.unreported * expected.visits_an_episode, "steps that were not reported yet"
     _check_bounds(array, played, what, rows, name)
     visits = array.sum(axis=-1)

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Budgets, Counting, Setting, Touched
-from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule
 from fed_ucbvi.core.errors import InputError, missing_package
 from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
@@ -54,13 +53,13 @@ def on_gpu(fleet: Fleet, algorithm: Algorithm[Any, Any], federation: Federation,
         f"an agent can come {setting.episodes * steps:,} times to one place": setting.episodes * steps > MAX_VISITS,
     }
     reason = next((reason for reason, applies in reasons.items() if applies), None)
-    if isinstance(algorithm, FedUCBVI) and reason is None:
-        return CudaDriver(fleet, algorithm.asking_rule(setting))
+    rule = algorithm.asking_rule(setting)
+    if rule is not None and reason is None:
+        return CudaDriver(fleet, rule)
     raise InputError(
-        "the driver cuda plays fed-ucbvi, fed-ucbvi-sharp and fed-ucbvi-proved with aggregation='weighted', for "
-        f"honest agents that share their rewards, with up to {MAX_VISITS:,} visits of one agent to one place; "
-        f"{reason if isinstance(algorithm, FedUCBVI) else f'{algorithm.name} is another algorithm'}. Take the "
-        "driver episodes or auto."
+        "the driver cuda plays fed-kl-ucbvi, and fed-ucbvi with aggregation='weighted', for honest agents that share "
+        f"their rewards, with up to {MAX_VISITS:,} visits of one agent to one place; "
+        f"{f'{algorithm.name} is another algorithm' if rule is None else reason}. Use the driver episodes or auto."
     )
 
 
@@ -162,7 +161,9 @@ class CudaDriver:
 
     def _begin(self, policy: PolicyArray, budgets: Budgets) -> None:
         """Send what a round begins with."""
-        due = np.where(budgets.rule == 0, self._kernels.OWN, budgets.visits[0])
+        due = budgets.visits[0].copy()
+        if not self._asking.alike:
+            due[budgets.rule == 0] = self._kernels.OWN
         actions = policy
         if policy.ndim == 3:
             actions, ties = listed(policy)
