@@ -33,12 +33,15 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "fed-mvp": ("fed-mvp", {"scale": 0.002}),
     "fedq-advantage, each agent on its own": ("fedq-advantage", {"forced_synchronisation": False}),
     "fed-kl-ucbvi, stationary": ("fed-kl-ucbvi", {"stationary": True, "min_round_growth": 0.1}),
-    "fed-ucbvi-sharp, stationary": ("fed-ucbvi-sharp", {"stationary": True, "rest": 0.1}),
-    "fed-ucbvi-proved, stationary": ("fed-ucbvi-proved", {"stationary": True, "bonus_range": "span", "rest": 0.1}),
+    "fed-kl-ucbvi, stationary": ("fed-kl-ucbvi", {"stationary": True, "min_round_growth": 0.1}),
+    "fed-kl-ucbvi-fast, stationary": (
+        "fed-kl-ucbvi-fast",
+        {"stationary": True, "bonus_range": "span", "min_round_growth": 0.1},
+    ),
 }
 
 
-STATIONARY = ("fed-kl-ucbvi, stationary", "fed-ucbvi-sharp, stationary", "fed-ucbvi-proved, stationary")
+STATIONARY = ("fed-kl-ucbvi, stationary", "fed-kl-ucbvi, stationary", "fed-kl-ucbvi-fast, stationary")
 
 
 def written(array: Any) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fed_ucbvi import FedUCBVI, InputError
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError
 from fed_ucbvi.algorithms import make_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
@@ -625,9 +625,9 @@ def test_nu_is_the_papers_and_can_be_given(eps_p: float) -> None:
         ({"guard": -0.1}, "guard"),
         ({"guard": math.nan}, "guard"),
         ({"guard": "a lot"}, "guard"),
-        ({"rest": -0.1}, "rest"),
-        ({"rest": math.nan}, "rest"),
-        ({"rest": math.inf}, "rest"),
+        ({"min_round_growth": -0.1}, "rest"),
+        ({"min_round_growth": math.nan}, "rest"),
+        ({"min_round_growth": math.inf}, "rest"),
         ({"stationary": "perhaps"}, "stationary must be true or false"),
         ({"stationary": 1}, "stationary must be true or false"),
         ({"bonus_scale": -1.0}, "bonus_scale"),
@@ -650,7 +650,7 @@ def test_parameters_that_cannot_be_used_are_refused_with_a_hint(parameters: dict
 def test_steps_are_not_taken_together_where_tables_depend_on_the_step(own_rewards: bool) -> None:
     rng = np.random.default_rng(22)
     federation = random_federation(rng, 2, 3, 2, 4, own_rewards=own_rewards)
-    for algorithm in (FedUCBVI.sharp(stationary=True), FedUCBVI.proved(stationary=True)):
+    for algorithm in (FedKLUCBVI(stationary=True), FedKLUCBVI(stationary=True)):
         for party in (algorithm, algorithm.by_rows()):
             setting = Setting(3, 2, 4, 2, episodes=5, eps_p=0.0, seed=0)
             with pytest.raises(InputError, match=r"kernel and rewards depend on the step. Take stationary=False"):
@@ -666,10 +666,10 @@ def test_steps_are_not_taken_together_where_tables_depend_on_the_step(own_reward
     "algorithm",
     [
         FedUCBVI(bonus="corrected", bonus_scale=0.5, nu=12.0, strict=True, ties="random"),
-        FedUCBVI.sharp(),
-        FedUCBVI.sharp(stationary=True),
-        FedUCBVI.proved(),
-        FedUCBVI.proved(stationary=True, bonus_range="span"),
+        FedKLUCBVI(),
+        FedKLUCBVI(stationary=True),
+        FedKLUCBVI(),
+        FedKLUCBVI(stationary=True, bonus_range="span"),
     ],
     ids=repr,
 )
@@ -683,13 +683,13 @@ def test_sharp_and_proved_choose_options_of_the_published_algorithm() -> None:
     kept = {"synchronisation": "global", "clip": "remaining", "ties": "every-visit"}
     published = parameters_of(FedUCBVI())
     sharp = {**published, **kept, "bonus_range": "span"}
-    assert parameters_of(FedUCBVI.sharp()) == {**sharp, "guard": 0.25}
-    assert parameters_of(FedUCBVI.sharp(stationary=True)) == {**sharp, "guard": 0.5, "stationary": True}
-    assert parameters_of(make_algorithm("fed-ucbvi-sharp", {"guard": 0.0})) == sharp
+    assert parameters_of(FedKLUCBVI()) == {**sharp, "guard": 0.25}
+    assert parameters_of(FedKLUCBVI(stationary=True)) == {**sharp, "guard": 0.5, "stationary": True}
+    assert parameters_of(make_algorithm("fed-kl-ucbvi", {"guard": 0.0})) == sharp
     proved = {**published, **kept, "bonus": "tight", "bonus_range": "max"}
-    assert parameters_of(FedUCBVI.proved()) == proved
+    assert parameters_of(FedKLUCBVI()) == proved
     assert FedUCBVI().counting is Counting.POLICY
-    assert FedUCBVI.sharp().counting is FedUCBVI.proved().counting is Counting.PAIRS
+    assert FedKLUCBVI().counting is FedKLUCBVI().counting is Counting.PAIRS
     assert FedUCBVI(stationary=True).counting is Counting.STATIONARY
 
 

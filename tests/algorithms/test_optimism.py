@@ -11,9 +11,9 @@ import itertools
 import numpy as np
 import pytest
 
-from fed_ucbvi import Federation, FedUCBVI, gridworld, synthetic
+from fed_ucbvi import Federation, gridworld, synthetic
 from fed_ucbvi.algorithms.base import HARD_FACTOR
-from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI
+from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.simulation import Simulation
 
@@ -55,7 +55,7 @@ CASES = [
 def test_values_stay_above_the_best_and_counts_grow_as_they_may(
     name: str, bonus_range: str, stationary: bool, eps_p: float, rest: float
 ) -> None:
-    algorithm = ProvedFedUCBVI(bonus_range=bonus_range, stationary=stationary, rest=rest)
+    algorithm = FedKLUCBVI(bonus_range=bonus_range, stationary=stationary, rest=rest)
     for seed in range(3):
         federation = world(name, eps_p, seed)
         H = federation.horizon
@@ -80,7 +80,7 @@ def test_the_check_can_fail() -> None:
     """The sharp bonus is not optimistic."""
     federation = world("gridworld", 0.0, 0)
     best = federation.common.solve().V
-    simulation = Simulation(FedUCBVI.sharp(), federation, EPISODES, 0, "auto")
+    simulation = Simulation(FedKLUCBVI(), federation, EPISODES, 0, "auto")
     below = False
     while not simulation.done and not below:
         simulation.advance()

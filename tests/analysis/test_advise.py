@@ -94,7 +94,7 @@ def test_large_tables_need_an_algorithm_without_transition_counts_and_one_agent_
     assert large.algorithm == "fedq-bernstein"
     assert not large.together
     assert "without a network" in large.reasons[-1]
-    assert choose_parameters(20_000, 10, 50, agents=2, memory=10**13).algorithm == "fed-ucbvi-sharp"
+    assert choose_parameters(20_000, 10, 50, agents=2, memory=10**13).algorithm == "fed-kl-ucbvi"
 
 
 def test_loud_rewards_are_to_be_declared_random() -> None:
@@ -146,7 +146,7 @@ def test_the_command_gives_advice_in_words_and_as_json() -> None:
 
     told = invoke("--live", "FrozenLake-v1", "--agents", "5", "--sample", "20", "--json")
     content = json.loads(told.stdout)
-    assert content["algorithm"] == "fed-ucbvi-sharp"
+    assert content["algorithm"] == "fed-kl-ucbvi"
     assert content["options"] == {"stationary": True}
     assert content["problem"]["states"] == 17
     assert content["problem"]["step_dependence"]["found"] is False

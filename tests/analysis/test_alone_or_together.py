@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import shops
 
-from fed_ucbvi import MDP, Federation, FedQHoeffding, FedUCBVI, InputError, alone_or_together, load_policy, synthetic
+from fed_ucbvi import (
+    MDP,
+    Federation,
+    FedKLUCBVI,
+    FedQHoeffding,
+    InputError,
+    alone_or_together,
+    load_policy,
+    synthetic,
+)
 from fed_ucbvi.algorithms.own_counts import OwnCounts
 from fed_ucbvi.analysis.alone_or_together import ALONE, BLEND, TOGETHER, advise
 from fed_ucbvi.analysis.own_model import OwnModel, folds
@@ -105,7 +114,7 @@ def test_folds_share_out_every_visit_and_what_it_paid() -> None:
 
 def test_agents_that_are_alike_stay_together() -> None:
     """Each of five leaves a shared policy that is as good for it with probability 5 % at most; the seed is fixed."""
-    advised = alone_or_together(FedUCBVI.sharp(), synthetic(agents=5, seed=3, states=3, actions=2, horizon=4), 400)
+    advised = alone_or_together(FedKLUCBVI(), synthetic(agents=5, seed=3, states=3, actions=2, horizon=4), 400)
     assert [one.use for one in advised.agents] == [TOGETHER] * 5
     assert all(np.array_equal(one.policy, advised.run.policy) for one in advised.agents)
 
@@ -114,7 +123,7 @@ def test_agents_that_are_alike_stay_together() -> None:
 def test_five_shops_get_nearly_the_best_of_the_three() -> None:
     """After 1 000 months; figures of docs/results.md are from more seeds."""
     problem = shops.shops()
-    advised = alone_or_together(FedUCBVI.sharp(stationary=True), problem, 1000)
+    advised = alone_or_together(FedKLUCBVI(stationary=True), problem, 1000)
     values = [
         {name: shops.euro(float(mdp.initial @ mdp.evaluate(policy)[0])) for name, policy in one.plans.items()}
         for one, mdp in ((one, problem.agent(one.agent)) for one in advised.agents)
@@ -134,7 +143,7 @@ def test_a_node_advises_from_the_counts_that_a_simulation_has(stationary: bool) 
     if stationary:
         mdps = [small(stationary=True) for _ in range(3)]
         world = Federation.from_mdps(mdps)
-    algorithm = FedUCBVI.sharp(stationary=stationary)
+    algorithm = FedKLUCBVI(stationary=stationary)
     simulation = Simulation(algorithm, world, 80, 1, "episodes", apart=True)
     run = drive(simulation, False)
     nodes = make_nodes(world, [1, 2])
@@ -161,7 +170,7 @@ def test_a_node_with_real_environments_writes_what_its_agents_should_use(
         made.append(TableEnv(noise=0.5, initial=(0.5, 0.5, 0.0)))
         return made[-1]
 
-    algorithm = FedUCBVI.sharp(stationary=True)
+    algorithm = FedKLUCBVI(stationary=True)
     setting = RunPlan(algorithm, plan_for(algorithm, synthetic(agents=2), 1).setting).setting
     setting = replace(setting, states=4, actions=2, horizon=4, agents=2, episodes=60, random_rewards=random_rewards)
     nodes = make_nodes(LiveSource(make, (-1.5, 3.5), 4), [2], tmp_path / "state")

@@ -21,11 +21,10 @@ import pytest
 from fed_ucbvi import (
     ByzanUCBVI,
     Federation,
+    FedKLUCBVI,
     FedUCBVI,
     InputError,
-    ProvedFedUCBVI,
     Run,
-    SharpFedUCBVI,
     gridworld,
     run,
 )
@@ -84,10 +83,14 @@ def differences(one: Run, other: Run) -> list[str]:
 CASES: dict[str, tuple[FedUCBVI, Federation, int]] = {
     "published": (FedUCBVI(), random_starts(4), 25),
     "mixture of rules, strict": (FedUCBVI(nu=20, strict=True), random_starts(4), 25),
-    "local rule, sets, rest": (FedUCBVI(synchronisation="local", ties="every-visit", rest=0.5), random_starts(3), 40),
-    "sharp, one kernel": (SharpFedUCBVI(), line(4), 20),
-    "sharp, stationary, own kernels": (SharpFedUCBVI(stationary=True), line(2, 0.2), 25),
-    "proved, alone": (ProvedFedUCBVI(), random_starts(1), 30),
+    "local rule, sets, rest": (
+        FedUCBVI(synchronisation="local", ties="every-visit", min_round_growth=0.5),
+        random_starts(3),
+        40,
+    ),
+    "sharp, one kernel": (FedKLUCBVI(), line(4), 20),
+    "sharp, stationary, own kernels": (FedKLUCBVI(stationary=True), line(2, 0.2), 25),
+    "proved, alone": (FedKLUCBVI(), random_starts(1), 30),
     "random rewards": (FedUCBVI(nu=0), random_starts(3).with_bernoulli_rewards(), 25),
 }
 
@@ -104,7 +107,7 @@ def test_records_policies_and_values_are_those_of_the_episodes_driver(case: str)
 @on_gpu
 def test_counts_that_do_not_fit_a_block_are_added_up_in_the_common_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "SHARED_BYTES", 0)
-    algorithm = SharpFedUCBVI(stationary=True)
+    algorithm = FedKLUCBVI(stationary=True)
     gpu, cpu = (run(algorithm, line(2), 8, seed=1, driver=name) for name in ("cuda", "episodes"))
     assert differences(gpu, cpu) == []
 
@@ -134,7 +137,7 @@ def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(monkeypat
 
 @on_gpu
 @pytest.mark.skipif(SIMULATED, reason="too much for the simulator")
-@pytest.mark.parametrize("algorithm", [FedUCBVI(), SharpFedUCBVI(), SharpFedUCBVI(stationary=True)])
+@pytest.mark.parametrize("algorithm", [FedUCBVI(), FedKLUCBVI(), FedKLUCBVI(stationary=True)])
 @pytest.mark.parametrize("eps_p", [0.0, 0.1])
 def test_a_thousand_agents_are_the_same_in_every_record(algorithm: FedUCBVI, eps_p: float) -> None:
     federation = gridworld(agents=1000, eps_p=eps_p)
@@ -174,7 +177,7 @@ def test_without_a_gpu_the_driver_says_what_is_missing(monkeypatch: pytest.Monke
     ],
 )
 def test_what_it_cannot_play_is_refused_with_what_it_can(algorithm: Any, federation: Federation, reason: str) -> None:
-    with pytest.raises(InputError, match="plays fed-ucbvi, fed-ucbvi-sharp and fed-ucbvi-proved") as error:
+    with pytest.raises(InputError, match="plays fed-ucbvi, fed-kl-ucbvi and fed-kl-ucbvi-fast") as error:
         run(algorithm, federation, 10, driver="cuda")
     assert reason in str(error.value)
 

@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import Federation, FedUCBVI, InputError, Interrupted, resume, resume_live, run, run_live, synthetic
+from fed_ucbvi import (
+    Federation,
+    FedKLUCBVI,
+    FedUCBVI,
+    InputError,
+    Interrupted,
+    resume,
+    resume_live,
+    run,
+    run_live,
+    synthetic,
+)
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import UNSAID, Setting
 from fed_ucbvi.algorithms.counts import Counts
@@ -37,10 +48,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 KEEP_COUNTS = {
     "published": (FedUCBVI(nu=30), WORLD),
-    "rewards of their own": (FedUCBVI.sharp(), OWN_REWARDS),
-    "random rewards": (FedUCBVI.sharp(), WORLD.with_bernoulli_rewards()),
-    "stationary": (FedUCBVI.sharp(stationary=True), random_federation(np.random.default_rng(3), stationary=True)),
-    "proved": (FedUCBVI.proved(), WORLD),
+    "rewards of their own": (FedKLUCBVI(), OWN_REWARDS),
+    "random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards()),
+    "stationary": (FedKLUCBVI(stationary=True), random_federation(np.random.default_rng(3), stationary=True)),
+    "proved": (FedKLUCBVI(), WORLD),
 }
 
 
@@ -271,7 +282,7 @@ def test_the_first_plan_and_those_after_it_are_from_all_counts(tmp_path: Path) -
 
 def test_a_warm_start_saves_regret() -> None:
     """Fixed seeds; ten times is far from what chance does."""
-    algorithm = FedUCBVI.sharp()
+    algorithm = FedKLUCBVI()
     simulation = Simulation(algorithm, WORLD, 2000, 1, "episodes")
     while not simulation.done:
         simulation.advance()
@@ -283,7 +294,7 @@ def test_a_warm_start_saves_regret() -> None:
 
 def test_counts_over_all_steps_are_those_by_step_added_up() -> None:
     algorithm, world = KEEP_COUNTS["stationary"]
-    by_step = Simulation(FedUCBVI.sharp(), world, 100, 1, "episodes")
+    by_step = Simulation(FedKLUCBVI(), world, 100, 1, "episodes")
     together = Simulation(algorithm, world, 100, 1, "episodes")
     for simulation in (by_step, together):
         while not simulation.done:
@@ -295,7 +306,7 @@ def test_counts_over_all_steps_are_those_by_step_added_up() -> None:
     assert np.array_equal(start.server.estimates.N, added.visits)
     own = together.algorithm.counts(together.setting, together.algorithm.model(together.agents))
     with pytest.raises(InputError, match="over all steps together"):
-        Simulation(FedUCBVI.sharp(), world, 100, 1, "episodes", counts=own)
+        Simulation(FedKLUCBVI(), world, 100, 1, "episodes", counts=own)
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:

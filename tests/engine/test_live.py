@@ -36,9 +36,9 @@ from gymnasium_problems import ExpectedReward, Failing, TableEnv, corridor
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ALGORITHMS},
     "fedq-advantage, each agent on its own": ("fedq-advantage", {"forced_synchronisation": False}),
-    "fed-ucbvi-sharp, stationary": ("fed-ucbvi-sharp", {"stationary": True}),
-    "fed-ucbvi-sharp, rest": ("fed-ucbvi-sharp", {"rest": 0.3}),
-    "fed-ucbvi-sharp, stationary, rest": ("fed-ucbvi-sharp", {"stationary": True, "rest": 0.3}),
+    "fed-kl-ucbvi, stationary": ("fed-kl-ucbvi", {"stationary": True}),
+    "fed-kl-ucbvi, rest": ("fed-kl-ucbvi", {"min_round_growth": 0.3}),
+    "fed-kl-ucbvi, stationary, rest": ("fed-kl-ucbvi", {"stationary": True, "min_round_growth": 0.3}),
 }
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 

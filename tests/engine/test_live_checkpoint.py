@@ -33,8 +33,8 @@ from saved_states import log_files, saved_in
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "keeps its experience": ("fed-ucbvi", {}),
-    "sets of actions": ("fed-ucbvi-sharp", {"rest": 0.2}),
-    "sets of actions, all steps together": ("fed-ucbvi-sharp", {"stationary": True}),
+    "sets of actions": ("fed-kl-ucbvi", {"min_round_growth": 0.2}),
+    "sets of actions, all steps together": ("fed-kl-ucbvi", {"stationary": True}),
     "forgets it after the round": ("fedq-bernstein", {"bernstein_after": 10}),
     "each agent on its own": ("fedq-advantage", {"forced_synchronisation": False, "reference_after": 20}),
 }

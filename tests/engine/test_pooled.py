@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from by_agent import ByAgent
-from fed_ucbvi import Federation, FedUCBVI, gridworld, run
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, gridworld, run
 from fed_ucbvi.algorithms import experience
 from fed_ucbvi.algorithms.base import Counting, FleetTables, Message, Setting
 from fed_ucbvi.algorithms.fed_ucbvi import RANGES_OF
@@ -199,7 +199,7 @@ def test_what_a_round_touched_is_listed_once_and_completely() -> None:
         assert not touched.all_visits.any()
 
 
-@pytest.mark.parametrize("algorithm", [FedUCBVI(), FedUCBVI.sharp()], ids=["published", "sharp"])
+@pytest.mark.parametrize("algorithm", [FedUCBVI(), FedKLUCBVI()], ids=["published", "sharp"])
 def test_counters_of_16_bits_give_the_same_run(algorithm: FedUCBVI, monkeypatch: pytest.MonkeyPatch) -> None:
     world, episodes = gridworld(agents=5), np.iinfo(np.int16).max - 1
     expected = run(algorithm, world, episodes, seed=2)

@@ -22,7 +22,7 @@ from fed_ucbvi import MDP, Federation, FedMVP, FedUCBVI, InputError, Interrupted
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Budgets, Counting
 from fed_ucbvi.algorithms.exact_sums import make_grid
-from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI
+from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Fleet
@@ -287,10 +287,10 @@ CASES: dict[str, tuple[FedUCBVI, bool]] = {
     "published": (FedUCBVI(clip="remaining"), False),
     "published, own amounts": (FedUCBVI(clip="remaining"), True),
     "uniform weights": (FedUCBVI(clip="remaining", aggregation="uniform"), True),
-    "proved": (ProvedFedUCBVI(bonus_scale=0.05), False),
-    "proved, span": (ProvedFedUCBVI(bonus_scale=0.05, bonus_range="span"), True),
-    "proved, stationary": (ProvedFedUCBVI(bonus_scale=0.05, stationary=True), False),
-    "by rows": (ProvedFedUCBVI(bonus_scale=0.05).by_rows(), True),
+    "proved": (FedKLUCBVI(bonus_scale=0.05), False),
+    "proved, span": (FedKLUCBVI(bonus_scale=0.05, bonus_range="span"), True),
+    "proved, stationary": (FedKLUCBVI(bonus_scale=0.05, stationary=True), False),
+    "by rows": (FedKLUCBVI(bonus_scale=0.05).by_rows(), True),
 }
 
 
@@ -377,7 +377,7 @@ def test_other_algorithms_read_means_of_what_was_paid(name: str) -> None:
 # ----------------------------------------------------------------------------------------------------- optimism
 
 
-class MeansOnly(ProvedFedUCBVI):
+class MeansOnly(FedKLUCBVI):
     """What the proof warns of: variance and range of V alone, with means in place of random rewards."""
 
     pools = False
@@ -405,7 +405,7 @@ def test_the_proved_bonus_is_optimistic_at_every_synchronisation(options: dict[s
     """Bernoulli rewards. With delta = 0.05 it may fail once in 20 runs at most; these seeds are fixed."""
     for seed in range(3):
         kernel = random_world(20 + seed, stationary=bool(options.get("stationary"))).with_bernoulli_rewards()
-        least, below_cap = lowest_margin(FedUCBVI.proved(**options), kernel, seed)
+        least, below_cap = lowest_margin(FedKLUCBVI(**options), kernel, seed)
         assert least >= 0
         assert below_cap > 0.5
 
@@ -425,7 +425,7 @@ class Apart(FedUCBVI):
     pools = False
 
 
-ALIKE = {"published": FedUCBVI(nu=40), "sharp": FedUCBVI.sharp(), "stationary": FedUCBVI.proved(stationary=True)}
+ALIKE = {"published": FedUCBVI(nu=40), "sharp": FedKLUCBVI(), "stationary": FedKLUCBVI(stationary=True)}
 
 
 @pytest.mark.parametrize("case", ALIKE)
@@ -483,7 +483,7 @@ def test_a_node_that_goes_back_to_an_earlier_round_pays_it_anew() -> None:
     assert not np.array_equal(after[0]["seen.reward_sums"], after[2]["seen.reward_sums"])
 
 
-@pytest.mark.parametrize("algorithm", [FedUCBVI.sharp(), FedUCBVI(aggregation="uniform")], ids=["pooled", "apart"])
+@pytest.mark.parametrize("algorithm", [FedKLUCBVI(), FedUCBVI(aggregation="uniform")], ids=["pooled", "apart"])
 def test_a_resumed_run_equals_one_that_never_stopped(
     algorithm: FedUCBVI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -502,7 +502,7 @@ def test_a_resumed_run_equals_one_that_never_stopped(
 
 def test_counts_by_step_are_refused_where_the_algorithm_counts_steps_together() -> None:
     with pytest.raises(InputError, match="rewards depend on"):
-        Simulation(FedUCBVI.sharp(stationary=True), random_world(12), 10, 0, "auto")
+        Simulation(FedKLUCBVI(stationary=True), random_world(12), 10, 0, "auto")
 
 
 def test_liars_lie_about_random_rewards_too() -> None:

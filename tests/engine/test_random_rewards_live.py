@@ -19,7 +19,7 @@ import fed_ucbvi.gymnasium_environments  # noqa: F401 (registers)
 from commands import Result
 from fed_ucbvi import FedUCBVI, Interrupted, LiveFederation, resume_live, run, run_live
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.algorithms.fed_ucbvi import ProvedFedUCBVI
+from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.live import LiveSimulation
 from fed_ucbvi.engine.progress import Progress
@@ -126,8 +126,8 @@ def test_a_live_run_is_resumed_with_its_sums(tmp_path: Path, monkeypatch: pytest
 def test_a_node_with_a_live_environment_learns_what_a_live_run_does() -> None:
     setting = Setting(4, 2, 4, 1, 40, 0.0, 1, random_rewards=True)
     source = LiveSource(Corridors(1).make, (-2.0, 4.0), 4, "corridors")
-    outcome = federate(RunPlan(ProvedFedUCBVI(), setting, collection="live"), make_nodes(source, [1]))
-    alone = run_live(ProvedFedUCBVI(), Corridors(1).live(), 40, seed=1, progress=False)
+    outcome = federate(RunPlan(FedKLUCBVI(), setting, collection="live"), make_nodes(source, [1]))
+    alone = run_live(FedKLUCBVI(), Corridors(1).live(), 40, seed=1, progress=False)
     assert np.array_equal(outcome.run.policy, alone.policy)
     assert np.array_equal(outcome.run.V, alone.V)
     assert outcome.run.about.random_rewards
@@ -173,9 +173,7 @@ def test_five_shops_whose_money_depends_on_chance() -> None:
     spread = (HIGH - LOW) * np.sqrt(y * y * q * (1 - q))
     assert np.allclose(spread[2, 0], np.sqrt(variance_of_money(2.5)))
     assert 6.5 < spread[2, 0, 5, 3] < 6.6  # euro a day
-    result, plain = (
-        run(FedUCBVI.sharp(stationary=True), one, 100, seed=1, progress=False) for one in (world, certain)
-    )
+    result, plain = (run(FedKLUCBVI(stationary=True), one, 100, seed=1, progress=False) for one in (world, certain))
     assert result.about.best_common_value == plain.about.best_common_value
     assert result.about.random_rewards
     assert not plain.about.random_rewards

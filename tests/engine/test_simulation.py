@@ -10,7 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fed_ucbvi import MDP, Caution, Federation, FedUCBVI, InputError, Interrupted, Run, gridworld, run, synthetic
+from fed_ucbvi import (
+    MDP,
+    Caution,
+    Federation,
+    FedKLUCBVI,
+    FedUCBVI,
+    InputError,
+    Interrupted,
+    Run,
+    gridworld,
+    run,
+    synthetic,
+)
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine import simulation as module
 from fed_ucbvi.engine.drivers.base import RoundEnd
@@ -189,7 +201,7 @@ def drawn_value(mdp: MDP, policy: PolicyArray, s: int) -> float:
 
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("own_rewards", [False, True])
-@pytest.mark.parametrize("algorithm", [LOCAL, FedUCBVI.sharp(), FedUCBVI.sharp(stationary=True)], ids=repr)
+@pytest.mark.parametrize("algorithm", [LOCAL, FedKLUCBVI(), FedKLUCBVI(stationary=True)], ids=repr)
 def test_regret_and_reward_of_a_round_are_sums_over_what_happened(
     algorithm: FedUCBVI, own_rewards: bool, driver: str
 ) -> None:

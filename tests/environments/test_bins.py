@@ -15,7 +15,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fed_ucbvi import InputError
+from fed_ucbvi import FedKLUCBVI, InputError
 from fed_ucbvi.environments.bin_learning import learn_bins, quantile_edges
 from fed_ucbvi.environments.bins import Bins, Edges, Grid, Whole
 from fed_ucbvi.environments.finite_spaces import dimensions_of, given_bins, make_finite, numbers_in
@@ -208,7 +208,7 @@ def test_an_observation_that_is_no_number_is_an_error() -> None:
 
 def test_a_registered_environment_is_learnt_in_bins_and_its_time_limit_is_the_horizon() -> None:
     """CartPole pays 1 a step until it falls: an episode that ends early goes to the absorbing state."""
-    from fed_ucbvi import FedUCBVI, LiveFederation, run_live
+    from fed_ucbvi import LiveFederation, run_live
 
     env = gymnasium.make("CartPole-v1", max_episode_steps=30)
     bins = learn_bins(env, bins_per_dimension={"0": 1, "1": 2, "2": 4, "3": 3}, reward_range=(0, 1))
@@ -218,5 +218,5 @@ def test_a_registered_environment_is_learnt_in_bins_and_its_time_limit_is_the_ho
         agents=3,
         reward_range=(0, 1),
     )
-    result = run_live(FedUCBVI.sharp(), fleet, 60, progress=False)
+    result = run_live(FedKLUCBVI(), fleet, 60, progress=False)
     assert (result.about.states, result.about.actions, result.about.horizon) == (25, 2, 30)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fed_ucbvi import (
     Bins,
-    FedUCBVI,
+    FedKLUCBVI,
     InputError,
     LiveFederation,
     Run,
@@ -52,7 +52,7 @@ def bins() -> Bins:
 def plan(bins: Bins | None, episodes: int = 20, agents: int = 2, **rest: Any) -> RunPlan:
     sizes = (13, 2, houses.STEPS) if bins is None else (bins.states + 1, bins.number_of_actions, bins.horizon)
     setting = Setting(*sizes, agents, episodes, 0.0, 3)
-    return RunPlan(FedUCBVI.sharp(), setting, collection="live", bins=bins, **rest)
+    return RunPlan(FedKLUCBVI(), setting, collection="live", bins=bins, **rest)
 
 
 def source(**rest: Any) -> LiveSource:
@@ -63,7 +63,7 @@ def test_nodes_take_the_servers_bins_and_learn_what_they_learn_without_a_network
     """One node with all agents: nothing depends on timing, so the two runs are equal bit for bit."""
     over_the_network = federate(plan(bins), make_nodes(source(), [2])).run
     fleet = LiveFederation(lambda i: make_finite(houses.make(i), bins), 2, bins.horizon, bins.reward_range)
-    alone = run_live(FedUCBVI.sharp(), fleet, 20, seed=3, progress=False)
+    alone = run_live(FedKLUCBVI(), fleet, 20, seed=3, progress=False)
     assert np.array_equal(over_the_network.policy, alone.policy)
     assert np.array_equal(over_the_network.V, alone.V)
 
@@ -109,9 +109,9 @@ def test_bins_are_part_of_what_a_run_is(bins: Bins, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds another run"):
         ServerCheckpoint(tmp_path / "kept").adopt(replace(task, bins=other))
     with pytest.raises(InputError, match="its bins make"):
-        RunPlan(FedUCBVI.sharp(), Setting(9, 2, 24, 2, 5, 0.0, 0), collection="live", bins=bins)
+        RunPlan(FedKLUCBVI(), Setting(9, 2, 24, 2, 5, 0.0, 0), collection="live", bins=bins)
     with pytest.raises(InputError, match="cannot play in lockstep"):
-        RunPlan(FedUCBVI.sharp(), task.setting, bins=bins)
+        RunPlan(FedKLUCBVI(), task.setting, bins=bins)
 
 
 def test_a_servers_bins_are_read_with_suspicion(bins: Bins) -> None:
@@ -142,7 +142,7 @@ def test_two_houses_as_processes_with_learnt_bins(tmp_path: Path, monkeypatch: p
     assert Bins.load(file).digest == about["digest"]
     server = Party(
         *("serve", "--insecure", "--listen", "127.0.0.1:0", "--port-file", str(port), "--bins", str(file)),
-        *("--collection", "live", "--agents", "2", "--episodes", "6", "--algorithm", "fed-ucbvi-sharp"),
+        *("--collection", "live", "--agents", "2", "--episodes", "6", "--algorithm", "fed-kl-ucbvi"),
         *("--out", str(tmp_path / "run"), "--json", "--quiet"),
     )
     while not port.exists():

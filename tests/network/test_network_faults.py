@@ -17,7 +17,7 @@ import pytest
 from fed_ucbvi import FedUCBVI, InputError, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
-from fed_ucbvi.algorithms.fed_ucbvi import SharpFedUCBVI
+from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.engine.log_records import GenerationWriter
 from fed_ucbvi.network import client, coordinator
 from fed_ucbvi.network.client import take_part
@@ -75,7 +75,9 @@ async def with_restarts(task: RunPlan, folder: Path, deaths: list[int], *, after
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before its work", "after its work"])
-@pytest.mark.parametrize("algorithm", [ALGORITHM, SharpFedUCBVI(rest=0.2)], ids=lambda algorithm: algorithm.name)
+@pytest.mark.parametrize(
+    "algorithm", [ALGORITHM, FedKLUCBVI(min_round_growth=0.2)], ids=lambda algorithm: algorithm.name
+)
 def test_a_node_that_dies_again_and_again_rejoins_and_nothing_changes(
     algorithm: FedUCBVI, after: bool, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import Federation, FedUCBVI, InputError, Interrupted, resume, run, synthetic
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, resume, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.engine import simulation as simulation_module
@@ -38,8 +38,8 @@ SMALL = {"states": 3, "actions": 2, "horizon": 3}
 WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, **SMALL)
 VARIANTS: dict[str, tuple[Any, Federation, dict[str, Any]]] = {
     "published": (FedUCBVI(nu=30), WORLD, {}),
-    "sharp, counts exchanged": (FedUCBVI.sharp(), WORLD, {"exchange": "model"}),
-    "random rewards": (FedUCBVI.sharp(), WORLD.with_bernoulli_rewards(), {}),
+    "sharp, counts exchanged": (FedKLUCBVI(), WORLD, {"exchange": "model"}),
+    "random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards(), {}),
     "model-free": (make_algorithm("fedq-bernstein", {}), WORLD, {}),
 }
 
@@ -360,7 +360,7 @@ def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) -> Non
 def test_secure_sums_wait_for_new_nodes_and_let_nobody_go_unless_all_have_agreed(
     tmp_path: Path, tls_files: Callable[[str], TLSFiles]
 ) -> None:
-    algorithm, few = FedUCBVI.sharp(), part_of(WORLD, 3)
+    algorithm, few = FedKLUCBVI(), part_of(WORLD, 3)
     secure: dict[str, Any] = {"seed": SEED, "secure_sums": True}
     serve(
         plan_for(algorithm, few, 20, **secure), make_nodes(WORLD, [1, 1, 1], tmp_path), tmp_path / "server", tls_files
@@ -381,7 +381,7 @@ def test_secure_sums_wait_for_new_nodes_and_let_nobody_go_unless_all_have_agreed
 def test_secure_sums_go_on_without_a_node_if_all_have_agreed_that_nodes_may_be_left_out(
     tmp_path: Path, tls_files: Callable[[str], TLSFiles]
 ) -> None:
-    algorithm, folder = FedUCBVI.sharp(), tmp_path / "server"
+    algorithm, folder = FedKLUCBVI(), tmp_path / "server"
     secure: dict[str, Any] = {"seed": SEED, "secure_sums": True, "rules": Rules(away="exclude")}
     serve(plan_for(algorithm, WORLD, 20, **secure), make_nodes(WORLD, [1] * 4, tmp_path), folder, tls_files)
     plan = plan_for(algorithm, WORLD, 40, without=("node-3",), **secure)
@@ -402,7 +402,7 @@ def test_secure_sums_go_on_without_a_node_if_all_have_agreed_that_nodes_may_be_l
 def test_a_warm_start_is_that_of_the_simulation(
     variant: str, tmp_path: Path, tls_files: Callable[[str], TLSFiles]
 ) -> None:
-    algorithm, world, rest = VARIANTS.get(variant, (FedUCBVI.sharp(), WORLD, {"secure_sums": True}))
+    algorithm, world, rest = VARIANTS.get(variant, (FedKLUCBVI(), WORLD, {"secure_sums": True}))
     run(algorithm, world, 200, seed=1, checkpoint=tmp_path / "earlier")
     counts = load_counts(tmp_path / "earlier")
     plan = plan_for(algorithm, world, SHORT, seed=SEED, counts=counts, **rest)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from by_agent import ByAgent
-from fed_ucbvi import Federation, FedUCBVI, InputError, Run, gridworld, run, synthetic
+from fed_ucbvi import Federation, FedKLUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine import chunks
 from fed_ucbvi.engine.simulation import Caution, Simulation
@@ -32,13 +32,17 @@ CASES: dict[str, tuple[str, dict[str, object], int]] = {
     "kl, long rounds": ("fed-kl-ucbvi", {"min_round_growth": 0.3}, 150),
     "kl, stationary": ("fed-kl-ucbvi", {"stationary": True}, 60),
     "kl fast, stationary": ("fed-kl-ucbvi-fast", {"stationary": True}, 60),
-    "sharp": ("fed-ucbvi-sharp", {}, 60),
-    "sharp, rest": ("fed-ucbvi-sharp", {"rest": 0.3}, 150),
-    "sharp, local rule, means": ("fed-ucbvi-sharp", {"synchronisation": "local", "aggregation": "uniform"}, 60),
-    "sharp, stationary": ("fed-ucbvi-sharp", {"stationary": True}, 60),
-    "sharp, stationary, one action each": ("fed-ucbvi-sharp", {"stationary": True, "ties": "first"}, 60),
-    "proved": ("fed-ucbvi-proved", {"bonus_scale": 0.01}, 80),
-    "proved, stationary, rest": ("fed-ucbvi-proved", {"stationary": True, "rest": 0.3, "bonus_range": "span"}, 150),
+    "sharp": ("fed-kl-ucbvi", {}, 60),
+    "sharp, rest": ("fed-kl-ucbvi", {"min_round_growth": 0.3}, 150),
+    "sharp, local rule, means": ("fed-kl-ucbvi", {"synchronisation": "local", "aggregation": "uniform"}, 60),
+    "sharp, stationary": ("fed-kl-ucbvi", {"stationary": True}, 60),
+    "sharp, stationary, one action each": ("fed-kl-ucbvi", {"stationary": True, "ties": "first"}, 60),
+    "proved": ("fed-kl-ucbvi-fast", {"bonus_scale": 0.01}, 80),
+    "proved, stationary, rest": (
+        "fed-kl-ucbvi-fast",
+        {"stationary": True, "min_round_growth": 0.3, "bonus_range": "span"},
+        150,
+    ),
     "fedq-bernstein": ("fedq-bernstein", {"bernstein_after": 10}, 60),
     "fedq-advantage": ("fedq-advantage", {}, 60),
     "byzan-ucbvi": ("byzan-ucbvi", {"log_term": 0.05}, 80),
@@ -116,13 +120,13 @@ def test_regret_is_exact_where_every_episode_begins_in_one_state_and_an_expectat
 
 @pytest.mark.parametrize("stationary", [False, True])
 def test_regret_of_sets_of_actions_is_that_of_the_simulation(stationary: bool) -> None:
-    algorithm, federation = FedUCBVI.sharp(stationary=stationary), gridworld(agents=2, eps_p=0.3, horizon=5)
+    algorithm, federation = FedKLUCBVI(stationary=stationary), gridworld(agents=2, eps_p=0.3, horizon=5)
     simulated = run(algorithm, federation, 40, seed=3, driver="episodes")
     outcome = federate(plan_for(algorithm, federation, 40, seed=3), make_nodes(federation, [1, 1]))
     assert_same(outcome.run, simulated)
 
 
-@pytest.mark.parametrize("parameters", [{}, {"rest": 0.3, "ties": "every-visit"}], ids=str)
+@pytest.mark.parametrize("parameters", [{}, {"min_round_growth": 0.3, "ties": "every-visit"}], ids=str)
 def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
     parameters: dict[str, object], small: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +142,7 @@ def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
 
 def test_one_agent_and_single_agent_algorithms_run_too() -> None:
     alone = synthetic(agents=1, states=3, actions=2, horizon=3)
-    for name in ("ucbvi", "ucb-advantage", "fedq-early-settled-lowcost", "fed-ucbvi", "fed-ucbvi-sharp"):
+    for name in ("ucbvi", "ucb-advantage", "fedq-early-settled-lowcost", "fed-ucbvi", "fed-kl-ucbvi"):
         algorithm = make_algorithm(name, {})
         simulated = run(algorithm, alone, 25, seed=2, driver="episodes")
         assert_same(
@@ -148,7 +152,7 @@ def test_one_agent_and_single_agent_algorithms_run_too() -> None:
 
 def test_with_one_step_all_steps_together_are_still_no_step() -> None:
     bandit = random_federation(np.random.default_rng(9), 3, 2, 3, 1, stationary=True)
-    algorithm = make_algorithm("fed-ucbvi-sharp", {"stationary": True})
+    algorithm = make_algorithm("fed-kl-ucbvi", {"stationary": True})
     simulated = run(algorithm, bandit, 40, seed=2, driver="episodes")
     assert set(simulated.records["step"].tolist()) == {-1}
     outcome = federate(plan_for(algorithm, bandit, 40, seed=2), make_nodes(bandit, [2, 1]))

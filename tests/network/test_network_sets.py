@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedUCBVI, InputError
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError
 from fed_ucbvi.algorithms.base import Counting
 from fed_ucbvi.network.checks import check_played, check_report, check_reports
 from fed_ucbvi.network.members import Member
@@ -21,7 +21,7 @@ from fed_ucbvi.network.violation import ViolationError
 from problems import random_federation
 
 WORLD = random_federation(np.random.default_rng(61), 3, 3, 3, 4, stationary=True)
-ALGORITHMS = [FedUCBVI.sharp(), FedUCBVI.sharp(stationary=True)]
+ALGORITHMS = [FedKLUCBVI(), FedKLUCBVI(stationary=True)]
 every = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: algorithm.counting.value)
 
 

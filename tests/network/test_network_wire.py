@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fed_ucbvi import FedUCBVI, gridworld, run
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, gridworld, run
 from fed_ucbvi.algorithms.base import Message, exchange_messages
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.engine.simulation import Simulation
@@ -145,7 +145,7 @@ def test_down_go_the_policy_n_and_v(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-@pytest.mark.parametrize("algorithm", [ALGORITHM, FedUCBVI.sharp()], ids=lambda algorithm: algorithm.name)
+@pytest.mark.parametrize("algorithm", [ALGORITHM, FedKLUCBVI()], ids=lambda algorithm: algorithm.name)
 def test_what_is_counted_is_the_papers_and_what_really_crosses_the_line_is_less_than_half_of_it(
     algorithm: FedUCBVI,
 ) -> None:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy import stats
 
 from commands import refusal
-from fed_ucbvi import FedUCBVI, InputError, gridworld, run, synthetic
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi.algorithms import exact_sums, make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.exact_sums import make_grid
@@ -274,9 +274,9 @@ def plan(algorithm: FedUCBVI, world: Any = WORLD, episodes: int = T, **rest: Any
 STATIONARY = gridworld(agents=4, eps_p=0.2)
 VARIANTS: dict[str, tuple[FedUCBVI, Any]] = {
     "published": (FedUCBVI(nu=30), WORLD),
-    "sharp": (FedUCBVI.sharp(), WORLD),
-    "stationary": (FedUCBVI.sharp(stationary=True), STATIONARY),
-    "random rewards": (FedUCBVI.sharp(), WORLD.with_bernoulli_rewards()),
+    "sharp": (FedKLUCBVI(), WORLD),
+    "stationary": (FedKLUCBVI(stationary=True), STATIONARY),
+    "random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards()),
     "uniform": (FedUCBVI(aggregation="uniform"), WORLD),  # the last, and the one without models
 }
 
@@ -347,7 +347,7 @@ def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(
     random_rewards: bool, tls_files: Callable[[str], TLSFiles]
 ) -> None:
     """Such a run depends on timing; so its nodes note what they reported, and a server is fed with it in the open."""
-    algorithm = FedUCBVI.sharp()
+    algorithm = FedKLUCBVI()
     setting = Setting(17, 4, 6, 4, 40, 0.0, SEED, eps_p_known=False, random_rewards=random_rewards)
     task = RunPlan(algorithm, setting, collection="live", secure_sums=True)
     source = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
@@ -462,7 +462,7 @@ def test_a_live_run_goes_on_without_a_node_that_vanishes_in_a_synchronisation(
     """It has answered a query; what the others learn is what a server learns from their reports in the open."""
     certs = tmp_path / "certs"
     make_certificates(certs, server="server", nodes=NAMES)
-    algorithm, setting = FedUCBVI.sharp(), Setting(17, 4, 6, 4, 30, 0.0, SEED, eps_p_known=False)
+    algorithm, setting = FedKLUCBVI(), Setting(17, 4, 6, 4, 30, 0.0, SEED, eps_p_known=False)
     rules = Rules(patience=0.3, away="exclude")
     task = RunPlan(algorithm, setting, collection="live", secure_sums=True, rules=rules)
     source = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)

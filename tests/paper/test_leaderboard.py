@@ -44,7 +44,7 @@ def in_order() -> list[Job]:
 @pytest.mark.parametrize(
     ("environment", "algorithm"),
     [
-        ("synthetic", "fed-ucbvi-sharp"),
+        ("synthetic", "fed-kl-ucbvi"),
         ("chain", "fed-ucbvi"),
         ("windy_cliff", "mvp"),
         ("random_mdps", "byzan-ucbvi"),

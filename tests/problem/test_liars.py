@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fed_ucbvi import ByzanUCBVI, ConcurrentUCBVI, FedUCBVI, InputError, resume, run
+from fed_ucbvi import ByzanUCBVI, ConcurrentUCBVI, FedKLUCBVI, FedUCBVI, InputError, resume, run
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.liars import ATTACKS, FALSE_COUNT_FACTOR, MAX_FALSE, NEVER, Liars, choose_liars
@@ -148,7 +148,7 @@ def test_other_attacks_ask_as_everyone_does(attack: str) -> None:
     "algorithm",
     [
         FedUCBVI(),
-        FedUCBVI.sharp(),
+        FedKLUCBVI(),
         ByzanUCBVI(log_term=0.01),
         ConcurrentUCBVI(bonus="bernstein-freedman", scale=0.01),
     ],

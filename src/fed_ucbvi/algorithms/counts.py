@@ -79,13 +79,16 @@ class Counts:
         same = (a is b if a is None or b is None else np.array_equal(a, b) for a, b in pairs)
         return self.horizon == other.horizon and all(same)
 
-    def fitting(self, setting: Setting, *, stationary: bool) -> Counts:
-        """The same as a run of this setting counts, or an error that says what does not fit."""
+    def fitting(self, setting: Setting, *, stationary: bool, squares: bool) -> Counts:
+        """The same as a run of this setting counts, or an error that says what does not fit.
+
+        ``squares`` says whether the run needs the squares of random rewards, by next state, and not only their means.
+        """
         steps, S, A, _ = self.transitions.shape
         sizes, own = (setting.states, setting.actions, setting.horizon), (S, A, self.horizon)
         if sizes != own:
             raise InputError(f"the counts to start from have (S, A, H) = {own}, this run {sizes}.")
-        if setting.random_rewards and self.reward_sums is None:
+        if squares and setting.random_rewards and self.reward_sums is None:
             raise InputError(
                 "rewards are random in this run, and the counts to start from know only their means. Take counts of "
                 "a run with random rewards."
@@ -95,7 +98,7 @@ class Counts:
                 "the counts to start from were counted over all steps together, and this run counts by step. Take "
                 "stationary=True, or other counts."
             )
-        told = self if setting.random_rewards else replace(self, reward_sums=None, reward_squares=None)
+        told = self if squares and setting.random_rewards else replace(self, reward_sums=None, reward_squares=None)
         return told._over_all_steps() if stationary and steps > 1 else told
 
     def _over_all_steps(self) -> Counts:

@@ -617,8 +617,6 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
     def earlier_agents(self, setting: Setting, counts: Counts) -> Agents:
         """The agents of an earlier run as one fleet to which everything is new; the server confirms it at once."""
         S, A = setting.states, setting.actions
-        if counts.transitions.shape[0] == 1 < setting.horizon and not self.stationary:
-            raise InputError("counts over all steps together do not start a run that counts by step.")
         successors = np.ascontiguousarray(np.broadcast_to(np.arange(S, dtype=np.int32), (1, S, A, S)))
         tables = FleetTables(1, successors, counts.rewards[None], touched=None)
         agents = Agents.new(setting, tables, self.counting, self._grid(setting), 0.0)

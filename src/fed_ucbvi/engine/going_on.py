@@ -101,5 +101,20 @@ def warmed(algorithm: Algorithm[Any, Any], setting: Setting, counts: Counts) -> 
     if algorithm.takes != SUMS or algorithm.going_on.warm_start:
         reason = algorithm.going_on.warm_start or "it takes the report of each agent by itself"
         raise InputError(f"{algorithm.name} cannot start from the counts of an earlier run: {reason}.")
-    told = counts.fitting(setting, stationary=algorithm.counting is Counting.STATIONARY)
+    stationary = algorithm.counting is Counting.STATIONARY
+    told = counts.fitting(setting, stationary=stationary, squares=not algorithm.server_counts)
     return replace(setting, earlier_visits=told.most), told
+
+
+def counts_of_run(algorithm: Algorithm[Any, Any], setting: Setting, server: Any, agents: Any) -> Counts:
+    """What the agents of a run have counted, for a later run; raise where no run can start from it."""
+    if algorithm.going_on.warm_start:
+        raise InputError(f"no run can start from the counts of {algorithm.name}: {algorithm.going_on.warm_start}.")
+    counts: Counts
+    if algorithm.server_counts:
+        everything = algorithm.new_planner(setting, server)  # a copy, to which what was not reported yet is added
+        algorithm.synchronise(everything, agents)
+        counts = algorithm.counts_of(setting, everything)
+    else:
+        counts = algorithm.counts(setting, algorithm.model(agents))
+    return counts

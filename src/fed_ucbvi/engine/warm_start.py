@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.algorithms.base import Algorithm, Setting
+from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import manifest_digest, read_manifest, reading
 from fed_ucbvi.engine.checkpoint import FORMAT, Checkpoint
 from fed_ucbvi.engine.drivers.live import LiveTables
-from fed_ucbvi.engine.going_on import planned_in
+from fed_ucbvi.engine.going_on import counts_of_run, planned_in
 from fed_ucbvi.engine.log import Log
 from fed_ucbvi.engine.saved_state import SavedState, named, restore
 
@@ -26,7 +26,8 @@ def counts_from(source: Counts | str | Path | None) -> Counts | None:
 def load_counts(path: str | Path) -> Counts:
     """The counts in a file that :meth:`Counts.save` wrote, or in the checkpoint of a simulation or a live run.
 
-    Counts of a checkpoint are those of its run alone, without those that the run itself was started from.
+    Counts of a checkpoint are those of its run alone, without those that the run itself was started from; where the
+    server keeps one table of all counts, as Fed-KL-UCBVI's does, they are part of it.
 
     Raises:
         InputError: if there are none, or the run's algorithm keeps none.
@@ -45,7 +46,7 @@ def load_counts(path: str | Path) -> Counts:
             return _live_counts(manifest, Log(path, manifest_digest(path), durable=False).read())
     store, simulation = Checkpoint.open(path)
     with store:
-        return _counts(simulation.algorithm, simulation.setting, simulation.agents)
+        return counts_of_run(simulation.algorithm, simulation.setting, simulation.server, simulation.agents)
 
 
 def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> Counts:
@@ -64,17 +65,12 @@ def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> Counts:
         random_rewards=bool(about.get("random_rewards")),
         grid_bits=plan.get("grid_bits", 0),
     )
+    server = algorithm.new_server(setting)
+    restore(server, saved.arrays, "server.")
     tables = LiveTables(M, H, S, A, counting=algorithm.counting, grid=algorithm.reward_grid(setting))
     if algorithm.keeps_experience:
         tables.remember_all()
     tables.restore(named("seen.", saved.arrays))
     agents = algorithm.new_agents(setting, tables.for_agents())
     restore(agents, saved.arrays, "agents.")
-    return _counts(algorithm, setting, agents)
-
-
-def _counts(algorithm: Algorithm[Any, Any], setting: Setting, agents: Any) -> Counts:
-    if algorithm.going_on.warm_start:
-        raise InputError(f"no run can start from the counts of {algorithm.name}: {algorithm.going_on.warm_start}.")
-    counts: Counts = algorithm.counts(setting, algorithm.model(agents))
-    return counts
+    return counts_of_run(algorithm, setting, server, agents)

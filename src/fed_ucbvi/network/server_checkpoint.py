@@ -36,7 +36,7 @@ from fed_ucbvi.engine.checkpoint import COUNTS
 from fed_ucbvi.engine.going_on import PLANNED, grown, planned_in
 from fed_ucbvi.engine.lock import FolderLock
 from fed_ucbvi.engine.log import Log
-from fed_ucbvi.engine.saved_state import SavedState, named
+from fed_ucbvi.engine.saved_state import SavedState, named, restore
 from fed_ucbvi.network.members import GONE, Member
 from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
 from fed_ucbvi.network.records import Records
@@ -238,6 +238,11 @@ def counts_in(folder: Path) -> Counts:
         task, saved = manifest["task"], Log(folder, manifest_digest(folder), durable=False).read()
         algorithm = make_algorithm(task["algorithm"], task["parameters"])
         setting = Setting(**{**task["setting"], **planned_in(saved.about)})
+        if algorithm.server_counts:
+            server = algorithm.new_server(setting)
+            restore(server, saved.arrays, "server.")
+            known: Counts = algorithm.counts_of(setting, server)
+            return known
         members = [Member.of(record) for record in saved.about["members"]]
         reports = named(REPORT, saved.arrays)
         models = [
