@@ -201,7 +201,7 @@ def test_a_run_for_which_the_disk_is_full_is_saved_elsewhere(tmp_path: Path) -> 
     (kept,) = elsewhere.iterdir()
     wanted = f"cannot write {small / 'saved'}: No space left on device. The run is saved in {kept} instead."
     assert ended.stderr == f"error: {wanted}\n"
-    assert json.loads(ended.stdout)["common_regret"] == Run.load(kept).common_regret
+    assert json.loads(ended.stdout)["regret"] == Run.load(kept).regret
 
 
 @pytest.mark.parametrize("flags", [["--json"], ["--quiet"], []])
@@ -213,7 +213,7 @@ def test_a_run_that_can_be_saved_nowhere_is_printed(tmp_path: Path, flags: list[
         cwd=tmp_path,
     )
     assert ended.returncode == 2
-    assert "common_regret" in ended.stdout if "--json" in flags else "common regret" in ended.stdout
+    assert "regret" in ended.stdout
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"error: cannot write {tmp_path / 'saved'}, nor anywhere else: ")
     assert "File too large" in line
@@ -240,4 +240,4 @@ def test_a_federations_run_for_which_the_disk_is_full_is_saved_elsewhere_too(
         )
     (kept,) = tmp_path.iterdir()
     assert Run.load(kept) == result
-    assert json.loads(capsys.readouterr().out)["common_regret"] == result.common_regret
+    assert json.loads(capsys.readouterr().out)["regret"] == result.regret

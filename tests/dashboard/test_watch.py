@@ -51,7 +51,7 @@ def test_a_saved_run_is_shown_with_its_own_figures(saved: Path) -> None:
     content, made = watched(saved), Run.load(saved)
     assert content["status"] == {"phase": "over", "text": ""}
     assert content["subject"]["title"] == "fed-ucbvi on synthetic"
-    assert content["now"]["regret"] == pytest.approx(made.common_regret, rel=1e-12)
+    assert content["now"]["regret"] == pytest.approx(made.regret, rel=1e-12)
     assert content["now"]["gap"] == made.gap
     assert content["now"]["synchronisations"] == made.rounds
     assert (content["now"]["bytes_up"], content["now"]["bytes_down"]) == (made.bytes_up, made.bytes_down)
@@ -135,7 +135,7 @@ def test_a_sweep_is_shown_while_it_is_made_and_afterwards(tmp_path: Path, monkey
     assert {row["seed"] for row in content["sweep"]["rows"]} == {0, 1}
     for row in content["sweep"]["rows"]:
         made = Run.read_file(folder / "runs" / f"{row['id']}.parquet")
-        assert (row["value"], row["regret"], row["rounds"]) == (made.value, made.common_regret, made.rounds)
+        assert (row["value"], row["regret"], row["rounds"]) == (made.value, made.regret, made.rounds)
     broken = folder / "runs" / f"{content['sweep']['rows'][0]['id']}.parquet"
     failure = {"id": broken.stem, "job": {**_job(folder, broken.stem)}, "error": "ValueError: no", "traceback": []}
     (folder / "failures" / f"{broken.stem}.json").write_text(json.dumps(failure), encoding="utf-8")

@@ -317,4 +317,4 @@ def test_a_run_on_a_cluster_goes_on_when_a_node_is_killed_and_gives_the_same_bit
     expected = at_home(FedUCBVI(), gridworld(agents=4, eps_p=0.1), 60, seed=3)
     assert expected.rounds > 30
     assert Run.load(tmp_path / "run").same_outcome(expected)
-    assert json.loads(done.stdout)["common_regret"] == expected.common_regret, "what Ray says is not in the JSON"
+    assert json.loads(done.stdout)["regret"] == expected.regret, "what Ray says is not in the JSON"

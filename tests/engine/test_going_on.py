@@ -278,7 +278,7 @@ def test_a_warm_start_saves_regret() -> None:
     counts = simulation.algorithm.counts(simulation.setting, simulation.algorithm.model(simulation.agents))
     cold = run(algorithm, WORLD, 500, seed=2)
     warm = run(algorithm, WORLD, 500, seed=2, warm_start=counts)
-    assert warm.common_regret < cold.common_regret / 10
+    assert warm.regret < cold.regret / 10
 
 
 def test_counts_over_all_steps_are_those_by_step_added_up() -> None:

@@ -63,7 +63,7 @@ class Row(NamedTuple):
     @classmethod
     def of(cls, job: Job, run: RunData) -> Row:
         """The row of a run; floats have seven digits."""
-        floats = (run.common_regret, run.agents_value.mean, run.about.best_common_value.upper)
+        floats = (run.regret, run.agents_value.mean, run.about.best_common_value.upper)
         regret, value, best = (float(f"{number:.7g}") for number in floats)
         sent = run.bytes_up, run.bytes_down
         sizes = run.about.agents, run.about.episodes, run.about.seed
