@@ -179,7 +179,7 @@ def test_without_its_package_metrics_are_refused_with_advice(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     words = refusal("serve", "--insecure", "--sizes", "3,2,3", "--metrics", "127.0.0.1:0")
     assert "metrics need prometheus-client" in words
-    assert "pip install '.[dashboard]'" in words
+    assert "pip install 'fed-ucbvi[dashboard]'" in words
 
 
 @pytest.mark.slow

@@ -256,7 +256,7 @@ def test_liars_and_agents_that_stop_apart_are_refused() -> None:
 
 def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"pip install '\.\[ray\]'"):
+    with pytest.raises(InputError, match=r"pip install 'fed-ucbvi\[ray\]'"):
         run(FedUCBVI(), SAME, 10, fleets="ray")
 
 

@@ -180,7 +180,7 @@ def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, f"fed_ucbvi.trackers.{module}_tracker", raising=False)
-    with pytest.raises(InputError, match=rf"which is not installed: .* pip install '\.\[{extra}\]'"):
+    with pytest.raises(InputError, match=rf"which is not installed: run pip install 'fed-ucbvi\[{extra}\]'"):
         make_tracker(text)
 
 
