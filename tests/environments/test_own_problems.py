@@ -178,6 +178,12 @@ def test_a_file_that_is_no_federation_is_refused(changes: dict[str, Any], messag
         Federation.load(path)
 
 
+def test_a_text_is_no_federation_either(tmp_path: Path) -> None:
+    (tmp_path / "f.npz").write_text("no tables at all", encoding="utf-8")
+    with pytest.raises(InputError, match="is not a federation that fed-ucbvi saved"):
+        Federation.load(tmp_path / "f.npz")
+
+
 def test_saving_refuses_other_names_and_values_and_leaves_nothing_behind(tmp_path: Path) -> None:
     federation = synthetic(agents=2)
     with pytest.raises(InputError, match=r"does not end in .npz"):
