@@ -498,9 +498,9 @@ def test_plan_takes_an_environment_for_its_sizes() -> None:
         (("plan", "--states", "1", "--actions", "1", "--horizon", "1", "--env-option", "x=1"), "needs --env"),
         (("plan", "--states", "0", "--actions", "1", "--horizon", "1"), "states must be at least 1"),
         (("plan", "--env", "gridwrld"), "did you mean 'gridworld'?"),
-        (("inspect", "gridwrld"), "did you mean 'gridworld'?"),
-        (("inspect", "gridworld", "--plot", "x.txt"), "its name must end in .png, .svg, .pdf or .html"),
-        (("inspect", "gridworld", "--eps-p", "1"), "eps_p must be a number in [0, 1)"),
+        (("inspect", "--env", "gridwrld"), "did you mean 'gridworld'?"),
+        (("inspect", "--env", "gridworld", "--plot", "x.txt"), "its name must end in .png, .svg, .pdf or .html"),
+        (("inspect", "--env", "gridworld", "--eps-p", "1"), "eps_p must be a number in [0, 1)"),
     ],
 )
 def test_plan_and_inspect_refuse_bad_input(arguments: tuple[str, ...], words: str) -> None:
@@ -509,7 +509,7 @@ def test_plan_and_inspect_refuse_bad_input(arguments: tuple[str, ...], words: st
 
 def test_inspect_prints_and_draws_the_heterogeneity_of_an_environment(tmp_path: Path) -> None:
     picture = tmp_path / "agents.png"
-    arguments = ("inspect", "gridworld", "--agents", "5", "--env-seed", "2", "--plot", picture)
+    arguments = ("inspect", "--env", "gridworld", "--agents", "5", "--env-seed", "2", "--plot", picture)
     found = inspect_federation(gridworld(agents=5, eps_p=0.1, seed=2))
     text = " ".join(call(*arguments).stdout.split())
     assert f"0.1 by construction; {found.eps_p_least:.4g} is the least that would do" in text

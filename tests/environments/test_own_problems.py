@@ -300,7 +300,7 @@ def test_every_command_takes_own_environments_and_algorithms(here: Path) -> None
         )
         assert (made["env"], made["algorithm"], made["agents"]) == (env, "shops_of_ours:Bold", 3)
         assert made["parameters"]["bonus_scale"] == 0.25
-        assert json.loads(call("inspect", env, "--json").stdout)["agents"] == 3
+        assert json.loads(call("inspect", "--env", env, "--json").stdout)["agents"] == 3
         assert json.loads(call("plan", "--env", env, "--json").stdout)["agents"] == 3
     many = ("--env", "shops_of_ours:many", "--env-option", "states=4", "--env-seed", "3")
     assert json.loads(call("run", *many, "--episodes", "5", "--json").stdout)["agents"] == 20

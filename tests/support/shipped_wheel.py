@@ -54,7 +54,7 @@ GOOD: tuple[tuple[str, ...], ...] = (
     ("show", "run"),
     ("sweep", "sweep.toml", "--out", "sweep"),
     ("report", "sweep"),
-    ("inspect", "riverswim"),
+    ("inspect", "--env", "riverswim"),
     ("plan", "--env", "gridworld"),
     ("environments",),
     ("algorithms",),
