@@ -28,7 +28,7 @@ from naive_fed_ucbvi import synchronise as naive_synchronise
 from problems import random_federation
 
 SHORT, LONG, SEED = 60, 150, 5
-SMALL = {"states": 3, "actions": 2, "horizon": 3}
+SMALL: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
 WORLD = synthetic(agents=3, eps_p=0.1, seed=2, **SMALL)
 OWN_REWARDS = synthetic(agents=3, eps_p=0.1, eps_r=0.3, seed=2, **SMALL)
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
