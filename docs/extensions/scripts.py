@@ -11,11 +11,13 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
+LETTER = r"[^\W\d_\u00b2\u00b3\u00b9\u2070-\u209c]"
+"""Not a digit that is raised or lowered by itself."""
 SCRIPT = re.compile(
     r"(?P<mark>[\^_])(?:"
     r"\{(?P<braced>[^{}]+)\}"
-    r"|(?P<plain>\([^()]+\)|[-\u2212]?(?:\d+(?:\.\d+)?|[^\W\d_]+'?)|\*)(?![\w^])"
-    r"|(?P<letter>[^\W\d_])(?=_))"
+    rf"|(?P<plain>\([^()]+\)|[-\u2212]?(?:\d+(?:\.\d+)?|{LETTER}+'?)|\*)(?![0-9_^]|{LETTER})"
+    rf"|(?P<letter>{LETTER})(?=_))"
 )
 BASE = re.compile(r"(?:(?:^|[^\w.])(?:[A-Za-z]|max|min)|[^\W\da-zA-Z_])[\u0300-\u036f]?$")
 """What may have a subscript: one letter alone, a Greek one anywhere, max and min. Names keep their underscores."""

@@ -102,7 +102,7 @@ def test_names_that_no_reference_has_are_found(check: Callable[[], tuple[int, st
     [
         ("n^i_h(s,a) and V_{h+1}", "n[i](h)(s,a) and V(h+1)"),
         ("2^\u2212f, 2^63, 10^\u22120.5", "2[\u2212f], 2[63], 10[\u22120.5]"),
-        ("2THε_r, Σ_s' min_i P̂^c", "2THε(r), Σ(s') min(i) P̂[c]"),
+        ("2THε_r, Σ_s' min_i P̂^c v_k²", "2THε(r), Σ(s') min(i) P̂[c] v(k)²"),
         ("V^{i,π_t}(s^i_t) at (1 + p)^H", "V[i,π(t)](s[i](t)) at (1 + p)[H]"),
         ("eps_p, own_algorithm, Run.regret_at, x_own_y", "eps_p, own_algorithm, Run.regret_at, x_own_y"),
     ],
