@@ -95,7 +95,7 @@ def tables() -> None:
             short = int((result.records["length"] <= 1).sum())
             print(
                 f"  {name}, M = {M:,}: {result.wall_seconds:.2f} s, {result.rounds:,} rounds ({short:,} of one "
-                f"episode), regret {result.common_regret:.1f}",
+                f"episode), regret {result.regret:.1f}",
                 flush=True,
             )
     result = play(ALGORITHMS["published"], 10_000, "cuda", eps_p=0.1)
@@ -128,7 +128,7 @@ def million(path: Path, seeds: int) -> None:
         for M in [10**k for k in range(7)]:
             for seed in range(seeds):
                 result = play(algorithm, M, "cuda", seed=seed)
-                rows.append([name, M, seed, result.common_regret, result.rounds])
+                rows.append([name, M, seed, result.regret, result.rounds])
                 print(*rows[-1], f"{result.wall_seconds:.2f} s", flush=True)
     about = {"environment": "gridworld", "episodes": T, "device": cuda.get_current_device().name}
     columns = ["algorithm", "agents", "seed", "regret", "rounds"]

@@ -39,7 +39,7 @@ def seconds_of(episodes: int, *flags: str) -> tuple[float, Any]:
     command += ["--option", "synchronisation=local", *flags]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     summary = json.loads(done.stdout)
-    return summary["wall_seconds"], (summary["rounds"], summary["common_regret"])
+    return summary["wall_seconds"], (summary["rounds"], summary["regret"])
 
 
 async def on_a_slow_line(delay: float, exchange: str, folder: Path) -> Outcome:

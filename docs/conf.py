@@ -19,6 +19,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "mathml",  # ours, in extensions/
+    "scripts",
     "generated_reference",
 ]
 exclude_patterns = ["_build", "extensions"]

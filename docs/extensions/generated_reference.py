@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +14,8 @@ from typing import Any
 from sphinx.application import Sphinx
 
 PACKAGE = Path(__file__).parents[2] / "src" / "fed_ucbvi"
-WIDTH = "100"
-"""Columns of the help texts."""
+WIDTH = "88"
+"""Columns of the help texts: what the text of a page is wide."""
 
 GROUPS = {
     "algorithms": "Algorithms",
@@ -28,11 +30,43 @@ GROUPS = {
 }
 """Headings of the reference by the package that a name comes from, in this order; others follow by their own name."""
 
-EXTENSION_POINTS = (
-    "algorithms.base.Algorithm",
-    "algorithms.one_report.OneReport",
-    "algorithms.report_fields.Meaning",
-)
+MORE = {
+    "For authors of algorithms": (
+        "An algorithm inherits from one of the first two.",
+        "algorithms.base.Algorithm",
+        "algorithms.one_report.OneReport",
+        "algorithms.report_fields.Meaning",
+        "algorithms.one_report.RoundCounts",
+        "algorithms.one_report.first_policy",
+        "algorithms.base.Setting",
+        "algorithms.base.FleetTables",
+        "algorithms.base.TableServer",
+        "algorithms.base.Message",
+        "core.errors.check_number",
+        "core.types.CountArray",
+        "core.types.FloatArray",
+        "core.types.IndexArray",
+    ),
+    "For pictures": (
+        "What pictures are made of.",
+        "analysis.heterogeneity_picture.plot_inspection",
+        "results.learning_curve.learning_curve",
+        "charts.picture.Picture",
+        "charts.panels.Panel",
+        "charts.panels.Series",
+        "core.colours.BLUE",
+    ),
+    "Inside a run": (
+        "A run in progress, who plays it, and who looks on.",
+        "engine.simulation.Simulation",
+        "engine.hosted_agents.HostedAgents",
+        "engine.progress.progress_bar",
+        "dashboard.watching.watch_run",
+        "environments.ENVIRONMENTS",
+        "environments.find_environment",
+    ),
+}
+"""Sections for names of the documents that are not imported from ``fed_ucbvi`` itself: a sentence, then the names."""
 OUTSIDERS = ("BaseModel", "Exception", "KeyboardInterrupt", "UserWarning", "tuple")
 """Classes of others; what our classes inherit from them is not shown."""
 
@@ -74,18 +108,23 @@ def _names_page() -> str:
     for group, names in _public_names().items():
         lines += [f"## {GROUPS.get(group, group.capitalize())}", ""] if names else []
         for name in sorted(names, key=str.lower):
-            thing = getattr(fed_ucbvi, name)
-            if isinstance(thing, type):
-                directive = [f".. autoclass:: fed_ucbvi.{name}", *_members(thing)]
-            elif callable(thing):
-                directive = [f".. autofunction:: fed_ucbvi.{name}"]
-            else:
-                directive = [f".. autodata:: fed_ucbvi.{name}", "   :no-value:"]
-            lines += ["```{eval-rst}", *directive, "```", ""]
-    lines += ["## For authors of algorithms", "", "An algorithm inherits from one of these.", ""]
-    for path in EXTENSION_POINTS:
-        lines += ["```{eval-rst}", f".. autoclass:: fed_ucbvi.{path}", "   :members:", "```", ""]
+            lines += _entry(name, getattr(fed_ucbvi, name))
+    for heading, (about, *paths) in MORE.items():
+        lines += [f"## {heading}", "", f"{about} These are imported from modules, and may move.", ""]
+        for path in paths:
+            lines += _entry(path, pkgutil.resolve_name(f"fed_ucbvi.{path}"), whole=True)
     return "\n".join(lines)
+
+
+def _entry(path: str, thing: object, whole: bool = False) -> list[str]:
+    """A class, a function or a value; ``whole`` classes are shown with all members of their own."""
+    if isinstance(thing, type):
+        directive = [f".. autoclass:: fed_ucbvi.{path}", *(["   :members:"] if whole else _members(thing))]
+    elif inspect.isroutine(thing):
+        directive = [f".. autofunction:: fed_ucbvi.{path}"]
+    else:
+        directive = [f".. autodata:: fed_ucbvi.{path}", "   :no-value:"]
+    return ["```{eval-rst}", *directive, "```", ""]
 
 
 def _members(thing: type) -> list[str]:

@@ -16,11 +16,16 @@ def setup(app: Sphinx) -> dict[str, Any]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
+def _formula(text: str, display: str) -> str:
+    """MathML; a hat is the character that fonts place above a letter, not the one on keyboards."""
+    return convert(text, display=display).replace("<mo>&#x0005E;</mo>", "<mo>&#x00302;</mo>")
+
+
 def _inline(translator: Any, node: nodes.math) -> None:
-    translator.body.append(convert(node.astext()))
+    translator.body.append(_formula(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def _block(translator: Any, node: nodes.math_block) -> None:
-    translator.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    translator.body.append(f'<div class="math">{_formula(node.astext(), "block")}</div>')
     raise nodes.SkipNode

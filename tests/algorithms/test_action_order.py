@@ -31,14 +31,14 @@ def renumbered(order: list[int]) -> Federation:
 def regrets(ties: str, order: list[int], seeds: int) -> list[float]:
     """The common regret of each seed."""
     world = renumbered(order)
-    return [run(FedUCBVI(ties=ties), world, T, seed=seed, progress=False).common_regret for seed in range(seeds)]
+    return [run(FedUCBVI(ties=ties), world, T, seed=seed, progress=False).regret for seed in range(seeds)]
 
 
 @pytest.mark.parametrize("ties", ["first", "random"])
 def test_the_problem_is_the_same_however_actions_are_numbered(ties: str) -> None:
     assert renumbered([2, 0, 1, 3]).common.solve().V[0] == pytest.approx(gridworld(agents=1).common.solve().V[0])
     again = regrets(ties, [0, 1, 2, 3], 1)
-    assert again == [run(FedUCBVI(ties=ties), gridworld(agents=M), T, seed=0, progress=False).common_regret]
+    assert again == [run(FedUCBVI(ties=ties), gridworld(agents=M), T, seed=0, progress=False).regret]
 
 
 def test_with_ties_first_the_regret_depends_on_how_actions_are_numbered() -> None:

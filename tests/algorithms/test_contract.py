@@ -103,7 +103,7 @@ def test_every_agent_plays_exactly_t_episodes_and_every_step_sees_them(
     assert result.episodes_played == EPISODES
     assert int(result.records["agent_episodes"].sum()) == federation.agents * EPISODES
     assert 0 <= result.policy.min() <= result.policy.max() < federation.actions
-    assert result.common_regret >= -1e-9
+    assert result.regret >= -1e-9
 
 
 @every
@@ -248,7 +248,7 @@ def test_the_drivers_agree_in_law(variant: str) -> None:
     samples = []
     for driver, first in (("episodes", 0), ("counts", 1000)):
         runs = [run(algorithm, federation, 400, seed=first + k, driver=driver) for k in range(LAW_SEEDS)]
-        samples.append(([r.common_regret for r in runs], [float(r.rounds) for r in runs]))
+        samples.append(([r.regret for r in runs], [float(r.rounds) for r in runs]))
     for played, drawn in zip(*samples, strict=True):
         assert stats.ks_2samp(played, drawn, method="asymp").pvalue > LAW_ALARM
 
@@ -263,5 +263,5 @@ def test_a_billion_episodes_are_no_harder_for_counts(variant: str) -> None:
         pytest.skip(f"{variant} synchronises after every episode, so T rounds are played whatever the driver")
     long = run(algorithm, federation, 10**7, driver="counts")
     assert long.episodes_played == 10**7
-    assert np.isfinite(long.common_regret)
+    assert np.isfinite(long.regret)
     assert long.rounds < 10**6

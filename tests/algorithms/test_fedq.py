@@ -264,7 +264,7 @@ def test_smaller_constants_and_the_variance_help_where_they_should() -> None:
     federation = gridworld(agents=5)
     as_run = run(FedQBernstein(), federation, 3000, progress=False)
     retuned = run(FedQBernstein(c=1, c_bernstein=1, bernstein_after=10), federation, 3000, progress=False)
-    assert retuned.common_regret < 0.5 * as_run.common_regret
+    assert retuned.regret < 0.5 * as_run.regret
 
 
 @variants

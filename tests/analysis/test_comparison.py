@@ -26,8 +26,10 @@ from fed_ucbvi import (
     synthetic,
 )
 from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.analysis.run_table import outcomes
 from fed_ucbvi.results.settings import apart, labels
 from fed_ucbvi.results.statistics import INTERVAL_NAME, seeds_needed
+from fed_ucbvi.trackers.tracker import results_of
 
 SEEDS = range(5)
 
@@ -75,12 +77,21 @@ def test_the_table_has_one_row_a_run_with_all_parameters_options_and_outcomes(
         assert (cells["agents"], cells["episodes"], cells["seed"]) == (2, 60, one.about.seed)
         assert cells["environment_seed"] == one.about.environment["seed"]
         assert {name: cells[name] for name in one.about.parameters} == dict(one.about.parameters)
-        assert (cells["regret"], cells["rounds"]) == (one.common_regret, one.rounds)
+        assert (cells["regret"], cells["rounds"]) == (one.regret, one.rounds)
         assert (cells["federated_regret_low"], cells["federated_regret_high"]) == one.federated_regret
         assert cells["bytes"] == one.bytes_up + one.bytes_down
         assert (cells["average_reward"], cells["value"]) == (one.average_reward, one.value)
         assert cells["wall_seconds"] == one.wall_seconds
     assert frame["c"].null_count() == len(fed)
+
+
+def test_tables_summaries_and_trackers_call_a_figure_what_the_run_calls_it(fed: list[Run]) -> None:
+    """Only ends of brackets, sums of both ways and figures of the problem have names that a run does not have."""
+    one = fed[0]
+    own = {"federated_regret_low", "federated_regret_high", "bytes", "optimal_value"}
+    assert {name for name in outcomes(one) if not hasattr(one, name)} == own
+    assert outcomes(one)["regret"] == one.summary()["regret"] == results_of(one)["final_regret"] == one.regret
+    assert one.to_frame()["cumulative_regret"][-1] == one.regret
 
 
 def test_names_that_collide_get_a_prefix_and_what_is_said_twice_is_left_out(fed: list[Run]) -> None:
@@ -98,7 +109,7 @@ def test_unknown_figures_are_null_and_lists_are_texts(fed: list[Run]) -> None:
     unknown = dataclasses.replace(fed[0], records=records)
     grid = run(FedUCBVI(nu=10), gridworld(agents=2), 20)
     frame = runs_frame([unknown, grid])
-    assert frame["regret"].to_list() == [None, grid.common_regret]
+    assert frame["regret"].to_list() == [None, grid.regret]
     assert frame["walls"].to_list() == [None, "[[1, 1]]"]
 
 
@@ -156,7 +167,7 @@ def test_labels_say_exactly_what_sets_groups_apart() -> None:
 
 def test_a_comparison_has_scipys_intervals_over_the_seeds_in_common(fed: list[Run], fedq: list[Run]) -> None:
     found = row(compare_runs(fedq + fed[:4], baseline="fedq-hoeffding").frame, group="Fed-UCBVI")
-    x, y = ([one.common_regret for one in lot[:4]] for lot in (fed, fedq))
+    x, y = ([one.regret for one in lot[:4]] for lot in (fed, fedq))
     ends = stats.ttest_rel(x, y).confidence_interval(0.95)
     assert (found["seeds"], found["pairs"]) == (4, 4)
     assert (found["difference_low"], found["difference_high"]) == pytest.approx((ends.low, ends.high))

@@ -242,6 +242,12 @@ def test_a_policy_acts_and_says_what_does_not_exist(table: LearntPolicy) -> None
             table.act(h, s)  # type: ignore[arg-type]
 
 
+def test_it_is_shown_in_one_short_line(table: LearntPolicy) -> None:
+    assert repr(table) == "<LearntPolicy for custom: S = 10, A = 30, H = 3, value 1>"
+    signed = replace(table, signature="c2lnbmVk" * 50, certificate="-----BEGIN" * 50, value=math.nan)
+    assert repr(signed) == "<LearntPolicy for custom: S = 10, A = 30, H = 3, value unknown, signed>"
+
+
 def test_predict_counts_the_steps_of_one_environment_and_of_several(table: LearntPolicy) -> None:
     """In the order of calls of Stable-Baselines3's ``evaluate_policy``, and in that of a plain loop."""
     policy = replace(table)

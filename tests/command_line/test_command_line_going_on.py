@@ -40,10 +40,14 @@ def test_a_run_goes_on_and_another_starts_from_its_counts(tmp_path: Path) -> Non
     about = told("counts", kept, "--out", counts)
     assert about["visits"] == 3 * 200 * about["horizon"]
     cold, warm = told(*SMALL), told(*SMALL, "--warm-start", counts)
-    assert warm["common_regret"] < cold["common_regret"]
-    assert told(*SMALL, "--warm-start", kept)["common_regret"] == warm["common_regret"]
+    assert warm["regret"] < cold["regret"]
+    assert told(*SMALL, "--warm-start", kept)["regret"] == warm["regret"]
     assert "cannot go on with 100" in refusal("resume", kept, "--episodes", "100")
     assert "is not a file" in refusal(*SMALL, "--warm-start", tmp_path / "missing.npz")
+    (tmp_path / "text.txt").write_text("no counts at all", encoding="utf-8")
+    words = refusal(*SMALL, "--warm-start", tmp_path / "text.txt")
+    assert "is not a .npz file of counts that fed-ucbvi saved" in words
+    assert "pickle" not in words
     assert "cannot start from the counts" in refusal(*SMALL[:7], "--algorithm", "ucbvi", "--warm-start", counts)
     assert "holds no manifest.json" in refusal("counts", tmp_path, "--out", counts)
 

@@ -18,13 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from commands import PROGRAM, SMALL, call
 from fed_ucbvi import FedUCBVI, InputError, Run, run, synthetic
-from fed_ucbvi.command_line import COMMANDS
+from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.command_line import COMMANDS, app
 from fed_ucbvi.command_line.examples import EXAMPLES, FIRST
 from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
 from fed_ucbvi.command_line.run import run as run_command
+from fed_ucbvi.core.version import __version__
+from fed_ucbvi.engine.drivers import NAMES
+from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.wire_count import WireCount
 
@@ -83,9 +88,9 @@ def test_the_defaults_that_help_shows_are_fed_ucbvis() -> None:
         assert shown == (flag or words.get(field.default, str(field.default)))
 
 
-def test_the_shell_completes_commands_and_options() -> None:
+def test_the_shell_completes_commands_options_and_names() -> None:
     def completed(line: str) -> list[str]:
-        words = line.split()
+        words = line.split(" ")
         setting = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_FED_UCBVI_COMPLETE": "complete_bash"}
         found = subprocess.run(
             [sys.executable, "-c", PROGRAM], env={**os.environ, **setting}, capture_output=True, text=True, timeout=60
@@ -95,6 +100,13 @@ def test_the_shell_completes_commands_and_options() -> None:
 
     assert completed("fed-ucbvi re") == ["resume", "reproduce", "report"]
     assert completed("fed-ucbvi run --epis") == ["--episodes"]
+    assert completed("fed-ucbvi run --env ") == list(ENVIRONMENTS)
+    assert completed("fed-ucbvi inspect --env gr") == ["gridworld"]
+    assert completed("fed-ucbvi leaderboard --leave-out river") == ["riverswim"]
+    assert completed("fed-ucbvi compare --algorithm fed-u") == [
+        name for name in ALGORITHMS if name.startswith("fed-u")
+    ]
+    assert completed("fed-ucbvi run --driver c") == ["counts", "cuda"]
     here = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # whatever shell started the tests
     shown = subprocess.run(
         [sys.executable, "-c", PROGRAM, "--show-completion", "bash"],
@@ -130,6 +142,27 @@ def test_one_command_installs_completion_and_bash_then_completes(tmp_path: Path)
     assert bash(ask.format("fed-ucbvi lead", 1)) == ["leaderboard"]
     assert bash(ask.format("fed-ucbvi run --epis", 2)) == ["--episodes"]
     assert "_fed_ucbvi_completion" in bash("source ~/.bashrc; complete -p fed-ucbvi")
+
+
+def test_every_command_completes_the_names_it_takes() -> None:
+    program: Any = get_command(app)
+    known = {"env": ENVIRONMENTS, "leave_out": ENVIRONMENTS, "driver": NAMES}
+    known |= {"algorithm": ALGORITHMS, "algorithms": ALGORITHMS}
+    seen = set()
+    for name, command in program.commands.items():
+        for option in command.params:
+            if option.name in known:
+                found = option.shell_complete(command.make_context(name, [], resilient_parsing=True), "")
+                assert [item.value for item in found] == list(known[option.name]), (name, option.name)
+                seen.add(option.name)
+    assert seen == known.keys()
+
+
+def test_python_runs_the_package_as_the_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fed_ucbvi", "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == f"fed-ucbvi {__version__}\n"
 
 
 @pytest.mark.parametrize("words", ["environments", "environments --json", "--help", "run --help", "--version"])
@@ -201,7 +234,7 @@ def test_a_run_for_which_the_disk_is_full_is_saved_elsewhere(tmp_path: Path) -> 
     (kept,) = elsewhere.iterdir()
     wanted = f"cannot write {small / 'saved'}: No space left on device. The run is saved in {kept} instead."
     assert ended.stderr == f"error: {wanted}\n"
-    assert json.loads(ended.stdout)["common_regret"] == Run.load(kept).common_regret
+    assert json.loads(ended.stdout)["regret"] == Run.load(kept).regret
 
 
 @pytest.mark.parametrize("flags", [["--json"], ["--quiet"], []])
@@ -213,7 +246,7 @@ def test_a_run_that_can_be_saved_nowhere_is_printed(tmp_path: Path, flags: list[
         cwd=tmp_path,
     )
     assert ended.returncode == 2
-    assert "common_regret" in ended.stdout if "--json" in flags else "common regret" in ended.stdout
+    assert "regret" in ended.stdout
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"error: cannot write {tmp_path / 'saved'}, nor anywhere else: ")
     assert "File too large" in line
@@ -240,4 +273,4 @@ def test_a_federations_run_for_which_the_disk_is_full_is_saved_elsewhere_too(
         )
     (kept,) = tmp_path.iterdir()
     assert Run.load(kept) == result
-    assert json.loads(capsys.readouterr().out)["common_regret"] == result.common_regret
+    assert json.loads(capsys.readouterr().out)["regret"] == result.regret

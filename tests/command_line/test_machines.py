@@ -184,7 +184,7 @@ def test_a_run_is_tracked_by_the_command_line(tmp_path: Path, monkeypatch: pytes
         events.Reload()
         rounds = [int(one.value) for one in events.Scalars("round")]
         assert rounds[:3] == [1, 6, 11]
-        assert events.Scalars("regret")[-1].value == pytest.approx(summary["common_regret"], rel=1e-6)
+        assert events.Scalars("regret")[-1].value == pytest.approx(summary["regret"], rel=1e-6)
 
 
 def test_a_tracker_that_fails_is_let_go_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

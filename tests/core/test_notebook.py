@@ -74,7 +74,7 @@ def test_what_is_unknown_is_called_so_and_no_repr_is_an_array() -> None:
     assert "eps_p = unknown" in repr(unknown)
     result = run(FedUCBVI(nu=10), world, 30)
     records = {**result.records, "regret": np.full_like(result.records["regret"], math.nan)}
-    assert "common regret unknown" in repr(dataclasses.replace(result, records=records))
+    assert "regret unknown" in repr(dataclasses.replace(result, records=records))
     for value in (unknown, world, world.common, world.common.kernel, result):
         assert len(repr(value)) < 200
         assert "array" not in repr(value)

@@ -86,7 +86,7 @@ def test_metrics_of_a_federation_are_what_its_result_says() -> None:
     assert sample(samples, "round_length_episodes") == records["length"][-1]
     assert sample(samples, "gap") == pytest.approx(outcome.run.gap, rel=1e-12)
     assert sample(samples, "optimistic_value") == outcome.run.optimistic_value
-    assert sample(samples, "regret") == pytest.approx(outcome.run.common_regret, rel=1e-12)
+    assert sample(samples, "regret") == pytest.approx(outcome.run.regret, rel=1e-12)
     assert sample(samples, "run_seconds") == last.seconds
     for direction in ("up", "down"):
         counted = getattr(outcome.run, f"bytes_{direction}")
@@ -148,7 +148,7 @@ def test_a_simulation_has_metrics_without_nodes() -> None:
     result = run(ALGORITHM, WORLD, 40, seed=1, on_round=metrics.on_round)
     samples = read(metrics.render().decode())
     assert sample(samples, "rounds_total") == len(result.records["start"])
-    assert sample(samples, "regret") == pytest.approx(result.common_regret, rel=1e-12)
+    assert sample(samples, "regret") == pytest.approx(result.regret, rel=1e-12)
     assert not any("node" in name for name, _ in samples)
 
 
@@ -179,7 +179,7 @@ def test_without_its_package_metrics_are_refused_with_advice(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     words = refusal("serve", "--insecure", "--sizes", "3,2,3", "--metrics", "127.0.0.1:0")
     assert "metrics need prometheus-client" in words
-    assert "pip install '.[dashboard]'" in words
+    assert "pip install 'fed-ucbvi[dashboard]'" in words
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def test_a_saved_run_is_shown_with_its_own_figures(saved: Path) -> None:
     content, made = watched(saved), Run.load(saved)
     assert content["status"] == {"phase": "over", "text": ""}
     assert content["subject"]["title"] == "fed-ucbvi on synthetic"
-    assert content["now"]["regret"] == pytest.approx(made.common_regret, rel=1e-12)
+    assert content["now"]["regret"] == pytest.approx(made.regret, rel=1e-12)
     assert content["now"]["gap"] == made.gap
     assert content["now"]["synchronisations"] == made.rounds
     assert (content["now"]["bytes_up"], content["now"]["bytes_down"]) == (made.bytes_up, made.bytes_down)
@@ -135,7 +135,7 @@ def test_a_sweep_is_shown_while_it_is_made_and_afterwards(tmp_path: Path, monkey
     assert {row["seed"] for row in content["sweep"]["rows"]} == {0, 1}
     for row in content["sweep"]["rows"]:
         made = Run.read_file(folder / "runs" / f"{row['id']}.parquet")
-        assert (row["value"], row["regret"], row["rounds"]) == (made.value, made.common_regret, made.rounds)
+        assert (row["value"], row["regret"], row["rounds"]) == (made.value, made.regret, made.rounds)
     broken = folder / "runs" / f"{content['sweep']['rows'][0]['id']}.parquet"
     failure = {"id": broken.stem, "job": {**_job(folder, broken.stem)}, "error": "ValueError: no", "traceback": []}
     (folder / "failures" / f"{broken.stem}.json").write_text(json.dumps(failure), encoding="utf-8")
@@ -166,10 +166,11 @@ def test_a_page_is_followed_in_the_terminal_until_its_run_is_over() -> None:
         assert json.loads(call("watch", server.url, "--json").stdout) == state.snapshot()
 
 
-def test_what_cannot_be_watched_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_watched_is_refused(saved: Path, tmp_path: Path) -> None:
     assert "holds no manifest.json" in refusal("watch", tmp_path)
     assert "cannot be reached" in refusal("watch", "http://127.0.0.1:1/")
     assert "cannot be reached" in refusal("watch", "http://127.0.0.1:1/", "--json")
-    assert "certificate and a token" in refusal(*SMALL, "--dashboard", "0.0.0.0:0")
+    for words in (SMALL, ("watch", saved)):  # one flag says where the page is, whoever serves it
+        assert "certificate and a token" in refusal(*words, "--dashboard", "0.0.0.0:0")
     assert "say --dashboard" in refusal(*SMALL, "--dashboard-token", tmp_path / "token")
     assert "HOST:PORT" in refusal(*SMALL, "--dashboard", "8080")

@@ -85,7 +85,7 @@ def test_a_run_that_waits_for_it_has_the_same_result() -> None:
     heard = said()
     assert heard is not None
     assert heard[1:] == [SHORT_ROUNDS, LONG_ROUNDS]
-    assert (alone.rounds, alone.common_regret) == (beside.rounds, beside.common_regret)
+    assert (alone.rounds, alone.regret) == (beside.rounds, beside.regret)
 
 
 @pytest.mark.parametrize(

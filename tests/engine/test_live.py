@@ -201,7 +201,7 @@ def test_live_and_simulated_runs_on_frozen_lake_agree_in_law() -> None:
     table = from_gymnasium("FrozenLake-v1", agents=4, horizon=12, kwargs=kwargs)
 
     def figures(result: Run) -> list[float]:
-        return [result.common_regret, result.rounds, result.average_reward, result.value]
+        return [result.regret, result.rounds, result.average_reward, result.value]
 
     def live_figures(success: float, seed: int) -> list[float]:
         live = LiveFederation(slippery(success), 4, horizon=12, reward_range=(0, 1))
@@ -218,10 +218,10 @@ def test_what_nobody_knows_is_nan_in_python_and_null_in_files(tmp_path: Path) ->
     live = LiveFederation.from_gymnasium("Taxi-v4", 2, horizon=10, reward_range=(-10, 20))
     result = run_live(FedUCBVI(), live, 5, progress=False)
     assert (result.about.states, result.about.actions) == (501, 6)
-    assert np.isnan([result.common_regret, result.value, result.about.optimal_value, result.about.eps_r]).all()
+    assert np.isnan([result.regret, result.value, result.about.optimal_value, result.about.eps_r]).all()
     assert np.isnan(result.regret_at([1, 5])).all()
     summary = json.loads(json.dumps(result.summary(), allow_nan=False))
-    assert summary["common_regret"] is summary["value"] is summary["optimal_value"] is summary["eps_r"] is None
+    assert summary["regret"] is summary["value"] is summary["optimal_value"] is summary["eps_r"] is None
     assert summary["original_units"]["value"] is None
     assert -100 < summary["original_units"]["average_reward"] < 20
     result.save(tmp_path / "run")
@@ -230,7 +230,7 @@ def test_what_nobody_knows_is_nan_in_python_and_null_in_files(tmp_path: Path) ->
     texts = dict(summary_rows(result)[1])
     guess = f"value unknown, estimated {result.estimated_value:.4f}"
     paid = f"{guess}; the last tenth of the episodes paid {result.recent_reward:.4f}"
-    assert (texts["common regret"], texts["recommended policy"]) == ("unknown", paid)
+    assert (texts["regret"], texts["recommended policy"]) == ("unknown", paid)
 
 
 def test_the_description_of_a_live_run_names_the_environment() -> None:
@@ -371,6 +371,6 @@ def test_a_table_of_ones_own_needs_no_added_state_to_score_with() -> None:
     assert played.policy.shape == (6, problem.states + 1)
     assert played.value == pytest.approx(float(common.initial @ common.evaluate(policy)[0]), rel=1e-12)
     assert played.about.optimal_value == pytest.approx(float(common.initial @ common.solve().V[0]), rel=1e-12)
-    assert np.isfinite(played.common_regret)
+    assert np.isfinite(played.regret)
     with pytest.raises(InputError, match="not the same problem"):
         run_live(FedUCBVI(), live, 5, score_with=riverswim(agents=2, horizon=6, states=5), progress=False)

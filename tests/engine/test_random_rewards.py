@@ -31,7 +31,7 @@ from fed_ucbvi.engine.hosted_agents import SimulatedHostedAgents
 from fed_ucbvi.engine.hosted_problem import host
 from fed_ucbvi.engine.progress import Progress
 from fed_ucbvi.engine.simulation import Caution, Simulation
-from fed_ucbvi.environments import make_environment
+from fed_ucbvi.environments import ENVIRONMENTS, make_environment
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.problem.liars import ATTACKS
 from fed_ucbvi.problem.reward_law import payments
@@ -160,6 +160,15 @@ def test_every_environment_can_pay_1_or_0_with_the_same_means() -> None:
         assert "random rewards" in repr(random)
     with pytest.raises(InputError, match="true or false"):
         make_environment("synthetic", bernoulli_rewards="yes")
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_its_function_takes_the_option_too(name: str) -> None:
+    made = ENVIRONMENTS[name](agents=2, bernoulli_rewards=True)
+    assert made.description["bernoulli_rewards"] is True
+    assert made.digest == ENVIRONMENTS[name](agents=2).with_bernoulli_rewards().digest
+    with pytest.raises(InputError, match="true or false"):
+        ENVIRONMENTS[name](agents=2, bernoulli_rewards="yes")
 
 
 def test_a_sweep_can_ask_for_random_rewards_and_knows_its_runs_again() -> None:

@@ -62,8 +62,8 @@ def test_a_run_plays_exactly_the_episodes_asked_for(driver: str, agents: int, ep
     assert np.array_equal(starts, np.concatenate([[0], np.cumsum(lengths)[:-1]]))
     assert (result.records["askers"][:-1] > 0).all(), "only the last round may end without a request"
     assert result.rounds == (result.records["askers"] > 0).sum()
-    assert result.common_regret == pytest.approx(result.records["regret"].sum(), rel=1e-12)
-    assert result.common_regret >= 0
+    assert result.regret == pytest.approx(result.records["regret"].sum(), rel=1e-12)
+    assert result.regret >= 0
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -158,7 +158,7 @@ def test_the_seed_decides_everything(driver: str) -> None:
     one, again, other = (run(LOCAL, federation, 2000, seed=seed, driver=driver) for seed in (8, 8, 9))
     assert one.same_outcome(again)
     assert not one.same_outcome(other)
-    assert one.common_regret != other.common_regret
+    assert one.regret != other.regret
     assert not np.array_equal(one.records["length"], other.records["length"])
 
 
@@ -176,7 +176,7 @@ def test_rewards_that_differ_between_agents_are_learnt_and_paid_by_their_own() -
     assert result.policy.tolist() == [[1]]
     assert result.value == pytest.approx(0.5)
     assert result.about.eps_r == pytest.approx(0.6)
-    plays_of_0 = result.common_regret / 0.2
+    plays_of_0 = result.regret / 0.2
     assert plays_of_0 == pytest.approx(round(plays_of_0), abs=1e-6)
     assert result.average_reward == pytest.approx((plays_of_0 * 0.3 + (4000 - plays_of_0) * 0.5) / 4000)
     spread = run(LOCAL, synthetic(agents=3, eps_r=0.3), 500, seed=1)
@@ -347,7 +347,7 @@ def test_the_last_report_is_about_the_whole_run() -> None:
     reports: list[Progress] = []
     result = run(LOCAL, gridworld(agents=2), 500, seed=1, progress=reports.append)
     assert reports[-1][:3] == (500, 500, result.rounds)
-    assert reports[-1].regret == pytest.approx(result.common_regret)
+    assert reports[-1].regret == pytest.approx(result.regret)
 
 
 @pytest.mark.usefixtures("report_every_round")
@@ -401,6 +401,6 @@ def test_an_interrupt_before_the_first_round_leaves_an_empty_result(
     with pytest.raises(Interrupted) as caught:
         drive(simulation, progress=False)
     partial = caught.value.partial
-    assert (partial.episodes_played, partial.rounds, partial.common_regret) == (0, 0, 0.0)
+    assert (partial.episodes_played, partial.rounds, partial.regret) == (0, 0, 0.0)
     partial.save(tmp_path / "empty")
     assert Run.load(tmp_path / "empty") == partial

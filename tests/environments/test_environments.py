@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -292,7 +293,7 @@ def test_synthetic_rewards_are_uniform_and_so_are_their_differences_between_agen
 
     Three Kolmogorov-Smirnov tests at false-alarm rate 1e-3 in all: r, u^0, and u^0 + u^1 (triangular on [0,2]).
     """
-    size = {"states": 5, "actions": 20, "horizon": 20}
+    size: dict[str, Any] = {"states": 5, "actions": 20, "horizon": 20}
     base = synthetic(agents=2, seed=6, **size).rewards[0]
     mixed = synthetic(agents=2, seed=6, eps_r=0.25, **size).rewards
     own = (mixed - 0.75 * base) / 0.25

@@ -178,6 +178,12 @@ def test_a_file_that_is_no_federation_is_refused(changes: dict[str, Any], messag
         Federation.load(path)
 
 
+def test_a_text_is_no_federation_either(tmp_path: Path) -> None:
+    (tmp_path / "f.npz").write_text("no tables at all", encoding="utf-8")
+    with pytest.raises(InputError, match="is not a federation that fed-ucbvi saved"):
+        Federation.load(tmp_path / "f.npz")
+
+
 def test_saving_refuses_other_names_and_values_and_leaves_nothing_behind(tmp_path: Path) -> None:
     federation = synthetic(agents=2)
     with pytest.raises(InputError, match=r"does not end in .npz"):
@@ -294,7 +300,7 @@ def test_every_command_takes_own_environments_and_algorithms(here: Path) -> None
         )
         assert (made["env"], made["algorithm"], made["agents"]) == (env, "shops_of_ours:Bold", 3)
         assert made["parameters"]["bonus_scale"] == 0.25
-        assert json.loads(call("inspect", env, "--json").stdout)["agents"] == 3
+        assert json.loads(call("inspect", "--env", env, "--json").stdout)["agents"] == 3
         assert json.loads(call("plan", "--env", env, "--json").stdout)["agents"] == 3
     many = ("--env", "shops_of_ours:many", "--env-option", "states=4", "--env-seed", "3")
     assert json.loads(call("run", *many, "--episodes", "5", "--json").stdout)["agents"] == 20

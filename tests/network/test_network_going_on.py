@@ -34,7 +34,7 @@ from gymnasium_problems import TableEnv
 from network import assert_same, assert_same_but_for_requests, federate, make_nodes
 
 SHORT, LONG, SEED = 40, 100, 4
-SMALL = {"states": 3, "actions": 2, "horizon": 3}
+SMALL: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
 WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, **SMALL)
 VARIANTS: dict[str, tuple[Any, Federation, dict[str, Any]]] = {
     "published": (FedUCBVI(nu=30), WORLD, {}),

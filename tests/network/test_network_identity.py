@@ -181,7 +181,7 @@ def test_a_server_that_knows_only_sizes_runs_the_same_and_says_what_it_does_not_
     assert np.array_equal(outcome.run.policy, simulated.policy)
     assert np.array_equal(outcome.run.records["bytes_up"], simulated.records["bytes_up"])
     summary = outcome.run.summary()
-    assert summary["common_regret"] is summary["value"] is summary["optimal_value"] is summary["eps_r"] is None
+    assert summary["regret"] is summary["value"] is summary["optimal_value"] is summary["eps_r"] is None
     outcome.run.save(tmp_path / "run")
     assert Run.load(tmp_path / "run") == outcome.run
 
@@ -213,7 +213,7 @@ def test_separate_processes_with_certificates_give_the_simulations_run(tmp_path:
     assert_same(result, simulated)
     assert result.about.driver == "network"
     summary = json.loads(done.stdout)
-    assert summary["common_regret"] == simulated.common_regret
+    assert summary["regret"] == simulated.regret
     assert summary["events"] == []
     assert summary["bytes_up"] == simulated.bytes_up
     assert summary["wire"]["bytes_up"] < simulated.bytes_up / 3, (

@@ -157,12 +157,25 @@ def test_an_algorithm_of_ones_own_is_run_everywhere_and_shown_among_the_others(s
     assert json.loads(again.stdout)["overall"] == told["overall"], "from the runs that are kept"
 
 
+@pytest.mark.slow
+def test_an_environment_can_be_left_out(small: Board, tmp_path: Path) -> None:
+    words = ["leaderboard", "--algorithm", "fedq-hoeffding", "--leave-out", "synthetic", "--jobs", "1", "--json"]
+    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert (told["made"], told["runs"], list(told["environments"])) == (2, 4, ["chain"])
+    assert "- synthetic: by request." in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+    assert list(small.episodes) == ["synthetic", "chain"]
+
+
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--again", "--quick"], "--again and --quick both make all runs"),
         (["--store", "runs"], "--store and --jobs are about runs"),
+        (["--leave-out", "chian"], "did you mean 'chain'?"),
+        (["--leave-out", "chain", "--leave-out", "synthetic"], "every environment is left out"),
         (["--algorithm", "fed-ucbv"], "did you mean 'fed-ucbvi'?"),
         (["--algorithm", "ucbvi", "--algorithm", "ucbvi"], "an algorithm is named twice"),
     ],

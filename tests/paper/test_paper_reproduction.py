@@ -50,7 +50,7 @@ def report(made: tuple[Path, dict[str, object]]) -> PageContent:
 @pytest.fixture(scope="module")
 def runs(made: tuple[Path, dict[str, object]]) -> Runs:
     everything = [pair for name in ("main", "tuned") for pair in load_runs(made[0] / "sweeps" / name)]
-    return [(job, run.common_regret, run.rounds) for job, run in everything]
+    return [(job, run.regret, run.rounds) for job, run in everything]
 
 
 def jobs_of(name: str) -> tuple[Job, ...]:
@@ -93,7 +93,7 @@ def test_the_papers_cell_agrees_with_the_independent_implementations() -> None:
         cell = ("fed-ucbvi", "gridworld", 20, eps_p)
         replicates = [job for job in jobs if (job.algorithm, job.environment, job.agents, job.eps_p) == cell]
         assert len(replicates) == 2
-        assert low < np.mean([job.run().common_regret for job in replicates]) < high
+        assert low < np.mean([job.run().regret for job in replicates]) < high
 
 
 @pytest.mark.parametrize("size", ["quick", "default", "full"])

@@ -44,11 +44,11 @@ def test_the_table_holds_the_means_of_the_runs_with_their_intervals(pairs: list[
         assert [row["algorithm"] for row in rows] == list(ALGORITHMS)
         for row in rows:
             replicates = [run for job, run in pairs if (job.environment, job.algorithm) == (env, row["algorithm"])]
-            regrets = [run.common_regret for run in replicates]
-            assert row["common_regret"]["mean"] == pytest.approx(np.mean(regrets))
+            regrets = [run.regret for run in replicates]
+            assert row["regret"]["mean"] == pytest.approx(np.mean(regrets))
             error = np.std(regrets, ddof=1) / np.sqrt(len(regrets))
             high = np.mean(regrets) + stats.t.ppf(0.975, len(regrets) - 1) * error
-            assert row["common_regret"]["high"] == pytest.approx(high)
+            assert row["regret"]["high"] == pytest.approx(high)
             assert row["rounds"]["mean"] == pytest.approx(np.mean([run.rounds for run in replicates]))
             assert row["megabytes_up"] == pytest.approx(np.mean([run.bytes_up for run in replicates]) / 1e6)
 
@@ -61,7 +61,7 @@ def test_curves_over_bytes_end_at_the_total_of_bytes_and_regret(pairs: list[Pair
         for series, name in zip(panel.series, ALGORITHMS, strict=True):
             replicates = [run for job, run in pairs if (job.environment, job.algorithm) == (env, name)]
             assert series.x[-1] == pytest.approx(np.mean([run.bytes_up + run.bytes_down for run in replicates]) / 1e6)
-            assert series.y[-1] == pytest.approx(np.mean([run.common_regret for run in replicates]))
+            assert series.y[-1] == pytest.approx(np.mean([run.regret for run in replicates]))
 
 
 def test_every_algorithm_has_a_colour_of_its_own() -> None:

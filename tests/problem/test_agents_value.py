@@ -63,7 +63,7 @@ def test_what_agents_that_differ_get_is_printed_before_anything_of_the_common_md
     assert title.endswith("shops")
     names = [name for name, _ in rows]
     assert names[:3] == ["setting", "agents get", "could get"]
-    assert names.index("agents get") < names.index("in the common MDP") < names.index("common regret")
+    assert names.index("agents get") < names.index("in the common MDP") < names.index("regret")
     agents, texts = result.agents_value, dict(rows)
     assert texts["agents get"] == (
         f"mean {agents.mean:.4f}, worst {agents.worst:.4f} (agent {agents.worst_agent}), "
@@ -82,7 +82,7 @@ def test_what_agents_that_differ_get_is_printed_before_anything_of_the_common_md
 def test_agents_that_are_alike_get_one_line() -> None:
     alike = run(FedUCBVI(), gridworld(agents=3), 200)
     rows = summary_rows(alike)[1]
-    assert [name for name, _ in rows][:4] == ["setting", "recommended policy", "gap", "common regret"]
+    assert [name for name, _ in rows][:4] == ["setting", "recommended policy", "gap", "regret"]
     assert alike.about.alike
     assert alike.by_agent == pytest.approx([alike.value] * 3, abs=1e-12)
     assert alike.about.own_optimal_value == pytest.approx(alike.about.optimal_value, abs=1e-12)

@@ -387,7 +387,7 @@ def test_federated_regret_is_the_sum_over_episodes_of_what_the_best_policy_gains
 def test_with_agents_all_alike_and_one_start_it_is_the_common_regret() -> None:
     result = run(LOCAL, gridworld(agents=5, eps_p=0.0), 2000, seed=1)
     assert result.federated_regret.exact
-    assert result.federated_regret.lower == pytest.approx(result.common_regret, rel=1e-9)
+    assert result.federated_regret.lower == pytest.approx(result.regret, rel=1e-9)
 
 
 @pytest.mark.parametrize("eps_p", [0.01, 0.1])
@@ -395,7 +395,7 @@ def test_it_keeps_the_papers_bound_by_the_common_regret(eps_p: float) -> None:
     """``R(T) <= R^c(T) + 2 T eps_p H^2`` where agents have one reward."""
     result = run(LOCAL, gridworld(agents=5, eps_p=eps_p), 1000, seed=1)
     H = result.about.horizon
-    assert 0.0 < result.federated_regret.upper <= result.common_regret + 2 * 1000 * eps_p * H * H
+    assert 0.0 < result.federated_regret.upper <= result.regret + 2 * 1000 * eps_p * H * H
 
 
 def test_a_policy_played_that_beats_the_bracket_raises_its_lower_end() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -21,6 +22,7 @@ with warnings.catch_warnings():
 
 README = ROOT / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+COMMANDS = re.findall(r"^fed-ucbvi (.*?)(?: +#.*)?$", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
 def execute(example: str) -> dict[str, object]:
@@ -58,9 +60,26 @@ def test_the_federation_of_clinics_has_the_heterogeneity_it_says(capsys: pytest.
     assert capsys.readouterr().out == "0.200\n"
 
 
+def test_the_first_commands_run_where_the_first_example_was_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    execute(EXAMPLES[0])
+    assert [command.split()[0] for command in COMMANDS[:2]] == ["run", "show"]
+    for command in COMMANDS[:2]:
+        result = CliRunner().invoke(app, shlex.split(command))
+        assert result.exit_code == 0, result.output
+
+
+def test_it_names_every_extra_that_is_for_users() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    rows = re.findall(r"^\| (`[^|]*`) \|", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named == project["optional-dependencies"].keys() - {"docs", "dev"}
+
+
 def test_the_commands_take_their_words() -> None:
-    commands = re.findall(r"^fed-ucbvi (.*?)(?: +#.*)?$", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert len(commands) >= 6
-    for command in commands:
+    assert len(COMMANDS) >= 6
+    for command in COMMANDS:
         result = CliRunner().invoke(app, [*shlex.split(command), "--help"])  # a word that is none is refused first
         assert result.exit_code == 0, command

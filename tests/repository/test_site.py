@@ -6,7 +6,9 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +17,22 @@ from repository import ROOT
 DOCS = ROOT / "docs"
 
 
-def test_dead_links_missing_anchors_and_things_from_outside_are_found(tmp_path: Path) -> None:
-    def check() -> tuple[int, str]:
+@pytest.fixture
+def check(tmp_path: Path) -> Callable[[], tuple[int, str]]:
+    """Exit code and words of the check of the site in this folder."""
+
+    def checked() -> tuple[int, str]:
         done = subprocess.run(
             [sys.executable, str(DOCS / "check_site.py"), str(tmp_path)], capture_output=True, text=True, check=False
         )
         return done.returncode, done.stdout
 
+    return checked
+
+
+def test_dead_links_missing_anchors_and_things_from_outside_are_found(
+    check: Callable[[], tuple[int, str]], tmp_path: Path
+) -> None:
     other, index = tmp_path / "other.html", tmp_path / "index.html"
     other.write_text('<h1 id="here">Here</h1>', encoding="utf-8")
     index.write_text('<a href="other.html#here">a</a> <a href="https://example.org/x">b</a>', encoding="utf-8")
@@ -37,6 +48,80 @@ def test_dead_links_missing_anchors_and_things_from_outside_are_found(tmp_path: 
         "other.html: loads https://example.org/x.js",
         "style.css: loads from another host",
     ]
+
+
+def test_what_cannot_be_read_is_found(check: Callable[[], tuple[int, str]], tmp_path: Path) -> None:
+    """A star that was eaten, a character that the font lacks, a font that is not there, help that is too wide."""
+    index, style = tmp_path / "index.html", tmp_path / "style.css"
+    commands = tmp_path / "generated" / "commands.html"
+    commands.parent.mkdir()
+    index.write_text("<p>V<sub>h</sub> <code>V_{h}^*</code></p><math><mi>V</mi></math>", encoding="utf-8")
+    style.write_text("@font-face { unicode-range: U+20-7E, U+3B5; src: url(data:x) }", encoding="utf-8")
+    commands.write_text(f"<p>{'x' * 89}</p><pre>{'x' * 88}</pre>", encoding="utf-8")
+    assert check() == (0, "")
+    index.write_text("<p>Q^<em>, V^</em>, V_{h+1}</p><math><mi>Ж</mi><mi>ε</mi></math>", encoding="utf-8")
+    style.write_text("@font-face { unicode-range: U+20-7E, U+3B5; src: url('fonts/gone.woff2') }", encoding="utf-8")
+    commands.write_text(f"<pre>short\n{'x' * 89}</pre>", encoding="utf-8")
+    code, said = check()
+    assert code == 1
+    assert said.splitlines() == [
+        f"generated/commands.html: wider than 88 columns: {'x' * 89}",
+        "index.html: shows Q^,",
+        "index.html: shows V^,",
+        "index.html: shows V_{h+1}",
+        "formulas: Ж is not in the embedded font",
+        "style.css: nothing at fonts/gone.woff2",
+    ]
+
+
+def test_names_that_no_reference_has_are_found(check: Callable[[], tuple[int, str]], tmp_path: Path) -> None:
+    """What the Python of a page imports, or what its text calls; other people's names are their own affair."""
+    reference = tmp_path / "generated" / "api.html"
+    reference.parent.mkdir()
+    reference.write_text(
+        '<dt id="fed_ucbvi.run"></dt><dt id="fed_ucbvi.charts.picture.Picture"></dt>', encoding="utf-8"
+    )
+    known = "from fed_ucbvi import run  # here\nfrom fed_ucbvi.charts.picture import Picture\nimport numpy as np"
+    index = tmp_path / "index.html"
+    index.write_text(f"<pre>{known}</pre><code>run(1)</code><code>sorted(x)</code>", encoding="utf-8")
+    assert check() == (0, "")
+    imported = (
+        "from fed_ucbvi import (\n    gridworld,\n    run,\n)\nfrom fed_ucbvi.engine.simulation import Simulation"
+    )
+    index.write_text(f"<pre>{imported}</pre><code>plot_inspection(found, path)</code>", encoding="utf-8")
+    assert check() == (
+        1,
+        "index.html: Simulation is not in generated/api.html\n"
+        "index.html: gridworld is not in generated/api.html\n"
+        "index.html: plot_inspection is not in generated/api.html\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("n^i_h(s,a) and V_{h+1}", "n[i](h)(s,a) and V(h+1)"),
+        ("2^\u2212f, 2^63, 10^\u22120.5", "2[\u2212f], 2[63], 10[\u22120.5]"),
+        ("2THε_r, Σ_s' min_i P̂^c v_k²", "2THε(r), Σ(s') min(i) P̂[c] v(k)²"),
+        ("V^{i,π_t}(s^i_t) at (1 + p)^H", "V[i,π(t)](s[i](t)) at (1 + p)[H]"),
+        ("eps_p, own_algorithm, Run.regret_at, x_own_y", "eps_p, own_algorithm, Run.regret_at, x_own_y"),
+    ],
+)
+def test_marks_become_subscripts_and_superscripts_and_names_stay(text: str, shown: str) -> None:
+    def drawn(node: Any) -> str:
+        inner = "".join(map(drawn, node.children)) or node.astext()
+        return {"superscript": f"[{inner}]", "subscript": f"({inner})"}.get(type(node).__name__, inner)
+
+    pieces = runpy.run_path(str(DOCS / "extensions" / "scripts.py"))["pieces"]
+    assert "".join(map(drawn, pieces(text))) == shown
+
+
+def test_the_landing_page_says_how_to_install_and_has_a_run_that_works(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert "\npip install " in text
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    exec(compile(example, "index.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("<Run fed-ucbvi-sharp on gridworld: 20 agents, 30,000 episodes")
 
 
 def test_every_block_of_commands_is_run_or_says_why_not() -> None:

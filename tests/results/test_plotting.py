@@ -78,7 +78,7 @@ def test_the_regret_drawn_is_the_regret_of_the_run(grid_run: Run) -> None:
     assert x[0] == 1
     assert x[-1] == grid_run.episodes_played
     np.testing.assert_array_equal(y, grid_run.regret_at(x))
-    assert y[-1] == grid_run.common_regret
+    assert y[-1] == grid_run.regret
     ends = grid_run.records["start"] + grid_run.records["length"]
     assert set(ends) <= set(x)
 

@@ -310,7 +310,7 @@ def test_regret_at_the_ends_of_rounds_is_the_cumulative_sum_and_linear_between(r
     totals = np.cumsum(result.records["regret"])
     assert result.regret_at(ends) == pytest.approx(totals, rel=1e-14)
     assert result.regret_at(0) == 0.0
-    assert float(result.regret_at(1500)) == result.common_regret
+    assert float(result.regret_at(1500)) == result.regret
     starts, slopes = result.records["start"], result.records["regret"] / result.records["length"]
     for k in np.flatnonzero(result.records["length"] > 2).tolist():
         before = totals[k] - result.records["regret"][k]
@@ -348,7 +348,7 @@ def test_the_frame_has_the_records_and_running_totals(result: Run) -> None:
 def test_the_summary_is_the_run_in_figures(result: Run) -> None:
     summary = result.summary()
     assert json.loads(json.dumps(summary)) == summary
-    assert summary["common_regret"] == result.common_regret
+    assert summary["regret"] == result.regret
     regret = summary["federated_regret"]
     assert regret == {"lower": result.federated_regret.lower, "upper": result.federated_regret.upper, "exact": True}
     assert summary["rounds"] == result.rounds == sum(result.rules_fired.values())

@@ -24,7 +24,7 @@ from warm_start import WarmProcess
 
 SECONDS = 120.0
 """What is waited for at most; a machine that takes longer is taken to hang."""
-SIZES = {"states": 8, "actions": 5, "horizon": 3}
+SIZES: dict[str, Any] = {"states": 8, "actions": 5, "horizon": 3}
 AGENTS = {"node-0": (0, 1), "node-1": (1, 2)}
 """First agent and number of agents of each node."""
 THREE = {"node-0": (0, 1), "node-1": (1, 1), "node-2": (2, 1)}

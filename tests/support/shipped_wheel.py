@@ -54,7 +54,7 @@ GOOD: tuple[tuple[str, ...], ...] = (
     ("show", "run"),
     ("sweep", "sweep.toml", "--out", "sweep"),
     ("report", "sweep"),
-    ("inspect", "riverswim"),
+    ("inspect", "--env", "riverswim"),
     ("plan", "--env", "gridworld"),
     ("environments",),
     ("algorithms",),
@@ -167,10 +167,10 @@ class Environment:
             if extra in self.extras:
                 self.good(*words)
             else:
-                self.refused(words, f"'.[{extra}]'")
+                self.refused(words, f"'fed-ucbvi[{extra}]'")
         for extra, words in NEEDED_TO_WAIT:
             if extra not in self.extras:
-                self.refused(words, f"'.[{extra}]'")
+                self.refused(words, f"'fed-ucbvi[{extra}]'")
 
     def good(self, *words: str) -> str:
         ended = self._call("fed-ucbvi", *words)

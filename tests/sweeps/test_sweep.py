@@ -495,7 +495,7 @@ def test_the_command_line_refuses_what_cannot_be_used(made: Path, folder: Path, 
 
 def test_a_missing_ray_is_named_with_its_extra(tiny: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"pip install '\.\[ray\]'"):
+    with pytest.raises(InputError, match=r"pip install 'fed-ucbvi\[ray\]'"):
         run_sweep(tiny, tmp_path / "out", executor="ray")
     assert not (tmp_path / "out").exists()
 

@@ -40,7 +40,7 @@ def test_any_reader_of_parquet_sees_the_records(result: Run) -> None:
     content = io.BytesIO(result.to_bytes())
     frame = pl.read_parquet(content)
     assert frame.columns == list(COLUMNS)
-    assert frame["regret"].sum() == pytest.approx(result.common_regret)
+    assert frame["regret"].sum() == pytest.approx(result.regret)
     manifest = json.loads(pl.read_parquet_metadata(content)[MANIFEST_KEY])
     assert manifest["summary"] == json.loads(json.dumps(result.summary()))
 

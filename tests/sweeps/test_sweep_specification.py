@@ -175,6 +175,17 @@ def test_the_example_of_the_documentation_is_the_example_file_and_says_what_it_s
         assert Job(**{**chosen.content(), "episodes": 20}).run().episodes_played == 20
 
 
+def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    (quoted,) = re.findall(r"^    error: (sweep\.toml: .*\n    .*)$", text, flags=re.MULTILINE)
+    example = (ROOT / "examples" / "sweep.toml").read_text(encoding="utf-8")
+    path = tmp_path / "sweep.toml"
+    path.write_text(example.replace("agents = [1]", "agents = [20]"), encoding="utf-8")
+    with pytest.raises(InputError) as refused:
+        Sweep.from_toml(path)
+    assert str(refused.value).replace(str(path), path.name) == " ".join(quoted.split())
+
+
 # ---------------------------------------------------------------------------------------------- what is refused
 
 

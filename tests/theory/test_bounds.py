@@ -230,7 +230,7 @@ def test_regret_and_rounds_stay_below_bounds_that_a_bad_policy_would_break(agent
     assert T * float(common.initial @ (common.solve().V[0] - common.evaluate(worst)[0])) > 2 * regret
     assert rounds < T / 1000
     result = run(FedUCBVI(bonus="corrected"), federation, T, seed=1, driver="counts", progress=False)
-    assert 0 < result.common_regret <= regret
+    assert 0 < result.regret <= regret
     assert 0 < result.rounds <= rounds
 
 

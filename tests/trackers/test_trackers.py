@@ -91,8 +91,8 @@ def test_tensorboard_reads_back_figures_and_parameters(tmp_path: Path) -> None:
         assert [one.step for one in read] == [record.episodes for record in seen]
         expected = [getattr(record, name) for record in seen]
         assert [one.value for one in read] == pytest.approx(expected, rel=1e-6, nan_ok=False)
-    (final,) = events.Scalars("final_common_regret")
-    assert final.value == pytest.approx(result.common_regret, rel=1e-6)
+    (final,) = events.Scalars("final_regret")
+    assert final.value == pytest.approx(result.regret, rel=1e-6)
     content = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
     parameters = HParamsPluginData.FromString(content).session_start_info.hparams
     assert parameters["algorithm"].string_value == "fed-ucbvi"
@@ -115,7 +115,7 @@ def test_mlflow_reads_back_figures_and_parameters(tmp_path: Path, monkeypatch: p
     assert experiment is not None
     (found,) = client.search_runs([experiment.experiment_id])
     assert found.info.status == "FINISHED"
-    assert found.data.metrics["final_common_regret"] == result.common_regret
+    assert found.data.metrics["final_regret"] == result.regret
     assert found.data.params["algorithm"] == "fed-ucbvi"
     assert (found.data.params["seed"], found.data.params["environment.seed"]) == ("7", "4")
     for name in ("regret", "reward", "bytes_down"):
@@ -162,7 +162,7 @@ def test_weights_and_biases_is_told_figures_and_parameters(monkeypatch: pytest.M
     assert [row["round"] for _, row in fake.rows][:3] == [1, 11, 21]
     assert fake.rows[-1] == (EPISODES, {name: float(getattr(seen[-1], name)) for name in FIGURES})
     assert fake.config["algorithm"] == "fed-ucbvi"
-    assert fake.summary["final_common_regret"] == result.common_regret
+    assert fake.summary["final_regret"] == result.regret
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, f"fed_ucbvi.trackers.{module}_tracker", raising=False)
-    with pytest.raises(InputError, match=rf"which is not installed: .* pip install '\.\[{extra}\]'"):
+    with pytest.raises(InputError, match=rf"which is not installed: run pip install 'fed-ucbvi\[{extra}\]'"):
         make_tracker(text)
 
 

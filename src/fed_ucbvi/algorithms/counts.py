@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Array, Setting
 from fed_ucbvi.core.errors import InputError, check_positive_integer
-from fed_ucbvi.core.files import check_version, new_file, reading
+from fed_ucbvi.core.files import check_version, new_file, reading_npz
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray
 
 FORMAT = "fed-ucbvi/counts"
@@ -144,12 +144,8 @@ class Counts:
     def load(cls, path: str | Path) -> Counts:
         """Read back what :meth:`save` wrote, to the last bit; a damaged or foreign file is refused."""
         path = Path(path)
-        if not path.is_file():
-            raise InputError(f"{path} is not a file; counts are saved as one {SUFFIX} file (Counts.save).")
-        with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as data:
-            about = json.loads(str(data["about"])) if "about" in data else None
-            if not isinstance(about, dict) or about.get("format") != FORMAT:
-                raise InputError(f"{path} holds no counts that fed-ucbvi saved (Counts.save).")
+        what = f"a {SUFFIX} file of counts that fed-ucbvi saved ('fed-ucbvi counts', Counts.save)"
+        with reading_npz(path, FORMAT, what) as (about, data):
             check_version(path, about, FORMAT_VERSION)
             tables = {name: data[name] for name in data.files if name != "about"}
             return cls(int(about["horizon"]), **tables)

@@ -62,7 +62,7 @@ def outcomes(run: RunData) -> dict[str, float | int | bool]:
     return {
         "episodes_played": run.episodes_played,
         "complete": run.complete,
-        "regret": run.common_regret,
+        "regret": run.regret,
         "federated_regret_low": federated.lower,
         "federated_regret_high": federated.upper,
         "average_reward": run.average_reward,

@@ -8,16 +8,14 @@ import typer
 
 from fed_ucbvi.command_line.live_options import REAL, Horizon, LiveKwargs, live_source
 from fed_ucbvi.command_line.parameters import USUAL_AGENTS, whole_number
-from fed_ucbvi.command_line.shared_options import ENVIRONMENT, ENVIRONMENT_HELP, PROBLEM, EnvOption, EpsP, Json
+from fed_ucbvi.command_line.shared_options import PROBLEM, EnvOption, EpsP, Json, environment_flag
 
 if TYPE_CHECKING:
     from fed_ucbvi.analysis.advise import Advice
 
 
 def advise(
-    env: Annotated[
-        str | None, typer.Option(metavar=ENVIRONMENT, help=ENVIRONMENT_HELP, rich_help_panel=PROBLEM)
-    ] = None,
+    env: Annotated[str | None, environment_flag(rich_help_panel=PROBLEM)] = None,
     env_option: EnvOption = None,
     eps_p: EpsP = 0.0,
     states: Annotated[

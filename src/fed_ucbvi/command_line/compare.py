@@ -8,20 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from fed_ucbvi.command_line.parameters import USUAL_AGENTS, whole_number
-from fed_ucbvi.command_line.shared_options import ALGORITHM_HELP, ENVIRONMENT, ENVIRONMENT_HELP, EnvOption
+from fed_ucbvi.command_line.shared_options import ALGORITHM_HELP, EnvOption, algorithm_flag, environment_flag
 
 
 def compare(
     algorithms: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--algorithm", metavar="NAME|MODULE:ATTRIBUTE", help=f"Only this one; may be repeated. {ALGORITHM_HELP}"
-        ),
+        list[str] | None, algorithm_flag(f"Only this one; may be repeated. {ALGORITHM_HELP}")
     ] = None,
-    env: Annotated[
-        str | None,
-        typer.Option(metavar=ENVIRONMENT, help=ENVIRONMENT_HELP, show_default="the paper's two, at its settings"),
-    ] = None,
+    env: Annotated[str | None, environment_flag(show_default="the paper's two, at its settings")] = None,
     env_option: EnvOption = None,
     agents: Annotated[
         int | None,

@@ -29,7 +29,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "advise": ("advise --states 21 --actions 6 --horizon 30 --agents 5", "advise --live CartPole-v1 --episodes 2000"),
     "plan": ("plan --env gridworld --eps-p 0.001",),
-    "inspect": ("inspect riverswim --agents 5 --eps-p 0.1 --plot agents.png",),
+    "inspect": ("inspect --env riverswim --agents 5 --eps-p 0.1 --plot agents.png",),
     "environments": ("environments", "environments --json"),
     "algorithms": ("algorithms", "algorithms --json"),
     "bins": ("bins CartPole-v1 --horizon 200 --bins 6 --out bins.json",),
@@ -61,7 +61,7 @@ def epilogue(command: str) -> str:
 
 def program_epilogue() -> str:
     """What is printed below the commands."""
-    completion = "Your shell completes commands and options after: fed-ucbvi --install-completion"
+    completion = "Your shell completes commands, options and names after: fed-ucbvi --install-completion"
     each = "Every command has examples in its own help: fed-ucbvi COMMAND --help"
     codes = (f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())
     return "\n\n".join([_paragraphs(FIRST), each, completion, "Exit codes:", *codes])

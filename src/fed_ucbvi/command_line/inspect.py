@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fed_ucbvi.command_line.shared_options import (
-    ENVIRONMENT,
-    ENVIRONMENT_HELP,
     PROBLEM,
     Agents,
+    EnvironmentName,
     EnvOption,
     EnvSeed,
     Json,
 )
+from fed_ucbvi.core import defaults
 
 if TYPE_CHECKING:
     from fed_ucbvi.core.bracket import Bracket
@@ -24,7 +24,7 @@ USUAL_EPS_P = 0.1
 
 
 def inspect(
-    env: Annotated[str, typer.Argument(metavar=ENVIRONMENT, help=ENVIRONMENT_HELP)],
+    env: EnvironmentName = defaults.ENVIRONMENT,
     agents: Agents = None,
     eps_p: Annotated[
         float | None,

@@ -11,8 +11,6 @@ from fed_ucbvi.command_line.live_options import REAL, Horizon, LiveKwargs, Rewar
 from fed_ucbvi.command_line.parameters import whole_number
 from fed_ucbvi.command_line.shared_options import (
     ALGORITHM,
-    ENVIRONMENT,
-    ENVIRONMENT_HELP,
     NETWORK,
     OUTPUT,
     PROBLEM,
@@ -25,6 +23,8 @@ from fed_ucbvi.command_line.shared_options import (
     NodeName,
     ServerAddress,
     ServerName,
+    algorithm_flag,
+    environment_flag,
 )
 from fed_ucbvi.command_line.standard_error import TEXT, LogFormat, say, write_log
 from fed_ucbvi.core import defaults
@@ -52,15 +52,7 @@ def join(
             rich_help_panel=NETWORK,
         ),
     ] = None,
-    env: Annotated[
-        str | None,
-        typer.Option(
-            metavar=ENVIRONMENT,
-            help=ENVIRONMENT_HELP,
-            show_default=defaults.ENVIRONMENT,
-            rich_help_panel=PROBLEM,
-        ),
-    ] = None,
+    env: Annotated[str | None, environment_flag(show_default=defaults.ENVIRONMENT, rich_help_panel=PROBLEM)] = None,
     agents: Annotated[
         int, typer.Option(parser=whole_number, metavar="N", help="Agents on this node.", rich_help_panel=PROBLEM)
     ] = 1,
@@ -75,9 +67,8 @@ def join(
     env_option: EnvOption = None,
     algorithm: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|MODULE:ATTRIBUTE",
-            help="Take part in runs of this algorithm only; one that is not registered must be named.",
+        algorithm_flag(
+            "Take part in runs of this algorithm only; one that is not registered must be named.",
             show_default="any that is registered",
             rich_help_panel=ALGORITHM,
         ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
-from fed_ucbvi.command_line.shared_options import ALGORITHM_HELP
+from fed_ucbvi.command_line.shared_options import ALGORITHM_HELP, algorithm_flag, environment_names
 
 if TYPE_CHECKING:
     from fed_ucbvi.paper.leaderboard import Board, Row
@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 def leaderboard(
     algorithms: Annotated[
         list[str] | None,
+        algorithm_flag(f"Run this one too, on every environment; may be repeated. {ALGORITHM_HELP}"),
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None,
         typer.Option(
-            "--algorithm",
-            metavar="NAME|MODULE:ATTRIBUTE",
-            help=f"Run this one too, on every environment; may be repeated. {ALGORITHM_HELP}",
+            metavar="NAME",
+            help="Leave this environment out; may be repeated.",
+            autocompletion=environment_names,
+            show_default=False,
         ),
     ] = None,
     again: Annotated[
@@ -53,11 +58,11 @@ def leaderboard(
         table1.check_names(algorithms)
     if again and quick:
         raise InputError("--again and --quick both make all runs; give one of them.")
-    board = comparison.Board.standing()
+    board = comparison.Board.standing().without(leave_out or ())
     if quick:
         board = board.quick()
     anew = [*ALGORITHMS] if again or quick else []
-    rows = [] if anew else comparison.standing_rows()
+    rows = [] if anew else [row for row in comparison.standing_rows() if row.environment in board.episodes]
     wanted = list(dict.fromkeys([*anew, *(algorithms or [])]))
     if not wanted and (store is not None or jobs is not None):
         raise InputError(

@@ -119,7 +119,7 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
         ("setting", f"{setting}, seed {about.seed}"),
         *_worth(run),
         *_gap(run),
-        ("common regret", "unknown" if math.isnan(run.common_regret) else f"{run.common_regret:,.2f}"),
+        ("regret", "unknown" if math.isnan(run.regret) else f"{run.regret:,.2f}"),
         ("federated regret", str(run.federated_regret)),
         ("rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"),
         ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fed_ucbvi.command_line.parameters import USUAL_AGENTS, whole_number
-from fed_ucbvi.command_line.shared_options import ENVIRONMENT as METAVAR
-from fed_ucbvi.command_line.shared_options import ENVIRONMENT_HELP
+from fed_ucbvi.command_line.shared_options import environment_flag
 
 if TYPE_CHECKING:
     from fed_ucbvi.analysis.planning import Plan
@@ -34,7 +33,7 @@ def plan(
     ] = None,
     env: Annotated[
         str | None,
-        typer.Option(metavar=METAVAR, help=ENVIRONMENT_HELP, rich_help_panel=ENVIRONMENT),
+        environment_flag(rich_help_panel=ENVIRONMENT),
     ] = None,
     env_option: Annotated[
         list[str] | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fed_ucbvi.command_line.parameters import whole_number
-from fed_ucbvi.command_line.shared_options import ENVIRONMENT
+from fed_ucbvi.command_line.shared_options import environment_flag
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -27,11 +27,7 @@ def play(
     seed: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Seed of the environment.")] = 0,
     env: Annotated[
         str | None,
-        typer.Option(
-            metavar=ENVIRONMENT,
-            help="The environment, if it is code of your own or not on record.",
-            show_default="as recorded",
-        ),
+        environment_flag("The environment, if it is code of your own or not on record.", show_default="as recorded"),
     ] = None,
     render: Annotated[
         str | None, typer.Option(metavar="HOW", help="text: print every step; human: open a window.")

@@ -19,6 +19,7 @@ from fed_ucbvi.command_line.shared_options import (
     Dashboard,
     DashboardCert,
     DashboardToken,
+    DriverName,
     EnvironmentName,
     EnvOption,
     EnvSeed,
@@ -97,9 +98,7 @@ def run(
     guard: Annotated[str | None, algorithm_flag("X", "Growth of the practical bonus with log N.", "0")] = None,
     seed: Seed = 0,
     warm_start: WarmStart = None,
-    driver: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, counts, episodes or, on a GPU, cuda.", rich_help_panel=OUTPUT)
-    ] = "auto",
+    driver: DriverName = "auto",
     fleets: Annotated[
         str,
         typer.Option(metavar="NAME", help="Where the agents are: local or, as actors, ray.", rich_help_panel=CLUSTER),

@@ -11,7 +11,6 @@ import typer
 
 from fed_ucbvi.command_line.parameters import USUAL_AGENTS_SERVED, whole_number
 from fed_ucbvi.command_line.shared_options import (
-    ENVIRONMENT,
     FAULTS,
     NETWORK,
     OUTPUT,
@@ -34,6 +33,7 @@ from fed_ucbvi.command_line.shared_options import (
     SecureSums,
     Seed,
     WarmStart,
+    environment_flag,
 )
 from fed_ucbvi.command_line.standard_error import TEXT, LogFormat, write_log
 from fed_ucbvi.command_line.tracking import Track, TrackEvery
@@ -66,11 +66,7 @@ def serve(
     ] = None,
     env: Annotated[
         str | None,
-        typer.Option(
-            metavar=ENVIRONMENT,
-            help="The environment, if the server may know it; then it scores.",
-            rich_help_panel=PROBLEM,
-        ),
+        environment_flag("The environment, if the server may know it; then it scores.", rich_help_panel=PROBLEM),
     ] = None,
     sizes: Annotated[
         str | None, typer.Option(metavar="S,A,H", help="Or just the sizes of the problem.", rich_help_panel=PROBLEM)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,9 +17,50 @@ PROBLEM, ALGORITHM, NETWORK, FAULTS, OUTPUT = (
     "Running and results",
 )
 
-ENVIRONMENT = "NAME|FILE|MODULE:ATTRIBUTE"
-ENVIRONMENT_HELP = "A name of 'fed-ucbvi environments', a saved federation (.npz), or Python: module:attribute."
-EnvironmentName = Annotated[str, typer.Option(metavar=ENVIRONMENT, help=ENVIRONMENT_HELP, rich_help_panel=PROBLEM)]
+
+def environment_names() -> list[str]:
+    """For shells to complete."""
+    from fed_ucbvi.environments import REGISTRY
+
+    return list(REGISTRY)
+
+
+def _algorithms() -> list[str]:
+    from fed_ucbvi.algorithms import REGISTRY
+
+    return list(REGISTRY)
+
+
+def _drivers() -> list[str]:
+    from fed_ucbvi.engine.drivers import NAMES
+
+    return list(NAMES)
+
+
+def environment_flag(
+    help: str = "A name of 'fed-ucbvi environments', a saved federation (.npz), or Python: module:attribute.",
+    **more: Any,
+) -> Any:
+    """The option ``--env``; shells complete the names of environments after it."""
+    what = "NAME|FILE|MODULE:ATTRIBUTE"
+    return typer.Option("--env", metavar=what, help=help, autocompletion=environment_names, **more)
+
+
+ALGORITHM_HELP = "A name of 'fed-ucbvi algorithms', or Python: module:attribute."
+
+
+def algorithm_flag(help: str = ALGORITHM_HELP, **more: Any) -> Any:
+    """The option ``--algorithm``; shells complete the names of algorithms after it."""
+    return typer.Option(
+        "--algorithm",
+        metavar="NAME|MODULE:ATTRIBUTE",
+        help=help,
+        autocompletion=_algorithms,
+        **more,
+    )
+
+
+EnvironmentName = Annotated[str, environment_flag(rich_help_panel=PROBLEM)]
 Agents = Annotated[
     int | None,
     typer.Option(
@@ -50,9 +91,15 @@ EnvOption = Annotated[
         show_default=False,
     ),
 ]
-ALGORITHM_HELP = "A name of 'fed-ucbvi algorithms', or Python: module:attribute."
-AlgorithmName = Annotated[
-    str, typer.Option(metavar="NAME|MODULE:ATTRIBUTE", help=ALGORITHM_HELP, rich_help_panel=ALGORITHM)
+AlgorithmName = Annotated[str, algorithm_flag(rich_help_panel=ALGORITHM)]
+DriverName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="auto, counts, episodes or, on a GPU, cuda.",
+        autocompletion=_drivers,
+        rich_help_panel=OUTPUT,
+    ),
 ]
 AlgorithmOption = Annotated[
     list[str] | None,

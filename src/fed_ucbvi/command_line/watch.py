@@ -24,7 +24,7 @@ def watch(
             help="A saved run, a sweep or the checkpoint of a run; or http://HOST:PORT/ of a running page.",
         ),
     ],
-    listen: Annotated[
+    dashboard: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to serve the page of DIR; port 0 takes a free one.")
     ] = "127.0.0.1:0",
     dashboard_cert: DashboardCert = None,
@@ -65,7 +65,7 @@ def watch(
         else:
             _print(content)
         return
-    _serve(Path(source), PageOptions(listen, dashboard_cert, dashboard_token))
+    _serve(Path(source), PageOptions(dashboard, dashboard_cert, dashboard_token))
 
 
 def _serve(folder: Path, options: Any) -> None:

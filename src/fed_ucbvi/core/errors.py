@@ -50,10 +50,9 @@ def missing_package(who: str, package: str, extra: str) -> InputError:
     """An error for a package that is not installed, with the way to get it.
 
     >>> str(missing_package("runs on a cluster need", "Ray", "ray"))
-    "runs on a cluster need Ray, which is not installed: in fed-ucbvi's source folder, run pip install '.[ray]'."
+    "runs on a cluster need Ray, which is not installed: run pip install 'fed-ucbvi[ray]'."
     """
-    how = f"in fed-ucbvi's source folder, run pip install '.[{extra}]'"
-    return InputError(f"{who} {package}, which is not installed: {how}.")
+    return InputError(f"{who} {package}, which is not installed: run pip install 'fed-ucbvi[{extra}]'.")
 
 
 def check_choice(kind: str, given: str, known: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ from fed_ucbvi.core.errors import InputError, printable
 
 if TYPE_CHECKING:
     import polars as pl
+    from numpy.lib.npyio import NpzFile
 
 MANIFEST = "manifest.json"
 
@@ -89,6 +90,24 @@ def reading(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(f"{folder} is damaged: {error}.") from error
+
+
+@contextmanager
+def reading_npz(path: Path, kind: str, what: str) -> Iterator[tuple[dict[str, Any], NpzFile]]:
+    """The description and the tables in a file of one ``kind``, which errors call ``what``."""
+    import numpy as np
+
+    if not path.is_file():
+        raise InputError(f"{path} is not a file; expected {what}.")
+    with reading(path), path.open("rb") as file:
+        if file.read(2) != b"PK":  # NumPy would take it for pickled data
+            raise InputError(f"{path} is not {what}.")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as data:
+            about = json.loads(str(data["about"])) if "about" in data else None
+            if not isinstance(about, dict) or about.get("format") != kind:
+                raise InputError(f"{path} is not {what}.")
+            yield about, data
 
 
 def write_parquet(frame: pl.DataFrame, path: Path) -> None:

@@ -116,7 +116,7 @@ def _row(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _figures(file: Path) -> dict[str, Any]:
     run = Run.read_file(file)
-    return {"value": none_for_nan(run.value), "regret": none_for_nan(run.common_regret), "rounds": run.rounds}
+    return {"value": none_for_nan(run.value), "regret": none_for_nan(run.regret), "rounds": run.rounds}
 
 
 class _WatchedCheckpoint:

@@ -15,8 +15,8 @@ def needed(package: str) -> Iterator[None]:
     >>> with needed("carrier-pigeon"):
     ...     import carrier_pigeon
     Traceback (most recent call last):
-    fed_ucbvi.core.errors.InputError: the live page needs carrier-pigeon, which is not installed: in fed-ucbvi's
-    source folder, run pip install '.[dashboard]'.
+    fed_ucbvi.core.errors.InputError: the live page needs carrier-pigeon, which is not installed: run
+    pip install 'fed-ucbvi[dashboard]'.
     """
     try:
         yield

@@ -185,11 +185,8 @@ class Environment:
         """
         told = self.given(**parameters)
         random = False if BERNOULLI_REWARDS in self._parameters else told.pop(BERNOULLI_REWARDS, False)
-        if not isinstance(random, bool):
-            raise InputError(f"{BERNOULLI_REWARDS} must be true or false, got {random!r}.")
         federation = self.made if isinstance(self.made, Federation) else self._call(told)
-        if random:
-            federation = federation.with_bernoulli_rewards()
+        federation = federation.with_bernoulli_rewards(random)
         if self._ours:
             return federation
         rest = {key: value for key, value in federation.description.items() if key not in COMMON}

@@ -25,6 +25,7 @@ def chain(
     fail: float | None = None,
     horizon: int | None = None,
     variant: str = "rlberry",
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """The chain of rlberry-scool, or the stochastic chain of TabulaRL (Osband).
 
@@ -44,6 +45,7 @@ def chain(
         fail: probability that a move fails; by default 0.1, and 1/length in TabulaRL's variant.
         horizon: H; by default twice the length, and the length in TabulaRL's variant.
         variant: rlberry or tabularl.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> round(float(chain(agents=2).common.solve().V[0, 0]), 4)
     4.7939
@@ -76,4 +78,4 @@ def chain(
         horizon=H,
         layout=line_layout(L),
     )
-    return family(environment, agents, eps_p, seed, spread)
+    return family(environment, agents, eps_p, seed, spread, bernoulli_rewards)

@@ -26,6 +26,7 @@ def deep_sea(
     size: int = 10,
     stochastic: bool = False,
     action_map: bool = True,
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """DeepSea (Osband and others, 2019) on N x N squares, with H = N.
 
@@ -45,6 +46,7 @@ def deep_sea(
         size: N, at least 2.
         stochastic: whether moves to the right slip.
         action_map: whether the actions' meaning is drawn for each square; otherwise 0 is left and 1 right.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> float(deep_sea(agents=2).common.solve().V[0, 0])
     1.0
@@ -94,4 +96,4 @@ def deep_sea(
         },
         reward_offset=-MOVE_COST / N,
     )
-    return family(environment, agents, eps_p, seed, spread)
+    return family(environment, agents, eps_p, seed, spread, bernoulli_rewards)

@@ -77,7 +77,9 @@ class Environment(NamedTuple):
     reward_offset: float = 0.0
 
 
-def family(environment: Environment, agents: int, eps_p: float, seed: int, spread: float) -> Federation:
+def family(
+    environment: Environment, agents: int, eps_p: float, seed: int, spread: float, bernoulli_rewards: bool
+) -> Federation:
     """The federation of agents around an environment; at most one of ``eps_p`` and ``spread`` is above zero.
 
     Agent i's individual kernel and displacement depend on ``(seed, i)`` alone.
@@ -113,12 +115,14 @@ def family(environment: Environment, agents: int, eps_p: float, seed: int, sprea
             )
         draws = (generator(root, Part.DISPLACEMENT, i).uniform(-1.0, 1.0, environment.shape) for i in range(M))
         mdps = [MDP(environment.kernel(width * np.asarray(u)), rewards, initial, H) for u in draws]
-        return Federation.from_mdps(mdps, description=description, layout=layout)
+        federation = Federation.from_mdps(mdps, description=description, layout=layout)
+        return federation.with_bernoulli_rewards(bernoulli_rewards)
     draw = environment.individual or (lambda kernel, _, rng: random_kernel(kernel, rng))
     own = [draw(published, i, generator(root, Part.INDIVIDUAL, i)) for i in range(M if eps > 0 else 1)]
     federation = Federation.mixture(
         published, own, eps, rewards=rewards, initial=initial, horizon=H, description=description, layout=layout
     )
+    federation = federation.with_bernoulli_rewards(bernoulli_rewards)
     return federation if eps > 0 else federation.repeated(M)
 
 

@@ -29,6 +29,7 @@ def garnet(
     actions: int = 4,
     branching: int = 3,
     horizon: int = 10,
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """A stationary random MDP of the kind of Archibald, McKinnon and Thomas (1995).
 
@@ -46,6 +47,7 @@ def garnet(
         actions: A.
         branching: number of next states of every (s,a), at most S.
         horizon: H.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> garnet(agents=2, spread=0.3).probabilities.shape
     (2, 1, 20, 4, 3)
@@ -74,7 +76,7 @@ def garnet(
         horizon=H,
         shape=rows.shape,
     )
-    return family(environment, agents, eps_p, seed, spread)
+    return family(environment, agents, eps_p, seed, spread, bernoulli_rewards)
 
 
 def _subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> IndexArray:

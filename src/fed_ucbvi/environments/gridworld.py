@@ -26,6 +26,7 @@ def gridworld(
     goals: Iterable[Cell] | None = None,
     success: float = 0.8,
     horizon: int = 10,
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """GridWorld of the paper's Section 5 with the paper's values as defaults.
 
@@ -47,6 +48,7 @@ def gridworld(
         goals: squares that pay; by default the last one, (rows-1, columns-1).
         success: probability of moving as intended.
         horizon: H.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> world = gridworld(agents=2, eps_p=0.1)
     >>> world.states, world.actions, world.horizon
@@ -104,6 +106,7 @@ def gridworld(
             "moves": [list(move) for move in MOVES],
         },
     )
+    federation = federation.with_bernoulli_rewards(bernoulli_rewards)
     return federation if eps > 0 else federation.repeated(M)
 
 

@@ -60,6 +60,7 @@ def from_gymnasium(
     vary: Mapping[str, Sequence[float]] | None = None,
     reward_range: Sequence[float] | None = None,
     reference: str = "overlap",
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """A registered Gymnasium environment that has a table P, as a federation.
 
@@ -75,6 +76,7 @@ def from_gymnasium(
         vary: keyword arguments that differ, as {"success_rate": [0.6, 0.9]}; each agent's are uniform on the range.
         reward_range: (low, high), what becomes 0 and 1; by default the span of the rewards in the tables.
         reference: the common kernel, ``overlap`` or ``mean``; see Federation.from_mdps.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> lake = from_gymnasium("FrozenLake-v1", agents=4, horizon=30)
     >>> lake.states, lake.actions, lake.eps_p
@@ -122,7 +124,8 @@ def from_gymnasium(
         "reward_offset": units.offset,
         "reward_scale": units.scale,
     }
-    return Federation.from_mdps([mdps[key] for key in keys], reference=reference, description=description)
+    federation = Federation.from_mdps([mdps[key] for key in keys], reference=reference, description=description)
+    return federation.with_bernoulli_rewards(bernoulli_rewards)
 
 
 def read_table(env: gymnasium.Env[Any, Any], name: str) -> Table:

@@ -31,6 +31,7 @@ def hard_instance(
     waiting: int | None = None,
     gap: float = 0.25,
     best: Sequence[int] | None = None,
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """A needle in a haystack of ``waiting * leaves * actions`` places, for ``S = 3 + (A^d - 1) / (A - 1)``.
 
@@ -53,6 +54,7 @@ def hard_instance(
         waiting: the last step (from 1) at which the agent may wait, at most H - d; by default H/3, rounded down.
         gap: between 0 and 1/2.
         best: step, leaf and action of the needle, all from 0: the step from d to waiting + d - 1; by default drawn.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> float(hard_instance(agents=2).common.solve().V[0, 0])  # (12 - 4 - 2) * 0.75
     4.5
@@ -101,7 +103,7 @@ def hard_instance(
         initial=0,
         horizon=H,
     )
-    return family(environment, agents, eps_p, seed, spread)
+    return family(environment, agents, eps_p, seed, spread, bernoulli_rewards)
 
 
 def _outcome(good: int, bad: int, edge: float) -> dict[int, float]:

@@ -30,6 +30,7 @@ def n_room(
     room_size: int = 5,
     success: float = 0.95,
     horizon: int = 25,
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """Square rooms of rlberry's NRoom, five to a row that winds like a snake, each with a door to the next.
 
@@ -48,6 +49,7 @@ def n_room(
         success: probability of moving as intended.
         horizon: H; the walk to the last room takes ``(rooms - 1 - rooms // 2) * (room_size + 1)`` moves; with
             the other options as they are, the last room is worth more than the first up to H = 40.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> rooms = n_room(agents=2)
     >>> rooms.states, round(float(rooms.common.solve().V[0] @ rooms.common.initial), 4)
@@ -89,7 +91,7 @@ def n_room(
             "moves": [list(move) for move in MOVES],
         },
     )
-    return family(environment, agents, eps_p, seed, spread)
+    return family(environment, agents, eps_p, seed, spread, bernoulli_rewards)
 
 
 def _floor_plan(rooms: int, size: int) -> tuple[list[Cell], list[Cell]]:

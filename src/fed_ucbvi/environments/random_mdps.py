@@ -27,6 +27,7 @@ def random_mdps(
     actions: int = 5,
     horizon: int = 10,
     variant: str = "overlapping",
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """RandomMDPs of Jin, Peng, Yang, Wang and Zhang (2022), with episodes of H steps.
 
@@ -49,6 +50,7 @@ def random_mdps(
         actions: A.
         horizon: H.
         variant: overlapping or disjoint.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> random_mdps(agents=3, eps_p=0.4).probabilities.shape
     (3, 1, 5, 5, 5)
@@ -79,7 +81,7 @@ def random_mdps(
         shape=common.shape,
         individual=lambda published, _, own: random_kernel(published, own, ~common if disjoint else common),
     )
-    return family(environment, agents, eps_p, seed, spread)
+    return family(environment, agents, eps_p, seed, spread, bernoulli_rewards)
 
 
 def _halves(rng: np.random.Generator, S: int, A: int) -> npt.NDArray[np.bool_]:

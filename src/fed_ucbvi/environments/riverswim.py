@@ -28,6 +28,7 @@ def riverswim(
     states: int = 6,
     horizon: int = 20,
     variant: str = "tabularl",
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """RiverSwim of Strehl and Littman (2008), in their version or in that of TabulaRL (Osband).
 
@@ -46,6 +47,7 @@ def riverswim(
         states: S, at least 3.
         horizon: H.
         variant: tabularl or strehl-littman.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> round(float(riverswim(agents=2).common.solve().V[0, 0]), 4)
     3.3973
@@ -75,7 +77,7 @@ def riverswim(
         layout=None if original else line_layout(S),
         reward_scale=10000.0 if original else 1.0,
     )
-    return family(environment, agents, eps_p, seed, spread)
+    return family(environment, agents, eps_p, seed, spread, bernoulli_rewards)
 
 
 def _swim(s: int, variant: str, place: str, x: FloatArray) -> dict[int, float]:

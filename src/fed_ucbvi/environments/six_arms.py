@@ -21,7 +21,13 @@ WAY_OUT = 4
 
 @known_as("SixArms", formerly="sixarms")
 def six_arms(
-    agents: int = 20, eps_p: float = 0.0, seed: int = 0, *, spread: float = 0.0, horizon: int = 20
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    spread: float = 0.0,
+    horizon: int = 20,
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """SixArms of Strehl and Littman (2008), with rewards divided by 6000.
 
@@ -38,6 +44,7 @@ def six_arms(
         spread: how far the doors differ between agents: the odds that a door opens are ``e^x`` times those above,
             with x drawn for each door (the first always opens).
         horizon: H.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> round(float(six_arms(agents=2).common.solve().V[0, 0]), 4)
     1.7907
@@ -68,4 +75,4 @@ def six_arms(
         shape=(ARMS,),
         reward_scale=PAYS[-1],
     )
-    return family(environment, agents, eps_p, seed, spread)
+    return family(environment, agents, eps_p, seed, spread, bernoulli_rewards)

@@ -23,6 +23,7 @@ def synthetic(
     actions: int = 5,
     horizon: int = 5,
     eps_r: float = 0.0,
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """The synthetic environment of the paper's Section 5 with the paper's values as defaults.
 
@@ -38,6 +39,7 @@ def synthetic(
         horizon: H.
         eps_r: how far agents' rewards may differ (Assumption 2): agent i's reward is
             ``(1 - eps_r) r + eps_r u^i`` with ``u^i`` uniform on [0,1]; the paper has 0.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> synthetic(agents=3, eps_p=0.1, seed=1).probabilities.shape
     (3, 5, 5, 5, 5)
@@ -73,7 +75,7 @@ def synthetic(
         initial=np.full(S, 1.0 / S),
         horizon=H,
         description={"name": "synthetic", **parameters},
-    )
+    ).with_bernoulli_rewards(bernoulli_rewards)
 
 
 def _simplex_rows(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:

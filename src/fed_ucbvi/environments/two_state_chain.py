@@ -21,6 +21,7 @@ def two_state_chain(
     spread: float = 0.0,
     leave: float = 0.0,
     horizon: int = 10,
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """The pair of MDPs of the paper's ``lem:performance-difference-lb``, as agents of one federation.
 
@@ -37,6 +38,7 @@ def two_state_chain(
         spread: how far p differs between agents: its odds are ``e^x`` times those of ``leave``.
         leave: p of the common kernel.
         horizon: H.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> pair = two_state_chain(eps_p=0.1)
     >>> [round(float(pair.agent(i).solve().V[0, 0]), 6) for i in (0, 1)], round((1 - 0.9**10) / 0.1, 6)
@@ -61,4 +63,4 @@ def two_state_chain(
         horizon=H,
         individual=lambda _, i, __: leaving(float(i % 2)),
     )
-    return family(environment, agents, eps_p, seed, spread)
+    return family(environment, agents, eps_p, seed, spread, bernoulli_rewards)

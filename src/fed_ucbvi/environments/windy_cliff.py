@@ -28,6 +28,7 @@ def windy_cliff(
     columns: int = 4,
     wind: float = 0.5,
     horizon: int = 20,
+    bernoulli_rewards: bool = False,
 ) -> Federation:
     """WindyCliffs of Jin, Peng, Yang, Wang and Zhang (2022), with episodes of H steps.
 
@@ -49,6 +50,7 @@ def windy_cliff(
         columns: width of the grid, at least 3.
         wind: between 0 and 1.
         horizon: H.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> cliff = windy_cliff(agents=2)
     >>> cliff.states, round(float(cliff.common.solve().V[0] @ cliff.common.initial), 4)
@@ -86,7 +88,7 @@ def windy_cliff(
         reward_scale=scale,
         reward_offset=offset,
     )
-    return family(environment, agents, eps_p, seed, spread)
+    return family(environment, agents, eps_p, seed, spread, bernoulli_rewards)
 
 
 def _ends(cell: Cell, rows: int) -> bool:

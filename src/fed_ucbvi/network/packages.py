@@ -15,8 +15,8 @@ def needed(package: str) -> Iterator[None]:
     >>> with needed("carrier-pigeon"):
     ...     import carrier_pigeon
     Traceback (most recent call last):
-    fed_ucbvi.core.errors.InputError: federations over the network need carrier-pigeon, which is not installed: in
-    fed-ucbvi's source folder, run pip install '.[network]'.
+    fed_ucbvi.core.errors.InputError: federations over the network need carrier-pigeon, which is not installed: run
+    pip install 'fed-ucbvi[network]'.
     """
     try:
         yield

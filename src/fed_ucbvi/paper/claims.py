@@ -107,7 +107,7 @@ def _medians(x: Sequence[float], y: Sequence[float]) -> float:
 def _late_share(group: SeedGroups) -> float:
     """The share of the regret that falls into the second half of the episodes."""
     runs = [run for replicates in group.values() for run in replicates]
-    return float(np.mean([1 - run.regret_at(run.episodes_played / 2) / run.common_regret for run in runs]))
+    return float(np.mean([1 - run.regret_at(run.episodes_played / 2) / run.regret for run in runs]))
 
 
 # -------------------------------------------------------------------------------------- speed-up and rounds

@@ -145,8 +145,7 @@ def _regret_over_eps_p(seed_groups: SeedGroups) -> Figure:
         for algorithm in ALGORITHMS:
             group = having(seed_groups, environment=environment, algorithm=algorithm)
             by_eps = {
-                key.eps_p: {run.about.seed: run.common_regret for run in replicates}
-                for key, replicates in group.items()
+                key.eps_p: {run.about.seed: run.regret for run in replicates} for key, replicates in group.items()
             }
             common = sorted(set.intersection(*(set(row) for row in by_eps.values()))) if by_eps else []
             if 0.0 not in by_eps or not common:

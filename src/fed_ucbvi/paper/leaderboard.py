@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -18,8 +18,9 @@ import numpy as np
 
 from fed_ucbvi.algorithms import ALGORITHMS, class_of
 from fed_ucbvi.core.defaults import ALGORITHM
-from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
+from fed_ucbvi.environments import current_name
 from fed_ucbvi.report.content import Interval
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.statistics import mean_interval
@@ -63,7 +64,7 @@ class Row(NamedTuple):
     @classmethod
     def of(cls, job: Job, run: RunData) -> Row:
         """The row of a run; floats have seven digits."""
-        floats = (run.common_regret, run.agents_value.mean, run.about.best_common_value.upper)
+        floats = (run.regret, run.agents_value.mean, run.about.best_common_value.upper)
         regret, value, best = (float(f"{number:.7g}") for number in floats)
         sent = run.bytes_up, run.bytes_down
         sizes = run.about.agents, run.about.episodes, run.about.seed
@@ -112,6 +113,17 @@ class Board:
         """The same with little data."""
         shorter = {name: max(1, T // QUICK) for name, T in self.episodes.items()}
         return Board(self.agents, self.eps_p, 2, shorter, self.excluded)
+
+    def without(self, environments: Iterable[str]) -> Board:
+        """The same with these environments left out."""
+        names = [current_name(name) for name in environments]
+        for name in names:
+            if name not in self.episodes:
+                raise unknown_name("environment of the leaderboard", name, self.episodes)
+        rest = {name: T for name, T in self.episodes.items() if name not in names}
+        if not rest:
+            raise InputError("every environment is left out; keep at least one.")
+        return replace(self, episodes=rest, excluded={**self.excluded, **dict.fromkeys(names, "by request")})
 
     def sweep(self, algorithms: Iterable[str] = ALGORITHMS) -> Sweep:
         """All runs of these algorithms; every environment is drawn from each run's seed."""

@@ -29,8 +29,9 @@ fed-ucbvi leaderboard --algorithm mine:Mine --store my-runs --out my-board
 ```
 
 `my-runs` keeps the runs, so that the command can be stopped and given again. `my-board` holds this document, a page
-with a figure (`index.html`) and one row for each run (`leaderboard.csv`). With `--quick` all runs of all algorithms
-are made from little data, in a minute or two. `fed-ucbvi compare --env` compares on an environment of your own.
+with a figure (`index.html`) and one row for each run (`leaderboard.csv`). `--leave-out NAME` leaves an environment
+out. With `--quick` all runs of all algorithms are made from little data, in a minute or two. `fed-ucbvi
+compare --env` compares on an environment of your own.
 
 To change the leaderboard itself, edit `src/fed_ucbvi/paper/leaderboard.toml` and give `make leaderboard`. It makes
 all runs, and writes the rows to `src/fed_ucbvi/paper/leaderboard.csv` and this document. After a change of words

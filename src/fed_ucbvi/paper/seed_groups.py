@@ -91,7 +91,7 @@ def environments(seed_groups: SeedGroups) -> list[str]:
 
 def regret(run: Trace) -> float:
     """The common regret at T."""
-    return run.common_regret
+    return run.regret
 
 
 def rounds(run: Trace) -> float:

@@ -28,26 +28,26 @@ class Trace:
 
     Attributes:
         about: algorithm, environment, sizes, seed.
-        common_regret: at T.
+        regret: at T.
         rounds: communication rounds.
         bytes_up: from agents to server.
         bytes_down: from server to agents.
         rules_fired: rounds by the rule that triggered them.
         points: numbers of episodes, from 0 to T, evenly on a logarithmic axis, with T/2 and powers of ten.
-        regret: the common regret at these points.
+        regret_so_far: the common regret at these points.
         rounds_so_far: rounds that ended by then.
         bytes_so_far: bytes of these rounds, both ways.
         fingerprint: equal for two runs whose rounds agree in length and regret, and different otherwise.
     """
 
     about: About
-    common_regret: float
+    regret: float
     rounds: int
     bytes_up: int
     bytes_down: int
     rules_fired: Mapping[str, int]
     points: FloatArray
-    regret: FloatArray
+    regret_so_far: FloatArray
     rounds_so_far: FloatArray
     bytes_so_far: FloatArray
     fingerprint: str
@@ -64,13 +64,13 @@ class Trace:
         content = b"".join(records[name].tobytes() for name in ("length", "regret"))
         return cls(
             about=run.about,
-            common_regret=run.common_regret,
+            regret=run.regret,
             rounds=run.rounds,
             bytes_up=run.bytes_up,
             bytes_down=run.bytes_down,
             rules_fired=run.rules_fired,
             points=grid,
-            regret=run.regret_at(grid),
+            regret_so_far=run.regret_at(grid),
             rounds_so_far=run.rounds_at(grid).astype(np.float64),
             bytes_so_far=sent[np.searchsorted(ends, grid, side="right")].astype(np.float64),
             fingerprint=hashlib.sha256(content).hexdigest(),
@@ -83,7 +83,7 @@ class Trace:
 
     def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
         """The common regret after ``episodes`` episodes, linear between points."""
-        return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), self.points, self.regret))
+        return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), self.points, self.regret_so_far))
 
     def rounds_at(self, episodes: npt.ArrayLike) -> FloatArray:
         """Rounds within ``episodes`` episodes, linear between points."""

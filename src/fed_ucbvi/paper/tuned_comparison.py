@@ -166,7 +166,7 @@ def _tuning_figure(seed_groups: SeedGroups) -> Figure:
         for name in TUNED:
             group = trials(seed_groups, environment, name)
             if group:
-                spreads = [sorted(run.common_regret for run in replicates) for replicates in group.values()]
+                spreads = [sorted(run.regret for run in replicates) for replicates in group.values()]
                 series.append(
                     Series(
                         label_of(name),

@@ -134,7 +134,7 @@ def best_factors(seed_groups: SeedGroups) -> dict[tuple[str, str], Best]:
     for environment in environments(seed_groups):
         for name in TUNED:
             worst = {
-                factor_of(key): max(run.common_regret for run in replicates)
+                factor_of(key): max(run.regret for run in replicates)
                 for key, replicates in trials(seed_groups, environment, name).items()
             }
             if worst:

@@ -176,13 +176,17 @@ class Federation:
         """Whether rewards are not random, or are 0 or one amount that is the same for all agents."""
         return self.payments is None or pay_alike(self.payments)
 
-    def with_bernoulli_rewards(self) -> Federation:
-        """The same federation in which every reward is 1 or 0, with the same means.
+    def with_bernoulli_rewards(self, wanted: bool = True) -> Federation:
+        """The same federation in which every reward is 1 or 0, with the same means; itself if not ``wanted``.
 
         >>> from fed_ucbvi import synthetic
         >>> bool(synthetic(agents=2).with_bernoulli_rewards().agent(0).reward_variances.max() <= 0.25)
         True
         """
+        if not isinstance(wanted, bool):
+            raise InputError(f"{BERNOULLI_REWARDS} must be true or false, got {wanted!r}.")
+        if not wanted:
+            return self
         checked = [check_variances(BERNOULLI, rewards) for rewards in self.rewards]
         random = any(table is not None for table in checked)
         variances = np.stack([np.zeros(self.rewards.shape[1:]) if table is None else table for table in checked])

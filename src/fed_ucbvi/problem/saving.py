@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import check_version, new_file, reading
+from fed_ucbvi.core.files import check_version, new_file, reading_npz
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards
 from fed_ucbvi.problem.reward_law import check_variances
@@ -55,12 +55,8 @@ def write_tables(path: Path, tables: Mapping[str, npt.NDArray[Any]], text: Mappi
 
 def read_tables(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """Read back what :func:`write_tables` wrote, to the last bit; a damaged or foreign file is refused."""
-    if not path.is_file():
-        raise InputError(f"{path} is not a file; a federation is saved as one {SUFFIX} file (Federation.save).")
-    with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as data:
-        about = json.loads(str(data["about"])) if "about" in data else None
-        if not isinstance(about, dict) or about.get("format") != FORMAT:
-            raise InputError(f"{path} is not a federation that fed-ucbvi saved (Federation.save).")
+    what = f"a federation that fed-ucbvi saved as one {SUFFIX} file (Federation.save)"
+    with reading_npz(path, FORMAT, what) as (about, data):
         random = about.get("format_version") == VERSION_WITH_VARIANCES
         check_version(path, about, VERSION_WITH_VARIANCES if random else FORMAT_VERSION)
         kinds = RANDOM if random else TABLES

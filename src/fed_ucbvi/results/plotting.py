@@ -54,7 +54,7 @@ def plot_run(run: RunData, path: str | Path | None = None, *, step: int | None =
     """
     if path is not None:
         check_picture(path)
-    known = not (math.isnan(run.common_regret) and math.isnan(run.average_reward))
+    known = not (math.isnan(run.regret) and math.isnan(run.average_reward))
     panels: list[Panel | Board] = [*([_regret(run)] if known else []), _rounds(run)]
     if len(run.records["length"]):
         panels.append(_lengths(run))
@@ -84,7 +84,7 @@ def plot_runs(runs: Iterable[RunData], path: str | Path | None = None) -> Pictur
         raise InputError("cannot draw a run that was interrupted before its first round.")
     settings = [settings_of(group[0].about) for group in groups]
     names = labels(settings, _written)
-    known = not any(math.isnan(run.common_regret) for group in groups for run in group)
+    known = not any(math.isnan(run.regret) for group in groups for run in group)
     left = _means(groups, names, RunData.regret_at if known else _mean_reward)
     axis = _episodes_axis(max(run.episodes_played for group in groups for run in group))
     panels = [
@@ -132,9 +132,9 @@ def _mean_reward(run: RunData, points: CountArray) -> FloatArray:
 
 def _regret(run: RunData) -> Panel:
     """The common regret against episodes; where it is unknown, the reward."""
-    if math.isnan(run.common_regret):
+    if math.isnan(run.regret):
         return _learning(run)
-    return _curve(run, f"Regret: {number(run.common_regret)} in all", REGRET, RunData.regret_at)
+    return _curve(run, f"Regret: {number(run.regret)} in all", REGRET, RunData.regret_at)
 
 
 def _learning(run: RunData) -> Panel:

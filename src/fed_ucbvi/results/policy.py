@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import new_file, reading
+from fed_ucbvi.core.numbers import number_text
 from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.run_data import RunData
@@ -64,6 +65,11 @@ class LearntPolicy:
     signature: str = ""
     certificate: str = ""
     _clock: _Clock = field(default_factory=_Clock, init=False, repr=False)
+
+    def __repr__(self) -> str:
+        name, sizes = self.environment.get("name", "custom"), f"S = {self.states:,}, A = {self.actions:,}"
+        signed = ", signed" if self.signature else ""
+        return f"<LearntPolicy for {name}: {sizes}, H = {self.horizon:,}, value {number_text(self.value)}{signed}>"
 
     @property
     def horizon(self) -> int:

@@ -79,7 +79,7 @@ class RunData:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     @property
-    def common_regret(self) -> float:
+    def regret(self) -> float:
         """The common regret after the last episode (``def:common_regret``)."""
         return float(self._cumulative_regret[-1]) if len(self._ends) else 0.0
 
@@ -261,7 +261,7 @@ class RunData:
             "simple_regret": self.simple_regret,
             "federated_simple_regret": self.federated_simple_regret.summary(),
             "advice": self.advice,
-            "common_regret": self.common_regret,
+            "regret": self.regret,
             "federated_regret": self.federated_regret.summary(),
             "average_reward": self.average_reward,
             "recent_reward": self.recent_reward,
@@ -339,9 +339,9 @@ class RunData:
         )
 
     def __repr__(self) -> str:
-        regret = "unknown" if np.isnan(self.common_regret) else f"{self.common_regret:,.1f}"
+        regret = "unknown" if np.isnan(self.regret) else f"{self.regret:,.1f}"
         sent = byte_count(self.bytes_up + self.bytes_down)
-        return f"<Run {self._title()}; common regret {regret}, {self.rounds:,} rounds, {sent}>"
+        return f"<Run {self._title()}; regret {regret}, {self.rounds:,} rounds, {sent}>"
 
     def _repr_html_(self) -> str:
         about = self.about
@@ -349,7 +349,7 @@ class RunData:
             "horizon": about.horizon,
             "eps_p": about.eps_p,
             "seed": about.seed,
-            "common regret": self.common_regret,
+            "regret": self.regret,
             "rounds": self.rounds,
             "reward an episode": self.average_reward,
             "recommended policy's value in the common MDP": self.value,

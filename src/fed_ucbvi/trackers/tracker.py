@@ -19,7 +19,7 @@ FIGURES = (
     *("optimistic_value", "recommended_value", "gap", "bytes_up", "bytes_down", "seconds"),
 )
 """What is kept of a round, by the names of :class:`~fed_ucbvi.results.round_record.RoundRecord`."""
-RESULTS = ("common_regret", "average_reward", "value", "simple_regret", "estimated_value", "wall_seconds")
+RESULTS = ("regret", "average_reward", "value", "simple_regret", "estimated_value", "wall_seconds")
 """What is kept of a whole run, under ``final_NAME``, by the names of :class:`~fed_ucbvi.results.run.Run`."""
 
 UNKNOWN = "unknown"
