@@ -52,7 +52,7 @@ def test_the_ball_reaches_no_further_than_a_bernstein_bonus() -> None:
         gain = largest_mean(p, d, S, float(V.max()), c) - p @ V[:-1]
         root = math.sqrt(2 * c) * deviation(p, V[:-1])
         assert gain <= root + BALL * c * np.ptp(V) + 1e-9
-        beyond_the_root += gain > root
+        beyond_the_root += bool(gain > root)
     assert beyond_the_root > 1_000
 
 
