@@ -32,7 +32,7 @@ def kl_regret_bound(S: int, A: int, H: int, M: int, T: int, delta: float, *, sta
     without ``H-1`` and H. ``exploration`` is the term with the root of T, ``burn_in`` all others.
 
     >>> bound = kl_regret_bound(S=8, A=4, H=10, M=20, T=10**8, delta=0.05)
-    >>> bound.common < 0.05 * 10 * 10**8
+    >>> bound.common < 0.2 * 10 * 10**8
     True
     """
     check_sizes(S, A, H, M, T, 0.0, 0.0, delta)
