@@ -4,7 +4,8 @@ Symbols are those of :mod:`~fed_ucbvi.theory.constants`. The regret bound has th
 ``G(delta)``, on which the concentration inequalities of the proof hold. Two are for Fed-UCBVI with
 ``bonus="corrected"``: ``printed`` has the constants of the paper's last display, ``mended`` those that the same proof
 gives once its slips are corrected (``docs/theory.md``). Every mended term is below the printed one. The third,
-``tight``, is for ``FedUCBVI.proved()`` (:mod:`fed_ucbvi.theory.proved`).
+``tight``, is for ``FedUCBVI.proved()`` (:mod:`fed_ucbvi.theory.proved`). ``kl`` is for ``FedKLUCBVI()``, on events of
+its own (:mod:`fed_ucbvi.theory.kl`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import NamedTuple
 
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.theory.constants import beta_max, threshold_nu
+from fed_ucbvi.theory.kl import kl_regret_bound
 from fed_ucbvi.theory.proved import proved_regret_bound, proved_rounds_bound
 from fed_ucbvi.theory.terms import MAX_EPISODES, RegretBound, check_sizes
 
-PROOFS = ("mended", "printed", "tight")
+PROOFS = ("mended", "printed", "tight", "kl")
 RULES = ("mixture", "global")
 
 
@@ -39,7 +41,8 @@ def regret_bound_terms(
 
     Printed: ``138 e b sqrt(H^3 S A T / M) + 6020 e^2 H^3 S^2 A b^2 + e b T H (595 H eps_p + 148 H eps_r)`` with
     ``b = beta^max``. Mended: see :func:`_mended`. Tight: see :func:`~fed_ucbvi.theory.proved.proved_regret_bound`; it
-    requires agents that are all alike, and may be ``stationary``.
+    requires agents that are all alike, and may be ``stationary``. So does ``kl``: see
+    :func:`~fed_ucbvi.theory.kl.kl_regret_bound`.
 
     >>> terms = regret_bound_terms(S=8, A=4, H=10, M=20, T=10**12, eps_p=0, eps_r=0, delta=0.05)
     >>> terms.federated == terms.common == terms.exploration + terms.burn_in
@@ -47,14 +50,13 @@ def regret_bound_terms(
     """
     check_choice("proof", proof, PROOFS)
     check_sizes(S, A, H, M, T, eps_p, eps_r, delta)
-    if proof == "tight":
+    if proof in ("kl", "tight"):
         if eps_p > 0 or eps_r > 0:
-            raise InputError(
-                "with the tight bonus, constants are worked out for agents all alike: eps_p = eps_r = 0."
-            )
-        return proved_regret_bound(S, A, H, M, T, delta, stationary=stationary)
+            raise InputError(f'proof="{proof}" is worked out for agents that are all alike: eps_p = eps_r = 0.')
+        bound = kl_regret_bound if proof == "kl" else proved_regret_bound
+        return bound(S, A, H, M, T, delta, stationary=stationary)
     if stationary:
-        raise InputError('counts over all steps together (stationary=True) go with proof="tight" only.')
+        raise InputError('counts over all steps together (stationary=True) go with proof="kl" or "tight" only.')
     b = beta_max(S, A, H, M, T, delta)
     to_agents = (2 * T * eps_p * H**2, 2 * T * eps_r * H)
     if proof == "mended":
