@@ -14,9 +14,9 @@ from commands import call
 from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.paper import ablations, figures, own_sweeps, reproduction, theory, tuning
+from fed_ucbvi.paper.kl import WORST
 from fed_ucbvi.paper.reproduction import EXPERIMENTS, ReproductionPlan, report_on, without_gaps
 from fed_ucbvi.paper.scale import AGENTS, EPISODES, EPS_P, QUICK_SEEDS, Scale
-from fed_ucbvi.paper.sharp import WORST
 from fed_ucbvi.paper.traces import Pair, load_pairs
 from fed_ucbvi.report.checks import check_report
 from fed_ucbvi.report.content import PageContent, Section
