@@ -397,10 +397,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         )
         return Server(nothing, server.rule._replace(ties=TIES.index("first"), plain=True))
 
-    def starts(self, planner: Server) -> CountArray | None:
-        """The visits at the first step; unknown where steps are counted together."""
-        return None if self.stationary else np.asarray(planner.estimates.N[0].sum(axis=-1))
-
 
 @dataclass(frozen=True)
 class FedUCBVIByRows(FedUCBVI):

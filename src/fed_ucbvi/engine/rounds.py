@@ -59,16 +59,18 @@ Steps = Generator[Request, Any, ValueT]
 
 
 class Paid(NamedTuple):
-    """What episodes of a round paid, where rewards were observed.
+    """What episodes of a round paid, where rewards were observed, and where they began.
 
     Attributes:
         episodes: how many, of all agents; those of agents that do not say what they were paid are not among them.
         total: the sum of their rewards.
+        starts: how many of the round's episodes, of all agents, began in each state, ``(S,)``.
         squares: the sum over these episodes of the squared reward of an episode; NaN where nobody has added it up.
     """
 
     episodes: int
     total: float
+    starts: CountArray
     squares: float = math.nan
 
     @property
@@ -208,6 +210,8 @@ class Engine:
         if stop.askers:
             paid: Paid | None = yield Synchronise(self.server, planning=False)
             played = played if paid is None else played._replace(paid=paid)
+        if played.paid is not None:
+            self.starts += played.paid.starts
         episodes = self._move_clocks(played)
         score = self._score(policy, played, episodes)
         self._meter.agents = int(np.count_nonzero(self.present))
@@ -304,9 +308,6 @@ class Engine:
         planner = self.algorithm.new_planner(self.setting, self.server)
         if planner is not None and self.algorithm.asks_to_plan:
             yield Synchronise(planner, planning=True)
-        if self.scored is None and planner is not None:
-            counted = self.algorithm.starts(planner)
-            self.starts = self.starts if counted is None else np.array(counted)
         return Recommended.of(self.server, planner)
 
     def _row(self, recommended: Recommended) -> Row:
