@@ -51,9 +51,14 @@ class Shops:
         return np.bincount([log[0][0] for log in logs], minlength=SETTING.states)
 
     def returns(self, agents: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Of every episode of these agents, with steps after the end paid 0, where a step pays between 0 and 1."""
-        episodes = [[one[2] for one in log] for agent in agents for env in self.made[agent] for log in env.log if log]
-        return np.array([sum((r - LOW) / (HIGH - LOW) for r in [*e, *[0.0] * (H - len(e))]) for e in episodes])
+        """Of every episode of these agents, as it was paid."""
+        logs = [log for agent in agents for env in self.made[agent] for log in env.log if log]
+        return np.array([sum(step[2] for step in log) for log in logs])
+
+
+def rescaled(returns: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """As if every one of H steps, also those after the end, which pay 0, paid between 0 and 1."""
+    return (returns - H * LOW) / (HIGH - LOW)
 
 
 def federate(
@@ -94,7 +99,7 @@ def test_the_server_has_the_gap_over_the_states_in_which_episodes_began(
     assert np.count_nonzero(starts) > 1
     assert run.optimistic_value == pytest.approx(starts @ run.V[0] / starts.sum(), rel=1e-12)
     assert math.isfinite(run.estimated_value)
-    assert run.gap == pytest.approx(seen[-1].gap)
+    assert run.original_units["gap"] == pytest.approx(seen[-1].gap)
     assert all(math.isfinite(record.gap) for record in seen)
     assert run.summary()["gap"] == run.gap
     assert run.recommendations["optimistic"][-1] == run.optimistic_value
@@ -109,11 +114,13 @@ def test_the_server_has_the_mean_and_the_spread_of_what_the_environments_paid(ki
     assert len(paid) == AGENTS * T
     curve = learning_curve(run, 1)
     assert curve.mean == pytest.approx(paid.mean(), rel=1e-9)
-    assert run.average_reward == pytest.approx(paid.mean(), rel=1e-9)
+    assert run.average_reward == pytest.approx(rescaled(paid).mean(), rel=1e-9)
+    assert run.original_units["average_reward"] == pytest.approx(paid.mean(), rel=1e-9)
     assert curve.error == pytest.approx(paid.std(ddof=1) / math.sqrt(len(paid)), rel=1e-6)
     weights = run.records["agent_episodes"]
     assert np.average([record.reward for record in seen], weights=weights) == pytest.approx(paid.mean(), rel=1e-9)
-    assert [record.reward_sd for record in seen] == pytest.approx(run.records["reward_sd"].tolist(), nan_ok=True)
+    spreads = (HIGH - LOW) * run.records["reward_sd"]
+    assert [record.reward_sd for record in seen] == pytest.approx(spreads.tolist(), nan_ok=True)
     assert (np.isnan(run.records["reward_sd"]) == (weights < 2)).all()
 
 
@@ -128,11 +135,11 @@ def test_those_who_do_not_tell_are_not_in_the_mean(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(RewardGrid, "read", note)
     shops = Shops()
     _, seen = federate(shops, FedUCBVI(), silent=[1])
-    told = shops.returns([0, 2])
+    told = rescaled(shops.returns([0, 2]))
     assert sum(paid.episodes for paid in heard) == len(told) == 2 * T
     assert sum(paid.total for paid in heard) == pytest.approx(told.sum(), rel=1e-9)
     assert np.array_equal(sum(paid.starts for paid in heard), shops.starts())
-    means = [paid.total / paid.episodes if paid.episodes else math.nan for paid in heard]
+    means = [H * LOW + (HIGH - LOW) * paid.total / paid.episodes if paid.episodes else math.nan for paid in heard]
     assert [record.reward for record in seen] == pytest.approx(means, nan_ok=True)
     run, seen = federate(Shops(), FedUCBVI(), silent=range(AGENTS))
     assert np.isnan(run.records["reward"]).all()
@@ -153,7 +160,7 @@ def test_a_live_node_that_is_started_again_says_the_same(tmp_path: Path) -> None
         answer = node.answer(Query(1, REWARDS_ALONE, (), rewards=True))
         assert isinstance(answer, Report)
         found.append(answer.arrays[0].tolist())
-    paid = shops.returns([0, 1])
+    paid = rescaled(shops.returns([0, 1]))
     assert found[0] == found[1]
     assert found[0][0][0] == len(paid)
     read = GRID.read(np.array(found[0]))

@@ -211,8 +211,7 @@ def _own_units(run: Run) -> list[str]:
     """The same figures in the environment's own units, if those are others."""
     if Units.of(run.about.environment) == Units():
         return []
-    own = run.original_units
-    lines = []
+    own, lines = run.original_units, []
     if run.about.alike:
         lines.append(f"value {own['value']:,.4g}, optimum {own['optimal_value']:,.4g}")
     elif run.agents_value.agents:
@@ -222,6 +221,11 @@ def _own_units(run: Run) -> list[str]:
         lines.append(
             f"could get {shared} from the best shared policy, {own['own_optimal_value']:,.4g} each from its own"
         )
+    if math.isnan(run.value) and not math.isnan(run.gap):
+        values = f"optimistic {own['optimistic_value']:,.4g}, estimated {own['estimated_value']:,.4g}"
+        lines.append(f"gap {own['gap']:,.4g} ({values})")
+    if not math.isnan(own["common_regret"]):
+        lines.append(f"common regret {own['common_regret']:,.4g}")
     if not math.isnan(own["average_reward"]):
         lines.append(f"paid {own['average_reward']:,.4g} an episode, {own['recent_reward']:,.4g} in the last tenth")
     return lines

@@ -228,6 +228,7 @@ function drawHeader() {
   const title = `${subject.title} – ${phase}`;
   if (document.title !== title) document.title = title;
   const facts = subject.agents ? [`${count(subject.agents)} agents`, `${count(subject.states)} states`, `${count(subject.actions)} actions`, `horizon ${count(subject.horizon)}`] : [];
+  if (subject.units) facts.push(`a step pays ${subject.units}`);
   if (state.network) facts.push(`run ${state.network.run}`);
   if (state.network?.secure_sums) facts.push("secure sums: nothing is shown of single nodes but who is there");
   say($("facts"), facts.join(" · "));

@@ -23,6 +23,7 @@ from fed_ucbvi.engine.going_on import EarlierRun, planned, warmed
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.saved_state import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.agents import initial_value, is_known, mean_of_known, mean_over, values_by_agent
 from fed_ucbvi.results.recommendations import Recommended, Row, is_due, table_of
@@ -146,6 +147,8 @@ class Engine:
         self.scored = federation
         self._law_known = federation is not None and is_known(federation)
         self._scorer = None if federation is None else Scorer(federation)
+        self.units = Units() if federation is None else Units.of(federation.description)
+        """Of rewards, as environments pay them."""
         self.server = self.algorithm.new_server(setting)
         if self.earlier is not None:
             self.earlier.begin(self.server)
@@ -254,7 +257,7 @@ class Engine:
             bytes_down=self.bytes_down,
             seconds=self.seconds,
             reward_sd=self.rows[-1][-1],
-        )
+        ).in_units(self.units, self.setting.horizon)
 
     def _move_clocks(self, played: PlayedRound) -> int:
         """Add the round's episodes to those of each agent that takes part; the sum over agents."""

@@ -71,7 +71,7 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Ready:
-    """The sizes of the node's problem, its digest, after which rounds it can resume, and its key for secure sums."""
+    """Sizes, digest and units of the node's problem, after which rounds it can resume, its key for secure sums."""
 
     states: int
     actions: int
@@ -81,6 +81,8 @@ class Ready:
     key: bytes = b""
     signature: bytes = b""
     certificate: bytes = b""
+    reward_offset: float = 0.0
+    reward_scale: float = 1.0
 
 
 @dataclass(frozen=True)

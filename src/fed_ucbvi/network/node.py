@@ -190,7 +190,13 @@ class Node:
             raise InputError("the server has changed the run since this node joined; start the node anew.")
         self._generations.meet(welcome.epoch)
         self.welcome = welcome
-        ready = Ready(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds)
+        ready = Ready(
+            *self._hosted.sizes,
+            self._hosted.digest(),
+            self._generations.rounds,
+            reward_offset=self.units.offset,
+            reward_scale=self.units.scale,
+        )
         if not welcome.secure_sums:
             self._questions.begin(str(welcome.epoch).encode())
             return ready
