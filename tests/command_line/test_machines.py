@@ -24,6 +24,8 @@ from fed_ucbvi.command_line import tracking as tracking_module
 from fed_ucbvi.command_line.program import EXIT_CODES
 from fed_ucbvi.command_line.standard_error import LONGEST_MESSAGE, JsonLines, say, write_log, writes_json
 from fed_ucbvi.command_line.tracking import tracking
+from fed_ucbvi.network import client
+from fed_ucbvi.network.client import LeftError
 from fed_ucbvi.results.round_record import together
 from fed_ucbvi.trackers.tensorboard_tracker import TensorBoardTracker
 from repository import ROOT
@@ -160,6 +162,20 @@ def test_every_code_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ended = subprocess.run([sys.executable, "-c", PROGRAM, "--version"], stdout=writing, timeout=60)
     os.close(writing)
     assert found | {ended.returncode} == EXIT_CODES.keys()
+
+
+@pytest.mark.parametrize("how", [(), ("--json",)])
+def test_a_node_that_leaves_for_good_ends_well(how: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def leave(*_: object, **__: object) -> None:
+        raise LeftError("'a' has left this run for good.")
+
+    monkeypatch.setattr(client, "take_part", leave)
+    result = call("join", "127.0.0.1:1", "--insecure", "--name", "a", *how)
+    assert (result.exit_code, result.stderr) == (0, "")
+    if how:
+        assert json.loads(result.stdout)["left"] is True
+    else:
+        assert "has left" in result.stdout
 
 
 # ---------------------------------------------------------------------------------------------------- trackers

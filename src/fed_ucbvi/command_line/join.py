@@ -156,7 +156,7 @@ def join(
     from fed_ucbvi.command_line.policy import policy_line, policy_summary
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
-    from fed_ucbvi.network.client import take_part
+    from fed_ucbvi.network.client import LeftError, take_part
     from fed_ucbvi.network.node import Node
     from fed_ucbvi.network.transport import TLSFiles
     from fed_ucbvi.results.policy import check_policy_file
@@ -196,6 +196,13 @@ def join(
             told = asyncio.run(
                 take_part(node, address, tls_files, server_name=server_name, patience=patience, result=result)
             )
+    except LeftError:
+        left = {"node": name, "run": node.run, "agents": [first_agent, agents], "rounds": node.rounds, "left": True}
+        if as_json:
+            print_json(left)
+        else:
+            typer.echo(f"{name}: has left run {node.run} for good, after {node.rounds:,} rounds")
+        return
     except KeyboardInterrupt:
         again = "" if state is None else "; start the same command again to come back"
         say(f"{name}: interrupted after {node.rounds:,} rounds{again}")

@@ -72,6 +72,10 @@ class RefusedError(InputError):
     """The server does not want this node."""
 
 
+class LeftError(RefusedError):
+    """The node has left the run for good while it took part."""
+
+
 class _StreamEndedError(Exception):
     """The stream ended; try again."""
 
@@ -104,6 +108,7 @@ async def take_part(
         The signed policy, if the node heard of the end by its file and not from the server.
 
     Raises:
+        LeftError: if the node leaves for good.
         InputError: if the server turns the node away, or stays away too long.
     """
     check_name(node.name)
@@ -350,6 +355,8 @@ def _leave(node: Node, refusal: Refusal) -> None:
     """The server has ended the stream: come back later, or not."""
     if refusal.retry:
         raise _StreamEndedError(f"the server has ended the stream: {refusal.reason}")
+    if node.run and refusal.reason == has_left(node.name):
+        raise LeftError(f"{refusal.reason}.")
     raise RefusedError(f"the server turned '{node.name}' away: {refusal.reason}.")
 
 

@@ -91,7 +91,8 @@ class NodeRegistry:
         self.begun = False
         self.end: End | None = None
         """What nodes are told once the run is over, also those that come late."""
-        self._told: set[str] = set()
+        self.told: set[str] = set()
+        """Who has been told that."""
         self.past: Callable[[Member, int], Iterator[PastRound] | None] = lambda member, held: None
         """The rounds that a member has played after one; None where they are not known or cannot be played again."""
         self.let_go: Callable[[Member], None] = lambda member: None
@@ -180,8 +181,8 @@ class NodeRegistry:
             if member.stream is not None:
                 await self._tell_end(member, member.stream)
         everyone = [member.name for member in self.present]
-        done = await self.wait_until(lambda: self._told.issuperset(everyone) and self.connected == 0, seconds)
-        for name in () if done else sorted(set(everyone) - self._told):
+        done = await self.wait_until(lambda: self.told.issuperset(everyone) and self.connected == 0, seconds)
+        for name in () if done else sorted(set(everyone) - self.told):
             log.warning("%s: has not heard of the end", name, extra={"node": name})
 
     async def _tell_end(self, member: Member, stream: NodeStream) -> None:
@@ -191,7 +192,7 @@ class NodeRegistry:
         except StreamLostError as lost:
             log.warning("%s: did not hear of the end: %s", member.name, lost, extra={"node": member.name})
         else:
-            self._told.add(member.name)
+            self.told.add(member.name)
 
     async def watch(self) -> None:
         """While the server listens: end the streams of those whose certificates are revoked."""
