@@ -54,7 +54,7 @@ def lines_of(text: str) -> list[dict[str, Any]]:
 
 def test_a_server_says_everything_in_json_errors_too() -> None:
     before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(milliseconds=1)
-    result = call(*ALONE, "--log-format", "json")
+    result = call(*ALONE, "--log-format", "json", "--dashboard", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
     assert result.exit_code == 2
     lines = lines_of(result.stderr)
     for line in lines:
@@ -62,8 +62,9 @@ def test_a_server_says_everything_in_json_errors_too() -> None:
         time = datetime.datetime.fromisoformat(line["time"])
         assert time.utcoffset() == datetime.timedelta(0)
         assert before <= time <= datetime.datetime.now(datetime.UTC)
-    assert lines[0]["message"].startswith("listening on port")
-    assert lines[0]["level"] == "info"
+    for line, begins in zip(lines, ("page: http://", "listening on port", "metrics at http://"), strict=False):
+        assert line["message"].startswith(begins)
+        assert line["level"] == "info"
     assert lines[-1]["level"] == "error"
     assert "4 agents have not come" in lines[-1]["message"]
 
@@ -74,6 +75,13 @@ def test_a_node_that_finds_no_server_says_so_in_json(tmp_path: Path) -> None:
     (line,) = lines_of(result.stderr)
     assert line["level"] == "error"
     assert line["message"].startswith("no connection to 127.0.0.1:1 for 0 s")
+
+
+def test_a_whole_federation_that_cannot_start_says_so_in_json() -> None:
+    result = call("federate", "--nodes", "3", "--agents", "2", "--log-format", "json")
+    assert result.exit_code == 2
+    (line,) = lines_of(result.stderr)
+    assert "3 nodes cannot share 2 agents" in line["message"]
 
 
 def test_plain_lines_are_as_they_were() -> None:

@@ -109,6 +109,9 @@ def join(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier file in --out.", rich_help_panel=OUTPUT)
+    ] = False,
     advice: Annotated[
         Path | None,
         typer.Option(
@@ -149,6 +152,7 @@ def join(
     import logging
     from contextlib import closing
 
+    write_log(log_format, logging.WARNING)
     from fed_ucbvi.command_line.advice import advice_lines, advise_node
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json
@@ -161,13 +165,14 @@ def join(
     from fed_ucbvi.network.transport import TLSFiles
     from fed_ucbvi.results.policy import check_policy_file
 
-    write_log(log_format, logging.WARNING)
     if insecure == (certs is not None):
         raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
     check_positive_integer("--agents", agents)
     check_integer("--first-agent", first_agent)
     if out is not None:
         check_policy_file(out)
+        if out.exists() and not overwrite:
+            raise InputError(f"{out} exists; choose another name, or allow overwriting it (--overwrite).")
     if live is not None:
         if env is not None or env_option or eps_p or env_seed:
             raise InputError("--env, --env-option, --env-seed and --eps-p are for simulated agents, not for --live.")
