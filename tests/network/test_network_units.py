@@ -79,6 +79,7 @@ def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None
     rows = summary_rows(run)[1]
     said = " ".join(text for name, text in rows if name == "in its own units")
     assert f"paid {shops.mean:,.4g} an episode" in said
+    assert "rewards of -1.5 to 3.5 a step rescaled to [0, 1]" in dict(rows)["setting"]
     assert f"gap {own['gap']:,.4g}" in said
     per_round = 2 * run.records["reward"] / run.records["agent_episodes"]
     expected = [UNITS.original_return(reward, H) for reward in per_round]

@@ -114,6 +114,8 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     eps_p = "eps_p unknown" if math.isnan(about.eps_p) else f"eps_p = {about.eps_p:g}"
     setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, {eps_p}"
     setting += ", random rewards" if about.random_rewards else ""
+    units = Units.of(about.environment)
+    setting += "" if units == Units() else f", rewards of {units} a step rescaled to [0, 1]"
     rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
     rows = [
         ("setting", f"{setting}, seed {about.seed}"),

@@ -44,11 +44,11 @@ GAUGES = {
     "planned_episodes": ("planned_episodes", "Episodes that each agent is to play."),
     "length": ("round_length_episodes", "Episodes of the last round."),
     "seconds": ("run_seconds", "Since the run began, without the time between two servers."),
-    "regret": ("regret", "So far, averaged over agents; absent where nobody knows."),
-    "reward": ("reward", "Of an episode of the last round, averaged over agents; absent where nobody knows."),
-    "optimistic_value": ("optimistic_value", "The server's optimistic value of the initial states."),
-    "recommended_value": ("recommended_value", "The estimated value of the recommended policy."),
-    "gap": ("gap", "The optimistic value minus the recommended one."),
+    "regret": ("regret", "So far, averaged over agents, in the environment's own units; absent where nobody knows."),
+    "reward": ("reward", "Of an episode of the last round, averaged over agents, likewise."),
+    "optimistic_value": ("optimistic_value", "The server's optimistic value of the initial states, likewise."),
+    "recommended_value": ("recommended_value", "The estimated value of the recommended policy, likewise."),
+    "gap": ("gap", "The optimistic value minus the recommended one, likewise."),
 }
 """Of a round's record: name of the metric, and what it is."""
 
