@@ -12,6 +12,7 @@ import pytest
 from fed_ucbvi import FedUCBVI, LiveFederation, Run, load_policy, run_live
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.command_line.outputs import summary_rows
+from fed_ucbvi.core.numbers import number
 from fed_ucbvi.dashboard.federation import following, subject_of
 from fed_ucbvi.dashboard.folders import state_of_folder, state_of_run
 from fed_ucbvi.dashboard.metrics import Metrics
@@ -24,6 +25,7 @@ from fed_ucbvi.network.server import Service
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.round_record import together
+from fed_ucbvi.trackers.tracker import results_of
 from gymnasium_problems import TableEnv
 
 H, T = 4, 40
@@ -81,6 +83,9 @@ def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None
     assert f"paid {shops.mean:,.4g} an episode" in said
     assert "rewards of -1.5 to 3.5 a step rescaled to [0, 1]" in dict(rows)["setting"]
     assert f"gap {own['gap']:,.4g}" in said
+    assert run.plot().panels[0].title == f"Reward: {number(own['average_reward'])} an episode (regret unknown)"
+    assert results_of(run)["final_average_reward"] == own["average_reward"]
+    assert results_of(run)["final_estimated_value"] == own["estimated_value"]
     per_round = 2 * run.records["reward"] / run.records["agent_episodes"]
     expected = [UNITS.original_return(reward, H) for reward in per_round]
     watched, _ = state_of_folder(tmp_path / "kept")
