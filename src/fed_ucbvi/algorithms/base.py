@@ -517,10 +517,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """
         return None
 
-    def starts(self, planner: ServerT) -> CountArray | None:
-        """How many episodes began in each state, ``(S,)``, where a planner that has planned knows; else None."""
-        return None
-
 
 def as_sets(policy: PolicyArray, actions: int) -> MaskArray:
     """A policy as sets of actions, ``(H, S, A)``."""

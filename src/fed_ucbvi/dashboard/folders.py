@@ -20,6 +20,7 @@ from fed_ucbvi.engine.checkpoint import FORMAT as CHECKPOINT
 from fed_ucbvi.engine.log import Log
 from fed_ucbvi.engine.saved_state import SavedState
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import table_of
 from fed_ucbvi.results.records import columns_of
 from fed_ucbvi.results.replay import replay
@@ -57,7 +58,14 @@ def state_of_run(run: Run) -> LiveState:
     """A run that is over."""
     state, about = LiveState(Subject.of_about(run.about)), run.about
     columns = (run.records, run.recommendations)
-    for record in replay(*columns, agents=about.agents, planned_episodes=about.episodes, rules=about.rules):
+    for record in replay(
+        *columns,
+        agents=about.agents,
+        planned_episodes=about.episodes,
+        rules=about.rules,
+        units=state.subject.units,
+        horizon=about.horizon,
+    ):
         state(record)
     show_end(state, run)
     return state
@@ -138,7 +146,9 @@ class _WatchedCheckpoint:
             H, S = saved.arrays["server.policy"].shape[:2] if saved is not None else (0, 0)
             agents = len(saved.arrays["clock"]) if saved is not None else 0
         name, where = str(task["algorithm"]), str(described.get("name", "custom"))
-        self.state = LiveState(Subject(f"{name} on {where}", name, where, agents, S, 0, H, layout))
+        members = () if saved is None else saved.about.get("members", ())
+        units = Units(**members[0]["units"]) if members else Units.of(described)
+        self.state = LiveState(Subject(f"{name} on {where}", name, where, agents, S, 0, H, layout, units=units))
         self._agents, self._shown = agents, 0
 
     def _read(self) -> SavedState | None:
@@ -151,8 +161,14 @@ class _WatchedCheckpoint:
         if saved is None:
             return
         tables = columns_of(saved.rows.get("records", ())), table_of(saved.rows.get("recommendations", ()))
-        rules = self._algorithm.rules
-        for record in replay(*tables, agents=self._agents, planned_episodes=self._episodes, rules=rules):
+        for record in replay(
+            *tables,
+            agents=self._agents,
+            planned_episodes=self._episodes,
+            rules=self._algorithm.rules,
+            units=self.state.subject.units,
+            horizon=self.state.subject.horizon,
+        ):
             if record.round > self._shown:
                 self.state(record)
                 self._shown = record.round

@@ -13,6 +13,7 @@ from rich.text import Text
 from fed_ucbvi.core.numbers import byte_count, number_text
 
 STYLES = {"present": "green", "away": "yellow", "excluded": "red", "expected": "dim", "running": "green"}
+STYLES |= {"finished": "green", "left": "dim", "over": "green"}
 ROWS = 8
 """Rounds, events and runs that are listed."""
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -18,6 +18,7 @@ from fed_ucbvi.core.colours import DARK_GREY, PALETTE, Marker
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.numbers import byte_count, number
 from fed_ucbvi.core.types import CountArray, FloatArray
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.grid import policy_board
 from fed_ucbvi.results.learning_curve import learning_curve
 from fed_ucbvi.results.run_data import RunData
@@ -39,6 +40,7 @@ RULE_MARKERS: tuple[Marker, ...] = ("circle", "triangle", "square", "diamond")
 """Markers of an algorithm's first, second... synchronisation rule; colours are those of the palette."""
 EPISODES = "Episodes per agent"
 REGRET = "Common regret (units of reward)"
+REGRET_RESCALED = "Common regret (rewards rescaled to [0, 1])"
 REWARD = "Mean reward an episode so far"
 LEARNING = "Reward of an episode"
 
@@ -88,7 +90,7 @@ def plot_runs(runs: Iterable[RunData], path: str | Path | None = None) -> Pictur
     left = _means(groups, names, RunData.regret_at if known else _mean_reward)
     axis = _episodes_axis(max(run.episodes_played for group in groups for run in group))
     panels = [
-        _panel("Regret" if known else "Reward (regret unknown)", REGRET if known else REWARD, left, axis),
+        _panel(*(("Regret", _regret_label(groups)) if known else ("Reward (regret unknown)", REWARD)), left, axis),
         _panel("Communication", "Communication rounds so far", _means(groups, names, RunData.rounds_at), axis),
     ]
     sizes = sorted({len(group) for group in groups})
@@ -124,17 +126,24 @@ def _points(played: int, ends: CountArray | Sequence[int] = ()) -> CountArray:
 
 
 def _mean_reward(run: RunData, points: CountArray) -> FloatArray:
-    """The mean reward per agent and episode over the first ``points`` episodes; constant within a round."""
+    """The mean reward per agent and episode, in its own units, over the first ``points`` episodes."""
     ends = np.concatenate([[0], np.cumsum(run.records["agent_episodes"]) / run.about.agents])
     totals = np.concatenate([[0.0], np.cumsum(run.records["reward"])])
-    return np.asarray(np.interp(points, ends, totals) / points)
+    units, H = Units.of(run.about.environment), run.about.horizon
+    return H * units.offset + units.scale * np.asarray(np.interp(points, ends, totals) / points)
 
 
 def _regret(run: RunData) -> Panel:
     """The common regret against episodes; where it is unknown, the reward."""
     if math.isnan(run.regret):
         return _learning(run)
-    return _curve(run, f"Regret: {number(run.regret)} in all", REGRET, RunData.regret_at)
+    title = f"Regret: {number(run.regret)} in all"
+    return _curve(run, title, _regret_label([[run]]), RunData.regret_at)
+
+
+def _regret_label(groups: Sequence[Sequence[RunData]]) -> str:
+    rescaled = any(Units.of(group[0].about.environment) != Units() for group in groups)
+    return REGRET_RESCALED if rescaled else REGRET
 
 
 def _learning(run: RunData) -> Panel:
@@ -144,7 +153,7 @@ def _learning(run: RunData) -> Panel:
     if len(curve.mean) and not np.isnan(curve.error).any():
         band = {"low": curve.low.tolist(), "high": curve.high.tolist(), "band": INTERVAL_NAME}
     series = Series("", colour_of(run.about.algorithm), curve.episodes.tolist(), curve.mean.tolist(), **band)
-    title = f"Reward: {number(run.average_reward)} an episode (regret unknown)"
+    title = f"Reward: {number(run.original_units['average_reward'])} an episode (regret unknown)"
     return _panel(title, LEARNING, [series], _episodes_axis(run.episodes_played))
 
 
