@@ -60,7 +60,7 @@ from fed_ucbvi.problem.kernel import Kernel as Kernel
 from fed_ucbvi.problem.mdp import MDP as MDP
 from fed_ucbvi.problem.price_of_sharing import best_common_policy as best_common_policy
 from fed_ucbvi.problem.price_of_sharing import price_of_sharing as price_of_sharing
-from fed_ucbvi.results.plotting import plot_runs as plot_runs
+from fed_ucbvi.results.group_picture import plot_runs as plot_runs
 from fed_ucbvi.results.policy import load_policy as load_policy
 from fed_ucbvi.results.round_record import RoundRecord as RoundRecord
 from fed_ucbvi.results.run import Run as Run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +14,23 @@ from fed_ucbvi.core.errors import InputError, check_choice, unknown_name
 from fed_ucbvi.core.notebook import html_table
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.settings import (
-    ENVIRONMENT_SIZES,
     Settings,
+    check_own_labels,
     checked_runs,
     key_of,
     label,
-    labels,
+    names_of,
+    parted,
+    relabelled,
     seeds_of,
     settings_of,
+    shared,
 )
 from fed_ucbvi.results.statistics import INTERVAL_NAME, POWER, mean_interval, paired_difference, paired_ratio
 
 if TYPE_CHECKING:
     import polars as pl
 
-OWNERS = ("algorithm", "environment")
 LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -125,7 +127,12 @@ class Comparison:
 
 
 def compare_runs(
-    runs: Iterable[RunData], *, by: str | Sequence[str] = "algorithm", metric: str = "regret", baseline: object = None
+    runs: Iterable[RunData],
+    *,
+    by: str | Sequence[str] = "algorithm",
+    metric: str = "regret",
+    baseline: object = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Compare groups of runs that differ in ``by``, over seeds and in pairs, separately on each problem.
 
@@ -141,6 +148,7 @@ def compare_runs(
             sizes), ``"agents"``, ``"episodes"``, the name of one parameter or option; or several of these.
         metric: a number that :func:`~fed_ucbvi.analysis.run_table.runs_frame` has for each run.
         baseline: the group to compare with: its label, or a value that no other group has; the first by default.
+        labels: what to call an algorithm or a group, by its name or by what it would be called otherwise.
 
     >>> from fed_ucbvi import FedUCBVI, run, synthetic
     >>> world, scales = synthetic(agents=2), (1, 0.1)
@@ -151,11 +159,10 @@ def compare_runs(
     import polars as pl
 
     found = checked_runs(runs)
-    settings = [settings_of(run.about) for run in found]
-    wanted = _chosen([by] if isinstance(by, str) else list(by), settings)
-    sides = [{name: value for name, value in one.items() if name in wanted} for one in settings]
-    problems = [{name: value for name, value in one.items() if name not in wanted} for one in settings]
-    side_names, problem_names = _names(sides, "all runs"), _names(problems, "")
+    settings = relabelled([settings_of(run.about) for run in found], labels or {})
+    sides, problems = parted(settings, by)
+    side_names, problem_names = names_of(sides, "all runs", own=labels), names_of(problems, "")
+    check_own_labels(labels, settings, side_names.values())
     cells: dict[tuple[str, str], dict[Seeds, float]] = {}
     for run, side, problem in zip(found, sides, problems, strict=True):
         place = (problem_names[key_of(problem)], side_names[key_of(side)])
@@ -169,42 +176,8 @@ def compare_runs(
     chosen = _baseline(baseline, {side_names[key_of(side)]: side for side in sides})
     order = sorted(cells, key=lambda place: [*problem_names.values()].index(place[0]))
     rows = [_row(place, cells[place], cells.get((place[0], chosen)), place[1] == chosen) for place in order]
-    title = label({name: settings[0][name] for name in _shared_names(settings)})
+    title = label({name: value for name, value in shared(settings).items() if "." not in name})
     return Comparison(metric, chosen, title, pl.DataFrame(rows, schema=_SCHEMA))
-
-
-def _chosen(by: Sequence[str], settings: Sequence[Settings]) -> set[str]:
-    """The settings that ``by`` names; an algorithm or environment includes its parameters or options."""
-    names = list(dict.fromkeys(name for one in settings for name in one))
-    known = dict.fromkeys([*names, *(name.partition(".")[2] for name in names if "." in name)])
-    chosen: set[str] = set()
-    for wanted in by:
-        if wanted not in known:
-            raise unknown_name("setting to compare by", wanted, [name for name in known if "." not in name])
-        chosen |= {name for name in names if wanted in (name, name.partition(".")[2])}
-        chosen |= {name for name in names if wanted in OWNERS and name.startswith(f"{wanted}.")}
-        chosen |= {name for name in names if wanted == "environment" and name in (*ENVIRONMENT_SIZES, "eps_p")}
-    return chosen
-
-
-def _names(parts: Sequence[Settings], alone: str) -> dict[str, str]:
-    """The label of each part, by its key; ``alone`` (or the algorithm) if there is only one part."""
-    distinct = {key_of(part): part for part in parts}
-    if len(distinct) == 1:
-        (part,) = distinct.values()
-        who = label({name: part[name] for name in OWNERS if name in part}) if alone else ""
-        return {key_of(part): who or alone}
-    return dict(zip(distinct, labels(list(distinct.values())), strict=True))
-
-
-def _shared_names(settings: Sequence[Settings]) -> list[str]:
-    """Names of the main settings that all runs have in common."""
-    first = settings[0]
-    return [
-        name
-        for name in first
-        if "." not in name and all(key_of({name: one.get(name)}) == key_of({name: first[name]}) for one in settings)
-    ]
 
 
 def _measure(run: RunData, metric: str) -> float:

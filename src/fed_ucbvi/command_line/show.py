@@ -60,7 +60,7 @@ def show(
     from fed_ucbvi.analysis.comparison import compare_runs
     from fed_ucbvi.charts.picture import check_picture
     from fed_ucbvi.core.errors import InputError, check_choice
-    from fed_ucbvi.results.plotting import plot_runs
+    from fed_ucbvi.results.group_picture import plot_runs
 
     if out is not None:
         check_picture(out)

@@ -20,7 +20,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -143,7 +143,7 @@ class Store:
         return self.folder / RUNS / f"{job.id}.parquet"
 
     def read(self, job: Job) -> Run:
-        """The finished run of a job; a damaged or foreign file is refused."""
+        """The finished run of a job, under the job's label; a damaged or foreign file is refused."""
         try:
             return self._read(job)
         except InputError as error:
@@ -156,7 +156,7 @@ class Store:
         run = Run.read_file(path)
         if not job.made(run):
             raise InputError(f"{path} holds another run than its name says.")
-        return run
+        return run if job.label == job.algorithm else replace(run, about=replace(run.about, label=job.label))
 
     def write(self, job: Job, content: bytes, seconds: float) -> None:
         """Keep a finished run."""
