@@ -20,6 +20,7 @@ from fed_ucbvi.analysis.advise import choose_parameters as choose_parameters
 from fed_ucbvi.analysis.alone_or_together import alone_or_together as alone_or_together
 from fed_ucbvi.analysis.comparison import Comparison as Comparison
 from fed_ucbvi.analysis.comparison import compare_runs as compare_runs
+from fed_ucbvi.analysis.curve_table import curves_frame as curves_frame
 from fed_ucbvi.analysis.inspection import Inspection as Inspection
 from fed_ucbvi.analysis.inspection import inspect_federation as inspect_federation
 from fed_ucbvi.analysis.planning import Plan as Plan

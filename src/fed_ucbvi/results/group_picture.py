@@ -85,7 +85,7 @@ def plot_runs(
             ``"agents"``, ``"eps_p"``, the name of a parameter... By default none, or, if more than ten curves would
             share a panel, what leaves the fewest panels.
         y_log: whether vertical axes are logarithmic; an axis with a curve that is never positive stays linear.
-        labels: what to call an algorithm or a group, by its name or by what it would be called otherwise.
+        labels: what to call an algorithm, a curve or a facet, by its name or by what it would be called otherwise.
         colours: ``#RRGGBB`` for an algorithm or a group, by its name or label.
         size: width and height in inches, about; texts keep their size.
     """
@@ -164,8 +164,8 @@ def _groups(
     colours: Mapping[str, str] | None,
 ) -> list[Group]:
     facets, sides = parted(settings, by)
-    facet_names, names = names_of(facets, "", written), names_of(sides, "", written, labels)
-    check_own_labels(labels, settings, names.values())
+    facet_names, names = names_of(facets, "", written, labels), names_of(sides, "", written, labels)
+    check_own_labels(labels, settings, [*names.values(), *facet_names.values()])
     looks = _looks(dict(zip(map(key_of, sides), zip(settings, lots, strict=True), strict=True)), names, colours or {})
     groups = [
         Group(lot, facet_names[key_of(facet)], names[key_of(side)], *looks[key_of(side)])

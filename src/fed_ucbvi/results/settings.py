@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -109,17 +110,19 @@ def apart(groups: Sequence[Settings]) -> list[dict[str, Any]]:
     >>> apart(groups)[::2]
     [{'algorithm': 'fedq'}, {'algorithm': 'ucbvi', 'algorithm.scale': 2}]
     """
-    found = []
-    for group in groups:
-        differing = {}
-        for name, value in group.items():
-            owner = "environment" if name in ENVIRONMENT_SIZES else name.rpartition(".")[0]
-            owners = (owner, LABELS.get(owner, owner))
-            siblings = [other for other in groups if all(other.get(one) == group.get(one) for one in owners)]
-            if not all(_same(other, name, value) for other in siblings):
-                differing[name] = value
-        found.append(differing)
-    return found
+    texts = [{name: key_of({name: value}) for name, value in group.items()} for group in groups]
+    names = dict.fromkeys(name for group in groups for name in group)
+    kinds: dict[tuple[Any, ...], set[str | None]] = {}
+    for group, known in zip(groups, texts, strict=True):
+        for name in names:
+            kinds.setdefault(_among(group, name), set()).add(known.get(name))
+    return [{name: group[name] for name in group if len(kinds[_among(group, name)]) > 1} for group in groups]
+
+
+def _among(group: Settings, name: str) -> tuple[Any, ...]:
+    """Alike for groups among which a setting is compared."""
+    owner = "environment" if name in ENVIRONMENT_SIZES else name.rpartition(".")[0]
+    return (name, group.get(owner), group.get(LABELS.get(owner, "")))
 
 
 def _same(group: Settings, name: str, value: Any) -> bool:
@@ -187,14 +190,16 @@ def relabelled(groups: Sequence[Settings], own: Mapping[str, str]) -> list[dict[
 def labels(groups: Sequence[Settings], write: Write | None = None, own: Mapping[str, str] | None = None) -> list[str]:
     """Different labels for different groups: the settings that set them apart; for ``write`` see :func:`label`.
 
-    ``own`` replaces labels by others.
+    ``own`` replaces labels by others; they may be written with or without ``write``.
 
     >>> labels([{"algorithm": "fed-ucbvi", "algorithm.bonus_scale": scale} for scale in (0.1, 0.2)])
     ['bonus_scale = 0.1', 'bonus_scale = 0.2']
     """
-    texts = [label(settings, write) for settings in apart(groups)]
-    texts = [f"{text} ({place})" if texts.count(text) > 1 else text for place, text in enumerate(texts, 1)]
-    return [(own or {}).get(text, text) for text in texts]
+    differing, given = apart(groups), own or {}
+    texts, plain = [label(one, write) for one in differing], [label(one) for one in differing]
+    count = Counter(texts)
+    texts = [f"{text} ({place})" if count[text] > 1 else text for place, text in enumerate(texts, 1)]
+    return [given.get(text, given.get(other, text)) for text, other in zip(texts, plain, strict=True)]
 
 
 def label(settings: Settings, write: Write | None = None) -> str:
