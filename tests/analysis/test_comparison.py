@@ -238,7 +238,7 @@ def test_a_group_equal_in_every_seed_is_called_equal(fed: list[Run]) -> None:
         ({"baseline": "first"}, "several groups fit"),
     ],
 )
-def test_unknown_names_are_refused(fed: list[Run], wide: list[Run], options: dict[str, str], message: str) -> None:
+def test_unknown_names_are_refused(fed: list[Run], wide: list[Run], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare_runs(fed + wide, **options)
 

@@ -398,8 +398,8 @@ def test_on_a_terminal_a_comparison_is_a_table_that_fits(width: int, tmp_path: P
         os.close(theirs)
         text = b""
         with contextlib.suppress(OSError):  # the end of a terminal is an error
-            while part := os.read(ours, 4096):
-                text += part
+            while piece := os.read(ours, 4096):
+                text += piece
     os.close(ours)
     assert process.returncode == 0
     shown = re.sub(r"\x1b\[[\d;]*m", "", text.decode())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
+import threading
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -178,16 +180,20 @@ def test_a_sweep_that_was_stopped_is_not_shown_as_running(tmp_path: Path) -> Non
 
 def test_somebody_who_looks_does_not_keep_a_sweep_from_being_made(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "sweep", Sweep(**tomllib.loads(SWEEP)))
-    assert not store.in_use
+    found = [store.in_use]
     with Store.use(store.folder, store.sweep, resume=True) as used:
-        assert store.in_use
-        assert used.in_use
+        found += [store.in_use, used.in_use]
         with (
             pytest.raises(InputError, match="in use by another process"),
             Store.use(store.folder, store.sweep, resume=True),
         ):
             pass
-    assert not store.in_use
+    assert [*found, store.in_use] == [False, True, True, False]
+    looking = (store.folder / "manifest.json").open("rb")
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.05, looking.close).start()
+    with Store.use(store.folder, store.sweep, resume=True):
+        assert store.in_use, "it waits for somebody who only looks"
 
 
 VARIED = """

@@ -225,10 +225,10 @@ def _panels(measure: Measure, groups: Sequence[Group], axis: Scale, *, y_log: bo
 def _positive(series: Series) -> Series:
     """What a logarithmic axis can hold of a curve."""
     kept = np.flatnonzero(np.asarray(series.y) > 0)
-    columns = {name: getattr(series, name) for name in ("x", "y", "low", "high")}
-    return replace(
-        series, **{name: None if some is None else [some[place] for place in kept] for name, some in columns.items()}
-    )
+    columns: dict[str, Any] = {name: getattr(series, name) for name in ("x", "y", "low", "high")}
+    for name, column in columns.items():
+        columns[name] = None if column is None else [column[place] for place in kept]
+    return replace(series, **columns)
 
 
 def _mean(group: Group, curve: Curve, *, labelled: bool) -> Series:

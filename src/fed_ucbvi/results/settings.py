@@ -181,9 +181,8 @@ def relabelled(groups: Sequence[Settings], own: Mapping[str, str]) -> list[dict[
         raise InputError("two of the given labels are the same; give each algorithm or group one of its own.")
     found = [dict(group) for group in groups]
     for group in found:
-        for known in (group.get("algorithm"), group.get("label")):
-            if known in own:
-                group["label"] = own[known]
+        for name in ("algorithm", "label"):
+            group["label"] = own.get(group[name], group["label"])
     return found
 
 
@@ -211,7 +210,7 @@ def label(settings: Settings, write: Write | None = None) -> str:
     'ours on GridWorld'
     """
     names = [*LABELS, *LABELS.values()]
-    known = [(settings.get(name), settings.get(written)) for name, written in LABELS.items()]
+    known = [(settings.get(name, ""), settings.get(written, "")) for name, written in LABELS.items()]
     who = " on ".join(str(written or label_of(name)) for name, written in known if name or written)
     write = write or setting_text
     others = [write(name, settings[name]) for name in settings if name not in names]

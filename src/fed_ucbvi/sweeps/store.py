@@ -38,7 +38,7 @@ from fed_ucbvi.sweeps.worker import Failure
 FORMAT = "fed-ucbvi/sweep"
 FORMAT_VERSION = 1
 RUNS, FAILURES, DAMAGED, JOURNAL = "runs", "failures", "damaged", "journal.jsonl"
-PAUSES = (0.0, 0.1, 0.3)
+PAUSES = (0.0, 0.1, 0.3, 1.0)
 """Seconds to wait before each attempt to lock a folder: somebody who only looks holds it for a moment."""
 MAX_DIFFERENCES, MAX_VALUES = 4, 6
 """How many differences, and values of each, the message names when a folder holds another sweep."""
