@@ -394,10 +394,11 @@ function drawSweep() {
   if (!sweep) return;
   const going = sweep.runs - sweep.done - sweep.failed;
   say($("sweep-caption"), `${count(sweep.done)} done, ${count(sweep.failed)} failed, ${count(going)} ${finished() ? "not made" : "in progress or waiting"}, of ${count(sweep.runs)}.` +
+    (sweep.shared ? ` All: ${sweep.shared}.` : "") +
     (sweep.rows.length < sweep.done + sweep.failed ? ` The last ${count(sweep.rows.length)} are listed.` : ""));
   const figure = text => [text, "figure"];
-  fill($("sweep"), ["run", "state", "algorithm", "environment", figure("agents"), figure("episodes"), figure("seed"), figure("value"), figure("regret"), figure("rounds"), figure("time")],
-    sweep.rows.map(row => [row.id, row.error ? ["✕ failed", "state failed"] : ["✓ done", "state present"], row.algorithm, row.environment, figure(count(row.agents)), figure(count(row.episodes)), figure(`${row.seed}`),
+  fill($("sweep"), ["run", "state", "group", figure("seed"), figure("value"), figure("regret"), figure("rounds"), figure("time")],
+    sweep.rows.map(row => [row.id, row.error ? ["✕ failed", "state failed"] : ["✓ done", "state present"], row.group, figure(row.seed),
       row.error ? [row.error, ""] : figure(number(row.value)), figure(row.error ? "" : number(row.regret)), figure(row.error ? "" : count(row.rounds)), figure(duration(row.seconds))]));
 }
 
