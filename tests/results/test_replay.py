@@ -30,7 +30,6 @@ def test_the_rounds_of_a_finished_run_are_those_it_told(
         replay(
             result.records,
             result.recommendations,
-            agents=about.agents,
             planned_episodes=about.episodes,
             rules=about.rules,
         )

@@ -17,6 +17,7 @@ from fed_ucbvi.dashboard.subject import Subject
 from fed_ucbvi.dashboard.watching import show_end
 from fed_ucbvi.engine.checkpoint import FEDERATION
 from fed_ucbvi.engine.checkpoint import FORMAT as CHECKPOINT
+from fed_ucbvi.engine.going_on import planned_in
 from fed_ucbvi.engine.log import Log
 from fed_ucbvi.engine.saved_state import SavedState
 from fed_ucbvi.problem.federation import Federation
@@ -57,7 +58,7 @@ def state_of_run(run: Run) -> LiveState:
     """A run that is over."""
     state, about = LiveState(Subject.of_about(run.about)), run.about
     columns = (run.records, run.recommendations)
-    for record in replay(*columns, agents=about.agents, planned_episodes=about.episodes, rules=about.rules):
+    for record in replay(*columns, planned_episodes=about.episodes, rules=about.rules):
         state(record)
     show_end(state, run)
     return state
@@ -128,35 +129,32 @@ class _WatchedCheckpoint:
         with reading(folder):
             task = manifest.get("task", manifest)
             self._algorithm = make_algorithm(task["algorithm"], task["parameters"])
-            self._episodes = int(task["setting"]["episodes"] if "setting" in task else task["episodes"])
-            saved = self._read()
             described = task.get("environment") or task.get("live") or {}
             layout = None
             if (folder / FEDERATION).is_file():
                 federation = Federation.load(folder / FEDERATION)
                 described, layout = federation.description, federation.layout
-            H, S = saved.arrays["server.policy"].shape[:2] if saved is not None else (0, 0)
-            agents = len(saved.arrays["clock"]) if saved is not None else 0
         name, where = str(task["algorithm"]), str(described.get("name", "custom"))
-        self.state = LiveState(Subject(f"{name} on {where}", name, where, agents, S, 0, H, layout))
-        self._agents, self._shown = agents, 0
+        self.state = LiveState(Subject(f"{name} on {where}", name, where, layout=layout))
+        self._shown = 0
 
     def _read(self) -> SavedState | None:
         log = Log(self._folder, manifest_digest(self._folder), durable=False)
         return None if log.empty else log.read()
 
     def look(self) -> None:
-        """Take the rounds that are new."""
+        """Take the rounds that are new, and how many agents and episodes the run goes on with."""
         saved = self._read()
         if saved is None:
             return
+        planned, (H, S) = planned_in(saved.about), saved.arrays["server.policy"].shape[:2]
+        self.state.take_subject(self.state.subject._replace(agents=planned["agents"], states=S, horizon=H))
         tables = columns_of(saved.rows.get("records", ())), table_of(saved.rows.get("recommendations", ()))
-        rules = self._algorithm.rules
-        for record in replay(*tables, agents=self._agents, planned_episodes=self._episodes, rules=rules):
+        for record in replay(*tables, planned_episodes=planned["episodes"], rules=self._algorithm.rules):
             if record.round > self._shown:
                 self.state(record)
                 self._shown = record.round
         if "recommended.policy" in saved.arrays:
             self.state.take_policy(saved.arrays["recommended.policy"])
-        if int(saved.arrays["clock"].max()) >= self._episodes:
+        if saved.about["done"]:
             self.state.end()

@@ -60,7 +60,7 @@ def plot_run(run: RunData, path: str | Path | None = None, *, step: int | None =
         panels.append(_lengths(run))
     if run.about.layout is not None:
         panels.insert(int(known), policy_board(run, run.about.layout, step))
-    state = "" if run.complete else f"\ninterrupted after {run.episodes_played:,} episodes"
+    state = f"\n{run.unfinished}" if run.unfinished else ""
     settings = settings_of(run.about) | {"eps_p": run.about.eps_p}
     title = f"{_title(settings)}, seed {run.about.seed}{state}"
     return _saved(Picture(panels, title, WIDE if run.about.layout is None else WIDTH), path)
@@ -114,7 +114,7 @@ def _episodes_axis(played: int) -> Scale:
     return log_scale(1, played) if played >= LOG_FROM else Scale(min(1, played), max(played, 2), log=False)
 
 
-def _points(played: int, ends: CountArray | Sequence[int] = ()) -> CountArray:
+def _points(played: int, ends: FloatArray | Sequence[float] = ()) -> CountArray:
     """Episodes at which to draw a curve: even on both kinds of axis, and the ends of rounds if there are few."""
     if played == 0:
         return np.zeros(1, dtype=np.int64)
@@ -125,7 +125,7 @@ def _points(played: int, ends: CountArray | Sequence[int] = ()) -> CountArray:
 
 def _mean_reward(run: RunData, points: CountArray) -> FloatArray:
     """The mean reward per agent and episode over the first ``points`` episodes; constant within a round."""
-    ends = np.concatenate([[0], np.cumsum(run.records["agent_episodes"]) / run.about.agents])
+    ends = np.concatenate([[0], run.round_ends])
     totals = np.concatenate([[0.0], np.cumsum(run.records["reward"])])
     return np.asarray(np.interp(points, ends, totals) / points)
 
@@ -157,7 +157,7 @@ def _rounds(run: RunData) -> Panel:
 
 def _curve(run: RunData, title: str, y_label: str, curve: Curve, *, steps: bool = False) -> Panel:
     played = run.episodes_played
-    points = _points(played, run.records["start"] + run.records["length"])
+    points = _points(played, run.round_ends)
     heights = curve(run, points).tolist()
     series = Series("", colour_of(run.about.algorithm), points.tolist(), heights, steps=steps)
     return _panel(title, y_label, [series], _episodes_axis(played))
@@ -181,7 +181,8 @@ def _lengths(run: RunData) -> Panel:
 
 def _dots(run: RunData, chosen: Any, name: str, colour: str, marker: Marker) -> Series:
     """Some rounds as dots; where there are very many, one dot for all rounds within a pixel."""
-    begins, lengths = (run.records["start"] + 1)[chosen], run.records["length"][chosen]
+    begins = np.concatenate([[0], run.round_ends])[:-1].astype(np.int64)[chosen] + 1
+    lengths = run.records["length"][chosen]
     if len(begins) > MAX_POINTS:
         pixels = np.column_stack([np.log(begins), np.log(lengths)]) / math.log(run.episodes_played) * WIDTH
         _, kept = np.unique(pixels.round(), axis=0, return_index=True)
