@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fed_ucbvi import FedQHoeffding, FedUCBVI, RoundRecord, gridworld, run, synthetic
+from fed_ucbvi import FedQAdvantage, FedQHoeffding, FedUCBVI, RoundRecord, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.replay import replay
@@ -41,3 +41,15 @@ def test_the_rounds_of_a_finished_run_are_those_it_told(
             expected = getattr(one, name)
             same = expected if isinstance(expected, (int, str)) else pytest.approx(expected, rel=1e-12, nan_ok=True)
             assert getattr(other, name) == same, name
+
+
+def test_rounds_of_agents_that_stop_apart_are_told_again_as_they_were() -> None:
+    told: list[RoundRecord] = []
+    apart = FedQAdvantage(forced_synchronisation=False)
+    result = run(apart, synthetic(agents=3, eps_p=0.1), 200, on_round=told.append)
+    again = replay(result.records, result.recommendations, planned_episodes=200, rules=result.about.rules)
+    counted = [(record.episodes, record.planned_episodes, record.agents) for record in again]
+    assert counted == [(record.episodes, record.planned_episodes, record.agents) for record in told]
+    assert counted[-1] == (200, 200, 3)
+    assert (result.records["start"] + result.records["length"]).max() > 200, "some end before others"
+    assert result.plot().panels

@@ -123,6 +123,10 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
         *((name, _fact(run, name)) for name in about.facts),
         ("wall time", f"{run.wall_seconds:,.2f} s (driver {about.driver})"),
     ]
+    present = run.records["agents"]
+    if (present != about.agents).any():
+        least, most = f"{present.min():,}", f"{present.max():,}"
+        rows.insert(1, ("took part", f"{least if least == most else f'{least} to {most}'} agents in a round"))
     if not run.complete:
         rows.insert(1, ("not complete", f"{run.unfinished}; the figures are those so far"))
     if run.advice is not None:

@@ -201,7 +201,8 @@ class Engine:
         if self.together:
             return self.setting.episodes
         clock = self.clock[self.present]
-        return round(self.episodes + float((self.setting.episodes - clock).sum()) / max(1, len(clock)))
+        left = float((self.setting.episodes - clock).sum()) / max(1, len(clock))
+        return int(round(self.episodes + left, 6))
 
     @property
     def last_length(self) -> int:
