@@ -121,7 +121,7 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
         ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
         *_recommendations(run),
         *((name, _fact(run, name)) for name in about.facts),
-        ("wall time", f"{run.wall_seconds:,.2f} s (driver {about.driver})"),
+        ("wall time", run.wall_time),
     ]
     present = run.records["agents"]
     if (present != about.agents).any():

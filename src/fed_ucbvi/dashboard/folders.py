@@ -26,7 +26,7 @@ from fed_ucbvi.results.records import columns_of
 from fed_ucbvi.results.replay import replay
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.storage import FORMAT as RUN
-from fed_ucbvi.sweeps.store import FAILURES, JOURNAL, RUNS, Store
+from fed_ucbvi.sweeps.store import FAILURES, RUNS, Store
 from fed_ucbvi.sweeps.store import FORMAT as SWEEP
 
 FEDERATION_CHECKPOINT = "fed-ucbvi/federation"
@@ -74,17 +74,19 @@ class WatchedSweep:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.state = LiveState(Subject("sweep"))
+        self._store: Store | None = None
         self._jobs: dict[str, dict[str, Any]] = {}
         self._seen: set[str] = set()
         self._rows: deque[dict[str, Any]] = deque(maxlen=MOST_ROWS)
 
     def look(self) -> None:
         """Read what is new in the folder."""
-        if not self._jobs:
-            sweep = Store.open(self._folder).sweep
+        if self._store is None:
+            self._store = Store.open(self._folder)
+            sweep = self._store.sweep
             self._jobs = {job.id: job.content() for job in sweep.jobs()}
             self.state.take_subject(Subject(f"sweep '{sweep.name}'"))
-        seconds, jobs = self._seconds(), self._jobs
+        seconds, jobs = self._store.seconds(), self._jobs
         for file in sorted((self._folder / RUNS).glob("*.parquet"), key=lambda path: path.stat().st_mtime):
             if file.stem in jobs and file.stem not in self._seen:
                 self._seen.add(file.stem)
@@ -102,12 +104,6 @@ class WatchedSweep:
         self.look()
         if self._left <= 0:
             self.state.end()
-
-    def _seconds(self) -> dict[str, float]:
-        """How long each run took."""
-        journal = self._folder / JOURNAL
-        lines = journal.read_text("utf-8").splitlines() if journal.exists() else []
-        return {line["id"]: line["seconds"] for line in map(json.loads, lines)}
 
 
 def _row(name: str, job: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class RunData:
         by_agent: what the recommended policy is worth to each agent in its own MDP, ``(M,)``; NaN for liars.
         recommendations: the policies recommended during the run, with their gap, by column; see
             :data:`~fed_ucbvi.results.recommendations.COLUMNS`.
-        wall_seconds: how long the run took.
+        wall_seconds: how long the run took; NaN in the files of a sweep, whose journal has it.
         complete: whether every agent has played all its episodes, from when it came until the end, or until it left.
     """
 
@@ -183,6 +183,12 @@ class RunData:
             "the last tenth of them paid": self.recent_reward,
         }
         return next(((worth, said) for said, worth in figures.items() if not math.isnan(worth)), (math.nan, ""))
+
+    @property
+    def wall_time(self) -> str:
+        """How long the run took, and by which driver, in words."""
+        seconds = "unknown" if math.isnan(self.wall_seconds) else f"{self.wall_seconds:,.2f} s"
+        return f"{seconds} (driver {self.about.driver})"
 
     @property
     def bytes_up(self) -> int:
@@ -341,7 +347,7 @@ class RunData:
             return NotImplemented
         return (
             self.same_outcome(other)
-            and self.wall_seconds == other.wall_seconds
+            and none_for_nan(self.wall_seconds) == none_for_nan(other.wall_seconds)
             and self.about.versions == other.about.versions
         )
 
@@ -375,7 +381,7 @@ class RunData:
         rows = [(name, number_text(figure)) for name, figure in figures.items()]
         rows.insert(4, ("federated regret", str(self.federated_regret)))
         rows.append(("communication", f"{byte_count(self.bytes_up)} up, {byte_count(self.bytes_down)} down"))
-        rows.append(("wall time", f"{self.wall_seconds:,.2f} s (driver {about.driver})"))
+        rows.append(("wall time", self.wall_time))
         return html_table(self._title(), rows)
 
 

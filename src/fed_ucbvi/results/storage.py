@@ -102,7 +102,7 @@ def manifest_of(run: RunData) -> dict[str, Any]:
         "about": none_for_nan(asdict(run.about)),
         "summary": run.summary(),
         "complete": run.complete,
-        "wall_seconds": run.wall_seconds,
+        "wall_seconds": none_for_nan(run.wall_seconds),
         "value": none_for_nan(run.value),
         "estimated_value": none_for_nan(run.estimated_value),
         "optimistic_value": none_for_nan(run.optimistic_value),
@@ -138,7 +138,7 @@ def _from_parts(kind: type[RunT], name: str | Path, manifest: Mapping[str, Any],
             name: np.array([nan_for_none(entry) for entry in recommended[name]]).astype(dtype)
             for name, dtype in RECOMMENDATIONS.items()
         },
-        wall_seconds=float(manifest["wall_seconds"]),
+        wall_seconds=nan_for_none(manifest["wall_seconds"]),
         complete=bool(manifest["complete"]),
     )
     sizes = (run.about.horizon, run.about.states)
