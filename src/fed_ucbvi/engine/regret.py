@@ -90,7 +90,8 @@ class Scorer:
 
 def _same_values(one: AgentTables, other: AgentTables) -> bool:
     """Whether every policy has the same values in two MDPs, to the last bit; initial states are no matter."""
-    return all(np.array_equal(a, b) for a, b in zip(one._replace(initial=other.initial), other, strict=True))
+    tables = [name for name in AgentTables._fields if name != "initial"]
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in tables)
 
 
 @inner
