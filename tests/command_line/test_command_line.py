@@ -412,7 +412,7 @@ def test_on_a_terminal_a_comparison_is_a_table_that_fits(width: int, tmp_path: P
         assert part in said
     assert ("seeds needed" in lines[0]) == (width == 200)
     for scale in scales:
-        value = np.mean([Run.load(tmp_path / f"0-{scale}-{seed}").common_regret for seed in (1, 2)])
+        value = np.mean([Run.load(tmp_path / f"0-{scale}-{seed}").regret for seed in (1, 2)])
         assert any(f"{value:.4g} [" in line for line in lines)
 
 
