@@ -40,12 +40,12 @@ from fed_ucbvi.environments.bin_learning import learn_bins as learn_bins
 from fed_ucbvi.environments.bins import Bins as Bins
 from fed_ucbvi.environments.chain import chain as chain
 from fed_ucbvi.environments.deep_sea import deep_sea as deep_sea
-from fed_ucbvi.environments.finite_spaces import given_bins as given_bins
-from fed_ucbvi.environments.finite_spaces import make_finite as make_finite
 from fed_ucbvi.environments.garnet import garnet as garnet
 from fed_ucbvi.environments.gridworld import gridworld as gridworld
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium as from_gymnasium
 from fed_ucbvi.environments.hard_instance import hard_instance as hard_instance
+from fed_ucbvi.environments.making_finite import given_bins as given_bins
+from fed_ucbvi.environments.making_finite import make_finite as make_finite
 from fed_ucbvi.environments.n_room import n_room as n_room
 from fed_ucbvi.environments.random_mdps import random_mdps as random_mdps
 from fed_ucbvi.environments.riverswim import riverswim as riverswim

@@ -220,7 +220,7 @@ def _tried(
 def _sample(env: gymnasium.Env[Any, Any], bins: Bins, episodes: int, seed: int) -> Transitions:
     """Episodes with random actions in bins; after termination there is nothing to be learnt."""
     from fed_ucbvi.environments.bin_learning import random_episodes
-    from fed_ucbvi.environments.finite_spaces import make_finite
+    from fed_ucbvi.environments.making_finite import make_finite
 
     rows = []
     for one in random_episodes(make_finite(env, bins), episodes, bins.horizon, seed):
