@@ -16,6 +16,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
 from fed_ucbvi.algorithms.communication import Meter
+from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import RoundEnd
@@ -144,9 +145,11 @@ class Engine:
         self.scored = federation
         self._law_known = federation is not None and is_known(federation)
         self._scorer = None if federation is None else Scorer(federation)
+        self.contract = Contract(self.algorithm, setting, setting.agents)
         self.server = self.algorithm.new_server(setting)
         if self.earlier is not None:
             self.earlier.begin(self.server)
+        self.contract.broadcast(self.server)
         self._meter = Meter(self.algorithm, setting)
         self.rows: list[Row] = []
         """In the order of :data:`~fed_ucbvi.results.records.COLUMNS`."""
@@ -201,7 +204,7 @@ class Engine:
 
     def round(self) -> Steps[None]:
         """One round: broadcast, play, synchronise if requested, score, record, and recommend if it is time."""
-        broadcast = self.algorithm.broadcast(self.server)
+        broadcast = self.contract.broadcast(self.server)
         policy, start = np.array(broadcast[0]), self.played  # a synchronisation writes over the policy
         played: PlayedRound = yield Play(broadcast)
         stop = played.stop
@@ -307,7 +310,9 @@ class Engine:
         if self.scored is None and planner is not None:
             counted = self.algorithm.starts(planner)
             self.starts = self.starts if counted is None else np.array(counted)
-        return Recommended.of(self.server, planner)
+        recommended = Recommended.of(self.server, planner)
+        self.contract.check_plan(self.server, recommended.policy, None if planner is None else recommended.V)
+        return recommended
 
     def _row(self, recommended: Recommended) -> Row:
         """A recommendation for the record."""
