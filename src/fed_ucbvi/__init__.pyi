@@ -24,6 +24,8 @@ from fed_ucbvi.analysis.inspection import Inspection as Inspection
 from fed_ucbvi.analysis.inspection import inspect_federation as inspect_federation
 from fed_ucbvi.analysis.planning import Plan as Plan
 from fed_ucbvi.analysis.planning import plan as plan
+from fed_ucbvi.analysis.price_of_sharing import best_common_policy as best_common_policy
+from fed_ucbvi.analysis.price_of_sharing import price_of_sharing as price_of_sharing
 from fed_ucbvi.analysis.run_table import runs_frame as runs_frame
 from fed_ucbvi.core.errors import InputError as InputError
 from fed_ucbvi.core.version import __version__ as __version__
@@ -58,8 +60,6 @@ from fed_ucbvi.problem.estimation import estimate_eps_p as estimate_eps_p
 from fed_ucbvi.problem.federation import Federation as Federation
 from fed_ucbvi.problem.kernel import Kernel as Kernel
 from fed_ucbvi.problem.mdp import MDP as MDP
-from fed_ucbvi.problem.price_of_sharing import best_common_policy as best_common_policy
-from fed_ucbvi.problem.price_of_sharing import price_of_sharing as price_of_sharing
 from fed_ucbvi.results.plotting import plot_runs as plot_runs
 from fed_ucbvi.results.policy import load_policy as load_policy
 from fed_ucbvi.results.round_record import RoundRecord as RoundRecord

@@ -74,10 +74,10 @@ def test_a_dependence_of_kernel_or_reward_is_found(change: dict[str, float]) -> 
 
 
 def test_what_is_found_decides_how_visits_are_counted() -> None:
-    still = choose_parameters(env=Walk(), horizon=12, agents=3)
+    still = choose_parameters(Walk(), horizon=12, agents=3)
     assert dict(still.options) == {"stationary": True}
     assert "no dependence on the step was found" in still.reasons[0]
-    moving = choose_parameters(env=Walk(turn=0.3), horizon=12, agents=3, sample_episodes=60)
+    moving = choose_parameters(Walk(turn=0.3), horizon=12, agents=3, sample_episodes=60)
     assert not moving.options
     assert "what follows a pair depends on the step" in moving.reasons[0]
     assert moving.episodes == -(-20 * 6 * 2 // 3)  # S = 5 + 1
@@ -85,21 +85,24 @@ def test_what_is_found_decides_how_visits_are_counted() -> None:
 
 
 def test_tables_say_what_depends_on_the_step() -> None:
-    assert dict(choose_parameters(federation=garnet(agents=4)).options) == {"stationary": True}
-    assert not choose_parameters(federation=synthetic(agents=4)).options
+    assert dict(choose_parameters(garnet(agents=4)).options) == {"stationary": True}
+    assert not choose_parameters(synthetic(agents=4)).options
 
 
 def test_large_tables_need_an_algorithm_without_transition_counts_and_one_agent_no_network() -> None:
-    large = choose_parameters(20_000, 10, 50, agents=1)
+    large = choose_parameters(states=20_000, actions=10, horizon=50, agents=1)
     assert large.algorithm == "fedq-bernstein"
     assert not large.together
     assert "without a network" in large.reasons[-1]
-    assert choose_parameters(20_000, 10, 50, agents=2, memory=10**13).algorithm == "fed-ucbvi-sharp"
+    assert (
+        choose_parameters(states=20_000, actions=10, horizon=50, agents=2, memory=10**13).algorithm
+        == "fed-ucbvi-sharp"
+    )
 
 
 def test_loud_rewards_are_to_be_declared_random() -> None:
-    assert choose_parameters(env=Walk(noise=3.0), horizon=12).random_rewards
-    assert not choose_parameters(env=Walk(noise=0.1), horizon=12).random_rewards
+    assert choose_parameters(Walk(noise=3.0), horizon=12).random_rewards
+    assert not choose_parameters(Walk(noise=0.1), horizon=12).random_rewards
 
 
 class Drift(Walk):
@@ -122,22 +125,20 @@ class Drift(Walk):
 
 def test_more_episodes_allow_more_bins() -> None:
     """By step, S A H <= M T H / 20: with A = 2 and M = 4, T = 640 fill 8 x 8 bins; stationary, 88 episodes do."""
-    few, many = (
-        choose_parameters(env=Drift(), horizon=12, agents=4, episodes=T).bins_per_dimension for T in (90, 4000)
-    )
+    few, many = (choose_parameters(Drift(), horizon=12, agents=4, episodes=T).bins_per_dimension for T in (90, 4000))
     assert few is not None
     assert many is not None
     assert 3 <= few < many
-    assert choose_parameters(env=Drift(), horizon=12, agents=4).bins_per_dimension == 8
+    assert choose_parameters(Drift(), horizon=12, agents=4).bins_per_dimension == 8
 
 
 def test_what_is_missing_or_too_much_is_said() -> None:
     with pytest.raises(InputError, match="needs states, actions and horizon"):
-        choose_parameters(5, 2)
+        choose_parameters(states=5, actions=2)
     with pytest.raises(InputError, match="give nothing else with it"):
-        choose_parameters(5, federation=garnet(agents=2))
+        choose_parameters(garnet(agents=2), states=5)
     with pytest.raises(InputError, match="leave out states and actions"):
-        choose_parameters(5, env=Walk(), horizon=3)
+        choose_parameters(Walk(), states=5, horizon=3)
 
 
 def test_the_command_gives_advice_in_words_and_as_json() -> None:

@@ -15,6 +15,7 @@ from fed_ucbvi.analysis.planning import plan
 from fed_ucbvi.analysis.step_dependence import StepDependence, Transitions, check_step_dependence
 from fed_ucbvi.core.errors import InputError, check_number, check_positive_integer
 from fed_ucbvi.core.numbers import byte_count
+from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.problem.federation import Federation
 
 if TYPE_CHECKING:
@@ -100,14 +101,13 @@ class Advice:
 
 
 def choose_parameters(
+    problem: FederationLike | gymnasium.Env[Any, Any] | None = None,
+    *,
     states: int | None = None,
     actions: int | None = None,
     horizon: int | None = None,
     agents: int = 20,
     episodes: int | None = None,
-    *,
-    federation: Federation | None = None,
-    env: gymnasium.Env[Any, Any] | None = None,
     sample_episodes: int = 30,
     false_alarms: float = 0.01,
     memory: int = MEMORY,
@@ -119,19 +119,19 @@ def choose_parameters(
     environment, in which a few episodes with random actions are played.
 
     Args:
-        states: S; with ``actions`` and ``horizon``, if there is neither federation nor environment.
+        problem: a federation (an environment's name, an MDP or a list of MDPs will do), or the Gymnasium environment
+            of one agent; spaces that are not finite get bins.
+        states: S; with ``actions`` and ``horizon``, if there is no ``problem``.
         actions: A.
         horizon: H; with an environment, its max_episode_steps by default.
         agents: M; with a federation, its own.
         episodes: T, as many as each agent can play, if that is given.
-        federation: the problem as tables.
-        env: the environment of one agent; spaces that are not finite get bins.
-        sample_episodes: how many to play in it.
+        sample_episodes: how many to play in the environment.
         false_alarms: of the test whether kernel and rewards depend on the step.
         memory: bytes that an agent's tables may take.
         seed: of the episodes and the test.
 
-    >>> advice = choose_parameters(21, 6, 30, agents=5)
+    >>> advice = choose_parameters(states=21, actions=6, horizon=30, agents=5)
     >>> advice.algorithm, dict(advice.options), advice.episodes
     ('fed-ucbvi-sharp', {}, 504)
     """
@@ -140,20 +140,20 @@ def choose_parameters(
     check_positive_integer("memory", memory)
     check_number("false_alarms", false_alarms, above=0, below=1)
     given = [states, actions, horizon]
-    if federation is not None:
-        if env is not None or any(size is not None for size in given):
-            raise InputError("a federation brings its sizes along; give nothing else with it.")
-        problem = _known(federation)
-    elif env is not None:
+    if problem is None:
+        if any(size is None for size in given):
+            raise InputError("advice needs states, actions and horizon, or a federation, or an environment to try.")
+        S, A, H = (check_positive_integer(name, size) for name, size in zip(SIZES, given, strict=True))
+        known = Problem(S, A, H, M)
+    elif hasattr(problem, "observation_space"):
         if states is not None or actions is not None:
             raise InputError("an environment brings its sizes along; leave out states and actions.")
-        problem = _tried(env, horizon, M, T, sample_episodes, false_alarms, seed)
-    elif any(size is None for size in given):
-        raise InputError("advice needs states, actions and horizon, or a federation, or an environment to try.")
+        known = _tried(problem, horizon, M, T, sample_episodes, false_alarms, seed)
     else:
-        S, A, H = (check_positive_integer(name, size) for name, size in zip(SIZES, given, strict=True))
-        problem = Problem(S, A, H, M)
-    return _advice(problem, T, memory)
+        if any(size is not None for size in given):
+            raise InputError("a federation brings its sizes along; give nothing else with it.")
+        known = _known(as_federation(problem))
+    return _advice(known, T, memory)
 
 
 def _known(federation: Federation) -> Problem:

@@ -87,13 +87,20 @@ def advise(
         if (states, actions, horizon) != (None, None, None):
             raise InputError("--env brings its sizes along; leave out --states, --actions and --horizon.")
         federation = build_environment(env, agents, eps_p, 0, env_option or ())
-        advice = choose_parameters(episodes=episodes, federation=federation, seed=seed)
+        advice = choose_parameters(federation, episodes=episodes, seed=seed)
     else:
         M = USUAL_AGENTS if agents is None else agents
         tried = None if live is None else make_live(live_source(live, live_kwargs, None, horizon).make, agent)
         try:
             advice = choose_parameters(
-                *(states, actions, horizon, M, episodes), env=tried, sample_episodes=sample, seed=seed
+                tried,
+                states=states,
+                actions=actions,
+                horizon=horizon,
+                agents=M,
+                episodes=episodes,
+                sample_episodes=sample,
+                seed=seed,
             )
         finally:
             if tried is not None:
