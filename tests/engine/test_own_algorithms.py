@@ -115,7 +115,7 @@ FAULTS: dict[str, tuple[str, Change, str]] = {
 
 @dataclass(frozen=True)
 class Broken(FedQHoeffding):
-    """Q-learning of which something is broken; its policy and V from five episodes on, when nothing is recommended."""
+    """Q-learning of which something is broken; its policy and V from five episodes on, when none is recommended."""
 
     name: ClassVar[str] = "broken"
 

@@ -509,6 +509,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
 
 def check_message(name: str, what: str, message: Message) -> None:
     """Raise unless a message of the algorithm ``name`` is made of arrays of finite numbers."""
+    array: Any
     for array in message:
         kind = array.dtype.kind if isinstance(array, np.ndarray) else ""
         if kind == "f" and not all_finite(array):

@@ -47,14 +47,15 @@ class Contract:
         if not (_sound_sets if policy.ndim == 3 else _sound_actions)(policy, V, self._actions):
             self._check_actions("its policy", policy)
             self._check_values("its V", V)
-        broadcast = self._algorithm.broadcast(server)
+        broadcast: Any = self._algorithm.broadcast(server)
         if not isinstance(broadcast, tuple) or not broadcast:
             raise self._fault("broadcast() must return a tuple of arrays, the policy first", broadcast)
+        message: Message = broadcast
         if broadcast[0] is not policy:
             self._check_form("the policy that broadcast() returns", broadcast[0], self._policy)
             self._check_actions("the policy that broadcast() returns", broadcast[0])
-        check_message(self._algorithm.name, "broadcast()", broadcast)
-        return broadcast
+        check_message(self._algorithm.name, "broadcast()", message)
+        return message
 
     def budgets(self, agents: Any, broadcast: Message) -> Budgets:
         """When agents request a synchronisation, if that can be used."""

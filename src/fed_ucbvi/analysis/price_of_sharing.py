@@ -11,7 +11,7 @@ from fed_ucbvi.problem.common_policy import TOLERANCE, WORK, CommonOptimum, sear
 def best_common_policy(federation: FederationLike, *, work: int = WORK) -> CommonOptimum:
     """Bracket the best common policy of the honest agents; the result depends on nothing but the arguments.
 
-    :attr:`~fed_ucbvi.problem.federation.Federation.common_optimum` is this with the default ``work``, found once and kept.
+    ``Federation.common_optimum`` is this with the default ``work``, found once and kept.
 
     Args:
         federation: the agents; an environment's name, an MDP or a list of MDPs will do.

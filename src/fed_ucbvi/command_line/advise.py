@@ -56,13 +56,20 @@ def advise(
     ] = None,
     live_kwargs: LiveKwargs = None,
     agent: Annotated[
-        int, typer.Option(parser=whole_number, metavar="I", help="Whose environment to try.", rich_help_panel=REAL)
-    ] = 0,
+        list[int] | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="I",
+            help="Whose environment to try; may be repeated, to see whether they differ.",
+            show_default="the first and the last",
+            rich_help_panel=REAL,
+        ),
+    ] = None,
     horizon: Horizon = None,
     sample: Annotated[
         int,
         typer.Option(
-            parser=whole_number, metavar="N", help="Episodes with random actions in it.", rich_help_panel=REAL
+            parser=whole_number, metavar="N", help="Episodes with random actions in each.", rich_help_panel=REAL
         ),
     ] = 30,
     seed: Annotated[
@@ -90,10 +97,11 @@ def advise(
         advice = choose_parameters(federation, episodes=episodes, seed=seed)
     else:
         M = USUAL_AGENTS if agents is None else agents
-        tried = None if live is None else make_live(live_source(live, live_kwargs, None, horizon).make, agent)
+        make = None if live is None else live_source(live, live_kwargs, None, horizon).make
+        tried = [] if make is None else [make_live(make, i) for i in agent or sorted({0, M - 1})]
         try:
             advice = choose_parameters(
-                tried,
+                tried or None,
                 states=states,
                 actions=actions,
                 horizon=horizon,
@@ -103,8 +111,8 @@ def advise(
                 seed=seed,
             )
         finally:
-            if tried is not None:
-                tried.close()
+            for one in tried:
+                one.close()
     if as_json:
         print_json(advice.summary())
     else:

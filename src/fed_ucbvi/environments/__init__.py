@@ -241,8 +241,9 @@ def as_federation(given: FederationLike) -> Federation:
     """
     if isinstance(given, str):
         return make_environment(given)
-    hint = f"; call it: {given.__name__}()" if inspect.isfunction(given) else ""
-    return _federation("pass a Federation, the name of an environment, an MDP or a list of MDPs", given, hint)
+    built: object = given
+    hint = f"; call it: {built.__name__}()" if inspect.isfunction(built) else ""
+    return _federation("pass a Federation, the name of an environment, an MDP or a list of MDPs", built, hint)
 
 
 def _federation(expected: str, built: object, hint: str = "") -> Federation:
