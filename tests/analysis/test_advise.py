@@ -192,7 +192,7 @@ def test_agents_with_opposite_rewards_are_not_called_alike() -> None:
     world = opposed(6)
     assert world.eps_p == 0, "kernels alone would make them alike"
     price, advice = price_of_sharing(world), choose_parameters(world)
-    assert price.lower > 0.05 * advice.problem.own
+    assert price.lower > 0.05 * world.common_optimum.own
     assert not advice.together
     assert "The agents differ (eps_p = 0, eps_r = " in advice.reasons[-1]
     assert f"pays {price.lower:.3g} less an episode" in advice.reasons[-1]

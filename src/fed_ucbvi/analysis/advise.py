@@ -181,7 +181,7 @@ def choose_parameters(
 
 def _environments(problem: object) -> list[gymnasium.Env[Any, Any]]:
     """The Gymnasium environments, if it is one or a list of them; otherwise none."""
-    given = list(problem) if isinstance(problem, Sequence) else [problem]
+    given: list[Any] = list(problem) if isinstance(problem, Sequence) else [problem]
     return given if all(hasattr(one, "observation_space") for one in given) else []
 
 
