@@ -239,6 +239,7 @@ def test_the_command_gives_advice_in_words_and_as_json() -> None:
     assert content["problem"]["agent_dependence"]["found"] is False
     words = invoke("--states", "21", "--actions", "6", "--horizon", "30", "--agents", "5")
     assert "504 for each agent" in words.stdout
+    assert "federate  yes" in words.stdout
     refused = invoke("--env", "gridworld", "--live", "FrozenLake-v1")
     assert refused.exit_code == 2
     assert "either --env" in refused.stderr

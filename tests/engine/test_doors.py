@@ -101,9 +101,9 @@ def test_what_else_is_wrong_is_said() -> None:
         as_federation(gridworld)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown environment 'gridwrld'; did you mean 'gridworld'"):
         price_of_sharing("gridwrld")
-    for given in ("gridworld", SMALL):
+    for table in ("gridworld", SMALL):
         with pytest.raises(InputError, match=r"^pass a LiveFederation, .* is for run"):
-            run_live(FedUCBVI(), given, 5)  # type: ignore[arg-type]
+            run_live(FedUCBVI(), table, 5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="brings its sizes along"):
         plan(SMALL, states=3, episodes=5)
     with pytest.raises(InputError, match="needs states, actions and horizon"):

@@ -125,6 +125,7 @@ def _rows(advice: Advice) -> tuple[str, list[tuple[str, str]]]:
     options = " ".join(f"--option {name}={str(value).lower()}" for name, value in advice.options.items())
     words = f"--algorithm {advice.algorithm} {options}".strip()
     rows = [("run", words + (" --random-rewards" if advice.random_rewards else ""))]
+    rows.append(("federate", "yes" if advice.together else "no"))
     rows.append(("episodes", f"{advice.episodes:,} for each agent"))
     if advice.bins_per_dimension is not None:
         rows.append(("bins", f"{advice.bins_per_dimension} for each continuous dimension ('fed-ucbvi bins')"))
