@@ -18,6 +18,7 @@ from fed_ucbvi.engine.fleets.history import History
 from fed_ucbvi.engine.fleets.host import FleetHost
 from fed_ucbvi.engine.hosted_problem import host
 from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.network.messages import Query, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan
 from live_world import World
@@ -206,6 +207,16 @@ def test_fleets_and_nodes_check_what_their_agents_return(fault: str) -> None:
 
     with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
         play_and_report()
+    node = Node("a", lambda M: WORLD, 0, 4, algorithm=f"{__name__}:Broken", trajectories=True)
+    node.enter(RunPlan(broken, setting).welcome())
+
+    def answer() -> None:
+        node.answer(Start(1, 0, 0, 40, 5, broadcast))
+        node.answer(Stop(1, 5))
+        node.answer(Query(1, 0, (), rewards=False))
+
+    with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
+        answer()
 
 
 def test_a_node_takes_one_budget_for_all_its_agents() -> None:
