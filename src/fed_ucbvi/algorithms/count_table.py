@@ -47,7 +47,7 @@ class CountTable(NamedTuple):
         rewards: ``(steps, S, A, 2)``, the sum of ``ceil(r 2^f)`` over visits as a high and a low word.
         states: ``(steps, S)``; the first ``numbers[h]`` of row h are the states ever visited at step h, ascending.
         numbers: ``(steps,)``.
-        fresh: ``(steps, S)``, where visits have been added since someone has last set it to False.
+        fresh: ``(steps, S, A)``, where visits have been added since someone has last set it to False.
     """
 
     visits: CountArray
@@ -71,7 +71,7 @@ class CountTable(NamedTuple):
             np.zeros((*shape, 2), dtype=np.uint64),
             np.zeros((steps, states), dtype=np.int32),
             np.zeros(steps, dtype=np.int64),
-            np.ones((steps, states), dtype=np.bool_),
+            np.ones(shape, dtype=np.bool_),
         )
 
     @property
@@ -155,7 +155,7 @@ def _add(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]:
                 place -= 1
             states[h, place] = s
             numbers[h] += 1
-        fresh[h, s] = True
+        fresh[h, s, a] = True
         for k in range(moves.shape[1]):
             n = moves[cell, k]
             if n > 0:

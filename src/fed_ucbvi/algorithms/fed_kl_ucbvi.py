@@ -176,6 +176,7 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
     completed[0] += 1
     p, d = np.empty(width), np.empty(width)
     changed, changed_next = np.zeros(S, dtype=np.bool_), np.zeros(S, dtype=np.bool_)
+    any_next = False
     beta_of_step = np.zeros(steps)
     if rule.clock:
         for h in range(steps):
@@ -190,18 +191,18 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
         top = V_next[0]
         for s in range(S):
             top = max(top, V_next[s])
-        everywhere = (rule.clock and not rule.plain) or (top != tops[h] and not rule.plain)
+        everywhere, any_here = not rule.plain and (rule.clock or top != tops[h]), False
         tops[h] = top
         for j in range(numbers[hc]):
-            s = int(states[hc, j])
-            stale_state, redone = everywhere or fresh[hc, s], False
+            s, redone = int(states[hc, j]), False
             for a in range(A):
                 n = visits[hc, s, a]
                 if n == 0:
                     continue
-                stale = stale_state
-                for k in range(seen[hc, s, a]):
-                    stale |= changed_next[successors[hc, s, a, k]]
+                stale = everywhere or fresh[hc, s, a]
+                if any_next:
+                    for k in range(seen[hc, s, a]):
+                        stale |= changed_next[successors[hc, s, a, k]]
                 if not stale:
                     continue
                 redone = True
@@ -225,7 +226,8 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
                 for a in range(A):
                     best[h, s, a] = Q[h, s, a] == V[h, s]
                 changed[s] = V[h, s] != before
-        changed, changed_next = changed_next, changed
+                any_here |= changed[s]
+        changed, changed_next, any_next = changed_next, changed, any_here
         changed[:] = False
     if not rule.plain:
         fresh[:] = False
