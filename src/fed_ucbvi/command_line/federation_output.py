@@ -59,7 +59,7 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
             records, setting, wire = run.records, run.plan.setting, run.registry.wire
             nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
             node_calls = f"agent {records.last_asker} asked" if records.last_asker >= 0 else nobody
-            gap = last_gap(records.recommendations)
+            gap = records.units.scale * last_gap(records.recommendations)
             known = "" if math.isnan(gap) else f", gap {gap:,.4g}"
             status.update(
                 f"{run.registry.connected} nodes, round {run.round:,}, {records.played:,} of {setting.episodes:,} "

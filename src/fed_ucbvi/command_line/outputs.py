@@ -114,6 +114,8 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     eps_p = "eps_p unknown" if math.isnan(about.eps_p) else f"eps_p = {about.eps_p:g}"
     setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, {eps_p}"
     setting += ", random rewards" if about.random_rewards else ""
+    units = Units.of(about.environment)
+    setting += "" if units == Units() else f", rewards of {units} a step rescaled to [0, 1]"
     rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
     rows = [
         ("setting", f"{setting}, seed {about.seed}"),
@@ -211,8 +213,7 @@ def _own_units(run: Run) -> list[str]:
     """The same figures in the environment's own units, if those are others."""
     if Units.of(run.about.environment) == Units():
         return []
-    own = run.original_units
-    lines = []
+    own, lines = run.original_units, []
     if run.about.alike:
         lines.append(f"value {own['value']:,.4g}, optimum {own['optimal_value']:,.4g}")
     elif run.agents_value.agents:
@@ -222,6 +223,11 @@ def _own_units(run: Run) -> list[str]:
         lines.append(
             f"could get {shared} from the best shared policy, {own['own_optimal_value']:,.4g} each from its own"
         )
+    if math.isnan(run.value) and not math.isnan(run.gap):
+        values = f"optimistic {own['optimistic_value']:,.4g}, estimated {own['estimated_value']:,.4g}"
+        lines.append(f"gap {own['gap']:,.4g} ({values})")
+    if not math.isnan(own["regret"]):
+        lines.append(f"regret {own['regret']:,.4g}")
     if not math.isnan(own["average_reward"]):
         lines.append(f"paid {own['average_reward']:,.4g} an episode, {own['recent_reward']:,.4g} in the last tenth")
     return lines

@@ -23,6 +23,7 @@ from fed_ucbvi.engine.going_on import EarlierRun, planned, warmed
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.saved_state import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.agents import initial_value, is_known, mean_of_known, mean_over, values_by_agent
 from fed_ucbvi.results.recommendations import Recommended, Row, is_due, table_of
@@ -59,16 +60,18 @@ Steps = Generator[Request, Any, ValueT]
 
 
 class Paid(NamedTuple):
-    """What episodes of a round paid, where rewards were observed.
+    """What episodes of a round paid, where rewards were observed, and where they began.
 
     Attributes:
         episodes: how many, of all agents; those of agents that do not say what they were paid are not among them.
         total: the sum of their rewards.
+        starts: how many of the round's episodes, of all agents, began in each state, ``(S,)``.
         squares: the sum over these episodes of the squared reward of an episode; NaN where nobody has added it up.
     """
 
     episodes: int
     total: float
+    starts: CountArray
     squares: float = math.nan
 
     @property
@@ -144,6 +147,8 @@ class Engine:
         self.scored = federation
         self._law_known = federation is not None and is_known(federation)
         self._scorer = None if federation is None else Scorer(federation)
+        self.units = Units() if federation is None else Units.of(federation.description)
+        """Of rewards, as environments pay them."""
         self.server = self.algorithm.new_server(setting)
         if self.earlier is not None:
             self.earlier.begin(self.server)
@@ -208,6 +213,8 @@ class Engine:
         if stop.askers:
             paid: Paid | None = yield Synchronise(self.server, planning=False)
             played = played if paid is None else played._replace(paid=paid)
+        if played.paid is not None:
+            self.starts += played.paid.starts
         episodes = self._move_clocks(played)
         score = self._score(policy, played, episodes)
         self._meter.agents = int(np.count_nonzero(self.present))
@@ -250,7 +257,7 @@ class Engine:
             bytes_down=self.bytes_down,
             seconds=self.seconds,
             reward_sd=self.rows[-1][-1],
-        )
+        ).in_units(self.units, self.setting.horizon)
 
     def _move_clocks(self, played: PlayedRound) -> int:
         """Add the round's episodes to those of each agent that takes part; the sum over agents."""
@@ -304,9 +311,6 @@ class Engine:
         planner = self.algorithm.new_planner(self.setting, self.server)
         if planner is not None and self._asks_to_plan:
             yield Synchronise(planner, planning=True)
-        if self.scored is None and planner is not None:
-            counted = self.algorithm.starts(planner)
-            self.starts = self.starts if counted is None else np.array(counted)
         return Recommended.of(self.server, planner)
 
     @property

@@ -46,7 +46,7 @@ from fed_ucbvi.network.wire_count import WireCount
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 REPORT = "report."
 MODEL_ARRAYS = 4
 """Of the one message in which a node sends all its counts."""

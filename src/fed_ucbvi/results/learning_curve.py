@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.run_data import RunData
 
 MOST_BINS = 60
@@ -21,7 +22,7 @@ class LearningCurve(NamedTuple):
 
     Attributes:
         episodes: of an agent, at the end of these rounds.
-        mean: the reward of an episode, over all their episodes and agents.
+        mean: the reward of an episode, over all their episodes and agents, in the environment's own units.
         error: the standard error of this mean; NaN where only sums of rewards were observed.
     """
 
@@ -67,4 +68,6 @@ def learning_curve(run: RunData, bins: int = MOST_BINS) -> LearningCurve:
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = np.maximum(square - count * mean**2, 0.0) / (count - 1)
     variance = np.where(count > 1, variance, math.nan)
-    return LearningCurve(np.array(last), mean, np.sqrt(variance / count))
+    units = Units.of(run.about.environment)
+    own = np.array([units.original_return(value, run.about.horizon) for value in mean])
+    return LearningCurve(np.array(last), own, units.scale * np.sqrt(variance / count))

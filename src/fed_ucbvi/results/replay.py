@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.records import rows_of
 from fed_ucbvi.results.round_record import RoundRecord
 
@@ -15,7 +16,14 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 
 def replay(
-    records: Columns, recommendations: Columns, *, agents: int, planned_episodes: int, rules: Sequence[str]
+    records: Columns,
+    recommendations: Columns,
+    *,
+    agents: int,
+    planned_episodes: int,
+    rules: Sequence[str],
+    units: Units,
+    horizon: int,
 ) -> Iterator[RoundRecord]:
     """What ``on_round`` was called with, but for ``seconds``, which are not on record: NaN.
 
@@ -25,6 +33,8 @@ def replay(
         agents: M.
         planned_episodes: T.
         rules: the algorithm's, by which agents request.
+        units: of rewards.
+        horizon: H.
     """
     recommended = zip(*(recommendations[name].tolist() for name in ("round", "optimistic", "estimated")), strict=True)
     values = {int(at): (optimistic, estimated) for at, optimistic, estimated in recommended}
@@ -55,4 +65,4 @@ def replay(
             bytes_down=down,
             seconds=math.nan,
             reward_sd=one["reward_sd"],
-        )
+        ).in_units(units, horizon)

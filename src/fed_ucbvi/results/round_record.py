@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from fed_ucbvi.core.types import IndexArray
+from fed_ucbvi.problem.units import Units
 
 
 class RoundRecord(NamedTuple):
     """One round, and where the run stands after it. Fields may be added; those that are here keep their meaning.
+
+    Regret, reward and values are in the environment's own units; see :class:`~fed_ucbvi.problem.units.Units`.
 
     Attributes:
         round: its number, from 1.
@@ -59,6 +62,18 @@ class RoundRecord(NamedTuple):
     def gap(self) -> float:
         """Between the optimistic and the recommended value; see :mod:`fed_ucbvi.results.recommendations`."""
         return self.optimistic_value - self.recommended_value
+
+    def in_units(self, units: Units, horizon: int) -> RoundRecord:
+        """The same, if so far every step paid between 0 and 1."""
+        if units == Units():
+            return self
+        return self._replace(
+            regret=units.scale * self.regret,
+            reward=units.original_return(self.reward, horizon),
+            optimistic_value=units.original_return(self.optimistic_value, horizon),
+            recommended_value=units.original_return(self.recommended_value, horizon),
+            reward_sd=units.scale * self.reward_sd,
+        )
 
 
 OnRound = Callable[[RoundRecord], None]

@@ -210,7 +210,8 @@ class RunData:
         ``agents_mean``, ``agents_worst`` and ``agents_best`` are what the agents get from the policy,
         ``best_common_lower`` and ``best_common_upper`` the bracket of the best shared policy, ``own_optimal_value``
         the mean of the agents' own optima; ``value`` and ``optimal_value`` are those of the common MDP,
-        ``estimated_value`` and ``optimistic_value`` what the server knows.
+        ``estimated_value`` and ``optimistic_value`` what the server knows, ``gap`` their difference;
+        ``regret`` is over all episodes.
         """
         about, agents = self.about, self.agents_value
         ours = {
@@ -228,7 +229,9 @@ class RunData:
             "recent_reward": self.recent_reward,
         }
         units = Units.of(about.environment)
-        return {name: units.original_return(value, about.horizon) for name, value in ours.items()}
+        own = {name: units.original_return(value, about.horizon) for name, value in ours.items()}
+        differences = {"gap": self.gap, "regret": self.regret, "simple_regret": self.simple_regret}
+        return {**own, **{name: units.scale * value for name, value in differences.items()}}
 
     def summary(self) -> dict[str, Any]:
         """The figures of the run, ready for JSON; what is unknown is None."""

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
@@ -36,6 +38,8 @@ from fed_ucbvi.sweeps.worker import Failure
 FORMAT = "fed-ucbvi/sweep"
 FORMAT_VERSION = 1
 RUNS, FAILURES, DAMAGED, JOURNAL = "runs", "failures", "damaged", "journal.jsonl"
+PAUSES = (0.0, 0.1, 0.3, 1.0)
+"""Seconds to wait before each attempt to lock a folder: somebody who only looks holds it for a moment."""
 MAX_DIFFERENCES, MAX_VALUES = 4, 6
 """How many differences, and values of each, the message names when a folder holds another sweep."""
 
@@ -104,11 +108,15 @@ class Store:
                 )
             store = cls(folder, sweep)
         with (folder / MANIFEST).open("rb+") as manifest:
-            try:
-                fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise InputError(f"{folder} is in use by another process; wait for it or stop it.") from error
+            if not any(_locked(manifest, fcntl.LOCK_EX, after=pause) for pause in PAUSES):
+                raise InputError(f"{folder} is in use by another process; wait for it or stop it.")
             yield store
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a process is making the sweep's runs, here or on another machine that shares the folder."""
+        with (self.folder / MANIFEST).open("rb") as manifest:
+            return not _locked(manifest, fcntl.LOCK_SH)
 
     def left(self) -> tuple[list[Job], tuple[str, ...]]:
         """The jobs that have no run yet, and the ids of those whose files were damaged and have been moved away."""
@@ -143,7 +151,7 @@ class Store:
         return self.folder / RUNS / f"{job.id}.parquet"
 
     def read(self, job: Job) -> Run:
-        """The finished run of a job; a damaged or foreign file is refused."""
+        """The finished run of a job, under the job's label; a damaged or foreign file is refused."""
         try:
             return self._read(job)
         except InputError as error:
@@ -156,7 +164,7 @@ class Store:
         run = Run.read_file(path)
         if not job.made(run):
             raise InputError(f"{path} holds another run than its name says.")
-        return run
+        return run if job.label == job.algorithm else replace(run, about=replace(run.about, label=job.label))
 
     def write(self, job: Job, content: bytes, seconds: float) -> None:
         """Keep a finished run."""
@@ -181,6 +189,16 @@ class Store:
 
     def _failure(self, job: Job) -> Path:
         return self.folder / FAILURES / f"{job.id}.json"
+
+
+def _locked(file: IO[bytes], kind: int, after: float = 0.0) -> bool:
+    """Lock a file while it is open; whether that could be done, after so many seconds."""
+    time.sleep(after)
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def load_runs(folder: str | Path, *, complete: bool = True) -> list[tuple[Job, Run]]:
