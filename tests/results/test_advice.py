@@ -14,6 +14,7 @@ import shops
 from commands import call
 from fed_ucbvi import (
     UCBVI,
+    FedKLUCBVI,
     FedUCBVI,
     LiveFederation,
     Run,
@@ -38,7 +39,7 @@ def test_a_run_that_has_learnt_little_says_so_and_what_to_try(little: Run) -> No
     worth = f"{little.agents_value.mean:,.4g}"
     assert little.advice == (
         f"has learnt little: the server still hopes for 25 an episode, the policy is worth {worth}"
-        "; try more episodes, a smaller bonus_scale (0.1 instead of 1), clip='remaining'"
+        "; try more episodes, a smaller bonus_scale (0.1 instead of 1)"
     )
     assert summary_rows(little)[1][-1] == ("advice", little.advice)
 
@@ -95,9 +96,22 @@ def test_advice_names_parameters_the_algorithm_has() -> None:
     result = run(UCBVI(scale=2.0), n_room(agents=1), 20)
     assert result.advice is not None
     assert result.advice.endswith("; try more episodes, a smaller scale (0.2 instead of 2), clip='remaining'")
-    remaining = run(FedUCBVI(bonus_scale=0.5, clip="remaining"), n_room(agents=1), 20)
+    remaining = run(UCBVI(scale=0.5, clip="remaining"), n_room(agents=1), 20)
     assert remaining.advice is not None
-    assert remaining.advice.endswith("; try more episodes, a smaller bonus_scale (0.05 instead of 0.5)")
+    assert remaining.advice.endswith("; try more episodes, a smaller scale (0.05 instead of 0.5)")
+
+
+def test_advice_on_fed_kl_ucbvi_is_about_its_own_options() -> None:
+    proved, fast = (
+        run(algorithm, n_room(agents=1), 20).advice for algorithm in (FedKLUCBVI(), FedKLUCBVI.fast(stationary=True))
+    )
+    assert proved is not None
+    assert proved.endswith(
+        "; try more episodes, a smaller radius (0.5 instead of 1, without proof), stationary=true if kernel and "
+        "rewards do not depend on the step"
+    )
+    assert fast is not None
+    assert fast.endswith("; try more episodes")
 
 
 def live(agents: int = 2) -> LiveFederation:
