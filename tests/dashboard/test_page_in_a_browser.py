@@ -51,7 +51,7 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
         page.wait("document.querySelector('#phase').textContent === 'finished'")
         assert tile(page, "rounds") == f"{len(result.records['start']):,}"
         assert tile(page, "regret so far") == f"{result.regret:.4g}"
-        assert texts(page, "#bar-text") == ["3,000 of 3,000 episodes of an agent (100 %)"]
+        assert texts(page, "#bar-text") == ["3,000 of 3,000 episodes per agent (100 %)"]
         titles = texts(page, ".card:not([hidden]) h3")
         assert len(titles) == 5
         assert page("document.querySelectorAll('.plot .line[d^=M]').length") == 8

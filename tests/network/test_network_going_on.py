@@ -6,7 +6,6 @@ import asyncio
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
 from fed_ucbvi.network.status import status_of
 from fed_ucbvi.network.transport import TLSFiles
 from gymnasium_problems import TableEnv
-from network import assert_same, assert_same_but_for_requests, federate, make_nodes
+from network import assert_same, assert_same_but_for_requests, federate, make_nodes, part_of
 
 SHORT, LONG, SEED = 40, 100, 4
 SMALL: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
@@ -63,19 +62,6 @@ def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFi
     folder = tmp_path_factory.mktemp("certs")
     make_certificates(folder, server="server", nodes=[f"node-{i}" for i in range(4)])
     return lambda name: TLSFiles.of(folder, name)
-
-
-def part_of(world: Federation, agents: int) -> Federation:
-    """The first agents of a federation, with the same common MDP."""
-    rewards = world.rewards if len(world.rewards) == 1 else world.rewards[:agents]
-    description = {**world.description, "agents": agents}
-    return replace(
-        world,
-        probabilities=world.probabilities[:agents],
-        rewards=rewards,
-        initial=world.initial[:agents],
-        description=description,
-    )
 
 
 def sharing_nodes(world: Federation, split: list[int], folder: Path | None) -> list[Node]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedQHoeffding, FedUCBVI, RoundRecord, gridworld, run, synthetic
+from fed_ucbvi import FedQAdvantage, FedQHoeffding, FedUCBVI, RoundRecord, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
@@ -34,7 +34,6 @@ def test_the_rounds_of_a_finished_run_are_those_it_told(
         replay(
             result.records,
             result.recommendations,
-            agents=about.agents,
             planned_episodes=about.episodes,
             rules=about.rules,
             units=Units.of(about.environment),
@@ -55,3 +54,22 @@ def test_the_rounds_of_a_finished_run_are_those_it_told(
     assert told[-1].regret == pytest.approx(own["regret"], rel=1e-9)
     weights = result.records["agent_episodes"]
     assert np.average([record.reward for record in told], weights=weights) == pytest.approx(own["average_reward"])
+
+
+def test_rounds_of_agents_that_stop_apart_are_told_again_as_they_were() -> None:
+    told: list[RoundRecord] = []
+    apart = FedQAdvantage(forced_synchronisation=False)
+    result = run(apart, synthetic(agents=3, eps_p=0.1), 200, on_round=told.append)
+    again = replay(
+        result.records,
+        result.recommendations,
+        planned_episodes=200,
+        rules=result.about.rules,
+        units=Units(),
+        horizon=result.about.horizon,
+    )
+    counted = [(record.episodes, record.planned_episodes, record.agents) for record in again]
+    assert counted == [(record.episodes, record.planned_episodes, record.agents) for record in told]
+    assert counted[-1] == (200, 200, 3)
+    assert (result.records["start"] + result.records["length"]).max() > 200, "some end before others"
+    assert result.plot().panels

@@ -25,10 +25,6 @@ from fed_ucbvi.problem.units import Units
 if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
 
-EXPLORING = "exploring"
-POLICIES = {"planned": "recommended policy", "greedy": "recommended policy", EXPLORING: "exploring policy"}
-"""What the policy of a run is called, by its kind."""
-
 
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
     """Raise unless ``folder`` can be written once the work is done, and holds nothing but what it may replace."""
@@ -127,10 +123,14 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
         ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
         *_recommendations(run),
         *((name, _fact(run, name)) for name in about.facts),
-        ("wall time", f"{run.wall_seconds:,.2f} s (driver {about.driver})"),
+        ("wall time", run.wall_time),
     ]
+    present = run.records["agents"]
+    if (present != about.agents).any():
+        least, most = f"{present.min():,}", f"{present.max():,}"
+        rows.insert(1, ("took part", f"{least if least == most else f'{least} to {most}'} agents in a round"))
     if not run.complete:
-        rows.insert(1, ("interrupted", f"after {run.episodes_played:,} episodes; the figures are those so far"))
+        rows.insert(1, ("not complete", f"{run.unfinished}; the figures are those so far"))
     if run.advice is not None:
         rows.append(("advice", run.advice))
     return f"{about.algorithm} on {about.environment.get('name', 'custom')}", rows
@@ -169,7 +169,7 @@ def _recommendations(run: Run) -> list[tuple[str, str]]:
 
 def _worth(run: Run) -> list[tuple[str, str]]:
     """What the recommended policy is worth: to the agents, and, where they differ, in the common MDP."""
-    about, name = run.about, POLICIES[run.policy_kind]
+    about, name = run.about, "recommended policy"
     own = [("in its own units", text) for text in _own_units(run)]
     if math.isnan(run.value):
         paid = (
@@ -185,9 +185,7 @@ def _worth(run: Run) -> list[tuple[str, str]]:
     if agents.agents == 0:
         return [("agents get", "unknown"), *own, ("in the common MDP", common)]
     honest = "" if agents.agents == about.agents else f"; over the {agents.agents:,} honest agents"
-    exploring = [("policy", f"the {name}: the run was saved before policies were recommended")]
     return [
-        *(exploring if run.policy_kind == EXPLORING else []),
         (
             "agents get",
             f"mean {agents.mean:.4f}, worst {agents.worst:.4f} (agent {agents.worst_agent}), "

@@ -46,7 +46,6 @@ async def following(state: LiveState, run: Coordinator) -> AsyncIterator[None]:
     for record in replay(
         run.records.records(),
         table_of(run.records.recommendations),
-        agents=run.plan.setting.agents,
         planned_episodes=run.plan.setting.episodes,
         rules=run.plan.algorithm.rules,
         units=run.records.units,

@@ -17,6 +17,7 @@ from fed_ucbvi.dashboard.subject import Subject
 from fed_ucbvi.dashboard.watching import show_end
 from fed_ucbvi.engine.checkpoint import FEDERATION
 from fed_ucbvi.engine.checkpoint import FORMAT as CHECKPOINT
+from fed_ucbvi.engine.going_on import planned_in
 from fed_ucbvi.engine.log import Log
 from fed_ucbvi.engine.saved_state import SavedState
 from fed_ucbvi.problem.federation import Federation
@@ -28,7 +29,7 @@ from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.settings import LABELS, Settings, key_of, label, names_of, shared
 from fed_ucbvi.results.storage import FORMAT as RUN
 from fed_ucbvi.sweeps.job import Job
-from fed_ucbvi.sweeps.store import FAILURES, JOURNAL, RUNS, Store
+from fed_ucbvi.sweeps.store import FAILURES, RUNS, Store
 from fed_ucbvi.sweeps.store import FORMAT as SWEEP
 
 FEDERATION_CHECKPOINT = "fed-ucbvi/federation"
@@ -63,7 +64,6 @@ def state_of_run(run: Run) -> LiveState:
     columns = (run.records, run.recommendations)
     for record in replay(
         *columns,
-        agents=about.agents,
         planned_episodes=about.episodes,
         rules=about.rules,
         units=state.subject.units,
@@ -96,7 +96,7 @@ class WatchedSweep:
             self._store = Store.open(self._folder)
             self._settings = {job.id: job.settings for job in self._store.sweep.jobs()}
             self.state.take_subject(Subject(f"sweep '{self._store.sweep.name}'"))
-        store, seconds = self._store, self._seconds()
+        store, seconds = self._store, self._store.seconds()
         jobs = {job.id: job for job in store.sweep.jobs()}
         in_use = store.in_use  # asked before files are counted, so that the last ones are not missed
         for file in sorted((self._folder / RUNS).glob("*.parquet"), key=lambda path: path.stat().st_mtime):
@@ -132,12 +132,6 @@ class WatchedSweep:
         figures = {"value": none_for_nan(run.value), "regret": none_for_nan(run.regret), "rounds": run.rounds}
         self._rows.append({"id": job.id, "seed": _seed(job.content()), **figures})
 
-    def _seconds(self) -> dict[str, float]:
-        """How long each run took."""
-        journal = self._folder / JOURNAL
-        lines = journal.read_text("utf-8").splitlines() if journal.exists() else []
-        return {line["id"]: line["seconds"] for line in map(json.loads, lines)}
-
 
 def _seed(job: Mapping[str, Any]) -> str:
     """The seeds of a run; that of the environment, too, if it is neither the usual one nor the run's."""
@@ -159,35 +153,33 @@ class _WatchedCheckpoint:
         with reading(folder):
             task = manifest.get("task", manifest)
             self._algorithm = make_algorithm(task["algorithm"], task["parameters"])
-            self._episodes = int(task["setting"]["episodes"] if "setting" in task else task["episodes"])
-            saved = self._read()
             described = task.get("environment") or task.get("live") or {}
             layout = None
             if (folder / FEDERATION).is_file():
                 federation = Federation.load(folder / FEDERATION)
                 described, layout = federation.description, federation.layout
-            H, S = saved.arrays["server.policy"].shape[:2] if saved is not None else (0, 0)
-            agents = len(saved.arrays["clock"]) if saved is not None else 0
         name, where = str(task["algorithm"]), str(described.get("name", "custom"))
+        saved = self._read()
         members = () if saved is None else saved.about.get("members", ())
         units = Units(**members[0]["units"]) if members else Units.of(described)
-        self.state = LiveState(Subject(f"{name} on {where}", name, where, agents, S, 0, H, layout, units=units))
-        self._agents, self._shown = agents, 0
+        self.state = LiveState(Subject(f"{name} on {where}", name, where, layout=layout, units=units))
+        self._shown = 0
 
     def _read(self) -> SavedState | None:
         log = Log(self._folder, manifest_digest(self._folder), durable=False)
         return None if log.empty else log.read()
 
     def look(self) -> None:
-        """Take the rounds that are new."""
+        """Take the rounds that are new, and how many agents and episodes the run goes on with."""
         saved = self._read()
         if saved is None:
             return
+        planned, (H, S) = planned_in(saved.about), saved.arrays["server.policy"].shape[:2]
+        self.state.take_subject(self.state.subject._replace(agents=planned["agents"], states=S, horizon=H))
         tables = columns_of(saved.rows.get("records", ())), table_of(saved.rows.get("recommendations", ()))
         for record in replay(
             *tables,
-            agents=self._agents,
-            planned_episodes=self._episodes,
+            planned_episodes=planned["episodes"],
             rules=self._algorithm.rules,
             units=self.state.subject.units,
             horizon=self.state.subject.horizon,
@@ -197,5 +189,5 @@ class _WatchedCheckpoint:
                 self._shown = record.round
         if "recommended.policy" in saved.arrays:
             self.state.take_policy(saved.arrays["recommended.policy"])
-        if int(saved.arrays["clock"].max()) >= self._episodes:
+        if saved.about["done"]:
             self.state.end()

@@ -38,10 +38,10 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 
 COUNTERS = {
     "round": ("rounds", "Rounds that have been played."),
     "synchronisations": ("synchronisations", "Rounds that ended with a synchronisation."),
-    "episodes": ("episodes", "Episodes of the agent that has played most."),
+    "episodes": ("episodes", "Episodes per agent."),
 }
 GAUGES = {
-    "planned_episodes": ("planned_episodes", "Episodes that each agent is to play."),
+    "planned_episodes": ("planned_episodes", "Episodes per agent that the run will have at its end."),
     "length": ("round_length_episodes", "Episodes of the last round."),
     "seconds": ("run_seconds", "Since the run began, without the time between two servers."),
     "regret": ("regret", "So far, averaged over agents, in the environment's own units; absent where nobody knows."),

@@ -30,7 +30,7 @@ function duration(seconds) {
   return `${Math.floor(seconds / size)} ${unit}${left ? ` ${left} ${rest}` : ""}`;
 }
 const AXES = {
-  episodes: { label: "episodes of an agent", text: count, tick: value => short.format(value) },
+  episodes: { label: "episodes per agent", text: count, tick: value => short.format(value) },
   round: { label: "rounds", text: count, tick: value => short.format(value) },
   seconds: { label: "time since the run began", text: duration, tick: duration },
 };
@@ -267,7 +267,7 @@ function drawTiles() {
   const box = $("tiles");
   resize(box, tiles.length, () => { const tile = html("div", "tile"); tile.append(html("div", "what"), html("div", "figure"), html("div", "more")); return tile; });
   tiles.forEach((texts, i) => texts.forEach((text, j) => say(box.children[i].children[j], text)));
-  const progress = state.sweep ? [state.sweep.done + state.sweep.failed, state.sweep.runs, "runs"] : now ? [now.episodes, now.planned_episodes, "episodes of an agent"] : null;
+  const progress = state.sweep ? [state.sweep.done + state.sweep.failed, state.sweep.runs, "runs"] : now ? [now.episodes, now.planned_episodes, "episodes per agent"] : null;
   $("progress").hidden = !progress;
   if (progress) {
     const [done, all, what] = progress, share = all ? Math.min(1, done / all) : 0;

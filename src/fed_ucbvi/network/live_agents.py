@@ -111,7 +111,8 @@ class LiveSource:
 
 def _finite(make: Callable[[int], gymnasium.Env[Any, Any]], bins: Bins, agent: int) -> gymnasium.Env[Any, Any]:
     """An agent's environment, finite by the server's bins; by bins of its own only if they are the same."""
-    from fed_ucbvi.environments.finite_spaces import FiniteEnvironment, make_finite
+    from fed_ucbvi.environments.finite_spaces import FiniteEnvironment
+    from fed_ucbvi.environments.making_finite import make_finite
 
     env = make(agent)
     if not isinstance(env, FiniteEnvironment):

@@ -126,8 +126,7 @@ class ServerCheckpoint:
 
     def _setting(self, plan: RunPlan, begun: Mapping[str, Any]) -> Setting:
         """The setting with which the run goes on: with more episodes or agents than before, if the plan has more."""
-        about = {} if self._saved is None else self._saved.about
-        before = Setting(**{**begun, **planned_in(about)})
+        before = Setting(**{**begun, **({} if self._saved is None else planned_in(self._saved.about))})
         if self._saved is None or self._saved.round == 0:
             if (plan.setting.episodes, plan.setting.agents) != (before.episodes, before.agents):
                 raise InputError(f"{self.folder} holds a run that has not begun; give it the same task as before.")

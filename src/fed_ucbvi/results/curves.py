@@ -20,7 +20,7 @@ MAX_ENDS = 4000
 
 def mean_reward(run: RunData, points: CountArray) -> FloatArray:
     """The mean reward per agent and episode, in its own units, over the first ``points`` episodes."""
-    ends = np.concatenate([[0], np.cumsum(run.records["agent_episodes"]) / run.about.agents])
+    ends = np.concatenate([[0], run.round_ends])
     totals = np.concatenate([[0.0], np.cumsum(run.records["reward"])])
     units, H = Units.of(run.about.environment), run.about.horizon
     return H * units.offset + units.scale * np.asarray(np.interp(points, ends, totals) / points)
@@ -30,7 +30,7 @@ CURVES: Mapping[str, Curve] = {"regret": RunData.regret_at, "rounds": RunData.ro
 """By name: the common regret so far, communication rounds so far, the mean reward an episode so far."""
 
 
-def points_of(played: int, ends: CountArray | Sequence[int] = ()) -> CountArray:
+def points_of(played: int, ends: FloatArray | Sequence[float] = ()) -> CountArray:
     """Episodes at which to draw a curve: even on both kinds of axis, and the ends of rounds if there are few."""
     if played == 0:
         return np.zeros(1, dtype=np.int64)

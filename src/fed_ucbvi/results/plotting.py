@@ -56,7 +56,7 @@ def plot_run(run: RunData, path: str | Path | None = None, *, step: int | None =
         panels.append(_lengths(run))
     if run.about.layout is not None:
         panels.insert(int(known), policy_board(run, run.about.layout, step))
-    state = "" if run.complete else f"\ninterrupted after {run.episodes_played:,} episodes"
+    state = f"\n{run.unfinished}" if run.unfinished else ""
     settings = settings_of(run.about) | {"eps_p": run.about.eps_p}
     heading = f"{title(settings)}, seed {run.about.seed}{state}"
     return saved(Picture(panels, heading, WIDE if run.about.layout is None else WIDTH), path)
@@ -113,7 +113,7 @@ def _rounds(run: RunData) -> Panel:
 
 def _curve(run: RunData, heading: str, y_label: str, curve: Curve, *, steps: bool = False) -> Panel:
     played = run.episodes_played
-    points = points_of(played, run.records["start"] + run.records["length"])
+    points = points_of(played, run.round_ends)
     heights = curve(run, points).tolist()
     series = Series("", _colour(run), points.tolist(), heights, steps=steps)
     return panel(heading, y_label, [series], episodes_axis(played))
@@ -141,7 +141,8 @@ def _lengths(run: RunData) -> Panel:
 
 def _dots(run: RunData, chosen: Any, name: str, colour: str, marker: Marker) -> Series:
     """Some rounds as dots; where there are very many, one dot for all rounds within a pixel."""
-    begins, lengths = (run.records["start"] + 1)[chosen], run.records["length"][chosen]
+    begins = np.concatenate([[0], run.round_ends])[:-1].astype(np.int64)[chosen] + 1
+    lengths = run.records["length"][chosen]
     if len(begins) > MAX_POINTS:
         pixels = np.column_stack([np.log(begins), np.log(lengths)]) / math.log(run.episodes_played) * WIDTH
         _, kept = np.unique(pixels.round(), axis=0, return_index=True)

@@ -4,7 +4,7 @@
     the sweep, with all defaults filled in, and its digest;
 ``runs/ID.parquet``
     finished runs, see :meth:`~fed_ucbvi.results.run.Run.write_file`; on one machine the same run always gives the
-    same bytes, so the file has 0 for the time it took, and the journal has the true time;
+    same bytes, so the time it took is unknown in the file, and stands in the journal;
 ``failures/ID.json``
     runs that failed: the job, the error and the traceback; removed when the run succeeds later;
 ``damaged/``
@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +37,7 @@ from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.worker import Failure
 
 FORMAT = "fed-ucbvi/sweep"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 RUNS, FAILURES, DAMAGED, JOURNAL = "runs", "failures", "damaged", "journal.jsonl"
 PAUSES = (0.0, 0.1, 0.3, 1.0)
 """Seconds to wait before each attempt to lock a folder: somebody who only looks holds it for a moment."""
@@ -171,9 +172,18 @@ class Store:
         with new_file(self.path(job)) as draft:
             draft.write_bytes(content)
         self._failure(job).unlink(missing_ok=True)
-        line = json.dumps({"id": job.id, "seconds": round(seconds, 3), "when": datetime.now(UTC).isoformat()})
+        line = json.dumps({"id": job.id, "seconds": round(seconds, 6), "when": datetime.now(UTC).isoformat()})
         with (self.folder / JOURNAL).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+    def seconds(self) -> dict[str, float]:
+        """How long each run took, by id, from the journal; a line that was cut off says nothing."""
+        journal, found = self.folder / JOURNAL, dict[str, float]()
+        for line in journal.read_text("utf-8").splitlines() if journal.exists() else ():
+            with suppress(ValueError, KeyError, TypeError):
+                entry = json.loads(line)
+                found[entry["id"]] = float(entry["seconds"])
+        return found
 
     def write_failure(self, job: Job, failure: Failure) -> None:
         """Keep the record of a failed run."""
@@ -216,7 +226,8 @@ def load_runs(folder: str | Path, *, complete: bool = True) -> list[tuple[Job, R
             f"{folder} lacks {len(jobs) - len(present)} of {len(jobs)} runs; "
             "finish the sweep with --resume, or pass complete=False."
         )
-    return [(job, store.read(job)) for job in present]
+    times = store.seconds()
+    return [(job, replace(store.read(job), wall_seconds=times.get(job.id, math.nan))) for job in present]
 
 
 def differences(held: Sweep, given: Sweep) -> str:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting, added_up
+from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting, added_up, check_report
+from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.drivers.base import find_asker, rule_at, starts_in
 from fed_ucbvi.engine.fleets.history import History
@@ -47,6 +48,7 @@ class FleetHost:
         history: History,
     ) -> None:
         self._algorithm, self._sum_visits = algorithm, sum_visits
+        self._contract = Contract(algorithm, setting, hosted.federation.agents)
         self._players = SimulatedHostedAgents(algorithm, setting, hosted, pooled=True)
         for broadcast, first, length in history.rounds():
             self.start(broadcast, first, 0)
@@ -55,7 +57,7 @@ class FleetHost:
     def start(self, broadcast: Message, first: int, chunk: int) -> Reached:
         """Begin a round and play up to ``chunk`` episodes of it, the first of which has number ``first``."""
         self._broadcast, self._first = _own(broadcast), first
-        self._budgets = self._algorithm.budgets(self._players.agents, self._broadcast)
+        self._budgets = self._contract.budgets(self._players.agents, self._broadcast)
         self._players.fleet.clear()
         self._reached = Reached(0, asked=False)
         return self.play_on(chunk)
@@ -98,6 +100,7 @@ class FleetHost:
     def report(self, query: Message, exchange: int) -> Message:
         """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
         report = self._algorithm.report(self._players.agents, _own(query), exchange)
+        check_report(self._algorithm, report)
         return added_up(report) if self._algorithm.takes == SUMS else tuple(report)
 
 
