@@ -131,7 +131,8 @@ def test_an_environment_brings_its_sizes_and_differences_along() -> None:
 @pytest.mark.parametrize("eps_p", [0.0, 0.1])
 def test_the_plan_has_what_fed_kl_ucbvi_promises(eps_p: float) -> None:
     """Where agents differ, rounds are bounded by what is sure: ``S A H (M + (M + 1/2) log T)`` and the last one."""
-    made, sizes = plan(8, 4, 10, 20, 10**8, eps_p), (8, 4, 10, 20, 10**8)
+    made = plan(states=8, actions=4, horizon=10, agents=20, episodes=10**8, eps_p=eps_p)
+    sizes = (8, 4, 10, 20, 10**8)
     for promise, stationary in ((made.kl, False), (made.kl_stationary, True)):
         likely = kl_rounds_bound(*sizes, 0.05, stationary=stationary)
         if eps_p == 0:
