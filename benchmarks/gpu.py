@@ -23,7 +23,7 @@ if not hasattr(np, "row_stack"):
 
 from numba import cuda
 
-from fed_ucbvi import Federation, FedUCBVI, Run, gridworld, run
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, Run, gridworld, run
 from fed_ucbvi.algorithms.base import Budgets
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import Picture
@@ -31,7 +31,7 @@ from fed_ucbvi.engine.drivers.base import Driver
 from fed_ucbvi.engine.simulation import Simulation
 
 T = 30_000
-ALGORITHMS = {"published": FedUCBVI(), "sharp": FedUCBVI.sharp()}
+ALGORITHMS = {"published": FedUCBVI(), "KL": FedKLUCBVI()}
 NEVER = 1 << 40
 """A budget that nobody reaches."""
 LONG_ROUNDS = ((10_000, 10_000, 0.0), (100_000, 10_000, 0.0), (1_000_000, 2_000, 0.0), (100_000, 10_000, 0.1))

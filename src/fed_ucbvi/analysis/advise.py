@@ -294,7 +294,7 @@ def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
         algorithm, options, stationary = FEDQ, {}, False
         least = replace(known, next_states=1)
         reasons.append(
-            f"Fed-KL-UCBVI's agents keep transition counts, {byte_count(tables)} here, more than {byte_count(memory)}; "
+            f"{KL} keeps transition counts, {byte_count(tables)} for an agent, more than {byte_count(memory)}; "
             f"{FEDQ} keeps none ({byte_count(_tables(least, stationary=False))}), and learns more slowly."
         )
         tables = _tables(least, stationary=False)
@@ -388,8 +388,8 @@ def _about_rewards(known: Problem) -> list[str]:
             "covers their spread."
         ]
     return [
-        f"Rewards at a pair vary by {spread:.2f} of their range. That is little, and their means are enough: to cover "
-        "the spread would slow learning down."
+        f"Rewards at a pair vary by {spread:.2f} of their range. That is little, and their means are enough: to "
+        "cover the spread would slow learning down."
     ]
 
 
@@ -397,8 +397,8 @@ def _about_rounds(agents: int, episodes: int) -> str:
     most = math.floor(2 + math.log(episodes) / math.log1p(ROUND_GROWTH))
     return (
         f"With {agents:,} agents there is a request after almost every episode at first. With min_round_growth="
-        f"{ROUND_GROWTH:g} there are at most {most} rounds, however many agents there are. What that costs in regret is "
-        "in docs/kl.md."
+        f"{ROUND_GROWTH:g} there are at most {most} rounds, however many agents there are. What that costs in regret "
+        "is in docs/kl.md."
     )
 
 
