@@ -194,10 +194,6 @@ class FleetTables(NamedTuple):
         return cls(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
 
 
-HARD_FACTOR = 8
-"""While a round rests (see :class:`Budgets`), this many times the budget still ends it."""
-
-
 class Budgets(NamedTuple):
     """When agents request a synchronisation.
 
@@ -205,21 +201,17 @@ class Budgets(NamedTuple):
         visits: ``(m or 1, *place)``, how many visits during the round make an agent do so; one row where all agents
             have the same.
         rule: ``(*place,)``, by which rule (an index into ``rules``).
-        rest: a round that begins after t episodes lasts at least ``rest t`` episodes, during which agents make
-            requests only at :data:`HARD_FACTOR` times their budget.
+        growth: a round that begins after t episodes lasts at least ``growth t`` episodes; agents make requests only
+            from then on.
     """
 
     visits: CountArray
     rule: npt.NDArray[np.int8]
-    rest: float = 0.0
+    growth: float = 0.0
 
-    def calm(self, first: int) -> int:
+    def min_length(self, first: int) -> int:
         """The least number of episodes of a round that begins after ``first``."""
-        return math.ceil(self.rest * first)
-
-    def factor(self, first: int, played: int) -> int:
-        """The factor on budgets once a round that began after ``first`` has ``played`` episodes."""
-        return HARD_FACTOR if played < self.calm(first) else 1
+        return math.ceil(self.growth * first)
 
 
 class TableRow(NamedTuple):

@@ -64,11 +64,11 @@ class Contract:
             return budgets
         if not isinstance(budgets, Budgets):
             raise self._fault("budgets() must return a Budgets", budgets)
-        visits, rule, rest = budgets
+        visits, rule, growth = budgets
         if visits is not self._known_budgets[0] or rule is not self._known_budgets[1]:
             self._check_budgets(visits, rule)
             self._known_budgets = visits, rule
-        if not (_sound_budgets(visits, rule, self._rules) and 0 <= rest < math.inf):
+        if not (_sound_budgets(visits, rule, self._rules) and 0 <= growth < math.inf):
             raise self._unusable(budgets)
         return budgets
 
@@ -115,7 +115,7 @@ class Contract:
                 f"{name}: a rule of its budgets must be 0 to {len(rules) - 1}, a place in its rules {rules}, got "
                 f"{wrong[0]}."
             )
-        return InputError(f"{name}: rest of its budgets must be a finite number from 0 on, got {budgets.rest}.")
+        return InputError(f"{name}: growth of its budgets must be a finite number from 0 on, got {budgets.growth}.")
 
     def _fault(self, expected: str, got: object, advice: str = "") -> InputError:
         form = f"{got.dtype} {got.shape}" if isinstance(got, np.ndarray) else type(got).__name__

@@ -31,7 +31,7 @@ ENOUGH_BITS = 20
 FLOAT_BITS = 53
 """Of a float's significand: multiples of ``2^-f`` up to H must be floats."""
 COUNT_BITS = 60
-"""Of visits to one pair: a budget times :data:`~fed_ucbvi.algorithms.base.HARD_FACTOR` must fit a signed word."""
+"""Of visits to one pair, so that sums of them stay far from the end of a signed word."""
 
 Wide = tuple[np.uint64, np.uint64]
 """A number of 128 bits: its high and its low word, unsigned."""

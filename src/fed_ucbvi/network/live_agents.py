@@ -174,9 +174,9 @@ class LiveHostedAgents:
         """``(m, *place, K)``; K may have grown during the round."""
         return self._tables.transitions
 
-    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
+    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool) -> int:
         """Step by step, in real environments."""
-        return self._driver.extend(policy, due, first, most, factor)[0]
+        return self._driver.extend(policy, due, first, most, asking)[0]
 
     def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
         """Refuse."""

@@ -84,9 +84,9 @@ class RoundInPlay:
         return self.start.arrays[0]
 
     @property
-    def factor(self) -> int:
-        """The factor on budgets after the episodes played so far."""
-        return self.budgets.factor(self.start.first, self.played)
+    def min_length(self) -> int:
+        """The least number of episodes; before that nobody makes a request."""
+        return self.budgets.min_length(self.start.first)
 
 
 class Node:
@@ -406,7 +406,7 @@ class Node:
         return now
 
     def _asked(self, now: RoundInPlay) -> bool:
-        return find_asker(self._players.visits, now.budgets.visits, now.factor)[0] > 0
+        return now.played >= now.min_length and find_asker(self._players.visits, now.budgets.visits)[0] > 0
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents requests a synchronisation."""
@@ -414,12 +414,12 @@ class Node:
         return self._played(now)
 
     def _extend(self, now: RoundInPlay, chunk: int) -> None:
-        start, calm = now.start, now.budgets.calm(now.start.first)
+        start, least = now.start, now.min_length
         target = min(chunk, start.most)
         while now.played < target and not now.asked and now.length is None:
-            until = min(target, calm) if now.played < calm else target
+            until = min(target, least) if now.played < least else target
             due, first = now.budgets.visits, start.first + now.played
-            now.played += self._players.play(now.policy, due, first, until - now.played, now.factor)
+            now.played += self._players.play(now.policy, due, first, until - now.played, now.played >= least)
             now.asked = self._asked(now)
 
     def _end(self, now: RoundInPlay) -> Played:
@@ -439,7 +439,7 @@ class Node:
         found = []
         for i in range(self.agents):
             own = budgets[i : i + 1] if len(budgets) > 1 else budgets
-            askers, _, place = find_asker(visits[i : i + 1], own, now.factor)
+            askers, _, place = find_asker(visits[i : i + 1], own)
             if askers:
                 stop = stop_at(now.played, 1, self.first_agent + i, place, now.policy, self._algorithm.counting)
                 step = stop.step if stop.step >= 0 else len(now.policy)

@@ -65,18 +65,16 @@ class FleetHost:
     def play_on(self, chunk: int) -> Reached:
         """Play until ``chunk`` episodes of the round are played or one of these agents makes a request.
 
-        A round that rests has larger budgets first. Once it has lasted long enough, agents past the plain budget make
-        their requests at once.
+        Until the round has its least length nobody makes a request. Then agents that have reached their budgets make
+        theirs at once.
         """
         players, policy, budgets, first = self._players, self._broadcast[0], self._budgets, self._first
-        due, calm = budgets.visits, budgets.calm(first)
+        due, least = budgets.visits, budgets.min_length(first)
         played, asked = self._reached
         while played < chunk and not asked:
-            factor, until = budgets.factor(first, played), min(chunk, calm) if played < calm else chunk
-            played += players.play(policy, due, first + played, until - played, factor)
-            asked = players.asked or (
-                budgets.factor(first, played) < factor and find_asker(players.visits, due)[0] > 0
-            )
+            until = min(chunk, least) if played < least else chunk
+            played += players.play(policy, due, first + played, until - played, played >= least)
+            asked = players.asked or (played == least and find_asker(players.visits, due)[0] > 0)
         self._reached = Reached(played, asked)
         return self._reached
 
@@ -85,7 +83,7 @@ class FleetHost:
         players, policy, budgets, played = self._players, self._broadcast[0], self._budgets, self._reached.played
         if length != played:
             players.move_to(policy, budgets, self._first, played, length)
-        stop = players.fleet.stopped(policy, budgets, length, budgets.factor(self._first, length))
+        stop = players.fleet.stopped(policy, budgets, self._first, length)
         players.absorb(self._broadcast)
         visits = players.fleet.touched.all_visits if self._sum_visits else players.visits
         return PlayedRound(stop, rule_at(stop, budgets), visits, self._starts(visits))
