@@ -96,9 +96,11 @@ def test_what_is_found_decides_how_visits_are_counted() -> None:
 
 
 def test_where_there_are_many_agents_longer_rounds_are_mentioned() -> None:
-    few, many = (choose_parameters(states=8, actions=4, horizon=10, agents=M, episodes=1000) for M in (99, 100))
+    few, many = (choose_parameters(garnet(agents=M), episodes=1000) for M in (99, 100))
     assert not any("min_round_growth" in reason for reason in few.reasons)
     assert "min_round_growth=0.1 there are at most 74 rounds" in many.reasons[-1]  # 2 + log(1000) / log(1.1)
+    by_step = choose_parameters(synthetic(agents=100), episodes=1000)
+    assert "min_round_growth=0.01 there are at most 696 rounds" in by_step.reasons[-1]
     assert "fed-kl-ucbvi-fast has less regret and no proof" in many.reasons[1]
 
 

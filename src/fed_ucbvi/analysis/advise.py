@@ -28,8 +28,8 @@ VISITS_BY_STEP, VISITS_STATIONARY = 40, 100
 """Mean visits of all agents to a pair, counted by step and over all steps, after which the recommended policy of
 Fed-KL-UCBVI has 0.95 of the optimum. Measured (docs/advise.md): 2 to 28 and 1 to 67 on six environments, and many
 more on SixArms, where rewards are hard to find."""
-MANY_AGENTS, ROUND_GROWTH = 100, 0.1
-"""From so many agents on, rounds are worth saving, and by which ``min_round_growth``."""
+MANY_AGENTS, GROWTH_BY_STEP, GROWTH_STATIONARY = 100, 0.01, 0.1
+"""From so many agents on, rounds are worth saving, and by which ``min_round_growth`` (docs/kl.md)."""
 USUAL_BINS, LEAST_BINS = 8, 3
 MEMORY = 4 << 30
 """Bytes for an agent's tables, unless said otherwise."""
@@ -319,7 +319,8 @@ def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
         )
     reasons += _about_bins(known, episodes) + _about_rewards(known) + [_about_sharing(known, needed)]
     if algorithm == KL and together and M >= MANY_AGENTS:
-        reasons.append(_about_rounds(M, needed if episodes is None else episodes))
+        growth = GROWTH_STATIONARY if stationary else GROWTH_BY_STEP
+        reasons.append(_about_rounds(M, needed if episodes is None else episodes, growth))
     return Advice(
         algorithm,
         options,
@@ -393,11 +394,11 @@ def _about_rewards(known: Problem) -> list[str]:
     ]
 
 
-def _about_rounds(agents: int, episodes: int) -> str:
-    most = math.floor(2 + math.log(episodes) / math.log1p(ROUND_GROWTH))
+def _about_rounds(agents: int, episodes: int, growth: float) -> str:
+    most = math.floor(2 + math.log(episodes) / math.log1p(growth))
     return (
         f"With {agents:,} agents there is a request after almost every episode at first. With min_round_growth="
-        f"{ROUND_GROWTH:g} there are at most {most} rounds, however many agents there are. What that costs in regret "
+        f"{growth:g} there are at most {most:,} rounds, however many agents there are. What that costs in regret "
         "is in docs/kl.md."
     )
 
