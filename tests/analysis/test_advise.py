@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import gymnasium
+import live_shops
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -93,6 +94,15 @@ def test_what_is_found_decides_how_visits_are_counted() -> None:
     assert "what follows a pair depends on the step" in moving.reasons[0]
     assert moving.episodes == -(-40 * 6 * 2 // 3)  # S = 5 + 1
     assert still.episodes == -(-100 * 6 * 2 // (3 * 12))
+
+
+@pytest.mark.parametrize("shops", [(0, 4), (2, 3)])
+def test_shops_that_differ_in_their_demand_are_found_though_they_hardly_share_a_stock(shops: tuple[int, int]) -> None:
+    """Demand 1.5 and 3.5 a day leave different stocks; a test that were blind would find it once in 200 samples."""
+    advice = choose_parameters([live_shops.make(i) for i in shops], horizon=30, agents=5)
+    assert advice.problem.agents_test is not None
+    assert advice.problem.agents_test.found
+    assert "differ in their next states" in advice.reasons[-1]
 
 
 def test_where_there_are_many_agents_longer_rounds_are_mentioned() -> None:
