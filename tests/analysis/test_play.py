@@ -16,7 +16,18 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from fed_ucbvi import FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, gridworld, load_policy, run, run_live
+from fed_ucbvi import (
+    FedKLUCBVI,
+    FedUCBVI,
+    InputError,
+    LiveFederation,
+    Run,
+    from_gymnasium,
+    gridworld,
+    load_policy,
+    run,
+    run_live,
+)
 from fed_ucbvi.analysis.play import play
 from fed_ucbvi.command_line import app
 from fed_ucbvi.engine.simulation import Caution
