@@ -19,7 +19,7 @@ import live_shops
 import numpy as np
 from shops import DAYS, HIGH, LOW, MOST, ORDERS, euro, shops
 
-from fed_ucbvi import Caution, Federation, FedUCBVI, LiveFederation, Run, run_live
+from fed_ucbvi import Caution, Federation, FedKLUCBVI, LiveFederation, Run, run_live
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.core.colours import BLACK, BLUE, GREEN, ORANGE, VERMILLION
@@ -70,7 +70,7 @@ def learn(members: list[int], months: int, seed: int, *, stationary: bool) -> Cu
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
         result = run_live(
-            FedUCBVI.sharp(stationary=stationary), fleet, months, seed=seed, score_with=shops(members), progress=False
+            FedKLUCBVI(stationary=stationary), fleet, months, seed=seed, score_with=shops(members), progress=False
         )
     told = result.recommendations
     made, values = np.asarray(told["episodes"]), np.asarray(told["value"])

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from houses import HOUSES, STEPS, BangBang, House, make
 
-from fed_ucbvi import Bins, Caution, FedUCBVI, LiveFederation, Run, learn_bins, make_finite, run_live
+from fed_ucbvi import Bins, Caution, FedKLUCBVI, LiveFederation, Run, learn_bins, make_finite, run_live
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.core.colours import BLACK, BLUE
@@ -72,7 +72,7 @@ def learn(bins: Bins, days: int, seed: int) -> IndexArray:
     fleet = LiveFederation(lambda agent: make_finite(make(agent), bins), len(HOUSES), bins.horizon, bins.reward_range)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
-        return run_live(FedUCBVI.sharp(), fleet, days, seed=seed, progress=False).policy
+        return run_live(FedKLUCBVI(), fleet, days, seed=seed, progress=False).policy
 
 
 def difference(one: FloatArray, other: FloatArray) -> tuple[float, float]:

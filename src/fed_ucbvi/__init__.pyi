@@ -72,6 +72,4 @@ from fed_ucbvi.theory.bounds import regret_bound as regret_bound
 from fed_ucbvi.theory.bounds import regret_bound_terms as regret_bound_terms
 from fed_ucbvi.theory.bounds import regret_lower_bound as regret_lower_bound
 from fed_ucbvi.theory.bounds import rounds_bound as rounds_bound
-from fed_ucbvi.theory.proved import proved_regret_bound as proved_regret_bound
-from fed_ucbvi.theory.proved import proved_rounds_bound as proved_rounds_bound
 from fed_ucbvi.trackers.by_name import make_tracker as make_tracker

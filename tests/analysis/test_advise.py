@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import gymnasium
+import live_shops
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -15,8 +16,8 @@ from typer.testing import CliRunner
 
 from fed_ucbvi import (
     Federation,
+    FedKLUCBVI,
     InputError,
-    SharpFedUCBVI,
     alone_or_together,
     choose_parameters,
     garnet,
@@ -91,8 +92,26 @@ def test_what_is_found_decides_how_visits_are_counted() -> None:
     moving = choose_parameters(Walk(turn=0.3), horizon=12, agents=3, sample_episodes=60)
     assert not moving.options
     assert "what follows a pair depends on the step" in moving.reasons[0]
-    assert moving.episodes == -(-20 * 6 * 2 // 3)  # S = 5 + 1
+    assert moving.episodes == -(-40 * 6 * 2 // 3)  # S = 5 + 1
     assert still.episodes == -(-100 * 6 * 2 // (3 * 12))
+
+
+@pytest.mark.parametrize("shops", [(0, 4), (2, 3)])
+def test_shops_that_differ_in_their_demand_are_found_though_they_hardly_share_a_stock(shops: tuple[int, int]) -> None:
+    """Demand 1.5 and 3.5 a day leave different stocks; a test that were blind would find it once in 200 samples."""
+    advice = choose_parameters([live_shops.make(i) for i in shops], horizon=30, agents=5)
+    assert advice.problem.agents_test is not None
+    assert advice.problem.agents_test.found
+    assert "differ in their next states" in advice.reasons[-1]
+
+
+def test_where_there_are_many_agents_longer_rounds_are_mentioned() -> None:
+    few, many = (choose_parameters(garnet(agents=M), episodes=1000) for M in (99, 100))
+    assert not any("min_round_growth" in reason for reason in few.reasons)
+    assert "min_round_growth=0.1 there are at most 74 rounds" in many.reasons[-1]  # 2 + log(1000) / log(1.1)
+    by_step = choose_parameters(synthetic(agents=100), episodes=1000)
+    assert "min_round_growth=0.01 there are at most 696 rounds" in by_step.reasons[-1]
+    assert "fed-kl-ucbvi-fast has less regret and no proof" in many.reasons[1]
 
 
 def test_tables_say_what_depends_on_the_step() -> None:
@@ -134,7 +153,7 @@ class Drift(Walk):
 
 
 def test_more_episodes_allow_more_bins() -> None:
-    """By step, S A H <= M T H / 20: with A = 2 and M = 4, T = 640 fill 8 x 8 bins; stationary, 88 episodes do."""
+    """By step, S A H <= M T H / 40: with A = 2 and M = 4, T = 1 280 fill 8 x 8 bins; stationary, 88 episodes do."""
     few, many = (choose_parameters(Drift(), horizon=12, agents=4, episodes=T).bins_per_dimension for T in (90, 4000))
     assert few is not None
     assert many is not None
@@ -212,7 +231,7 @@ def test_agents_that_differ_little_share_and_those_that_do_not_are_alike() -> No
 
 def test_an_agent_learns_from_its_own_counts_that_rewards_differ() -> None:
     """Without tables: after a run of agents with opposite rewards none of them is advised to stay with all."""
-    advised = alone_or_together(SharpFedUCBVI, opposed(4), 2000)
+    advised = alone_or_together(FedKLUCBVI, opposed(4), 2000)
     assert {one.use for one in advised.agents} <= {"alone", "blend"}
 
 
@@ -237,7 +256,7 @@ def test_the_command_gives_advice_in_words_and_as_json() -> None:
     assert content["problem"]["step_dependence"]["found"] is False
     assert content["problem"]["agent_dependence"]["found"] is False
     words = invoke("--states", "21", "--actions", "6", "--horizon", "30", "--agents", "5")
-    assert "504 for each agent" in words.stdout
+    assert "1,008 for each agent" in words.stdout
     assert "federate  yes" in words.stdout
     refused = invoke("--env", "gridworld", "--live", "FrozenLake-v1")
     assert refused.exit_code == 2

@@ -8,9 +8,10 @@ import warnings
 import pytest
 
 from commands import call
-from fed_ucbvi import FedUCBVI, gridworld, plan, run, synthetic
+from fed_ucbvi import FedUCBVI, InputError, gridworld, plan, run, synthetic
 from fed_ucbvi.engine.simulation import Caution
-from fed_ucbvi.theory.bounds import regret_bound, trivial_bound
+from fed_ucbvi.theory.bounds import regret_bound, rounds_bound, trivial_bound
+from fed_ucbvi.theory.kl import kl_regret_bound, kl_rounds_bound
 
 
 @pytest.mark.parametrize("agents", [1, 3, 20])
@@ -125,3 +126,38 @@ def test_an_environment_brings_its_sizes_and_differences_along() -> None:
     )
     assert made.bound.rewards > 0
     assert made.summary()["bound"]["federated"] == made.bound.federated
+
+
+@pytest.mark.parametrize("eps_p", [0.0, 0.1])
+def test_the_plan_has_what_fed_kl_ucbvi_promises(eps_p: float) -> None:
+    """Where agents differ, rounds are bounded by what is sure: ``S A H (M + (M + 1/2) log T)`` and the last one."""
+    made = plan(states=8, actions=4, horizon=10, agents=20, episodes=10**8, eps_p=eps_p)
+    sizes = (8, 4, 10, 20, 10**8)
+    for promise, stationary in ((made.kl, False), (made.kl_stationary, True)):
+        likely = kl_rounds_bound(*sizes, 0.05, stationary=stationary)
+        if eps_p == 0:
+            assert promise == (math.floor(likely), kl_regret_bound(*sizes, 0.05, stationary=stationary))
+        else:
+            cells, longest = (32, 10**9) if stationary else (320, 10**8)
+            assert promise.rounds == math.floor(1 + cells * (20 + 20.5 * math.log(longest))) > likely
+            assert promise.regret is None
+    summary = made.summary()["kl"]
+    assert summary["rounds"] == made.kl.rounds
+    assert (summary["regret"] is None) is (eps_p > 0)
+
+
+def test_the_command_says_what_fed_kl_ucbvi_promises() -> None:
+    text = " ".join(call("plan", "--env", "gridworld", "--episodes", "1e8").stdout.split())
+    assert "Fed-KL-UCBVI at most" in text
+    assert "with probability 0.9: exploration" in text
+    apart = " ".join(call("plan", "--env", "gridworld", "--eps-p", "0.1").stdout.split())
+    assert "a bound on its regret is proved for agents that are all alike" in apart
+
+
+def test_with_the_global_rule_rounds_may_be_made_longer_and_counts_stationary() -> None:
+    sizes = (8, 4, 10, 500, 30_000)
+    grown = rounds_bound(*sizes, 0.1, 0.05, rule="global", stationary=True, min_round_growth=0.1)
+    assert grown == pytest.approx(2 + math.log(30_000) / math.log(1.1), rel=1e-12)
+    for options in ({"stationary": True}, {"min_round_growth": 0.1}):
+        with pytest.raises(InputError, match='go with rule="global" only'):
+            rounds_bound(*sizes, 0.1, 0.05, **options)

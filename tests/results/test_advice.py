@@ -14,6 +14,7 @@ import shops
 from commands import call
 from fed_ucbvi import (
     UCBVI,
+    FedKLUCBVI,
     FedUCBVI,
     LiveFederation,
     Run,
@@ -38,7 +39,7 @@ def test_a_run_that_has_learnt_little_says_so_and_what_to_try(little: Run) -> No
     worth = f"{little.agents_value.mean:,.4g}"
     assert little.advice == (
         f"has learnt little: the server still hopes for 25 an episode, the policy is worth {worth}"
-        "; try more episodes, a smaller bonus_scale (0.1 instead of 1), clip='remaining'"
+        "; try more episodes, a smaller bonus_scale (0.1 instead of 1)"
     )
     assert summary_rows(little)[1][-1] == ("advice", little.advice)
 
@@ -61,14 +62,14 @@ def test_a_default_run_that_has_learnt_says_nothing(world: Any) -> None:
 
 @pytest.mark.slow
 def test_five_shops_with_defaults_are_advised_in_euro() -> None:
-    """With defaults they learn next to nothing in 300 months, with a hundredth of the bonus most of what there is."""
+    """As published they learn next to nothing in 300 months, with Fed-KL-UCBVI most of what there is."""
     result = run(FedUCBVI(), shops.shops(), 300)
     assert result.advice is not None
     assert (
         f"hopes for 1,680 an episode, the policy is worth {result.original_units['agents_mean']:,.4g}"
         in result.advice
     )
-    better = run(FedUCBVI(bonus_scale=0.01, clip="remaining"), shops.shops(), 300)
+    better = run(FedKLUCBVI(stationary=True), shops.shops(), 300)
     assert better.original_units["agents_mean"] > 100
     assert better.advice is None
 
@@ -95,9 +96,22 @@ def test_advice_names_parameters_the_algorithm_has() -> None:
     result = run(UCBVI(scale=2.0), n_room(agents=1), 20)
     assert result.advice is not None
     assert result.advice.endswith("; try more episodes, a smaller scale (0.2 instead of 2), clip='remaining'")
-    remaining = run(FedUCBVI(bonus_scale=0.5, clip="remaining"), n_room(agents=1), 20)
+    remaining = run(UCBVI(scale=0.5, clip="remaining"), n_room(agents=1), 20)
     assert remaining.advice is not None
-    assert remaining.advice.endswith("; try more episodes, a smaller bonus_scale (0.05 instead of 0.5)")
+    assert remaining.advice.endswith("; try more episodes, a smaller scale (0.05 instead of 0.5)")
+
+
+def test_advice_on_fed_kl_ucbvi_is_about_its_own_options() -> None:
+    proved, fast = (
+        run(algorithm, n_room(agents=1), 20).advice for algorithm in (FedKLUCBVI(), FedKLUCBVI.fast(stationary=True))
+    )
+    assert proved is not None
+    assert proved.endswith(
+        "; try more episodes, a smaller radius (0.5 instead of 1, without proof), stationary=true if kernel and "
+        "rewards do not depend on the step"
+    )
+    assert fast is not None
+    assert fast.endswith("; try more episodes")
 
 
 def live(agents: int = 2) -> LiveFederation:

@@ -269,7 +269,6 @@ def test_values_are_at_least_what_the_theorem_grants_at_every_synchronisation(ep
 
 
 def federation(eps_p: float, seed: int, stationary: bool) -> Federation:
-    sizes = {"agents": 4, "states": 3, "actions": 2, "horizon": 4}
     if not stationary:
-        return synthetic(eps_p=eps_p, seed=seed, eps_r=eps_p / 10, **sizes)
-    return garnet(eps_p=eps_p, seed=seed, **sizes)
+        return synthetic(agents=4, eps_p=eps_p, seed=seed, states=3, actions=2, horizon=4, eps_r=eps_p / 10)
+    return garnet(agents=4, eps_p=eps_p, seed=seed, states=3, actions=2, horizon=4)

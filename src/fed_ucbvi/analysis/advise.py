@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
+from fed_ucbvi.algorithms.fed_kl_ucbvi import FastFedKLUCBVI, FedKLUCBVI
 from fed_ucbvi.algorithms.fedq import FedQBernstein
 from fed_ucbvi.analysis.dependence import Dependence, Transitions, check_agent_dependence, check_step_dependence
 from fed_ucbvi.analysis.price_of_sharing import price_of_sharing
@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 
     from fed_ucbvi.environments.bins import Bins
 
-VISITS_BY_STEP, VISITS_STATIONARY = 20, 100
-"""Mean visits of all agents to a pair, counted by step and over all steps, after which the recommended policy of the
-sharp variant has 0.95 of the optimum. Measured (docs/advise.md): 2 to 13 and 2 to 81 on six environments, and many
+VISITS_BY_STEP, VISITS_STATIONARY = 40, 100
+"""Mean visits of all agents to a pair, counted by step and over all steps, after which the recommended policy of
+Fed-KL-UCBVI has 0.95 of the optimum. Measured (docs/advise.md): 2 to 28 and 1 to 67 on six environments, and many
 more on SixArms, where rewards are hard to find."""
+MANY_AGENTS, GROWTH_BY_STEP, GROWTH_STATIONARY = 100, 0.01, 0.1
+"""From so many agents on, rounds are worth saving, and by which ``min_round_growth`` (docs/kl.md)."""
 USUAL_BINS, LEAST_BINS = 8, 3
 MEMORY = 4 << 30
 """Bytes for an agent's tables, unless said otherwise."""
 LOUD = 0.25
-"""A standard deviation of the reward at a pair, as a share of its range, from which the bonus should cover it."""
+"""A standard deviation of the reward at a pair, as a share of its range, from which optimism should cover it."""
 DEAR = 0.05
 """A price of sharing, as a share of what agents get by their own policies, above which no shared policy can have the
 0.95 of the optimum that each agent can learn by itself."""
 SIZES = ("states", "actions", "horizon")
-SHARP, FEDQ, PROVED = FedKLUCBVI.name, FedQBernstein.name, FedKLUCBVI.name
+KL, FAST, FEDQ = FedKLUCBVI.name, FastFedKLUCBVI.name, FedQBernstein.name
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def choose_parameters(
 
     >>> advice = choose_parameters(states=21, actions=6, horizon=30, agents=5)
     >>> advice.algorithm, dict(advice.options), advice.episodes
-    ('fed-ucbvi-sharp', {}, 504)
+    ('fed-kl-ucbvi', {}, 1008)
     """
     M = check_positive_integer("agents", agents)
     T = None if episodes is None else check_positive_integer("episodes", episodes)
@@ -287,20 +289,19 @@ def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
     stationary = known.stationary is True
     reasons.append(_about_steps(known))
     tables = _tables(known, stationary=stationary)
-    algorithm, options = SHARP, {"stationary": True} if stationary else {}
+    algorithm, options = KL, {"stationary": True} if stationary else {}
     if tables > memory:
         algorithm, options, stationary = FEDQ, {}, False
         least = replace(known, next_states=1)
         reasons.append(
-            f"Fed-UCBVI's agents keep transition counts, {byte_count(tables)} here, more than {byte_count(memory)}; "
+            f"{KL} keeps transition counts, {byte_count(tables)} for an agent, more than {byte_count(memory)}; "
             f"{FEDQ} keeps none ({byte_count(_tables(least, stationary=False))}), and learns more slowly."
         )
         tables = _tables(least, stationary=False)
     else:
         reasons.append(
-            f"{SHARP} has a fraction of the regret of the other algorithms with nothing tuned (docs/sharp.md); an "
-            f"agent's tables take {byte_count(tables)}. It has no proof; {PROVED} has one, and needs far "
-            "more episodes."
+            f"{KL} has a proof and nothing to tune (docs/kl.md); an agent's tables take {byte_count(tables)}. {FAST} "
+            "has less regret and no proof."
         )
     visits = VISITS_STATIONARY if stationary else VISITS_BY_STEP
     together = M > 1 and not known.dear
@@ -317,6 +318,9 @@ def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
             "still improving, or take fewer bins, states or actions."
         )
     reasons += _about_bins(known, episodes) + _about_rewards(known) + [_about_sharing(known, needed)]
+    if algorithm == KL and together and M >= MANY_AGENTS:
+        growth = GROWTH_STATIONARY if stationary else GROWTH_BY_STEP
+        reasons.append(_about_rounds(M, needed if episodes is None else episodes, growth))
     return Advice(
         algorithm,
         options,
@@ -381,13 +385,22 @@ def _about_rewards(known: Problem) -> list[str]:
         return []
     if spread >= LOUD:
         return [
-            f"Rewards at a pair vary by {spread:.2f} of their range, so say that they are random: the bonus then "
+            f"Rewards at a pair vary by {spread:.2f} of their range, so say that they are random: optimism then "
             "covers their spread."
         ]
     return [
-        f"Rewards at a pair vary by {spread:.2f} of their range. That is little, and their means are enough: a bonus "
-        "that covers the spread would slow learning down."
+        f"Rewards at a pair vary by {spread:.2f} of their range. That is little, and their means are enough: to "
+        "cover the spread would slow learning down."
     ]
+
+
+def _about_rounds(agents: int, episodes: int, growth: float) -> str:
+    most = math.floor(2 + math.log(episodes) / math.log1p(growth))
+    return (
+        f"With {agents:,} agents there is a request after almost every episode at first. With min_round_growth="
+        f"{growth:g} there are at most {most:,} rounds, however many agents there are. What that costs in regret "
+        "is in docs/kl.md."
+    )
 
 
 def _about_sharing(known: Problem, needed: int) -> str:

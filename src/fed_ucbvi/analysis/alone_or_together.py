@@ -115,7 +115,7 @@ def alone_or_together(
     """Run ``algorithm`` and tell each agent, from its own counts alone, whether to use the shared policy.
 
     Args:
-        algorithm: one whose agents keep their counts, e.g. ``FedUCBVI.sharp()``.
+        algorithm: one whose agents keep their counts, e.g. ``FedKLUCBVI()``.
         problem: a federation, what stands for one in :func:`fed_ucbvi.run`, or live environments.
         episodes: T.
         seed: of the run.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.communication import Meter, Traffic
@@ -25,12 +25,28 @@ from fed_ucbvi.theory.bounds import (
     trivial_bound,
 )
 from fed_ucbvi.theory.constants import most_rounds, threshold_nu
+from fed_ucbvi.theory.kl import kl_regret_bound
 from fed_ucbvi.theory.terms import RegretBound
+
+
+class Promise(NamedTuple):
+    """What is proved of Fed-KL-UCBVI.
+
+    Attributes:
+        rounds: at most, with probability ``1 - delta``.
+        regret: at most, with probability ``1 - 2 delta``; None where agents differ, as it is proved for agents that
+            are all alike.
+    """
+
+    rounds: int
+    regret: RegretBound | None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The theory's answers for Fed-UCBVI at one setting. Regret is federated and averaged over agents.
+    """The theory's answers at one setting, for Fed-UCBVI unless said otherwise.
+
+    Regret is federated and averaged over agents.
 
     Attributes:
         states: S, and so on for actions, horizon, agents, episodes, eps_p, eps_r and delta.
@@ -51,11 +67,8 @@ class Plan:
         alone_wins_from: the T from which the bound of one agent alone is lower, and below ``H T``; None if never.
         alone_wins_in_order: the same without constants and logarithms: the T from which ``T H (H eps_p + eps_r)``
             exceeds ``sqrt(H^3 S A T) - sqrt(H^3 S A T / M)``; None if never.
-        proved: the regret bound of ``FedUCBVI.proved()``; None where agents differ, because it is known only for
-            agents that are all alike.
-        proved_rounds: synchronisations of ``FedUCBVI.proved()`` at most.
-        proved_stationary: the same regret bound with ``stationary=True``, for stationary kernel and rewards.
-        proved_stationary_rounds: synchronisations with ``stationary=True`` at most.
+        kl: what ``FedKLUCBVI()`` promises.
+        kl_stationary: the same with ``stationary=True``, where kernel and rewards do not depend on the step.
     """
 
     states: int
@@ -81,10 +94,8 @@ class Plan:
     federation_wins_below: float | None
     alone_wins_from: int | None
     alone_wins_in_order: float | None
-    proved: RegretBound | None
-    proved_rounds: int
-    proved_stationary: RegretBound | None
-    proved_stationary_rounds: int
+    kl: Promise
+    kl_stationary: Promise
 
     @property
     def global_rule_reachable(self) -> bool:
@@ -133,15 +144,15 @@ class Plan:
             "one_synchronisation": self.one_synchronisation._asdict(),
             "all_rounds": self.all_rounds._asdict(),
             "bound": _by_term(self.bound),
-            "proved": None if self.proved is None else _by_term(self.proved),
-            "proved_stationary": None if self.proved_stationary is None else _by_term(self.proved_stationary),
+            "kl": {"rounds": self.kl.rounds, "regret": _by_term(self.kl.regret)},
+            "kl_stationary": {"rounds": self.kl_stationary.rounds, "regret": _by_term(self.kl_stationary.regret)},
             "lower_bound": {"value": self.lower.value, "unmet": list(self.lower.unmet)},
             "federate": self.verdict,
         }
 
 
-def _by_term(bound: RegretBound) -> dict[str, float]:
-    return {**bound._asdict(), "common": bound.common, "federated": bound.federated}
+def _by_term(bound: RegretBound | None) -> dict[str, float] | None:
+    return None if bound is None else {**bound._asdict(), "common": bound.common, "federated": bound.federated}
 
 
 def plan(
@@ -182,12 +193,10 @@ def plan(
     room = min(alone, trivial_bound(H, T)) - regret_bound(S, A, H, M, T, 0.0, eps_r, delta)
     apart = H * eps_p + eps_r
 
-    proved: list[RegretBound | None] = [None, None]
-    if not apart and S * A >= 2:
-        proved = [
-            regret_bound_terms(S, A, H, M, T, 0.0, 0.0, delta, proof="tight", stationary=stationary)
-            for stationary in (False, True)
-        ]
+    def promise(*, stationary: bool) -> Promise:
+        most = rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=stationary)
+        regret = None if apart else kl_regret_bound(S, A, H, M, T, delta, stationary=stationary)
+        return Promise(math.floor(most), regret)
 
     def alone_wins(t: int) -> bool:
         together = regret_bound(S, A, H, M, t, eps_p, eps_r, delta)
@@ -210,12 +219,8 @@ def plan(
         federation_wins_below=room / per_eps_p if room > 0 else None,
         alone_wins_from=first_episode(alone_wins),
         alone_wins_in_order=H * S * A * ((1 - M**-0.5) / apart) ** 2 if apart > 0 else None,
-        proved=proved[0],
-        proved_rounds=math.floor(rounds_bound(S, A, H, M, T, eps_p, delta, rule="global")),
-        proved_stationary=proved[1],
-        proved_stationary_rounds=math.floor(
-            rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=True)
-        ),
+        kl=promise(stationary=False),
+        kl_stationary=promise(stationary=True),
     )
 
 

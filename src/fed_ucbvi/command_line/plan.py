@@ -11,8 +11,7 @@ from fed_ucbvi.command_line.parameters import USUAL_AGENTS, whole_number
 from fed_ucbvi.command_line.shared_options import environment_flag
 
 if TYPE_CHECKING:
-    from fed_ucbvi.analysis.planning import Plan
-    from fed_ucbvi.theory.terms import RegretBound
+    from fed_ucbvi.analysis.planning import Plan, Promise
 
 SIZES, ENVIRONMENT = "The problem, by its sizes", "Or an environment, for its sizes, eps_p and eps_r"
 
@@ -116,20 +115,21 @@ def _answers(made: Plan) -> tuple[str, list[tuple[str, str]]]:
         ),
         ("trivial bound", f"H T = {_large(made.trivial)}; {_nontrivial(made)}"),
         ("lower bound", _lower(made)),
-        ("with small constants", _proved(made.proved_rounds, made.proved)),
-        ("the same, stationary", _proved(made.proved_stationary_rounds, made.proved_stationary)),
+        ("Fed-KL-UCBVI", _promise(made.kl, made.delta)),
+        ("the same, stationary", _promise(made.kl_stationary, made.delta)),
         *_federate(made),
     ]
     return title, rows
 
 
-def _proved(rounds: int, bound: RegretBound | None) -> str:
-    """What is proved of the variant with small constants."""
+def _promise(made: Promise, delta: float) -> str:
+    """What is proved of Fed-KL-UCBVI."""
+    rounds, bound = made
     if bound is None:
-        return f"at most {rounds:,} rounds; a bound on its regret is worked out for agents alike only"
+        return f"at most {rounds:,} rounds; a bound on its regret is proved for agents that are all alike"
     return (
-        f"at most {rounds:,} rounds, regret at most {_large(bound.federated)}: exploration "
-        f"{_large(bound.exploration)}, burn-in {_large(bound.burn_in)}"
+        f"at most {rounds:,} rounds, regret at most {_large(bound.federated)} with probability {1 - 2 * delta:g}: "
+        f"exploration {_large(bound.exploration)}, burn-in {_large(bound.burn_in)}"
     )
 
 

@@ -64,7 +64,7 @@ def run(
     ] = "random",
     algorithm: AlgorithmName = defaults.ALGORITHM,
     option: AlgorithmOption = None,
-    bonus: Annotated[str | None, algorithm_flag("NAME", "practical, theory, corrected, tight.", "practical")] = None,
+    bonus: Annotated[str | None, algorithm_flag("NAME", "practical, theory or corrected.", "practical")] = None,
     bonus_scale: Annotated[str | None, algorithm_flag("X", "Factor on the bonus.", "1")] = None,
     aggregation: Annotated[str | None, algorithm_flag("NAME", "weighted or uniform.", "weighted")] = None,
     synchronisation: Annotated[str | None, algorithm_flag("NAME", "mixture, local or global.", "mixture")] = None,
@@ -78,12 +78,11 @@ def run(
             rich_help_panel=ALGORITHM,
         ),
     ] = None,
-    clip: Annotated[str | None, algorithm_flag("NAME", "horizon or remaining.", "horizon")] = None,
     delta: Annotated[str | None, algorithm_flag("X", "Failure probability.", "0.05")] = None,
     initial_policy: Annotated[str | None, algorithm_flag("NAME", "random or first.", "random")] = None,
-    ties: Annotated[str | None, algorithm_flag("NAME", "first, random or every-visit.", "first")] = None,
-    bonus_range: Annotated[
-        str | None, algorithm_flag("NAME", "Range in the bonus: horizon, remaining, max or span.", "horizon")
+    ties: Annotated[str | None, algorithm_flag("NAME", "first or random.", "first")] = None,
+    radius: Annotated[
+        str | None, algorithm_flag("X", "Factor on the radius of Fed-KL-UCBVI's ball; 1 is proved.", "1")
     ] = None,
     stationary: Annotated[
         bool | None,
@@ -94,8 +93,9 @@ def run(
             rich_help_panel=ALGORITHM,
         ),
     ] = None,
-    rest: Annotated[str | None, algorithm_flag("X", "Share of the episodes so far that a round lasts.", "0")] = None,
-    guard: Annotated[str | None, algorithm_flag("X", "Growth of the practical bonus with log N.", "0")] = None,
+    min_round_growth: Annotated[
+        str | None, algorithm_flag("X", "Share of the episodes so far that a round lasts at least.", "0")
+    ] = None,
     seed: Seed = 0,
     warm_start: WarmStart = None,
     driver: DriverName = "auto",
@@ -177,14 +177,12 @@ def run(
         "synchronisation": synchronisation,
         "nu": nu,
         "strict": strict,
-        "clip": clip,
         "delta": delta,
         "initial_policy": initial_policy,
         "ties": ties,
-        "bonus_range": bonus_range,
+        "radius": radius,
         "stationary": stationary,
-        "rest": rest,
-        "guard": guard,
+        "min_round_growth": min_round_growth,
     }
     chosen = build_algorithm(algorithm, flags, option or ())
     if out is not None:

@@ -14,6 +14,8 @@ from fed_ucbvi.results.about import About
 
 LITTLE = 0.5
 """A policy worth less than this share of what the server hopes for has learnt little."""
+FAST = 0.5
+"""The radius of ``FedKLUCBVI.fast()``."""
 GOOD_ENOUGH = 0.99
 """A policy with at least this share of the best shared policy's value needs no advice."""
 
@@ -37,6 +39,10 @@ def advice_on(about: About, hoped: float, worth: float, said: str) -> str:
     parameters = about.parameters
     scales = {name: parameters[name] for name in ("bonus_scale", "scale") if parameters.get(name)}
     tries = ["more episodes", *(f"a smaller {name} ({x / 10:g} instead of {x:g})" for name, x in scales.items())]
+    if parameters.get("radius", 0.0) > FAST:
+        tries.append(f"a smaller radius ({FAST:g} instead of {parameters['radius']:g}, without proof)")
+    if parameters.get("stationary") is False:
+        tries.append("stationary=true if kernel and rewards do not depend on the step")
     if parameters.get("clip") == "horizon":
         tries.append("clip='remaining'")
     return f"has learnt little: the server still hopes for {hope} an episode, {said} {get}; try {', '.join(tries)}"

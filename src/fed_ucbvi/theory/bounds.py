@@ -1,11 +1,10 @@
 """The paper's bounds on regret (``thm:regret``) and rounds (``lem:communication``), and a lower bound on regret.
 
-Symbols are those of :mod:`~fed_ucbvi.theory.constants`. The regret bound has three forms. All hold on the event
-``G(delta)``, on which the concentration inequalities of the proof hold. Two are for Fed-UCBVI with
-``bonus="corrected"``: ``printed`` has the constants of the paper's last display, ``mended`` those that the same proof
-gives once its slips are corrected (``docs/theory.md``). Every mended term is below the printed one. The third,
-``tight``, is for ``FedUCBVI.proved()`` (:mod:`fed_ucbvi.theory.proved`). ``kl`` is for ``FedKLUCBVI()``, on events of
-its own (:mod:`fed_ucbvi.theory.kl`).
+Symbols are those of :mod:`~fed_ucbvi.theory.constants`. The regret bound has three forms. Two are for Fed-UCBVI with
+``bonus="corrected"``, on the event ``G(delta)``, on which the concentration inequalities of the proof hold:
+``printed`` has the constants of the paper's last display, ``mended`` those that the same proof gives once its slips
+are corrected (``docs/theory.md``). Every mended term is below the printed one. The third, ``kl``, is for
+``FedKLUCBVI()``, on events of its own (:mod:`fed_ucbvi.theory.kl`).
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from typing import NamedTuple
 
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.theory.constants import beta_max, threshold_nu
-from fed_ucbvi.theory.kl import kl_regret_bound
-from fed_ucbvi.theory.proved import proved_regret_bound, proved_rounds_bound
+from fed_ucbvi.theory.kl import kl_regret_bound, kl_rounds_bound
 from fed_ucbvi.theory.terms import MAX_EPISODES, RegretBound, check_sizes
 
-PROOFS = ("mended", "printed", "tight", "kl")
+PROOFS = ("mended", "printed", "kl")
 RULES = ("mixture", "global")
 
 
@@ -40,9 +38,8 @@ def regret_bound_terms(
     """``thm:regret`` with its constants.
 
     Printed: ``138 e b sqrt(H^3 S A T / M) + 6020 e^2 H^3 S^2 A b^2 + e b T H (595 H eps_p + 148 H eps_r)`` with
-    ``b = beta^max``. Mended: see :func:`_mended`. Tight: see :func:`~fed_ucbvi.theory.proved.proved_regret_bound`; it
-    requires agents that are all alike, and may be ``stationary``. So does ``kl``: see
-    :func:`~fed_ucbvi.theory.kl.kl_regret_bound`.
+    ``b = beta^max``. Mended: see :func:`_mended`. ``kl`` requires agents that are all alike, and may be
+    ``stationary``: see :func:`~fed_ucbvi.theory.kl.kl_regret_bound`.
 
     >>> terms = regret_bound_terms(S=8, A=4, H=10, M=20, T=10**12, eps_p=0, eps_r=0, delta=0.05)
     >>> terms.federated == terms.common == terms.exploration + terms.burn_in
@@ -50,13 +47,12 @@ def regret_bound_terms(
     """
     check_choice("proof", proof, PROOFS)
     check_sizes(S, A, H, M, T, eps_p, eps_r, delta)
-    if proof in ("kl", "tight"):
+    if proof == "kl":
         if eps_p > 0 or eps_r > 0:
-            raise InputError(f'proof="{proof}" is worked out for agents that are all alike: eps_p = eps_r = 0.')
-        bound = kl_regret_bound if proof == "kl" else proved_regret_bound
-        return bound(S, A, H, M, T, delta, stationary=stationary)
+            raise InputError('proof="kl" is worked out for agents that are all alike: eps_p = eps_r = 0.')
+        return kl_regret_bound(S, A, H, M, T, delta, stationary=stationary)
     if stationary:
-        raise InputError('counts over all steps together (stationary=True) go with proof="kl" or "tight" only.')
+        raise InputError('counts over all steps together (stationary=True) go with proof="kl" only.')
     b = beta_max(S, A, H, M, T, delta)
     to_agents = (2 * T * eps_p * H**2, 2 * T * eps_r * H)
     if proof == "mended":
@@ -162,7 +158,7 @@ def rounds_bound(
     *,
     rule: str = "mixture",
     stationary: bool = False,
-    rest: float = 0.0,
+    min_round_growth: float = 0.0,
 ) -> float:
     """A bound on synchronisations on the event ``E^count``, as in ``lem:communication`` but closer.
 
@@ -175,15 +171,17 @@ def rounds_bound(
     are at most ``log(M T / nu) / log(9/7)``. With three agents or more this is below ``R_max``. With one or two it is
     not, because ``R_max`` leaves out the first visits. There are never more rounds than episodes.
 
-    ``rule="global"`` means the global rule everywhere: see :func:`~fed_ucbvi.theory.proved.proved_rounds_bound`. Only
-    with it may counts be ``stationary`` and rounds ``rest``.
+    ``rule="global"`` means the global rule everywhere, as in Fed-KL-UCBVI: see
+    :func:`~fed_ucbvi.theory.kl.kl_rounds_bound`. Only it has ``stationary`` counts and ``min_round_growth``.
     """
     check_choice("rule", rule, RULES)
     check_sizes(S, A, H, M, T, eps_p, 0.0, delta)
     if rule == "global":
-        return proved_rounds_bound(S, A, H, M, T, eps_p, delta, stationary=stationary, rest=rest)
-    if stationary or rest:
-        raise InputError('stationary counts and rest are bounded for rule="global" only.')
+        return kl_rounds_bound(
+            S, A, H, M, T, delta, alike=eps_p == 0, stationary=stationary, min_round_growth=min_round_growth
+        )
+    if stationary or min_round_growth:
+        raise InputError('stationary counts and min_round_growth go with rule="global" only.')
     nu = threshold_nu(S, A, H, M, T, eps_p, delta)
     local = M * (1 + math.log2(min(nu / M, T))) + 1
     growth = max(0.0, math.log(T * M / nu)) / math.log(9 / 7)

@@ -62,14 +62,16 @@ def kl_rounds_bound(
     T: int,
     delta: float,
     *,
+    alike: bool = True,
     stationary: bool = False,
     min_round_growth: float = 0.0,
 ) -> float:
     """Theorem 4 of ``docs/theory.md``: rounds, the last one included, with probability ``1 - delta`` at least.
 
     For each (h,s,a), ``M + (M + 1/2) log T`` for sure, and ``M + 1 + (M + 1/2) log k + log(T/k) / log(5/4)`` with
-    ``k = 8 log(2 S A H M T / delta)`` with that probability. If stationary, for each (s,a), with ``T H`` for T, and
-    ``k = 8 H log(2 S A M T / delta)``. With ``min_round_growth`` rho, ``2 + log(T) / log(1 + rho)`` for sure.
+    ``k = 8 log(2 S A H M T / delta)`` with that probability if agents are ``alike``. If stationary, for each (s,a),
+    with ``T H`` for T, and ``k = 8 H log(2 S A M T / delta)``. With ``min_round_growth`` rho,
+    ``2 + log(T) / log(1 + rho)`` for sure.
     """
     check_sizes(S, A, H, M, T, 0.0, 0.0, delta)
     check_number("min_round_growth", min_round_growth, at_least=0)
@@ -77,5 +79,5 @@ def kl_rounds_bound(
     k = 8 * (H if stationary else 1) * math.log(2 * cells * M * T / delta)
     sure = M + (M + 0.5) * math.log(longest)
     likely = M + 1 + (M + 0.5) * math.log(k) + max(0.0, math.log(longest / k)) / math.log(1.25)
-    rounds = min(float(T), 1 + cells * min(sure, likely))
+    rounds = min(float(T), 1 + cells * (min(sure, likely) if alike else sure))
     return min(rounds, 2 + math.log(T) / math.log1p(min_round_growth)) if min_round_growth > 0 else rounds
