@@ -35,7 +35,7 @@ def cliff() -> Run:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
         walk = from_gymnasium("CliffWalking-v1", agents=20, horizon=20)
-        return run(FedUCBVI(bonus_scale=0.01, clip="remaining"), walk, 800, progress=False)
+        return run(FedUCBVI(bonus_scale=0.01), walk, 800, progress=False)
 
 
 @pytest.fixture(scope="module")

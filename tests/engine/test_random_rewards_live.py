@@ -85,7 +85,7 @@ def played(algorithm: Any, live: LiveFederation, episodes: int) -> LiveSimulatio
 def test_a_live_server_knows_what_a_naive_one_does_that_sees_every_visit() -> None:
     """Where an episode is over the log has nothing, so only states of the environment are compared."""
     corridors = Corridors()
-    simulation = played(FedUCBVI(clip="remaining"), corridors.live(), 60)
+    simulation = played(FedUCBVI(), corridors.live(), 60)
     simulation.algorithm.synchronise(simulation.server, simulation.agents)
     visits = corridors.visits()
     ended = simulation.agents.experience.visits[:, :, 3]

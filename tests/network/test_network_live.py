@@ -142,7 +142,7 @@ def test_two_nodes_learn_frozen_lake() -> None:
     """
     slip, T = {"success_rate": 0.8}, 150
     nodes = make_nodes(LiveSource.of(LAKE, slip, reward_range=(0, 1), horizon=8), [2, 2])
-    outcome = federate(plan(FedUCBVI(bonus_scale=0.02, clip="remaining"), LAKE, 8, 4, T), nodes)
+    outcome = federate(plan(FedUCBVI(bonus_scale=0.02), LAKE, 8, 4, T), nodes)
     common = from_gymnasium(LAKE, agents=1, horizon=8, kwargs=slip).common
     optimum = float(common.initial @ common.solve().V[0])
     assert common.initial @ common.evaluate(outcome.run.policy)[0] > 0.8 * optimum
@@ -167,7 +167,7 @@ def uniform_value(mdp: MDP) -> float:
 
 
 def test_two_nodes_learn_the_way_along_the_cliff() -> None:
-    algorithm = FedUCBVI(bonus_scale=0.001, clip="remaining")
+    algorithm = FedUCBVI(bonus_scale=0.001)
     outcome = federate(plan(algorithm, CLIFF, 13, 2, 250), make_nodes(source(CLIFF, 13), [1, 1]))
     common = from_gymnasium(CLIFF, agents=1, horizon=13).common
     assert common.evaluate(outcome.run.policy)[0] @ common.initial == common.solve().V[0] @ common.initial

@@ -49,7 +49,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     [
         (ALGORITHM, gridworld(agents=3, eps_p=0.1), 700),
         (FedUCBVI(), synthetic(agents=2, eps_r=0.25), 300),
-        (FedUCBVI(bonus="corrected", clip="remaining", strict=True), gridworld(agents=1, rows=2, columns=4), 50),
+        (FedUCBVI(bonus="corrected", strict=True), gridworld(agents=1, rows=2, columns=4), 50),
         (FedUCBVI(delta=1 / 3, ties="random"), synthetic(agents=1, states=1, actions=1, horizon=1), 1),
     ],
 )
