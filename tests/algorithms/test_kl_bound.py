@@ -116,7 +116,7 @@ def test_no_random_point_of_the_ball_has_a_larger_mean() -> None:
     for _ in range(1500):
         ball = random_ball(rng, -3.0, 1.0)
         U, top = bound(ball), float(ball.V.max())
-        other = rng.dirichlet(np.ones(len(ball.V))) + (ball.V >= top) * rng.choice([0.0, 3.0, 100.0])
+        other = rng.dirichlet(np.ones(len(ball.V))) + (top <= ball.V) * rng.choice([0.0, 3.0, 100.0])
         other /= other.sum()
         low, high = 0.0, 1.0  # as far from p towards the other as the ball reaches
         for _ in range(40):
