@@ -24,7 +24,7 @@ from fed_ucbvi.engine.rounds import ASKERS
 from fed_ucbvi.engine.simulation import Simulation
 from problems import random_federation
 
-DELTA, ALARM = 0.05, 1e-6
+RARE, ALARM = 0.01, 1e-6
 
 
 # ------------------------------------------------------------------------------------------------------- optimism
@@ -50,14 +50,13 @@ def share_below(runs: int, seed: int, run_of: Callable[[np.random.Generator, int
     return sum(run_of(np.random.default_rng([seed, k]), k) for k in range(runs))
 
 
-def assert_rarely(violations: int, runs: int) -> None:
-    """H0: a run violates optimism with probability at most delta = 5 %; the test alarms falsely with 1e-6 at most.
+def assert_rare(violations: int, runs: int) -> None:
+    """H0: a run violates optimism with probability at most 1 %; the test alarms falsely with 1e-6 at most.
 
-    The bound pays for the worst case. In truth violations are far rarer, and with these seeds there are none; more
-    than that is no proof of a mistake, but a reason to look.
+    What is proved is delta = 5 %; the proof pays for the worst case. Of 2 700 runs here 2 violate optimism, on one
+    problem: the best action leads to some state with probability 0.28, and its first five visits all went there.
     """
-    assert violations <= stats.binom.isf(ALARM, runs, DELTA)
-    assert violations == 0
+    assert violations <= stats.binom.isf(ALARM, runs, RARE)
 
 
 @pytest.mark.slow
@@ -69,7 +68,7 @@ def test_values_are_never_below_the_best_at_any_synchronisation(episodes: int, s
         floor = federation.common.solve().V
         return falls_below(FedKLUCBVI(stationary=stationary), federation, episodes, k, floor)
 
-    assert_rarely(share_below(500, 1, violated), 500)
+    assert_rare(share_below(500, 1, violated), 500)
 
 
 @pytest.mark.slow
@@ -80,7 +79,7 @@ def test_values_are_never_below_the_best_where_rewards_are_random(stationary: bo
         floor = federation.common.solve().V
         return falls_below(FedKLUCBVI(stationary=stationary), federation, 100, k, floor)
 
-    assert_rarely(share_below(150, 2, violated), 150)
+    assert_rare(share_below(150, 2, violated), 150)
 
 
 @pytest.mark.slow
@@ -96,9 +95,10 @@ def test_where_agents_differ_a_factor_is_all_that_values_lose(stationary: bool) 
         floor = factors[:, None] * federation.common.solve().V
         return falls_below(FedKLUCBVI(stationary=stationary), federation, 200, k, floor)
 
-    assert_rarely(share_below(200, 3, violated), 200)
+    assert_rare(share_below(200, 3, violated), 200)
 
 
+@pytest.mark.slow
 def test_the_check_can_fail() -> None:
     """With a quarter of the radius the hypothesis is rejected, on the same problems."""
 
@@ -106,7 +106,7 @@ def test_the_check_can_fail() -> None:
         federation = random_world(rng, stationary=False)
         return falls_below(FedKLUCBVI(radius=0.25), federation, 30, k, federation.common.solve().V)
 
-    assert share_below(150, 1, violated) > stats.binom.isf(ALARM, 150, DELTA)
+    assert share_below(150, 1, violated) > stats.binom.isf(ALARM, 150, RARE)
 
 
 # ------------------------------------------------------------------------------------- the same bits, however counted
@@ -213,7 +213,7 @@ def test_the_recommended_policy_is_planned_from_all_counts_without_optimism() ->
     while not simulation.done:
         simulation.advance()
     assert not simulation.rows[-1][ASKERS], "the last round must have ended without a synchronisation"
-    planner = simulation.algorithm.new_planner(simulation.setting, simulation.server)
+    planner = FedKLUCBVI().new_planner(simulation.setting, simulation.server)
     simulation.exchange(planner)
     n, H = planner.table.dense(), federation.horizon
     assert n.sum() == federation.agents * 142 * H
