@@ -13,7 +13,7 @@ from scipy import stats
 
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError
 from fed_ucbvi.algorithms import make_algorithm, parameters_of
-from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Message, Setting, exchange_messages
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_ucbvi import Broadcast
 from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents, CountingAgents
@@ -22,11 +22,10 @@ from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
 from naive_fed_ucbvi import NaiveAgent, NaiveRound, NaiveServer, Options, Sizes, threshold_nu, visits_until_ask
 from naive_fed_ucbvi import synchronise as naive_synchronise
-from problems import random_federation, random_sets
+from problems import random_federation
 
 BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
-CLIPS = ("horizon", "remaining")
 TOLERANCE = 1e-12
 """Of float arithmetic."""
 
@@ -61,7 +60,7 @@ class Problem(NamedTuple):
 
     def sizes(self, delta: float) -> Sizes:
         f = self.federation
-        return Sizes(f.states, f.actions, f.horizon, f.agents, delta, EPISODES, f.eps_p)
+        return Sizes(f.states, f.actions, f.horizon, f.agents, delta)
 
     def fleet(
         self, algorithm: FedUCBVI, first: int = 0, end: int | None = None, setting: Setting | None = None
@@ -81,23 +80,16 @@ class Problem(NamedTuple):
         f = self.federation
         agents = [NaiveAgent() for _ in range(f.agents)]
         for policy, transitions, _ in self.rounds:
-            for i, h, s, *of_set, k in zip(*(axis.tolist() for axis in np.nonzero(transitions)), strict=True):
-                a = of_set[0] if of_set else int(policy[h, s])
+            for i, h, s, k in zip(*(axis.tolist() for axis in np.nonzero(transitions)), strict=True):
+                a = int(policy[h, s])
                 successor = int(f.successors[h if len(f.successors) > 1 else 0, s, a, k])
                 rewards = f.rewards[i if len(f.rewards) > 1 else 0]
                 reward = float(rewards[h if len(rewards) > 1 else 0, s, a])
-                agents[i].observe(h, s, a, reward, successor, int(transitions[(i, h, s, *of_set, k)]))
+                agents[i].observe(h, s, a, reward, successor, int(transitions[i, h, s, k]))
         return agents
 
 
-def random_problem(
-    rng: np.random.Generator,
-    *,
-    agents: int | None = None,
-    counting: Counting = Counting.POLICY,
-    eps_p: float = 0.2,
-    large: int = 100_000,
-) -> Problem:
+def random_problem(rng: np.random.Generator, *, agents: int | None = None) -> Problem:
     """Random sizes, supports, rewards and counts; many pairs unvisited, by all agents or by some."""
     S, A, H = (int(rng.integers(1, high)) for high in (5, 4, 5))
     M = int(rng.integers(1, 6)) if agents is None else agents
@@ -107,32 +99,26 @@ def random_problem(
         S,
         A,
         H,
-        stationary=bool(rng.integers(2)) or counting is Counting.STATIONARY,
+        stationary=bool(rng.integers(2)),
         own_rewards=bool(rng.integers(2)),
         own_starts=bool(rng.integers(2)),
-        eps_p=eps_p,
     )
     rounds = []
-    sizes_of_counts, shape = [0, 0, 1, 1, 2, 3, 40, 1000, large], counting.shape(H, S, A)
     for _ in range(int(rng.integers(1, 5))):
         policy: PolicyArray = rng.integers(A, size=(H, S), dtype=np.int32)
-        visits = rng.choice(sizes_of_counts, size=(M, *shape)).astype(np.int64)
-        visits[:, rng.random(shape) < 0.3] = 0
-        if counting is not Counting.POLICY:
-            policy = random_sets(rng, H, S, A)
-            visits[:, ~(policy if counting is Counting.PAIRS else policy.any(axis=0, keepdims=True))] = 0
+        visits = rng.choice([0, 0, 1, 1, 2, 3, 40, 1000, 100_000], size=(M, H, S)).astype(np.int64)
+        visits[:, rng.random((H, S)) < 0.3] = 0
         transitions = np.zeros((*visits.shape, federation.successors.shape[3]), dtype=np.int64)
-        for i, h, s, *of_set in np.ndindex(*visits.shape):
-            step, a = h if federation.probabilities.shape[1] > 1 else 0, of_set[0] if of_set else policy[h, s]
-            row = federation.probabilities[i, step, s, a]
-            transitions[(i, h, s, *of_set)] = rng.multinomial(visits[(i, h, s, *of_set)], row)
+        for i, h, s in np.ndindex(*visits.shape):
+            row = federation.probabilities[i, h if federation.probabilities.shape[1] > 1 else 0, s, policy[h, s]]
+            transitions[i, h, s] = rng.multinomial(visits[i, h, s], row)
         rounds.append(Round(policy, transitions, visits))
     return Problem(federation, rounds)
 
 
 def random_options(rng: np.random.Generator, bonus: str) -> Options:
     scale = float(rng.choice([1.0, 1.0, 0.25, 0.0, 2.5]))
-    return Options(bonus, scale, str(rng.choice(AGGREGATIONS)), str(rng.choice(CLIPS)))
+    return Options(bonus, scale, str(rng.choice(AGGREGATIONS)))
 
 
 def algorithm_with(options: Options, **more: object) -> FedUCBVI:
@@ -142,10 +128,6 @@ def algorithm_with(options: Options, **more: object) -> FedUCBVI:
             "bonus": options.bonus,
             "bonus_scale": options.scale,
             "aggregation": options.aggregation,
-            "clip": options.clip,
-            "bonus_range": options.bonus_range,
-            "guard": options.guard,
-            "stationary": options.stationary,
             **more,
         },
     )
@@ -208,69 +190,16 @@ def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
         assert_server_equals(server, naive, [TOLERANCE] * problem.federation.horizon)
         H = problem.federation.horizon
         for (h, s, a), total in naive.N.items():
-            cap = H - h if options.clip == "remaining" else H
-            unclipped += total > 1 and naive.Q[h, s, a] < cap and naive.variance[h, s, a] > 0 < options.scale
+            unclipped += total > 1 and naive.Q[h, s, a] < H and naive.variance[h, s, a] > 0 < options.scale
             fresh += total == 0
             visited_once += total == 1
     assert min(unclipped, fresh, visited_once) > 30, "the problems must reach every branch"
 
 
-KINDS = {
-    "practical": ("horizon", "remaining", "max", "span"),
-    "corrected": ("remaining",),
-    "theory": ("remaining",),
-    "tight": ("remaining", "max", "span"),
-}
-"""Bonuses, and the ranges that each can take."""
-
-
-@pytest.mark.parametrize("counting", Counting)
-@pytest.mark.parametrize(("bonus", "ranges"), KINDS.items())
-def test_a_synchronisation_with_other_ranges_sets_and_steps_together(
-    bonus: str, ranges: tuple[str, ...], counting: Counting
-) -> None:
-    """Step by step by fractions, both ways of reporting; the sets of greedy actions too."""
-    rng = np.random.default_rng([21, list(KINDS).index(bonus), list(Counting).index(counting)])
-    unclipped = tied = 0
-    for trial in range(max(24, 12 * len(ranges))):
-        eps_p = float(rng.choice([0.0, 0.2])) if bonus == "tight" else 0.2
-        problem = random_problem(rng, counting=counting, eps_p=eps_p, large=1_000_000)
-        options = random_options(rng, bonus)._replace(
-            scale=float(rng.choice([1.0, 1.0, 0.25])),
-            bonus_range=ranges[trial % len(ranges)],
-            guard=float(rng.choice([0.0, 0.25])) if bonus == "practical" else 0.0,
-            stationary=counting is Counting.STATIONARY,
-        )
-        ties = "first" if counting is Counting.POLICY else "every-visit"
-        algorithm = algorithm_with(options, delta=0.3, ties=ties)
-        assert algorithm.counting is counting
-        H, rule = problem.federation.horizon, algorithm.update_rule(problem.setting)
-        caps = [H - h if options.clip == "remaining" else H for h in range(H)]
-        error = rule.grid.unit
-        if options.aggregation == "uniform":  # each agent's moments are rounded up as well, under the root too
-            error = 3 * error + options.scale * math.sqrt(8 * rule.beta_star * (2 * H + 1) * error)
-        for party, within in ((algorithm, error + TOLERANCE), (algorithm.by_rows(), TOLERANCE)):
-            server = party.new_server(problem.setting)
-            party.synchronise(server, problem.fleet(party))
-            naive = naive_synchronise(problem.naive_agents(), problem.sizes(0.3), options, server.V.tolist())
-            assert_server_equals(server, naive, [within] * H)
-            for (h, s), greedy in naive.greedy.items():
-                best = naive.V[h, s]
-                near = {a for a in range(problem.federation.actions) if naive.Q[h, s, a] > best - 2 * within}
-                assert server.estimates.policy[h, s] in near
-                if counting is not Counting.POLICY and near == greedy and (len(near) == 1 or best == caps[h]):
-                    assert set(np.flatnonzero(server.policy[h, s]).tolist()) == greedy
-                    tied += len(greedy) > 1
-        for (h, s, a), total in naive.N.items():
-            unclipped += total > 1 and naive.Q[h, s, a] < caps[h] and naive.variance[h, s, a] > 0
-    assert unclipped > 20
-    assert tied > 20 or counting is Counting.POLICY
-
-
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_an_agents_rows_are_the_messages_of_the_pseudocode(aggregation: str) -> None:
     rng = np.random.default_rng(2)
-    options = Options("practical", 0.5, aggregation, "horizon")
+    options = Options("practical", 0.5, aggregation)
     algorithm = algorithm_with(options).by_rows()
     for _ in range(60):
         problem = random_problem(rng)
@@ -304,7 +233,7 @@ def integer(words: Array, grid: Grid) -> int:
 def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episodes: int) -> None:
     """By Python's integers and fractions, transition by transition; with 2^50 episodes X and Z take two words."""
     rng = np.random.default_rng(12)
-    algorithm = algorithm_with(Options("practical", 0.5, aggregation, "horizon"))
+    algorithm = algorithm_with(Options("practical", 0.5, aggregation))
     for _ in range(30):
         problem = random_problem(rng)
         f = problem.federation
@@ -340,7 +269,7 @@ def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episod
 
 def test_successive_synchronisations_each_start_from_the_counts_alone() -> None:
     rng = np.random.default_rng(3)
-    options = Options("practical", 1.0, "weighted", "horizon")
+    options = Options("practical", 1.0, "weighted")
     algorithm = algorithm_with(options)
     for _ in range(20):
         problem = random_problem(rng)
@@ -375,7 +304,7 @@ def test_how_agents_are_grouped_and_in_which_order_their_sums_come_changes_no_bi
     for _ in range(60):
         problem = random_problem(rng, agents=int(rng.integers(2, 8)))
         M = problem.federation.agents
-        algorithm = algorithm_with(Options("practical", 0.7, aggregation, "horizon"))
+        algorithm = algorithm_with(Options("practical", 0.7, aggregation))
         whole, grouped = (algorithm.new_server(problem.setting) for _ in range(2))
         algorithm.synchronise(whole, problem.fleet(algorithm))
         cuts = [0, *sorted(rng.choice(np.arange(1, M), size=rng.integers(1, M), replace=False).tolist()), M]
@@ -399,15 +328,12 @@ def test_a_pair_nobody_visited_gets_the_cap_and_one_visited_once_the_bonus_h() -
     ones = np.ones((1, 2, 1, 1), dtype=np.int64)
     once = Round(np.ones((2, 1), dtype=np.int32), ones, ones[..., 0])
     problem = Problem(federation, [once])
-    for clip, caps in (("horizon", [2.0, 2.0]), ("remaining", [2.0, 1.0])):
-        algorithm = FedUCBVI(clip=clip, bonus_scale=0.0)
-        server = algorithm.new_server(problem.setting)
-        algorithm.synchronise(server, problem.fleet(algorithm))
-        assert server.estimates.N.tolist() == [[[0, 1]], [[0, 1]]]
-        assert server.estimates.Q[:, 0, 0].tolist() == caps
-        assert server.estimates.Q[:, 0, 1].tolist() == caps  # r + P V + H is above both caps
-    twice = Problem(federation, [once, once])
     algorithm = FedUCBVI(bonus_scale=0.0)
+    server = algorithm.new_server(problem.setting)
+    algorithm.synchronise(server, problem.fleet(algorithm))
+    assert server.estimates.N.tolist() == [[[0, 1]], [[0, 1]]]
+    assert (server.estimates.Q == 2.0).all()  # r + P V + H is above the cap
+    twice = Problem(federation, [once, once])
     server = algorithm.new_server(twice.setting)
     algorithm.synchronise(server, twice.fleet(algorithm))
     assert server.estimates.Q[1, 0].tolist() == [2.0, 0.25], "the scale applies from two visits on"
@@ -609,27 +535,8 @@ def test_nu_is_the_papers_and_can_be_given(eps_p: float) -> None:
         ({"bonus": "theroy"}, "did you mean 'theory'"),
         ({"aggregation": "uniforn"}, "did you mean 'uniform'"),
         ({"synchronisation": "globl"}, "did you mean 'global'"),
-        ({"clip": "horizn"}, "did you mean 'horizon'"),
         ({"initial_policy": "randon"}, "did you mean 'random'"),
         ({"ties": "frst"}, "did you mean 'first'"),
-        ({"ties": "every-vist"}, "did you mean 'every-visit'"),
-        ({"bonus_range": "spam"}, "did you mean 'span'"),
-        ({"bonus": "tight"}, "tight bonus does not go with the range horizon; it takes remaining or max or span"),
-        (
-            {"bonus": "theory", "bonus_range": "span"},
-            "theory bonus does not go with the range span; it takes horizon",
-        ),
-        ({"bonus": "corrected", "bonus_range": "max"}, "corrected bonus does not go with the range max"),
-        ({"bonus": "tight", "bonus_range": "max", "guard": 0.25}, "a guard is for the practical bonus; the tight"),
-        ({"bonus": "theory", "guard": 0.25}, "a guard is for the practical bonus; the theory"),
-        ({"guard": -0.1}, "guard"),
-        ({"guard": math.nan}, "guard"),
-        ({"guard": "a lot"}, "guard"),
-        ({"min_round_growth": -0.1}, "rest"),
-        ({"min_round_growth": math.nan}, "rest"),
-        ({"min_round_growth": math.inf}, "rest"),
-        ({"stationary": "perhaps"}, "stationary must be true or false"),
-        ({"stationary": 1}, "stationary must be true or false"),
         ({"bonus_scale": -1.0}, "bonus_scale"),
         ({"bonus_scale": math.nan}, "bonus_scale"),
         ({"bonus_scale": math.inf}, "bonus_scale"),
@@ -646,51 +553,17 @@ def test_parameters_that_cannot_be_used_are_refused_with_a_hint(parameters: dict
         make_algorithm("fed-ucbvi", parameters)
 
 
-@pytest.mark.parametrize("own_rewards", [False, True])
-def test_steps_are_not_taken_together_where_tables_depend_on_the_step(own_rewards: bool) -> None:
-    rng = np.random.default_rng(22)
-    federation = random_federation(rng, 2, 3, 2, 4, own_rewards=own_rewards)
-    for algorithm in (FedKLUCBVI(stationary=True), FedKLUCBVI(stationary=True)):
-        for party in (algorithm, algorithm.by_rows()):
-            setting = Setting(3, 2, 4, 2, episodes=5, eps_p=0.0, seed=0)
-            with pytest.raises(InputError, match=r"kernel and rewards depend on the step. Take stationary=False"):
-                party.new_agents(setting, FleetTables(2, federation.successors, federation.rewards))
-            with pytest.raises(InputError, match="but here rewards depend on"):
-                party.new_agents(setting, FleetTables(2, federation.successors[:1], federation.rewards))
-            with pytest.raises(InputError, match="but here kernel depend"):
-                party.new_agents(setting, FleetTables(2, federation.successors, federation.rewards[:, :1]))
-            party.new_agents(setting, FleetTables(2, federation.successors[:1], federation.rewards[:, :1]))
-
-
 @pytest.mark.parametrize(
     "algorithm",
     [
         FedUCBVI(bonus="corrected", bonus_scale=0.5, nu=12.0, strict=True, ties="random"),
-        FedKLUCBVI(),
-        FedKLUCBVI(stationary=True),
-        FedKLUCBVI(),
-        FedKLUCBVI(stationary=True, bonus_range="span"),
+        FedKLUCBVI(radius=0.7, stationary=True, delta=0.1, min_round_growth=0.2),
+        FedKLUCBVI.fast(),
     ],
     ids=repr,
 )
-def test_an_algorithm_is_remade_from_its_recorded_parameters(algorithm: FedUCBVI) -> None:
+def test_an_algorithm_is_remade_from_its_recorded_parameters(algorithm: FedUCBVI | FedKLUCBVI) -> None:
     assert make_algorithm(algorithm.name, parameters_of(algorithm)) == algorithm
-    plain = make_algorithm("fed-ucbvi", parameters_of(algorithm))
-    assert parameters_of(plain) == parameters_of(algorithm)
-
-
-def test_sharp_and_proved_choose_options_of_the_published_algorithm() -> None:
-    kept = {"synchronisation": "global", "clip": "remaining", "ties": "every-visit"}
-    published = parameters_of(FedUCBVI())
-    sharp = {**published, **kept, "bonus_range": "span"}
-    assert parameters_of(FedKLUCBVI()) == {**sharp, "guard": 0.25}
-    assert parameters_of(FedKLUCBVI(stationary=True)) == {**sharp, "guard": 0.5, "stationary": True}
-    assert parameters_of(make_algorithm("fed-kl-ucbvi", {"guard": 0.0})) == sharp
-    proved = {**published, **kept, "bonus": "tight", "bonus_range": "max"}
-    assert parameters_of(FedKLUCBVI()) == proved
-    assert FedUCBVI().counting is Counting.POLICY
-    assert FedKLUCBVI().counting is FedKLUCBVI().counting is Counting.PAIRS
-    assert FedUCBVI(stationary=True).counting is Counting.STATIONARY
 
 
 def test_an_unknown_algorithm_is_refused_with_the_nearest_name() -> None:

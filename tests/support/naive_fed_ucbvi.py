@@ -25,20 +25,14 @@ class Sizes(NamedTuple):
     horizon: int
     agents: int
     delta: float
-    episodes: int = 1
-    eps_p: float = 0.0
 
 
 class Options(NamedTuple):
-    """Which of the variants. If ``stationary``, everything is observed at step 0."""
+    """Which of the variants."""
 
     bonus: str = "practical"
     scale: float = 1.0
     aggregation: str = "weighted"
-    clip: str = "horizon"
-    bonus_range: str = "horizon"
-    guard: float = 0.0
-    stationary: bool = False
 
 
 @dataclass
@@ -83,7 +77,6 @@ class NaiveServer:
     Q: dict[Triplet, float] = field(default_factory=dict)
     V: dict[tuple[int, int], float] = field(default_factory=dict)
     policy: dict[tuple[int, int], int] = field(default_factory=dict)
-    greedy: dict[tuple[int, int], set[int]] = field(default_factory=dict)
     reports: dict[tuple[int, int, int, int], NaiveReport] = field(default_factory=dict)
 
 
@@ -104,50 +97,16 @@ def threshold_nu(sizes: Sizes, episodes: int, eps_p: float) -> float:
     return heterogeneity + 182 * sizes.agents * beta_common(sizes, episodes)
 
 
-def value_range(h: int, V_next: list[Fraction], sizes: Sizes, options: Options) -> float:
-    """What the bonus takes for the range of the next value."""
+def bonus_of(N: int, variance: Fraction, sizes: Sizes, options: Options) -> float:
+    """The bonus of a triplet visited N times in all."""
     H = sizes.horizon
-    least, most = float(min(V_next)), float(max(V_next))
-    return {"horizon": float(H), "remaining": float(H - 1 - h), "max": most, "span": most - least}[
-        options.bonus_range
-    ]
-
-
-def bonus_of(N: int, variance: Fraction, h: int, B: float, sizes: Sizes, options: Options) -> float:
-    """The bonus of a triplet visited N times in all, whose next value has the range B."""
-    H = sizes.horizon
-    from_values = options.bonus_range in ("max", "span")
-    if N <= 1 and (options.bonus == "tight" or not from_values):
+    if N <= 1:
         return float(H)
-    if options.bonus == "tight":
-        return options.scale * tight_bonus_of(N, float(variance), h, B, sizes, options)
-    common = beta_common(sizes._replace(horizon=1) if options.stationary else sizes, N)
     if options.bonus == "practical":
-        slow = 1 + options.guard * math.log(N)
-        plain = slow * B / N + math.sqrt(slow * variance / N)
-    else:
-        factor = {"theory": 1, "corrected": B}[options.bonus]
-        logs = 28 * beta_star(sizes) * B + 11 * factor * common
-        plain = logs / N + math.sqrt(8 * beta_star(sizes) * float(variance) / N)
-    return options.scale * plain
-
-
-def tight_bonus_of(N: int, variance: float, h: int, B: float, sizes: Sizes, options: Options) -> float:
-    """Maurer and Pontil's bound where it is monotone, on a net of least values for the span, with what TV adds."""
-    H = sizes.horizon
-    union = sizes.agents * sizes.episodes * (H if options.stationary else 1)
-    b = beta_star(sizes) + math.log(union)
-    net = 0.0
-    if options.bonus_range == "span":
-        b = b + math.log(N**2 + 1)
-        G = H - h - 1 if options.clip == "remaining" else H
-        net = (G / N**2) * (1 + math.sqrt(b / (2 * (N - 1))) + 7 * b / (3 * (N - 1)))
-    root, linear = math.sqrt(2 * b * variance / (N - 1)), 2 * b * B / (N - 1)
-    total = max(root, linear) + 7 * b * B / (3 * (N - 1)) + net
-    if sizes.eps_p > 0:
-        c = beta_common(sizes._replace(horizon=1) if options.stationary else sizes, N)
-        total += B * (0.3 * b / (N - 1) + 11 * c / N + math.sqrt(22 * b * c / (N * (N - 1))))
-    return total
+        return options.scale * (H / N + math.sqrt(variance / N))
+    factor = {"theory": 1, "corrected": H}[options.bonus]
+    logs = 28 * beta_star(sizes) * H + 11 * factor * beta_common(sizes, N)
+    return options.scale * (logs / N + math.sqrt(8 * beta_star(sizes) * float(variance) / N))
 
 
 def report_of(agent: NaiveAgent, h: int, s: int, a: int, V_next: list[Fraction], states: int) -> NaiveReport:
@@ -158,30 +117,23 @@ def report_of(agent: NaiveAgent, h: int, s: int, a: int, V_next: list[Fraction],
     return NaiveReport(agent.visits[h, s, a], PV, PV2, Fraction(agent.rewards[h, s, a]) + PV)
 
 
-def synchronise(
-    agents: list[NaiveAgent], sizes: Sizes, options: Options, values: list[list[float]] | None = None
-) -> NaiveServer:
-    """One synchronisation: the loops over h of the server's and of the clients' pseudocode.
-
-    With ``values[H+1][S]`` the next values are these, so that a step can be checked by itself.
-    """
+def synchronise(agents: list[NaiveAgent], sizes: Sizes, options: Options) -> NaiveServer:
+    """One synchronisation: the loops over h of the server's and of the clients' pseudocode."""
     S, A, H = sizes.states, sizes.actions, sizes.horizon
     server = NaiveServer()
     for s in range(S):
         server.V[H, s] = 0.0
     for h in reversed(range(H)):
-        cap = H - h if options.clip == "remaining" else H
-        V_next = [Fraction(server.V[h + 1, s] if values is None else values[h + 1][s]) for s in range(S)]
-        B, seen_at = value_range(h, V_next, sizes, options), 0 if options.stationary else h
+        V_next = [Fraction(server.V[h + 1, s]) for s in range(S)]
         for s in range(S):
             for a in range(A):
-                reports = [report_of(agent, seen_at, s, a, V_next, S) for agent in agents]
+                reports = [report_of(agent, h, s, a, V_next, S) for agent in agents]
                 for i, report in enumerate(reports):
                     server.reports[i, h, s, a] = report
                 N = sum(report.n for report in reports)
                 server.N[h, s, a] = N
                 if N == 0:
-                    server.Q[h, s, a] = float(cap)
+                    server.Q[h, s, a] = float(H)
                     continue
                 if options.aggregation == "weighted":
                     weights = [Fraction(report.n, N) for report in reports]
@@ -191,12 +143,11 @@ def synchronise(
                 second = sum((w * report.PV2 for w, report in zip(weights, reports, strict=True)), Fraction(0))
                 average = sum((w * report.Q for w, report in zip(weights, reports, strict=True)), Fraction(0))
                 server.variance[h, s, a] = second - mean**2
-                server.bonus[h, s, a] = bonus_of(N, server.variance[h, s, a], h, B, sizes, options)
-                server.Q[h, s, a] = min(float(average) + server.bonus[h, s, a], float(cap))
+                server.bonus[h, s, a] = bonus_of(N, server.variance[h, s, a], sizes, options)
+                server.Q[h, s, a] = min(float(average) + server.bonus[h, s, a], float(H))
             best = max(server.Q[h, s, a] for a in range(A))
             server.V[h, s] = best
             server.policy[h, s] = next(a for a in range(A) if server.Q[h, s, a] == best)
-            server.greedy[h, s] = {a for a in range(A) if server.Q[h, s, a] == best}
     return server
 
 
