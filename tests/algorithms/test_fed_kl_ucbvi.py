@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from fed_ucbvi import Federation, FedKLUCBVI, InputError, garnet, gridworld, run, synthetic
-from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
+from fed_ucbvi.algorithms.base import HARD_FACTOR, FleetTables, Setting, exchange_messages
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.algorithms.fed_kl_ucbvi import Agents, Estimates, Server
 from fed_ucbvi.core.types import CountArray, FloatArray
@@ -356,10 +356,31 @@ def test_a_run_started_from_the_counts_of_another_begins_where_that_one_ended(st
             assert np.array_equal(later.server.table.visits, seen)
     through_run = run(algorithm, federation, 150, seed=2, driver="episodes", warm_start=counts)
     assert np.array_equal(through_run.V, later.server.V)
-    assert through_run.common_regret < run(algorithm, federation, 150, seed=2, driver="episodes").common_regret
+    assert through_run.regret < run(algorithm, federation, 150, seed=2, driver="episodes").regret
 
 
 # ---------------------------------------------------------------------------------------------- rounds and the clock
+
+
+@pytest.mark.parametrize("growth", [0.0, 0.1])
+@pytest.mark.parametrize("stationary", [False, True])
+def test_no_count_grows_by_more_in_a_round_than_budgets_allow(stationary: bool, growth: float) -> None:
+    """Every agent stops at its budget, or in a round that must last, at so many times its budget (HARD_FACTOR).
+
+    By step, an episode visits a place once at most: M agents add less than N + M. Over all steps together it visits
+    it up to H times.
+    """
+    federation, factor = gridworld(agents=5, horizon=6, seed=1), HARD_FACTOR if growth else 1
+    M, more = federation.agents, federation.horizon - 1 if stationary else 0
+    simulation = Simulation(FedKLUCBVI(stationary=stationary, min_round_growth=growth), federation, 20_000, 1, "auto")
+    fullest = 0.0
+    while not simulation.done:
+        before = simulation.server.table.visits.copy()
+        simulation.advance()
+        after, allowed = simulation.server.table.visits, before + M * (factor * np.maximum(1, -(-before // M)) + more)
+        assert (after <= allowed).all()
+        fullest = max(fullest, float((after / allowed).max()))
+    assert fullest > (0.2 if growth else 0.5), "some count must come near to what is allowed"
 
 
 @pytest.mark.parametrize("growth", [0.03, 0.1, 0.5])
@@ -441,9 +462,17 @@ def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], said: s
         FedKLUCBVI(**parameters)
 
 
-def test_counting_over_all_steps_is_refused_where_the_problem_depends_on_the_step() -> None:
-    with pytest.raises(InputError, match="stationary=False"):
-        run(FedKLUCBVI(stationary=True), WORLDS["own rewards"], 10)
+def test_counting_over_all_steps_is_refused_where_tables_depend_on_the_step() -> None:
+    federation, algorithm = random_federation(np.random.default_rng(22), 2, 3, 2, 4), FedKLUCBVI(stationary=True)
+    setting = Setting(3, 2, 4, 2, episodes=5, eps_p=0.0, seed=0)
+    successors, rewards = federation.successors, federation.rewards
+    with pytest.raises(InputError, match=r"kernel and rewards depend on the step. Use stationary=False"):
+        algorithm.new_agents(setting, FleetTables(2, successors, rewards))
+    with pytest.raises(InputError, match="but here rewards depend on"):
+        algorithm.new_agents(setting, FleetTables(2, successors[:1], rewards))
+    with pytest.raises(InputError, match="but here kernel depend"):
+        algorithm.new_agents(setting, FleetTables(2, successors, rewards[:, :1]))
+    algorithm.new_agents(setting, FleetTables(2, successors[:1], rewards[:, :1]))
 
 
 def test_agents_that_lie_are_not_taken() -> None:

@@ -29,7 +29,7 @@ from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.checkpoint import Checkpoint
-from fed_ucbvi.engine.going_on import grown
+from fed_ucbvi.engine.going_on import counts_of_run, grown
 from fed_ucbvi.engine.progress import Progress
 from fed_ucbvi.engine.simulation import Caution, Simulation
 from fed_ucbvi.engine.warm_start import load_counts
@@ -150,22 +150,17 @@ def assert_naive(simulation: Simulation, naive: Any, within: float = 1e-7) -> No
         assert V[place] == pytest.approx(value, rel=0, abs=within)
 
 
-def test_bonus_and_budgets_are_those_of_the_larger_t_from_then_on(tmp_path: Path) -> None:
-    """The tight bonus has log(M T), and nu grows with T; both differ from those of the smaller T by far."""
-    algorithm = FedUCBVI(bonus="tight", bonus_range="max", bonus_scale=0.02, synchronisation="mixture")
-    begin(algorithm, WORLD, tmp_path / "run")
+def test_budgets_are_those_of_the_larger_t_from_then_on(tmp_path: Path) -> None:
+    """Nu grows with T; that of the larger T differs from that of the smaller one by far."""
+    begin(FedUCBVI(), WORLD, tmp_path / "run")
     longer = 10**9
     store, simulation = Checkpoint.open(tmp_path / "run", longer)
     with store:
         for _ in range(5):
             simulation.advance()
             assert simulation.rows[-1][6] > 0, "somebody asked"
-        options = Options(bonus="tight", scale=0.02, bonus_range="max")
-        sizes = Sizes(3, 2, 3, 3, 0.05, longer, 0.1)
-        naive = naive_synchronise(naive_of(simulation), sizes, options)
-        assert_naive(simulation, naive)
-        old = naive_synchronise(naive_of(simulation), sizes._replace(episodes=SHORT), options)
-        assert max(abs(old.Q[place] - naive.Q[place]) for place in naive.Q) > 0.01
+        sizes = Sizes(3, 2, 3, 3, 0.05)
+        assert_naive(simulation, naive_synchronise(naive_of(simulation), sizes, Options()))
         nu = threshold_nu(sizes, longer, 0.1)
         assert nu > threshold_nu(sizes, SHORT, 0.1) + 1
         policy, N = simulation.algorithm.broadcast(simulation.server)
@@ -248,7 +243,7 @@ def test_a_warm_start_plans_what_the_earlier_run_recommended(variant: str, tmp_p
     algorithm, world = KEEP_COUNTS[variant]
     earlier = run(algorithm, world, 400, seed=1, checkpoint=tmp_path / "earlier")
     counts = load_counts(tmp_path / "earlier")
-    steps = 1 if algorithm.stationary else world.horizon
+    steps = len(counts.transitions)
     assert (counts.transitions.sum(axis=(1, 2, 3)) == world.agents * 400 * world.horizon // steps).all()
     counts.save(tmp_path / "counts.npz")
     assert Counts.load(tmp_path / "counts.npz").equals(counts)
@@ -258,26 +253,24 @@ def test_a_warm_start_plans_what_the_earlier_run_recommended(variant: str, tmp_p
     warm = run(algorithm, world, 100, seed=3, warm_start=tmp_path / "counts.npz", checkpoint=tmp_path / "warm")
     assert warm.same_outcome(run(algorithm, world, 100, seed=3, warm_start=tmp_path / "earlier"))
     assert warm.about.facts["earlier_visits"] == counts.most
-    assert (
-        load_counts(tmp_path / "warm").transitions.sum(axis=(1, 2, 3)) == world.agents * 100 * world.horizon // steps
-    ).all()
+    played = 500 if algorithm.server_counts else 100  # a server that keeps one table cannot tell its own counts apart
+    kept = load_counts(tmp_path / "warm").transitions.sum(axis=(1, 2, 3))
+    assert (kept == world.agents * played * world.horizon // steps).all()
     longer = resume(tmp_path / "warm", episodes=200)
     assert longer.complete
     assert longer.about.facts["earlier_visits"] == counts.most
 
 
 def test_the_first_plan_and_those_after_it_are_from_all_counts(tmp_path: Path) -> None:
-    algorithm = FedUCBVI(bonus="tight", bonus_range="max", bonus_scale=0.02, synchronisation="global")
+    algorithm, sizes = FedUCBVI(synchronisation="global"), Sizes(3, 2, 3, 1, 0.05)
     run(algorithm, WORLD, 200, seed=1, checkpoint=tmp_path / "earlier")
     counts = load_counts(tmp_path / "earlier")
     simulation = Simulation(algorithm, WORLD, 300, 2, "episodes", counts=counts)
-    options = Options(bonus="tight", scale=0.02, bonus_range="max")
-    sizes = Sizes(3, 2, 3, 1, 0.05, 3 * 300 + counts.most, 0.1)  # M T, and what there was before
-    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, options))
+    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, Options()))
     for _ in range(3):
         simulation.advance()
         assert simulation.rows[-1][6] > 0, "somebody asked"
-    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, options))
+    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, Options()))
 
 
 def test_a_warm_start_saves_regret() -> None:
@@ -286,7 +279,7 @@ def test_a_warm_start_saves_regret() -> None:
     simulation = Simulation(algorithm, WORLD, 2000, 1, "episodes")
     while not simulation.done:
         simulation.advance()
-    counts = simulation.algorithm.counts(simulation.setting, simulation.algorithm.model(simulation.agents))
+    counts = counts_of_run(algorithm, simulation.setting, simulation.server, simulation.agents)
     cold = run(algorithm, WORLD, 500, seed=2)
     warm = run(algorithm, WORLD, 500, seed=2, warm_start=counts)
     assert warm.regret < cold.regret / 10
@@ -299,12 +292,12 @@ def test_counts_over_all_steps_are_those_by_step_added_up() -> None:
     for simulation in (by_step, together):
         while not simulation.done:
             simulation.advance()
-    counts = by_step.algorithm.counts(by_step.setting, by_step.algorithm.model(by_step.agents))
-    added = counts.fitting(together.setting, stationary=True)
+    counts = counts_of_run(by_step.algorithm, by_step.setting, by_step.server, by_step.agents)
+    added = counts.fitting(together.setting, stationary=True, squares=False)
     assert np.array_equal(added.transitions[0], counts.transitions.sum(axis=0))
     start = Simulation(algorithm, world, 100, 1, "episodes", counts=counts)
-    assert np.array_equal(start.server.estimates.N, added.visits)
-    own = together.algorithm.counts(together.setting, together.algorithm.model(together.agents))
+    assert np.array_equal(start.server.table.visits, added.visits)
+    own = counts_of_run(algorithm, together.setting, together.server, together.agents)
     with pytest.raises(InputError, match="over all steps together"):
         Simulation(FedKLUCBVI(), world, 100, 1, "episodes", counts=own)
 
@@ -312,7 +305,7 @@ def test_counts_over_all_steps_are_those_by_step_added_up() -> None:
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     simulation = Simulation(FedUCBVI(), WORLD, 50, 1, "episodes")
     simulation.advance()
-    counts = simulation.algorithm.counts(simulation.setting, simulation.algorithm.model(simulation.agents))
+    counts = counts_of_run(simulation.algorithm, simulation.setting, simulation.server, simulation.agents)
     with pytest.raises(InputError, match=r"have \(S, A, H\) = \(3, 2, 3\), this run \(4, 2, 3\)"):
         run(FedUCBVI(), synthetic(agents=2, states=4, actions=2, horizon=3), 10, warm_start=counts)
     with pytest.raises(InputError, match="rewards are random in this run"):
@@ -339,7 +332,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected float64"):
         replace(counts, rewards=counts.rewards.astype(np.float32))
     (tmp_path / "other.npz").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError, match=r"is not a \.npz file of counts"):
         load_counts(tmp_path / "other.npz")
     with pytest.raises(InputError, match="is not a file"):
         load_counts(tmp_path / "missing.npz")
