@@ -20,6 +20,7 @@ from fed_ucbvi.analysis.advise import choose_parameters as choose_parameters
 from fed_ucbvi.analysis.alone_or_together import alone_or_together as alone_or_together
 from fed_ucbvi.analysis.comparison import Comparison as Comparison
 from fed_ucbvi.analysis.comparison import compare_runs as compare_runs
+from fed_ucbvi.analysis.curve_table import curves_frame as curves_frame
 from fed_ucbvi.analysis.inspection import Inspection as Inspection
 from fed_ucbvi.analysis.inspection import inspect_federation as inspect_federation
 from fed_ucbvi.analysis.planning import Plan as Plan
@@ -60,7 +61,7 @@ from fed_ucbvi.problem.kernel import Kernel as Kernel
 from fed_ucbvi.problem.mdp import MDP as MDP
 from fed_ucbvi.problem.price_of_sharing import best_common_policy as best_common_policy
 from fed_ucbvi.problem.price_of_sharing import price_of_sharing as price_of_sharing
-from fed_ucbvi.results.plotting import plot_runs as plot_runs
+from fed_ucbvi.results.group_picture import plot_runs as plot_runs
 from fed_ucbvi.results.policy import load_policy as load_policy
 from fed_ucbvi.results.round_record import RoundRecord as RoundRecord
 from fed_ucbvi.results.run import Run as Run

@@ -16,7 +16,7 @@ from fed_ucbvi import MDP, Federation, InputError, Run, Sweep, make_environment,
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables
 from fed_ucbvi.algorithms.one_report import RoundCounts
-from fed_ucbvi.core.colours import BLUE, spare_colour
+from fed_ucbvi.core.colours import BLACK, BLUE
 from fed_ucbvi.engine.drivers import DRIVERS
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.paper import own_sweeps, table1
@@ -167,4 +167,4 @@ def test_it_is_swept_compared_and_reported_under_its_label() -> None:
     assert f"| {NAME} | \u2013 | \u2013 |" in table1.markdown(summary)
     section = own_sweeps.analyse(pairs, "both")
     drawn = {(one.name, one.colour) for figure in section.figures for panel in figure.panels for one in panel.series}
-    assert drawn == {("Fed-UCBVI", BLUE), ("ε-greedy", spare_colour("epsilon-greedy"))}
+    assert drawn == {("Fed-UCBVI", BLUE), ("ε-greedy", BLACK)}

@@ -19,6 +19,7 @@ from fed_ucbvi import (
     InputError,
     Run,
     compare_runs,
+    curves_frame,
     gridworld,
     riverswim,
     run,
@@ -248,7 +249,7 @@ def test_a_group_equal_in_every_seed_is_called_equal(fed: list[Run]) -> None:
         ({"baseline": "first"}, "several groups fit"),
     ],
 )
-def test_unknown_names_are_refused(fed: list[Run], wide: list[Run], options: dict[str, str], message: str) -> None:
+def test_unknown_names_are_refused(fed: list[Run], wide: list[Run], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare_runs(fed + wide, **options)
 
@@ -303,3 +304,90 @@ def test_a_comparison_is_short_in_text_and_a_table_in_html(fed: list[Run], fedq:
     cells.feed(found._repr_html_())
     assert cells.count == 2 * 9
     assert INTERVAL_NAME in found._repr_html_()
+
+
+# -------------------------------------------------------------------------------------- chosen columns, own labels
+
+
+def test_tables_have_the_columns_that_are_chosen_in_every_format(fed: list[Run], fedq: list[Run]) -> None:
+    found = compare_runs(fed + fedq, labels={"fed-ucbvi": "ours_1"}, baseline="FedQ-Hoeffding")
+    chosen = ["group", "mean", "deviation", "ratio_of_medians", "lower_in"]
+    ours = row(found.frame, group="ours_1")
+    lines = found.to_markdown(chosen).splitlines()
+    assert lines[0] == "| group | mean regret | deviation | ratio of medians | lower in |"
+    cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
+    assert cells[0] == "ours_1"
+    assert float(cells[2].replace(",", "")) == pytest.approx(ours["deviation"], rel=1e-3)
+    assert float(cells[3]) == pytest.approx(ours["ratio_of_medians"], rel=1e-3)
+    assert cells[4] == f"{ours['lower_in']} of 5"
+    latex = found.to_latex(chosen)
+    assert r"\begin{tabular}{lrrrr}" in latex
+    assert r"ours\_1 & " in latex
+    assert "group & mean regret & deviation & ratio of medians & lower in" in latex
+    written = pl.read_csv(io.StringIO(found.to_csv(chosen)))
+    assert written.columns == ["group", "mean", "mean_low", "mean_high", "deviation", "ratio_of_medians", "lower_in"]
+    assert written["mean"].to_list() == found.frame["mean"].to_list()
+    for text in (found.to_markdown(["group", "seeds"]), found.to_latex(["group", "seeds"])):
+        assert "undecided" not in text
+        assert "interval" not in text, "the caption speaks of what is there"
+    with pytest.raises(InputError, match="unknown column 'means'"):
+        found.to_latex(["means"])
+    with pytest.raises(InputError, match="at least one column"):
+        found.to_markdown([])
+
+
+def test_a_group_is_called_by_its_label_with_parameters_only_where_labels_are_the_same(
+    fed: list[Run], wide: list[Run], fedq: list[Run]
+) -> None:
+    def labelled(runs: list[Run], label: str) -> list[Run]:
+        return [dataclasses.replace(one, about=dataclasses.replace(one.about, label=label)) for one in runs]
+
+    found = compare_runs([*fed, *labelled(wide, "wide"), *fedq])
+    assert found.frame["group"].to_list() == ["Fed-UCBVI", "wide", "FedQ-Hoeffding"]
+    found = compare_runs([*labelled(fed, "both"), *labelled(wide, "both"), *fedq])
+    assert found.frame["group"].to_list()[:2] == ["both, bonus_scale = 0.1", "both, bonus_scale = 0.2"]
+    found = compare_runs(fed + wide, labels={"bonus_scale = 0.2": "more", "fed-ucbvi": "ours"})
+    assert found.frame["group"].to_list() == ["bonus_scale = 0.1", "more"]
+    assert found.title.startswith("ours on synthetic MDP")
+    with pytest.raises(InputError, match="unknown algorithm or group 'less'"):
+        compare_runs(fed + wide, labels={"less": "more"})
+
+
+# ------------------------------------------------------------------------------------------------- curves as a table
+
+
+def test_curves_are_the_means_medians_and_intervals_of_the_runs(fed: list[Run], wide: list[Run]) -> None:
+    frame = curves_frame(fed + wide, [1, 20, 60])
+    assert frame["group"].to_list() == ["bonus_scale = 0.1"] * 3 + ["bonus_scale = 0.2"] * 3
+    assert frame["bonus_scale"].to_list() == [0.1] * 3 + [0.2] * 3
+    assert frame["episodes"].to_list() == [1, 20, 60] * 2
+    for runs, scale in ((fed, 0.1), (wide, 0.2)):
+        for point in (1, 20, 60):
+            cells = row(frame, bonus_scale=scale, episodes=point)
+            values = np.array([float(one.regret_at(point)) for one in runs])
+            low, high = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
+            expected = [values.mean(), low, high, *np.percentile(values, [25, 50, 75])]
+            names = ("mean", "mean_low", "mean_high", "lower_quartile", "median", "upper_quartile")
+            assert [cells[name] for name in names] == pytest.approx(expected)
+            assert cells["runs"] == 5
+
+
+def test_curves_go_as_far_as_all_runs_of_a_group_and_are_labelled(fed: list[Run]) -> None:
+    longer = made(FedUCBVI(nu=100, bonus_scale=0.1), episodes=90)[:1]
+    frame = curves_frame(fed + longer, [60, 90], metric="rounds", labels={"T = 90": "long"})
+    assert frame.select("group", "planned_episodes", "episodes").rows() == [
+        ("T = 60", 60, 60),
+        ("long", 90, 60),
+        ("long", 90, 90),
+    ]
+    assert frame["mean_low"].to_list()[1:] == [None, None]
+    assert frame["mean"].to_list()[2] == longer[0].rounds
+    usual = curves_frame(fed, metric="reward")
+    assert usual["episodes"].to_list()[-1] == 60
+    assert usual["mean"].to_list()[-1] == pytest.approx(np.mean([one.average_reward for one in fed]))
+    with pytest.raises(InputError, match="no group of runs has played that many"):
+        curves_frame(fed, [61])
+    with pytest.raises(InputError, match="unknown metric 'bytes'"):
+        curves_frame(fed, metric="bytes")
+    with pytest.raises(InputError, match="a number of episodes"):
+        curves_frame(fed, [0])

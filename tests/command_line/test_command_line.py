@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import json
 import os
+import pty
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 import warnings
 from collections.abc import Sequence
@@ -350,7 +356,7 @@ def test_show_compares_several_runs_in_every_format(tmp_path: Path) -> None:
     assert "did you mean 'latex'" in refusal(*arguments, "--format", "latx")
     assert "--step belongs to" in refusal(*arguments, "--step", "1")
     assert "same seeds" in refusal("show", names[0], names[0])
-    assert "unknown setting to compare by" in refusal(*arguments, "--by", "colour")
+    assert "unknown setting 'colour'" in refusal(*arguments, "--by", "colour")
 
 
 def test_show_compares_the_runs_of_a_sweep(tmp_path: Path) -> None:
@@ -361,6 +367,53 @@ def test_show_compares_the_runs_of_a_sweep(tmp_path: Path) -> None:
     assert call("sweep", tmp_path / "sweep.toml", "--out", tmp_path / "sweep", "--jobs", "1").exit_code == 0
     runs = [one for _, one in load_runs(tmp_path / "sweep")]
     assert call("show", tmp_path / "sweep").stdout == compare_runs(runs).to_markdown()
+    assert call("show", tmp_path / "sweep", "--format", "csv").stdout == compare_runs(runs).frame.write_csv()
+    latex = call(
+        "show", tmp_path / "sweep", "--format", "latex", "--columns", "group, mean", "--label", "fed-ucbvi=x"
+    )
+    assert latex.stdout == compare_runs(runs, labels={"fed-ucbvi": "x"}).to_latex(["group", "mean"])
+    assert "unknown column 'means'" in refusal("show", tmp_path / "sweep", "--columns", "means")
+    assert "written NAME=TEXT" in refusal("show", tmp_path / "sweep", "--label", "fed-ucbvi")
+    assert "say --out FILE too" in refusal("show", tmp_path / "sweep", "--y-log")
+    assert "such as 6.5x3" in refusal("show", tmp_path / "sweep", "--out", tmp_path / "x.svg", "--size", "6.5")
+    looks = ("--facet", "agents", "--y-log", "--size", "8x5", "--colour", "fed-ucbvi=#123456")
+    assert call("show", tmp_path / "sweep", "--out", tmp_path / "x.svg", *looks).exit_code == 0
+    assert "#123456" in (tmp_path / "x.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_on_a_terminal_a_comparison_is_a_table_that_fits(width: int, tmp_path: Path) -> None:
+    worlds = [synthetic(agents=M, states=S) for M in (2, 3) for S in (3, 4)]
+    scales = (0.1, 0.2)
+    for number, world in enumerate(worlds):
+        for scale in scales:
+            for seed in (1, 2):
+                made = run(FedUCBVI(nu=50, bonus_scale=scale), world, 30, seed=seed)
+                made.save(tmp_path / f"{number}-{scale}-{seed}")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    command = [sys.executable, "-c", PROGRAM, "show", *sorted(map(str, tmp_path.iterdir()))]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, env={**env, "TERM": "xterm"}) as process:
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # the end of a terminal is an error
+            while piece := os.read(ours, 4096):
+                text += piece
+    os.close(ours)
+    assert process.returncode == 0
+    shown = re.sub(r"\x1b\[[\d;]*m", "", text.decode())
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "|" not in shown
+    assert "\u2026" not in shown, "nothing is cut"
+    said = " ".join(shown.split())
+    for part in ("M = 2, S = 3", "M = 3, S = 4", "bonus_scale = 0.1", "bonus_scale = 0.2", "mean regret"):
+        assert part in said
+    assert ("seeds needed" in lines[0]) == (width == 200)
+    for scale in scales:
+        value = np.mean([Run.load(tmp_path / f"0-{scale}-{seed}").regret for seed in (1, 2)])
+        assert any(f"{value:.4g} [" in line for line in lines)
 
 
 def test_resume_gives_what_the_run_would_have_given(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from fed_ucbvi.command_line import tracking as tracking_module
 from fed_ucbvi.command_line.program import EXIT_CODES
 from fed_ucbvi.command_line.standard_error import LONGEST_MESSAGE, JsonLines, say, write_log, writes_json
 from fed_ucbvi.command_line.tracking import tracking
+from fed_ucbvi.network import client
+from fed_ucbvi.network.client import LeftError
 from fed_ucbvi.results.round_record import together
 from fed_ucbvi.trackers.tensorboard_tracker import TensorBoardTracker
 from repository import ROOT
@@ -52,7 +54,7 @@ def lines_of(text: str) -> list[dict[str, Any]]:
 
 def test_a_server_says_everything_in_json_errors_too() -> None:
     before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(milliseconds=1)
-    result = call(*ALONE, "--log-format", "json")
+    result = call(*ALONE, "--log-format", "json", "--dashboard", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
     assert result.exit_code == 2
     lines = lines_of(result.stderr)
     for line in lines:
@@ -60,8 +62,9 @@ def test_a_server_says_everything_in_json_errors_too() -> None:
         time = datetime.datetime.fromisoformat(line["time"])
         assert time.utcoffset() == datetime.timedelta(0)
         assert before <= time <= datetime.datetime.now(datetime.UTC)
-    assert lines[0]["message"].startswith("listening on port")
-    assert lines[0]["level"] == "info"
+    for line, begins in zip(lines, ("page: http://", "listening on port", "metrics at http://"), strict=False):
+        assert line["message"].startswith(begins)
+        assert line["level"] == "info"
     assert lines[-1]["level"] == "error"
     assert "4 agents have not come" in lines[-1]["message"]
 
@@ -72,6 +75,13 @@ def test_a_node_that_finds_no_server_says_so_in_json(tmp_path: Path) -> None:
     (line,) = lines_of(result.stderr)
     assert line["level"] == "error"
     assert line["message"].startswith("no connection to 127.0.0.1:1 for 0 s")
+
+
+def test_a_whole_federation_that_cannot_start_says_so_in_json() -> None:
+    result = call("federate", "--nodes", "3", "--agents", "2", "--log-format", "json")
+    assert result.exit_code == 2
+    (line,) = lines_of(result.stderr)
+    assert "3 nodes cannot share 2 agents" in line["message"]
 
 
 def test_plain_lines_are_as_they_were() -> None:
@@ -160,6 +170,20 @@ def test_every_code_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ended = subprocess.run([sys.executable, "-c", PROGRAM, "--version"], stdout=writing, timeout=60)
     os.close(writing)
     assert found | {ended.returncode} == EXIT_CODES.keys()
+
+
+@pytest.mark.parametrize("how", [(), ("--json",)])
+def test_a_node_that_leaves_for_good_ends_well(how: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def leave(*_: object, **__: object) -> None:
+        raise LeftError("'a' has left this run for good.")
+
+    monkeypatch.setattr(client, "take_part", leave)
+    result = call("join", "127.0.0.1:1", "--insecure", "--name", "a", *how)
+    assert (result.exit_code, result.stderr) == (0, "")
+    if how:
+        assert json.loads(result.stdout)["left"] is True
+    else:
+        assert "has left" in result.stdout
 
 
 # ---------------------------------------------------------------------------------------------------- trackers

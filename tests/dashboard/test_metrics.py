@@ -21,9 +21,9 @@ from commands import refusal
 from fed_ucbvi import FedUCBVI, InputError, RoundRecord, run, synthetic
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.dashboard.metrics import CONTENT_TYPE, Metrics, check_metrics_address, serving
+from fed_ucbvi.dashboard.nodes import STATES
 from fed_ucbvi.network.certificates import make_certificates
 from fed_ucbvi.network.client import take_part
-from fed_ucbvi.network.members import AWAY, GONE, HERE
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Service
 from fed_ucbvi.network.status import FederationStatus, NodeStatus, status_of
@@ -122,22 +122,21 @@ def test_nothing_about_single_nodes_is_told_under_secure_sums(tmp_path: Path) ->
     samples = read(text)
     assert sample(samples, "rounds_total") == service.coordinator.round > 0
     assert sample(samples, "run_info", run=service.plan.run, secure_sums="true") == 1
-    assert sum(sample(samples, "nodes", state=state) for state in ("present", "away", "excluded")) == 3
+    assert sum(sample(samples, "nodes", state=state) for state in STATES) == 3
 
 
-def test_nodes_are_present_away_or_excluded() -> None:
-    ways = [(True, HERE), (True, HERE), (False, HERE), (True, AWAY), (False, AWAY), (False, GONE), (False, GONE)]
-    ways.append((False, GONE))
+def test_nodes_are_counted_by_state() -> None:
+    told = {"present": 2, "away": 3, "excluded": 3, "left": 1, "finished": 0}
+    states = [state for state, number in told.items() for _ in range(number)]
     nodes = tuple(
-        NodeStatus(f"n{number}", number, 1, connected, status, 5, math.nan, WireCount())
-        for number, (connected, status) in enumerate(ways)
+        NodeStatus(f"n{number}", number, 1, state == "present", state, 5, math.nan, WireCount())
+        for number, state in enumerate(states)
     )
     events = ({"round": 1, "node": "n5", "what": "away", "done": "exclude"},)
     status = FederationStatus("run", False, nodes, WireCount(), 3, events)
     samples = read(Metrics(lambda: status).render().decode())
-    states = {state: sample(samples, "nodes", state=state) for state in ("present", "away", "excluded")}
-    assert states == {"present": 2, "away": 3, "excluded": 3}
-    assert [sample(samples, "node_connected", node=f"n{number}") for number in range(4)] == [1, 1, 0, 1]
+    assert {state: sample(samples, "nodes", state=state) for state in STATES} == told
+    assert [sample(samples, "node_connected", node=f"n{number}") for number in range(4)] == [1, 1, 0, 0]
     assert (sample(samples, "violations_total"), sample(samples, "events_total")) == (3, 1)
     assert not any(name == "fed_ucbvi_node_answer_seconds" for name, _ in samples), "none has answered yet"
 

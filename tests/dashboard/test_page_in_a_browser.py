@@ -48,10 +48,10 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
     result = run(FedUCBVI(), gridworld(agents=5, eps_p=0.1, seed=0), 3_000)
     with PageServer(state_of_run(result), LOOPBACK) as server:
         page = OpenPage(browser, server.url)
-        page.wait("document.querySelector('#phase').textContent === 'the run is over'")
+        page.wait("document.querySelector('#phase').textContent === 'finished'")
         assert tile(page, "rounds") == f"{len(result.records['start']):,}"
         assert tile(page, "regret so far") == f"{result.regret:.4g}"
-        assert texts(page, "#bar-text") == ["3,000 of 3,000 episodes of an agent (100 %)"]
+        assert texts(page, "#bar-text") == ["3,000 of 3,000 episodes per agent (100 %)"]
         titles = texts(page, ".card:not([hidden]) h3")
         assert len(titles) == 5
         assert page("document.querySelectorAll('.plot .line[d^=M]').length") == 8
@@ -125,7 +125,7 @@ def test_the_page_says_when_its_server_is_gone_and_comes_back(browser: Any) -> N
         assert page("document.querySelector('#notice').hidden")
         state.end("All is played.")
     page.wait("document.documentElement.dataset.link === 'ended'")
-    assert texts(page, "#phase") == ["the run is over"]
+    assert texts(page, "#phase") == ["finished"]
     assert "All is played." in texts(page, "#notice")[0]
 
 
@@ -167,6 +167,9 @@ def test_a_node_is_killed_and_comes_back_and_the_page_shows_it(browser: Any, tmp
         wait_for("node-1", "● present")
         result, _ = federation.finish()
         page.wait("document.documentElement.dataset.link === 'ended'")
-        assert texts(page, "#phase") == ["the run is over"]
+        assert texts(page, "#phase") == ["finished"]
+        assert page("document.querySelector('#phase').className") == "pill good"
+        assert tile(page, "nodes finished") == "2 of 2"
+        wait_for("node-0", "✓ finished")
         assert tile(page, "rounds") == f"{len(result.records['start']):,}"
         assert tile(page, "regret so far") == f"{result.regret:.4g}"

@@ -26,8 +26,8 @@ SUBJECT = Subject("a run", "fed-ucbvi", "nowhere", agents=4, states=8, actions=3
 
 def status(secure: bool, *names: str) -> FederationStatus:
     nodes = [
-        NodeStatus("a", 0, 1, True, "taking part", 17, 0.25, WireCount(1, 2, 3, 4)),
-        NodeStatus("b", 1, 2, False, "taking part", 17, math.nan, WireCount(1, 2, 5, 6)),
+        NodeStatus("a", 0, 1, True, "present", 17, 0.25, WireCount(1, 2, 3, 4)),
+        NodeStatus("b", 1, 2, False, "away", 17, math.nan, WireCount(1, 2, 5, 6)),
         NodeStatus("d", 3, 1, False, "excluded", 9, 0.5, WireCount()),
     ]
     events = ({"round": 3, "node": "d", "what": "stayed away", "done": "excluded"},)
@@ -122,7 +122,14 @@ def test_nodes_are_present_away_excluded_or_expected() -> None:
         **{"name": "a", "state": "present", "first_agent": 0, "agents": 1, "episodes": 17},
         **{"latency": 0.25, "bytes_up": 3, "bytes_down": 4},
     }
-    assert content["network"]["nodes"] == {"present": 1, "away": 1, "excluded": 1, "expected": 1}
+    assert content["network"]["nodes"] == {
+        "present": 1,
+        "away": 1,
+        "excluded": 1,
+        "expected": 1,
+        "finished": 0,
+        "left": 0,
+    }
     assert content["network"]["latency"] == 0.25
     assert content["network"]["violations"] == 2
     assert content["events"][0]["done"] == "excluded"
@@ -137,13 +144,16 @@ def test_under_secure_sums_nothing_is_told_of_a_node_but_who_it_is_and_whether_i
 
 
 def test_of_many_nodes_those_that_are_missing_are_listed() -> None:
-    nodes = tuple(NodeStatus(f"n{i}", i, 1, i != 777, "taking part", 0, 0.1, WireCount()) for i in range(1_000))
+    states = {777: "away", 778: "finished"}
+    nodes = tuple(
+        NodeStatus(f"n{i}", i, 1, i != 777, states.get(i, "present"), 0, 0.1, WireCount()) for i in range(1_000)
+    )
     state = LiveState(SUBJECT._replace(nodes=()))
     state.take_status(FederationStatus("r", False, nodes, WireCount(), 0, ()))
     content = state.snapshot()
     assert content["nodes"][0] == {**content["nodes"][0], "name": "n777", "state": "away"}
     assert len(content["nodes"]) == 200
-    assert content["network"]["nodes"]["present"] == 999
+    assert content["network"]["nodes"]["present"] == 998
 
 
 def test_the_policy_is_drawn_where_there_is_a_grid() -> None:

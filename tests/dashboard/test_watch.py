@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
+import threading
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from commands import SMALL, call, refusal
-from fed_ucbvi import FedUCBVI, RoundRecord, Run, resume, run, synthetic
+from fed_ucbvi import FedUCBVI, InputError, RoundRecord, Run, Sweep, resume, run, run_sweep, synthetic
 from fed_ucbvi.dashboard.access import Access
 from fed_ucbvi.dashboard.folders import WatchedSweep, state_of_folder
 from fed_ucbvi.dashboard.server import PageServer
 from fed_ucbvi.dashboard.state import LiveState
 from fed_ucbvi.dashboard.subject import Subject
+from fed_ucbvi.sweeps.execution import SweepInterrupted
+from fed_ucbvi.sweeps.store import Store
 from rounds import made_up_rounds
 
 SWEEP = """
@@ -132,7 +137,7 @@ def test_a_sweep_is_shown_while_it_is_made_and_afterwards(tmp_path: Path, monkey
     content = watched(folder)
     assert content["status"]["phase"] == "over"
     assert content["subject"]["title"] == "sweep 'two seeds'"
-    assert {row["seed"] for row in content["sweep"]["rows"]} == {0, 1}
+    assert {row["seed"] for row in content["sweep"]["rows"]} == {"0", "1"}
     for row in content["sweep"]["rows"]:
         made = Run.read_file(folder / "runs" / f"{row['id']}.parquet")
         assert (row["value"], row["regret"], row["rounds"]) == (made.value, made.regret, made.rounds)
@@ -147,9 +152,87 @@ def test_a_sweep_is_shown_while_it_is_made_and_afterwards(tmp_path: Path, monkey
     assert "ValueError" in text
 
 
-def _job(folder: Path, name: str) -> dict[str, Any]:
-    from fed_ucbvi.sweeps.store import Store
+def test_a_sweep_that_was_stopped_is_not_shown_as_running(tmp_path: Path) -> None:
+    sweep, folder = Sweep(**tomllib.loads(SWEEP)), tmp_path / "sweep"
+    stopping: list[int] = []
 
+    def stop(done: int, runs: int, failed: int) -> None:
+        if done == 1:
+            state, _ = state_of_folder(folder)
+            stopping.append(done)
+            assert state.phase == "running", "its process is at work"
+            raise KeyboardInterrupt
+
+    with pytest.raises(SweepInterrupted):
+        run_sweep(sweep, folder, jobs=1, report=stop)
+    assert stopping == [1]
+    state, look = state_of_folder(folder)
+    content = state.snapshot()
+    assert content["status"]["phase"] == "stopped"
+    assert "1 are missing" in content["status"]["text"]
+    text = call("watch", folder, "--text").stdout
+    assert "sweep 'two seeds'  stopped" in text
+    run_sweep(sweep, folder, jobs=1, resume=True)
+    assert look is not None
+    look()
+    assert state.snapshot()["status"] == {"phase": "over", "text": ""}
+
+
+def test_somebody_who_looks_does_not_keep_a_sweep_from_being_made(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "sweep", Sweep(**tomllib.loads(SWEEP)))
+    found = [store.in_use]
+    with Store.use(store.folder, store.sweep, resume=True) as used:
+        found += [store.in_use, used.in_use]
+        with (
+            pytest.raises(InputError, match="in use by another process"),
+            Store.use(store.folder, store.sweep, resume=True),
+        ):
+            pass
+    assert [*found, store.in_use] == [False, True, True, False]
+    looking = (store.folder / "manifest.json").open("rb")
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.05, looking.close).start()
+    with Store.use(store.folder, store.sweep, resume=True):
+        assert store.in_use, "it waits for somebody who only looks"
+
+
+VARIED = """
+name = "varied"
+[[grid]]
+algorithms = [
+  "fed-ucbvi",
+  { name = "fed-ucbvi", bonus_scale = 0.1 },
+  { name = "fed-ucbvi", label = "theory's bonus", bonus = "theory" },
+]
+environments = ["synthetic"]
+agents = [2]
+eps_p = [0.0, 0.1]
+episodes = [20]
+seeds = 1
+"""
+
+
+def test_rows_of_a_sweep_say_what_sets_their_runs_apart(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    run_sweep(Sweep(**tomllib.loads(VARIED)), folder, jobs=1)
+    sweep = watched(folder)["sweep"]
+    groups = sorted(row["group"] for row in sweep["rows"])
+    assert groups == [
+        "Fed-UCBVI, eps_p = 0, bonus_scale = 0.1",
+        "Fed-UCBVI, eps_p = 0, bonus_scale = 1",
+        "Fed-UCBVI, eps_p = 0.1, bonus_scale = 0.1",
+        "Fed-UCBVI, eps_p = 0.1, bonus_scale = 1",
+        "theory's bonus, eps_p = 0",
+        "theory's bonus, eps_p = 0.1",
+    ]
+    assert sweep["shared"] == "Fed-UCBVI on synthetic MDP, M = 2, T = 20"
+    for row in sweep["rows"]:
+        about = Run.read_file(folder / "runs" / f"{row['id']}.parquet").about
+        assert f"eps_p = {about.eps_p:g}" in row["group"]
+        assert (row["group"].startswith("theory")) == (about.parameters["bonus"] == "theory")
+
+
+def _job(folder: Path, name: str) -> dict[str, Any]:
     return next(job.content() for job in Store.open(folder).sweep.jobs() if job.id == name)
 
 

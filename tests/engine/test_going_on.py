@@ -341,7 +341,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected float64"):
         replace(counts, rewards=counts.rewards.astype(np.float32))
     (tmp_path / "other.npz").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="is not a .npz file of counts that fed-ucbvi saved"):
+    with pytest.raises(InputError, match=r"is not a \.npz file of counts that fed-ucbvi saved"):
         load_counts(tmp_path / "other.npz")
     with pytest.raises(InputError, match="is not a file"):
         load_counts(tmp_path / "missing.npz")

@@ -39,7 +39,7 @@ from fed_ucbvi.network.messages import End, Query, Start, Stop
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.results.policy import LearntPolicy
-from fed_ucbvi.results.recommendations import EXPLORING, GREEDY, PLANNED
+from fed_ucbvi.results.recommendations import GREEDY, PLANNED
 from naive_planner import Model, agents_models, average, best_by_enumeration, evaluate, solve
 from network import assert_same, federate, make_nodes
 
@@ -321,27 +321,10 @@ def test_runs_that_recommend_otherwise_are_not_the_same() -> None:
         assert not replace(result, **change).same_outcome(result)
 
 
-def test_a_run_saved_before_policies_were_recommended_says_that_it_has_the_exploring_one(tmp_path: Path) -> None:
-    result = run(FedUCBVI(), gridworld(agents=3, eps_p=0.2), 100)
-    result.save(tmp_path / "run")
+def test_a_run_whose_policy_is_of_no_known_kind_is_refused(tmp_path: Path) -> None:
+    run(FedUCBVI(), small(), 50).save(tmp_path / "run")
     path = tmp_path / "run" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["policy"] = manifest["exploring_policy"]
-    for name in ("exploring_policy", "policy_kind", "estimated_value", "recommendations"):
-        del manifest[name]
-    path.write_text(json.dumps(manifest))
-    old = Run.load(tmp_path / "run")
-    assert old.policy_kind == EXPLORING
-    assert np.array_equal(old.policy, result.exploring_policy)
-    assert np.array_equal(old.exploring_policy, result.exploring_policy)
-    assert np.isnan(old.gap)
-    assert [len(column) for column in old.recommendations.values()] == [0] * len(result.recommendations)
-    assert "exploring policy: the run was saved before" in " ".join(
-        call("show", str(tmp_path / "run")).stdout.split()
-    )
-    assert json.loads(call("show", str(tmp_path / "run"), "--json").stdout)["policy_kind"] == EXPLORING
-    manifest["policy_kind"] = "guessed"
-    path.write_text(json.dumps(manifest))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "policy_kind": "guessed"}))
     with pytest.raises(InputError, match="recommended policy"):
         Run.load(tmp_path / "run")
 

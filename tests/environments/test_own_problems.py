@@ -33,17 +33,17 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.core.colours import SPARE, spare_colour
 from fed_ucbvi.core.plugins import load_registered, registered
 from fed_ucbvi.engine.running import resume
 from fed_ucbvi.environments import ENVIRONMENTS, find_environment, make_environment, recorded_options
 from fed_ucbvi.environments.synthetic import synthetic
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.results.style import colour_of, label_of, marker_of
+from fed_ucbvi.results.style import label_of, marker_of, own_colour
 from fed_ucbvi.sweeps.job import Job, complete_options
 from fed_ucbvi.sweeps.store import Store
 from repository import ROOT
+from svg_texts import texts_of
 
 pytestmark = pytest.mark.slow
 
@@ -455,7 +455,8 @@ def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp
         reported = anew("report", "out", "--out", f"report-{len(paths)}", cwd=tmp_path, paths=paths)
         assert reported.returncode == 0, reported.stderr
         page = (tmp_path / f"report-{len(paths)}" / "index.html").read_text(encoding="utf-8")
-        assert [label in page for label in ("Bold Fed-UCBVI", "small shops")] == [bool(paths)] * 2
+        for label in ("Bold Fed-UCBVI", "small shops"):
+            assert label in page, "the runs have it on record"
     missing = anew("run", *both, cwd=tmp_path)
     assert missing.returncode == 2
     assert "unknown algorithm 'bold-fed-ucbvi'" in missing.stderr
@@ -478,20 +479,53 @@ def test_what_the_documents_say_of_ones_own_runs_as_written(page: str, module: s
 
 
 def looks(name: str) -> tuple[str, str, str]:
-    return label_of(name), colour_of(name), marker_of(name)
+    return label_of(name), own_colour(name), marker_of(name)
 
 
 def test_an_algorithm_of_ones_own_has_the_looks_it_gives_itself_or_plain_ones(here: Path) -> None:
     unknown = {name: looks(f"shops_of_ours:{name}") for name in ("Bold", "Brisk", "Plain")}
-    for name, (label, colour, marker) in unknown.items():
-        assert (label, marker) == (f"shops_of_ours:{name}", "none")
-        assert colour in SPARE
+    for name, looked in unknown.items():
+        assert looked == (f"shops_of_ours:{name}", "", "none")
     assert "shops_of_ours" not in sys.modules, "code is not run because somebody writes its name"
     make_algorithm("shops_of_ours:Bold", {})
     assert looks("shops_of_ours:Brisk") == ("Brisk!", "#123456", "square")
-    assert looks("shops_of_ours:Plain") == ("plain", spare_colour("plain"), "none"), "looks are not inherited"
+    assert looks("shops_of_ours:Plain") == ("plain", "", "none"), "looks are not inherited"
     assert looks("shops_of_ours:Bold") == unknown["Bold"], "its name is another's, and so would the looks be"
-    assert looks("brisk") == ("brisk", spare_colour("brisk"), "none"), "not registered"
+    assert looks("brisk") == ("brisk", "", "none"), "not registered"
+
+
+def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code_is_missing(here: Path) -> None:
+    algorithms = [
+        {"name": "shops_of_ours:Brisk"},
+        {"name": "shops_of_ours:Plain", "bonus_scale": 0.5},
+        {"name": "shops_of_ours:Bold"},
+        {"name": "shops_of_ours:Bold", "label": "at 5 % of it", "courage": 2},
+    ]
+    grid = {"algorithms": algorithms, "environments": ["synthetic"], "agents": [2], "episodes": [30], "seeds": 2}
+    assert run_sweep(Sweep(name="ours", grids=[grid]), here / "looks", jobs=1).complete
+    elsewhere = here / "elsewhere"
+    elsewhere.mkdir()
+    labels = ["Brisk!", "plain", "shops_of_ours:Bold", "at 5 % of it"]
+    for format_, written in (
+        ("markdown", labels),
+        ("latex", [*labels[:2], r"shops\_of\_ours:Bold", r"at 5 \% of it"]),
+    ):
+        shown = anew("show", str(here / "looks"), "--format", format_, "--out", "looks.svg", cwd=elsewhere)
+        assert shown.returncode == 0, shown.stderr
+        sign = "|" if format_ == "markdown" else "&"
+        rows = [
+            line.strip("| ").partition(f" {sign} ")[0] for line in shown.stdout.splitlines() if f" {sign} " in line
+        ]
+        assert rows[-4:] == written
+    svg = (elsewhere / "looks.svg").read_text(encoding="utf-8")
+    drawn = texts_of(svg)
+    colours = {name: text.colour for name in labels for text in drawn if text.text.startswith(name)}
+    assert colours["Brisk!"] == "#123456"
+    assert len(set(colours.values())) == len(labels)
+    reported = anew("report", str(here / "looks"), "--out", "report", cwd=elsewhere)
+    assert reported.returncode == 0, reported.stderr
+    page = (elsewhere / "report" / "index.html").read_text(encoding="utf-8")
+    assert all(label in page for label in labels)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands import refusal
 from enemies import SECONDS, SPLIT, WORLD, plan, simulated
 from fed_ucbvi import InputError, Run, load_policy
 from fed_ucbvi.network.certificates import make_certificates
@@ -124,6 +125,22 @@ def test_a_node_that_finds_no_server_says_what_to_do_and_takes_a_policy_that_com
     told = asyncio.run(asyncio.wait_for(story(), SECONDS))
     assert told is not None
     assert (told.run, told.rounds) == ("run", 3)
+
+
+@pytest.mark.parametrize("command", ["join", "leave"])
+def test_an_address_that_is_none_is_refused_at_once(command: str, certs: Path) -> None:
+    """Otherwise the message would be that there was no connection, after all of the patience."""
+    says = refusal(command, "127.0.0.1:abc", "--certs", certs, "--name", "node-0", "--patience", "0.01")
+    assert says == "error: '127.0.0.1:abc' is not of the form HOST:PORT."
+
+
+def test_a_nodes_policy_replaces_an_earlier_one_only_if_it_may(tmp_path: Path) -> None:
+    out, join = tmp_path / "policy.json", ("join", "127.0.0.1:1", "--insecure", "--name", "a", "--patience", "0")
+    POLICY.save(out)
+    earlier = out.read_bytes()
+    assert "exists; choose another name, or allow overwriting it (--overwrite)" in refusal(*join, "--out", out)
+    assert "no connection" in refusal(*join, "--out", out, "--overwrite")
+    assert out.read_bytes() == earlier
 
 
 def test_a_node_may_ask_for_the_policy_while_the_run_goes_on(

@@ -263,8 +263,11 @@ def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, t
     records = outcome.run.records
     missing = records["agent_episodes"] == 2 * records["length"]
     assert (missing == (np.arange(len(missing)) + 1 >= event["round"])).all()
+    assert (records["agents"] == np.where(missing, 2, 3)).all()
+    assert outcome.run.episodes_played == task.setting.episodes
     assert outcome.ended
     assert not outcome.run.complete
+    assert outcome.run.unfinished == "agents have missed episodes"
     assert (records["agent"][missing][1:] != 0).all()
 
 
@@ -276,6 +279,7 @@ def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypatch: py
     left, returned = (event["round"] for event in outcome.events)
     shares = outcome.run.records["agent_episodes"] / outcome.run.records["length"]
     assert (shares == np.where(np.isin(np.arange(1, len(shares) + 1), np.arange(left, returned)), 2, 3)).all()
+    assert (outcome.run.records["agents"] == shares).all()
 
 
 def test_a_node_excluded_from_the_start_leaves_the_run_of_the_others(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ import pytest
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, resume, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.dashboard.federation import following, subject_of
+from fed_ucbvi.dashboard.metrics import Metrics
+from fed_ucbvi.dashboard.state import LiveState
 from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
@@ -23,15 +26,16 @@ from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.engine.warm_start import load_counts
 from fed_ucbvi.network import coordinator as coordinator_module
 from fed_ucbvi.network.certificates import make_certificates
-from fed_ucbvi.network.client import leave_run, take_part
+from fed_ucbvi.network.client import LeftError, leave_run, take_part
 from fed_ucbvi.network.live_agents import LiveSource
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome, Service
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
+from fed_ucbvi.network.status import status_of
 from fed_ucbvi.network.transport import TLSFiles
 from gymnasium_problems import TableEnv
-from network import assert_same, assert_same_but_for_requests, federate, make_nodes
+from network import assert_same, assert_same_but_for_requests, federate, make_nodes, part_of
 
 SHORT, LONG, SEED = 40, 100, 4
 SMALL: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
@@ -58,19 +62,6 @@ def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFi
     folder = tmp_path_factory.mktemp("certs")
     make_certificates(folder, server="server", nodes=[f"node-{i}" for i in range(4)])
     return lambda name: TLSFiles.of(folder, name)
-
-
-def part_of(world: Federation, agents: int) -> Federation:
-    """The first agents of a federation, with the same common MDP."""
-    rewards = world.rewards if len(world.rewards) == 1 else world.rewards[:agents]
-    description = {**world.description, "agents": agents}
-    return replace(
-        world,
-        probabilities=world.probabilities[:agents],
-        rewards=rewards,
-        initial=world.initial[:agents],
-        description=description,
-    )
 
 
 def sharing_nodes(world: Federation, split: list[int], folder: Path | None) -> list[Node]:
@@ -355,6 +346,39 @@ def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) -> Non
     assert not policy.final
     assert outcome.run.complete
     assert outcome.agent_episodes[0] == outcome.agent_episodes[1] < 4 * 2000
+
+
+def test_a_node_that_leaves_is_shown_as_left_and_the_others_as_finished_at_the_end() -> None:
+    """It takes part when it leaves: its process ends as it was told to, and nobody waits for it as for one away."""
+    plan = plan_for(FedUCBVI(nu=30), WORLD, 300, seed=SEED)
+
+    def look(service: Service, page: LiveState) -> tuple[dict[str, str], dict[str, float]]:
+        states = {node["name"]: node["state"] for node in page.snapshot()["nodes"]}
+        text = Metrics(lambda: status_of(service.coordinator)).render().decode()
+        lines = [re.fullmatch(r'fed_ucbvi_nodes{state="(\w+)"} (\S+)', line) for line in text.splitlines()]
+        return states, {found[1]: float(found[2]) for found in lines if found is not None}
+
+    async def story() -> list[tuple[dict[str, str], dict[str, float]]]:
+        service, page, seen = Service(plan, "127.0.0.1:0", None), LiveState(subject_of(plan)), []
+        address, nodes = f"127.0.0.1:{service.port}", make_nodes(WORLD, [2, 1, 1])
+        async with following(page, service.coordinator):
+            serving = asyncio.ensure_future(service.run())
+            joined = [asyncio.ensure_future(take_part(node, address, None)) for node in nodes]
+            while service.coordinator.round < 5:
+                await asyncio.sleep(0)
+            await leave_run("node-1", address, None)
+            with pytest.raises(LeftError, match="'node-1' has left this run for good"):
+                await joined[1]
+            page.take_status(status_of(service.coordinator))
+            seen.append(look(service, page))
+            await asyncio.gather(serving, joined[0], joined[2])
+        return [*seen, look(service, page)]
+
+    during, after = asyncio.run(asyncio.wait_for(story(), 60))
+    assert during[0] == {"node-0": "present", "node-1": "left", "node-2": "present"}
+    assert during[1] == {"present": 2, "finished": 0, "away": 0, "excluded": 0, "left": 1}
+    assert after[0] == {"node-0": "finished", "node-1": "left", "node-2": "finished"}
+    assert after[1] == {"present": 0, "finished": 2, "away": 0, "excluded": 0, "left": 1}
 
 
 def test_secure_sums_wait_for_new_nodes_and_let_nobody_go_unless_all_have_agreed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -192,6 +193,12 @@ def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
         for wrong, says in (
             (replace(ready, states=4), r"problem has \(S, A, H\) = \(4, 2, 3\)"),
             (replace(ready, digest=b"0"), "not the one of this run"),
+            (
+                replace(ready, reward_offset=-1.0),
+                "a step of 'a' pays -1 to 0, one of this run 0 to 1; .* --reward-range",
+            ),
+            (replace(ready, reward_scale=0.0), "cannot pay"),
+            (replace(ready, reward_offset=math.nan), "cannot pay"),
             (replace(ready, rounds=(3, 4)), "must go on after round 0"),
             (HELLO, "a ready was expected"),
         ):

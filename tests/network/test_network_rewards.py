@@ -45,10 +45,20 @@ class Shops:
         self.made[agent].append(env)
         return env
 
+    def starts(self) -> np.ndarray[Any, Any]:
+        """How many episodes of all agents began in each state."""
+        logs = [log for envs in self.made.values() for env in envs for log in env.log if log]
+        return np.bincount([log[0][0] for log in logs], minlength=SETTING.states)
+
     def returns(self, agents: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Of every episode of these agents, with steps after the end paid 0, where a step pays between 0 and 1."""
-        episodes = [[one[2] for one in log] for agent in agents for env in self.made[agent] for log in env.log if log]
-        return np.array([sum((r - LOW) / (HIGH - LOW) for r in [*e, *[0.0] * (H - len(e))]) for e in episodes])
+        """Of every episode of these agents, as it was paid."""
+        logs = [log for agent in agents for env in self.made[agent] for log in env.log if log]
+        return np.array([sum(step[2] for step in log) for log in logs])
+
+
+def rescaled(returns: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """As if every one of H steps, also those after the end, which pay 0, paid between 0 and 1."""
+    return (returns - H * LOW) / (HIGH - LOW)
 
 
 def federate(
@@ -71,42 +81,66 @@ def federate(
     return asyncio.run(asyncio.wait_for(story(), 60)), seen
 
 
+def certificates(folder: Path) -> Path:
+    make_certificates(folder, server="server", nodes=["a", "b", "c"])
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["in the open", "secure sums", "nobody tells rewards"])
+@pytest.mark.parametrize("stationary", [False, True])
+def test_the_server_has_the_gap_over_the_states_in_which_episodes_began(
+    kind: str, stationary: bool, tmp_path: Path
+) -> None:
+    certs = certificates(tmp_path / "certs") if kind == "secure sums" else None
+    shops, silent = Shops(), range(AGENTS) if kind == "nobody tells rewards" else ()
+    run, seen = federate(shops, FedUCBVI(stationary=stationary), silent, certs)
+    starts = shops.starts()
+    assert starts.sum() == AGENTS * T
+    assert np.count_nonzero(starts) > 1
+    assert run.optimistic_value == pytest.approx(starts @ run.V[0] / starts.sum(), rel=1e-12)
+    assert math.isfinite(run.estimated_value)
+    assert run.original_units["gap"] == pytest.approx(seen[-1].gap)
+    assert all(math.isfinite(record.gap) for record in seen)
+    assert run.summary()["gap"] == run.gap
+    assert run.recommendations["optimistic"][-1] == run.optimistic_value
+
+
 @pytest.mark.parametrize("kind", ["in the open", "secure sums", "rows"])
 def test_the_server_has_the_mean_and_the_spread_of_what_the_environments_paid(kind: str, tmp_path: Path) -> None:
-    certs = None
-    if kind == "secure sums":
-        certs = tmp_path / "certs"
-        make_certificates(certs, server="server", nodes=["a", "b", "c"])
+    certs = certificates(tmp_path / "certs") if kind == "secure sums" else None
     shops = Shops()
     run, seen = federate(shops, FedQHoeffding() if kind == "rows" else FedUCBVI(), certs=certs)
     paid = shops.returns(range(AGENTS))
     assert len(paid) == AGENTS * T
     curve = learning_curve(run, 1)
     assert curve.mean == pytest.approx(paid.mean(), rel=1e-9)
-    assert run.average_reward == pytest.approx(paid.mean(), rel=1e-9)
+    assert run.average_reward == pytest.approx(rescaled(paid).mean(), rel=1e-9)
+    assert run.original_units["average_reward"] == pytest.approx(paid.mean(), rel=1e-9)
     assert curve.error == pytest.approx(paid.std(ddof=1) / math.sqrt(len(paid)), rel=1e-6)
     weights = run.records["agent_episodes"]
     assert np.average([record.reward for record in seen], weights=weights) == pytest.approx(paid.mean(), rel=1e-9)
-    assert [record.reward_sd for record in seen] == pytest.approx(run.records["reward_sd"].tolist(), nan_ok=True)
+    spreads = (HIGH - LOW) * run.records["reward_sd"]
+    assert [record.reward_sd for record in seen] == pytest.approx(spreads.tolist(), nan_ok=True)
     assert (np.isnan(run.records["reward_sd"]) == (weights < 2)).all()
 
 
 def test_those_who_do_not_tell_are_not_in_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[Paid | None] = []
+    heard: list[Paid] = []
     read = RewardGrid.read
 
-    def note(grid: RewardGrid, numbers: Any) -> Paid | None:
+    def note(grid: RewardGrid, numbers: Any) -> Paid:
         heard.append(read(grid, numbers))
         return heard[-1]
 
     monkeypatch.setattr(RewardGrid, "read", note)
     shops = Shops()
     _, seen = federate(shops, FedUCBVI(), silent=[1])
-    told = shops.returns([0, 2])
-    rounds = [paid for paid in heard if paid is not None]
-    assert sum(paid.episodes for paid in rounds) == len(told) == 2 * T
-    assert sum(paid.total for paid in rounds) == pytest.approx(told.sum(), rel=1e-9)
-    assert [record.reward for record in seen] == pytest.approx([paid.total / paid.episodes for paid in rounds])
+    told = rescaled(shops.returns([0, 2]))
+    assert sum(paid.episodes for paid in heard) == len(told) == 2 * T
+    assert sum(paid.total for paid in heard) == pytest.approx(told.sum(), rel=1e-9)
+    assert np.array_equal(sum(paid.starts for paid in heard), shops.starts())
+    means = [H * LOW + (HIGH - LOW) * paid.total / paid.episodes if paid.episodes else math.nan for paid in heard]
+    assert [record.reward for record in seen] == pytest.approx(means, nan_ok=True)
     run, seen = federate(Shops(), FedUCBVI(), silent=range(AGENTS))
     assert np.isnan(run.records["reward"]).all()
     assert all(math.isnan(record.reward) for record in seen)
@@ -126,10 +160,17 @@ def test_a_live_node_that_is_started_again_says_the_same(tmp_path: Path) -> None
         answer = node.answer(Query(1, REWARDS_ALONE, (), rewards=True))
         assert isinstance(answer, Report)
         found.append(answer.arrays[0].tolist())
-    paid = shops.returns([0, 1])
+    paid = rescaled(shops.returns([0, 1]))
     assert found[0] == found[1]
     assert found[0][0][0] == len(paid)
-    assert GRID.read(np.array(found[0])) == pytest.approx((len(paid), paid.sum(), (paid**2).sum()), rel=1e-9)
+    read = GRID.read(np.array(found[0]))
+    assert (read.total, read.squares) == pytest.approx((paid.sum(), (paid**2).sum()), rel=1e-9)
+    assert np.array_equal(read.starts, shops.starts())
+
+
+def paid_by(returns: Any, *starts: int) -> Paid:
+    """Of episodes of which so many began in each state."""
+    return Paid(len(returns), float(np.sum(returns)), np.array(starts), float(np.sum(np.square(returns))))
 
 
 def test_numbers_of_any_grouping_add_up_and_none_overflows() -> None:
@@ -137,20 +178,21 @@ def test_numbers_of_any_grouping_add_up_and_none_overflows() -> None:
     for setting in (SETTING, replace(SETTING, agents=1000, episodes=10**12, horizon=500)):
         grid = RewardGrid.of(setting)
         n, most = setting.agents * setting.episodes, setting.horizon
-        all_of_it = grid.report(Paid(n, float(n * most), float(n) * most**2))
+        all_of_it = grid.report(Paid(n, float(n * most), np.array([n, 0, 0, 0]), float(n) * most**2))
         assert (all_of_it >= 0).all()
         grid.check(all_of_it, n)
     returns = rng.random(60) * H
-    whole = Paid(60, returns.sum(), (returns**2).sum())
-    parts = sum(GRID.report(Paid(20, p.sum(), (p**2).sum())) for p in returns.reshape(3, 20))
+    whole = paid_by(returns, 30, 18, 12, 0)
+    parts = sum(GRID.report(paid_by(part, 10, 6, 4, 0)) for part in returns.reshape(3, 20))
     read = GRID.read(np.asarray(parts))
-    assert read is not None
-    assert read == pytest.approx(whole, rel=1e-10)
+    assert np.array_equal(read.starts, whole.starts)
+    assert (read.episodes, read.total, read.squares) == pytest.approx((60, whole.total, whole.squares), rel=1e-10)
     assert read.deviation == pytest.approx(returns.std(ddof=1), rel=1e-6)
-    assert GRID.read(GRID.report(None)) is None
-    simulated = GRID.read(GRID.report(Paid(20, 3.0)) + GRID.report(Paid(20, 3.0, 9.0)))
-    assert simulated is not None
-    assert math.isnan(simulated.deviation)
+    silent = GRID.report(whole, tell=False)
+    assert silent.tolist() == [[0, 0, 0, 0, 30, 18, 12, 0]]
+    assert GRID.read(silent).episodes == 0
+    simulated = GRID.report(Paid(20, 3.0, np.array([20, 0, 0, 0])))
+    assert math.isnan(GRID.read(simulated + GRID.report(paid_by([1.5, 1.5], 2, 0, 0, 0))).deviation)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +210,15 @@ def test_numbers_of_any_grouping_add_up_and_none_overflows() -> None:
     ],
 )
 def test_rewards_that_cannot_be_true_are_a_violation(numbers: list[int], says: str) -> None:
+    starts = [3, 2, 0, 0]
     assert GRID.bits == GRID.square_bits == 40
-    GRID.check(np.array([[5, 15 << 40, 5, 46 << 40]]), 5)
+    GRID.check(np.array([[5, 15 << 40, 5, 46 << 40, *starts]]), 5)
     with pytest.raises(ViolationError, match=says):
-        GRID.check(np.array([numbers]), 5)
+        GRID.check(np.array([[*numbers, *starts]]), 5)
+
+
+@pytest.mark.parametrize("starts", [[3, 1, 0, 0], [3, 3, 0, 0], [6, -1, 0, 0], [2**62, 2**62, 2**62, 2**62 + 5]])
+@pytest.mark.parametrize("some", [False, True])
+def test_starts_that_are_not_those_of_the_episodes_are_a_violation(starts: list[int], some: bool) -> None:
+    with pytest.raises(ViolationError, match="do not add up to the 5 played"):
+        GRID.check(np.array([[0, 0, 0, 0, *starts]]), 5, some=some)

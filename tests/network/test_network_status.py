@@ -46,7 +46,7 @@ def test_rounds_are_told_as_in_a_simulation_and_nodes_with_what_they_carried() -
     assert len(seen) == len(told)
     last = seen[-1]
     assert [(node.first_agent, node.agents) for node in last.nodes] == [(0, 2), (2, 2)]
-    assert all(node.connected and node.status == "taking part" and node.episodes == 40 for node in last.nodes)
+    assert all(node.connected and node.state == "present" and node.episodes == 40 for node in last.nodes)
     assert all(0 < node.latency < 60 and not math.isnan(node.latency) for node in last.nodes)
     assert (last.violations, last.events, last.secure_sums) == (0, (), False)
     for name in ("bytes_up", "bytes_down"):

@@ -95,9 +95,9 @@ def test_only_the_papers_messages_go_up_and_no_trajectory_or_transition_count(
         seen[type(message)] = seen.get(type(message), 0) + 1
         if isinstance(message, Report):
             paper = message.arrays
-            if message.exchange in (0, REWARDS_ALONE):  # beside the paper's: what the round paid, in four numbers
+            if message.exchange in (0, REWARDS_ALONE):  # beside the paper's: what was paid, and where episodes began
                 paper = paper[:-1]
-                assert message.arrays[-1].shape == (1, 4)
+                assert message.arrays[-1].shape == (1, 4 + S)
             if message.exchange == REWARDS_ALONE:
                 assert not paper
                 continue

@@ -14,9 +14,9 @@ from commands import call
 from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.paper import ablations, figures, own_sweeps, reproduction, theory, tuning
+from fed_ucbvi.paper.kl import WORST
 from fed_ucbvi.paper.reproduction import EXPERIMENTS, ReproductionPlan, report_on, without_gaps
 from fed_ucbvi.paper.scale import AGENTS, EPISODES, EPS_P, QUICK_SEEDS, Scale
-from fed_ucbvi.paper.sharp import WORST
 from fed_ucbvi.paper.traces import Pair, load_pairs
 from fed_ucbvi.report.checks import check_report
 from fed_ucbvi.report.content import PageContent, Section
@@ -434,13 +434,13 @@ def variants(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_titles_say_what_sets_problems_and_curves_apart(variants: Path) -> None:
     (part,) = report_on(variants).sections
     titles = [figure.title for figure in part.figures]
-    assert "synthetic MDP, states = 3, T = 60: common regret against episodes" in titles
-    assert "synthetic MDP, states = 4, T = 60: common regret against episodes" in titles
+    assert "synthetic MDP, S = 3, T = 60: common regret against episodes" in titles
+    assert "synthetic MDP, S = 4, T = 60: common regret against episodes" in titles
     assert not any("options 1" in title for title in titles)
     axes = {label for figure in part.figures for panel in figure.panels for label in (panel.x_label, panel.y_label)}
     assert max(map(len, axes)) <= 24, "short enough for three panels side by side"
     names = {series.name for figure in part.figures for panel in figure.panels for series in panel.series}
-    assert names == {"Fed-UCBVI (bonus_scale = 1)", "Fed-UCBVI (bonus_scale = 0.5)", "theory"}
+    assert names == {"Fed-UCBVI, bonus_scale = 1", "Fed-UCBVI, bonus_scale = 0.5", "theory"}
 
 
 def test_rows_of_a_sweeps_table_can_be_told_apart(variants: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from fed_ucbvi.charts.curves import DASHES
 from fed_ucbvi.charts.layout import SCHEMA
 from fed_ucbvi.charts.panels import Board
 from fed_ucbvi.charts.picture import Picture
-from fed_ucbvi.core.colours import DARK_GREY, PALETTE, SPARE, on_dark
+from fed_ucbvi.core.colours import DARK_GREY, PALETTE, distinct_colours, on_dark
 from fed_ucbvi.report.content import Figure, PageContent
 from fed_ucbvi.report.page import render_page
 from fed_ucbvi.report.writing import write_report
@@ -108,7 +108,9 @@ def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds() -> 
     assert "<summary>Incomplete.</summary><p>Missing: a; Missing" in visible
 
 
-@pytest.mark.parametrize("colour", [*PALETTE, *SPARE, *(kind.colour for kind in ALGORITHMS.values()), DARK_GREY])
+@pytest.mark.parametrize(
+    "colour", [*PALETTE, *distinct_colours([""] * 9), *(kind.colour for kind in ALGORITHMS.values()), DARK_GREY]
+)
 def test_every_colour_has_a_like_that_can_be_seen_on_dark_paper(colour: str) -> None:
     def luminance(text: str) -> float:
         parts = np.array([int(text[place : place + 2], 16) for place in (1, 3, 5)]) / 255

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 from fed_ucbvi import FedUCBVI, Run, gridworld, run
@@ -17,7 +13,6 @@ from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.results.learning_curve import learning_curve
 from fed_ucbvi.results.plotting import LEARNING, plot_run
-from fed_ucbvi.results.records import COLUMNS, completed
 from fed_ucbvi.results.statistics import INTERVAL_NAME
 
 
@@ -71,17 +66,3 @@ def test_the_curve_is_drawn_where_regret_is_unknown(observed: tuple[Run, list[Fl
     assert drawn(simulated).low is None
     empty = replace(short, records={name: column[:0] for name, column in short.records.items()})
     assert len(learning_curve(empty).mean) == 0
-
-
-def test_a_run_saved_before_there_was_a_spread_still_loads(short: Run, tmp_path: Path) -> None:
-    short.save(tmp_path / "run")
-    table, manifest = tmp_path / "run" / "rounds.parquet", tmp_path / "run" / "manifest.json"
-    pl.read_parquet(table).drop("reward_sd").write_parquet(table)
-    content = json.loads(manifest.read_text())
-    content["rounds_sha256"] = hashlib.sha256(table.read_bytes()).hexdigest()
-    manifest.write_text(json.dumps(content))
-    assert Run.load(tmp_path / "run") == short
-    row = completed(tuple(range(len(COLUMNS) - 1)))
-    assert row[:-1] == tuple(range(len(COLUMNS) - 1))
-    assert math.isnan(row[-1])
-    assert completed((*row[:-1], 3.0))[-1] == 3.0

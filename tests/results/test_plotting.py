@@ -16,16 +16,18 @@ from PIL import Image
 from scipy import stats
 
 from fed_ucbvi import FedQHoeffding, FedUCBVI, InputError, Run, gridworld, riverswim, run, synthetic
+from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.charts.curves import rows_of
 from fed_ucbvi.charts.layout import SCHEMA
 from fed_ucbvi.charts.panels import Board, Panel, Series
 from fed_ucbvi.charts.picture import FORMATS, POINTS, Picture
 from fed_ucbvi.charts.scales import x_scale, y_scale
-from fed_ucbvi.core.colours import BLUE, SPARE
+from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.results import plotting
 from fed_ucbvi.results.grid import first_steps
-from fed_ucbvi.results.plotting import LOG_FROM, plot_run, plot_runs
+from fed_ucbvi.results.group_picture import MAX_CURVES, plot_runs
+from fed_ucbvi.results.plotting import LOG_FROM, plot_run
 from fed_ucbvi.results.statistics import INTERVAL_NAME
 from fed_ucbvi.results.style import colour_of, label_of
 from svg_texts import overlapping, texts_of
@@ -362,7 +364,7 @@ def test_large_grids_are_marked_by_shapes_and_small_ones_by_names() -> None:
 
 def test_algorithms_have_fixed_colours_and_written_names() -> None:
     assert colour_of("fed-ucbvi") == BLUE
-    assert colour_of("something new") in SPARE
+    assert colour_of("something new") not in {kind.colour for kind in ALGORITHMS.values()}
     assert label_of("something new") == "something new"
 
 
@@ -390,10 +392,108 @@ def test_long_labels_leave_room_for_the_curves(plain_run: Run) -> None:
         assert chart["width"] * POINTS / 72 > 1.5
 
 
-def test_many_labels_stay_in_the_picture_and_apart(plain_run: Run) -> None:
-    picture = plot_runs(twins_of(plain_run, [{"k": k} for k in range(25)]))
+def test_as_many_labels_as_a_panel_may_have_stay_in_the_picture_and_apart(plain_run: Run) -> None:
+    picture = plot_runs(twins_of(plain_run, [{"k": k} for k in range(MAX_CURVES)]))
     assert overlapping(picture.svg) == []
-    assert sum(text.text.startswith("k = ") for text in texts_of(picture.svg)) == 50
+    assert sum(text.text.startswith("k = ") for text in texts_of(picture.svg)) == 2 * MAX_CURVES
+    left = panel(picture, "Regret")
+    assert len({series.colour for series in left.series}) == MAX_CURVES
+
+
+def test_curves_that_no_picture_could_show_are_refused_with_what_they_differ_in(plain_run: Run) -> None:
+    many = twins_of(plain_run, [{"k": k} for k in range(MAX_CURVES + 1)])
+    with pytest.raises(InputError, match=r"11 curves cannot be told apart: .* differ in k; draw fewer"):
+        plot_runs(many)
+    with pytest.raises(InputError, match=r"at most 12 facets with 10 curves each, here are 1 with up to 11"):
+        plot_runs(many, facet="agents")
+
+
+SLIPS = (0, 0.1, 0.2, 0.3, 0.4)
+
+
+def grid_of_twins(one: Run) -> list[Run]:
+    """25 groups: five values of one option times five of another."""
+    return twins_of(one, [{"k": k, "slip": slip} for k in range(5) for slip in SLIPS])
+
+
+def test_many_groups_are_drawn_in_facets_with_a_legend(plain_run: Run) -> None:
+    runs = grid_of_twins(plain_run)
+    picture = plot_runs(runs)
+    assert [one.title for one in picture.panels] == [f"k = {k}" for k in range(5) for _ in "ab"]
+    for drawn in picture.panels:
+        assert isinstance(drawn, Panel)
+        assert [series.name for series in drawn.series] == [
+            "slip = 0",
+            "slip = 0.1",
+            "slip = 0.2",
+            "slip = 0.3",
+            "slip = 0.4",
+        ]
+        assert len({(series.colour, series.dash) for series in drawn.series}) == 5
+    texts = [text.text for text in texts_of(picture.svg)]
+    assert texts.count("slip = 0.3") == 1, "the legend names it, once for all panels"
+    assert overlapping(picture.svg) == []
+    other = plot_runs(runs, facet="slip")
+    assert [one.title for one in other.panels][::2] == [f"slip = {slip:g}" for slip in SLIPS]
+    few = plot_runs([one for one in runs if one.about.environment["k"] < 2], facet="k")
+    assert [(one.title, one.y_label[:6]) for one in few.panels] == [
+        ("k = 0", "Common"), ("k = 1", "Common"), ("k = 0", "Commun"), ("k = 1", "Commun"),
+    ]  # fmt: skip
+    assert len(few.specification()["vconcat"][-1]["concat"]) == 4
+    assert few.specification()["vconcat"][-1]["columns"] == 2
+    with pytest.raises(InputError, match=r"unknown setting 'kk'"):
+        plot_runs(runs, facet="kk")
+
+
+def test_own_labels_and_colours_are_drawn(several: list[Run]) -> None:
+    picture = plot_runs(
+        several, labels={"\u03b5\u209a = 0.2": "unlike"}, colours={"unlike": "#123456", "fed-ucbvi": "#654321"}
+    )
+    assert names(picture) == ["\u03b5\u209a = 0", "unlike"]
+    assert [series.colour for series in panel(picture, "Regret").series] == ["#654321"] * 2
+    picture = plot_runs(several, labels={"fed-ucbvi": "ours"}, colours={"\u03b5\u209a = 0.2": "#123456"})
+    assert picture.title.startswith("ours on synthetic MDP")
+    assert [series.colour for series in panel(picture, "Regret").series] == [BLUE, "#123456"]
+    with pytest.raises(InputError, match=r"unknown algorithm or group 'fedq'.*fed-ucbvi"):
+        plot_runs(several, labels={"fedq": "theirs"})
+    with pytest.raises(InputError, match=r"unknown algorithm or group 'fedq'.*fed-ucbvi"):
+        plot_runs(several, colours={"fedq": "#123456"})
+    with pytest.raises(InputError, match="two of the given labels are the same"):
+        plot_runs(several, labels={"\u03b5\u209a = 0": "x", "\u03b5\u209a = 0.2": "x"})
+    with pytest.raises(InputError, match="must be written #RRGGBB, got 'red'"):
+        plot_runs(several, colours={"fed-ucbvi": "red"})
+
+
+def test_a_logarithmic_axis_shows_what_is_positive_and_stays_linear_where_nothing_is(several: list[Run]) -> None:
+    left, right = plot_runs(several, y_log=True).panels
+    assert isinstance(left, Panel)
+    assert isinstance(right, Panel)
+    assert left.y_log
+    assert right.y_log
+    assert all(value > 0 for one in (left, right) for series in one.series for value in series.y)
+    np.testing.assert_array_equal(left.series[0].y, plot_runs(several).panels[0].series[0].y)  # type: ignore[union-attr]
+    silent = [
+        dataclasses.replace(one, records={**one.records, "askers": np.zeros_like(one.records["askers"])})
+        for one in several
+    ]
+    left, right = plot_runs(silent, y_log=True).panels
+    assert isinstance(left, Panel)
+    assert isinstance(right, Panel)
+    assert (left.y_log, right.y_log) == (True, False)
+
+
+@pytest.mark.parametrize("size", [(6.5, 3.0), (10.0, 4.0)])
+def test_a_picture_is_about_as_large_as_asked_for(several: list[Run], size: tuple[float, float]) -> None:
+    svg = plot_runs(several, size=size).svg
+    pixels = [float(side) for side in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]]
+    assert [side * POINTS / 72 for side in pixels] == pytest.approx(size, rel=0.1)
+    assert overlapping(svg) == []
+
+
+def test_a_size_that_is_none_is_refused(several: list[Run]) -> None:
+    for size in ((3,), (0.0, 3.0)):
+        with pytest.raises(InputError, match="inches"):
+            plot_runs(several, size=size)  # type: ignore[arg-type]
 
 
 def test_the_band_is_named_as_in_tables(several: list[Run]) -> None:

@@ -103,12 +103,10 @@ def bonus_of(N: int, variance: Fraction, sizes: Sizes, options: Options) -> floa
     if N <= 1:
         return float(H)
     if options.bonus == "practical":
-        plain = H / N + math.sqrt(variance / N)
-    else:
-        factor = {"theory": 1, "corrected": H}[options.bonus]
-        logs = 28 * beta_star(sizes) * H + 11 * factor * beta_common(sizes, N)
-        plain = logs / N + math.sqrt(8 * beta_star(sizes) * float(variance) / N)
-    return options.scale * plain
+        return options.scale * (H / N + math.sqrt(variance / N))
+    factor = {"theory": 1, "corrected": H}[options.bonus]
+    logs = 28 * beta_star(sizes) * H + 11 * factor * beta_common(sizes, N)
+    return options.scale * (logs / N + math.sqrt(8 * beta_star(sizes) * float(variance) / N))
 
 
 def report_of(agent: NaiveAgent, h: int, s: int, a: int, V_next: list[Fraction], states: int) -> NaiveReport:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server import Outcome, Service
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.transport import TLSFiles, open_stream
+from fed_ucbvi.results.round_record import OnRound
 
 ASKED = {"askers", "agent", "step", "state", "action", "rule", "messages_up", "bytes_up", "regret"}
 """Columns about requests, which secure sums hide, or not in full; and what the server does not know."""
@@ -42,15 +44,33 @@ def make_nodes(
     return nodes
 
 
+def part_of(world: Federation, agents: int) -> Federation:
+    """The first agents of a federation, with the same common MDP."""
+    rewards = world.rewards if len(world.rewards) == 1 else world.rewards[:agents]
+    description = {**world.description, "agents": agents}
+    return replace(
+        world,
+        probabilities=world.probabilities[:agents],
+        rewards=rewards,
+        initial=world.initial[:agents],
+        description=description,
+    )
+
+
 async def federate_async(
     plan: RunPlan,
     nodes: Sequence[Node],
     tls_files: Callable[[str], TLSFiles] | None = None,
     server_checkpoint: ServerCheckpoint | None = None,
+    on_round: OnRound | None = None,
 ) -> Outcome:
     """Run to the end."""
     service = Service(
-        plan, "127.0.0.1:0", None if tls_files is None else tls_files("server"), server_checkpoint=server_checkpoint
+        plan,
+        "127.0.0.1:0",
+        None if tls_files is None else tls_files("server"),
+        server_checkpoint=server_checkpoint,
+        on_round=on_round,
     )
     address = f"127.0.0.1:{service.port}"
     tasks = [
@@ -71,9 +91,11 @@ def federate(
     nodes: Sequence[Node],
     tls_files: Callable[[str], TLSFiles] | None = None,
     server_checkpoint: ServerCheckpoint | None = None,
+    on_round: OnRound | None = None,
 ) -> Outcome:
     """Run to the end, in two minutes at most."""
-    return asyncio.run(asyncio.wait_for(federate_async(plan, nodes, tls_files, server_checkpoint), 120))
+    run = federate_async(plan, nodes, tls_files, server_checkpoint, on_round)
+    return asyncio.run(asyncio.wait_for(run, 120))
 
 
 def assert_same(run: Run, expected: Run, *, regret: bool = True) -> None:

@@ -6,10 +6,12 @@ import errno
 import fcntl
 import importlib.util
 import json
+import math
 import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +24,7 @@ from typing import Any
 import pytest
 
 from commands import refusal
-from fed_ucbvi import InputError, Run, Sweep, load_runs, run_sweep
+from fed_ucbvi import InputError, Run, Sweep, compare_runs, load_runs, run_sweep
 from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.sweeps import execution
 from fed_ucbvi.sweeps.execution import by_need
@@ -126,17 +128,39 @@ def test_the_runs_are_those_of_their_jobs_in_order(undisturbed: Path, small: Swe
     assert tuple(job for job, _ in pairs) == small.jobs()
     for job, run in pairs:
         assert job.made(run)
-        assert run.wall_seconds == 0.0
     for job, run in (pairs[0], pairs[-1]):
         assert job.run().same_outcome(run)
     assert sorted(runs_in(undisturbed)) == sorted(f"{job.id}.parquet" for job in small.jobs())
+
+
+def test_the_time_of_a_run_is_in_the_journal_and_unknown_without_it(undisturbed: Path, tmp_path: Path) -> None:
+    journal = [json.loads(line) for line in (undisturbed / "journal.jsonl").read_text().splitlines()]
+    taken = {line["id"]: line["seconds"] for line in journal}
+    runs = [run for _, run in load_runs(undisturbed)]
+    assert [run.wall_seconds for run in runs] == [taken[job.id] for job, _ in load_runs(undisturbed)]
+    assert min(taken.values()) > 0
+    means = compare_runs(runs, metric="wall_seconds").frame["mean"].to_list()
+    assert min(means) > 0
+    copy = tmp_path / "copy"
+    shutil.copytree(undisturbed, copy)
+    cut = (copy / "journal.jsonl").read_text().splitlines()[:1]
+    (copy / "journal.jsonl").write_text(f'{cut[0]}\n{{"id": "cut o')
+    left = [run for _, run in load_runs(copy)]
+    assert sum(math.isnan(run.wall_seconds) for run in left) == len(runs) - 1
+    with pytest.raises(InputError, match=r"the wall_seconds of the run of .* is unknown"):
+        compare_runs(left, metric="wall_seconds")
+    alone = Run.read_file(next((copy / "runs").glob("*.parquet")))
+    assert math.isnan(alone.wall_seconds)
+    assert alone == Run.from_bytes(alone.to_bytes())
+    assert alone.summary()["wall_seconds"] is None
+    assert alone.wall_time.startswith("unknown")
 
 
 def test_the_folder_is_as_documented(undisturbed: Path, small: Sweep) -> None:
     names = sorted(path.name for path in undisturbed.iterdir())
     assert names == ["failures", "journal.jsonl", "manifest.json", "runs"]
     manifest = json.loads((undisturbed / "manifest.json").read_text())
-    assert (manifest["format"], manifest["format_version"]) == ("fed-ucbvi/sweep", 1)
+    assert (manifest["format"], manifest["format_version"]) == ("fed-ucbvi/sweep", 2)
     assert manifest["digest"] == small.digest
     assert Sweep(**manifest["sweep"]).jobs() == small.jobs()
     journal = [json.loads(line) for line in (undisturbed / "journal.jsonl").read_text().splitlines()]
@@ -426,7 +450,7 @@ def test_an_edited_or_damaged_manifest_is_refused(made: Path, tiny: Sweep) -> No
     manifest = json.loads(whole)
     edited = [
         ("{", "damaged"),
-        (json.dumps({**manifest, "format_version": 2}), "format version 2; this program reads 1"),
+        (json.dumps({**manifest, "format_version": 9}), "format version 9; this program reads 2"),
         (json.dumps({**manifest, "digest": "0"}), "was edited, or written by a version"),
         (json.dumps({**manifest, "sweep": {"name": "x"}}), "grid: is missing"),
         (json.dumps({key: value for key, value in manifest.items() if key != "sweep"}), "damaged"),
@@ -457,7 +481,7 @@ def test_damaged_and_foreign_run_files_are_named_with_the_remedy(made: Path, tin
         with pytest.raises(InputError, match=rf"{first.name} .*Delete the file and resume the sweep \(--resume\)"):
             load_runs(made)
     first.write_bytes(whole)
-    assert load_runs(made)[0][1] == Run.read_file(first)
+    assert load_runs(made)[0][1].same_outcome(Run.read_file(first))
 
 
 def test_resuming_sets_damaged_files_aside_and_makes_the_runs_anew(made: Path, tiny: Sweep) -> None:

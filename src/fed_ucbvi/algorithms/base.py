@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.exact_sums import Grid
-from fed_ucbvi.core.colours import MARKERS, Marker, check_colour, spare_colour
+from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 
@@ -325,7 +325,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     Attributes:
         name: by which it is registered and recorded, such as ``fed-ucbvi``.
         label: how the name is written in tables and figures; by default as it is.
-        colour: of its curves, ``#RRGGBB``; by default one of :data:`~fed_ucbvi.core.colours.SPARE`.
+        colour: of its curves, ``#RRGGBB``; by default each picture chooses one that no other curve has.
         marker: of its points; by default none. A subclass with a name of its own inherits none of these three.
         rules: names of the rules by which agents request a synchronisation; see :class:`Budgets`.
         table: its row of the paper's Table 1, if there is one.
@@ -363,9 +363,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         own = vars(cls)
         if "name" in own:
             cls.label = own.get("label", cls.name)
-            cls.colour = own.get("colour", spare_colour(cls.name))
+            cls.colour = own.get("colour", "")
             cls.marker = own.get("marker", "none")
-            check_colour(f"the colour of {cls.name}", cls.colour)
+            if cls.colour != "":
+                check_colour(f"the colour of {cls.name}", cls.colour)
             check_choice(f"marker of {cls.name}", cls.marker, MARKERS)
             check_choice(f"kind of reports of {cls.name}", cls.takes, (SUMS, ROWS))
         if cls.exchanges is not Algorithm.exchanges and cls.synchronise is Algorithm.synchronise:
@@ -515,10 +516,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         Its policy is ``(H, S)``, the first action among equals. None, as by default, where nothing is planned: then
         the greedy policy of the server's own estimates is what is recommended.
         """
-        return None
-
-    def starts(self, planner: ServerT) -> CountArray | None:
-        """How many episodes began in each state, ``(S,)``, where a planner that has planned knows; else None."""
         return None
 
 

@@ -599,10 +599,6 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
         estimates.completed[:] = server.estimates.completed
         return planner
 
-    def starts(self, planner: Server) -> CountArray | None:
-        """The visits at the first step; unknown where steps are counted together."""
-        return None if self.stationary else np.asarray(planner.table.visits[0].sum(axis=-1))
-
     def counts_of(self, setting: Setting, server: Server) -> Counts:
         """What the server knows, for a later run."""
         return server.table.counts(setting.horizon, server.grid)

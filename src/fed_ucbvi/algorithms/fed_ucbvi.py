@@ -289,10 +289,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         nothing = Estimates._make(np.zeros_like(table) for table in server.estimates)
         return Server(nothing, server.rule._replace(ties=TIES.index("first"), plain=True))
 
-    def starts(self, planner: Server) -> CountArray:
-        """The visits at the first step."""
-        return np.asarray(planner.estimates.N[0].sum(axis=-1))
-
 
 @dataclass(frozen=True)
 class FedUCBVIByRows(FedUCBVI):

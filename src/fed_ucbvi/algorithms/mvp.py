@@ -262,10 +262,6 @@ class FedMVP(OneReport[Server, MVPReport]):
         _plan(planner, unseen=0.0)
         return planner
 
-    def starts(self, planner: Server) -> CountArray:
-        """Visits at the first step."""
-        return np.asarray(planner.totals.N[0].sum(axis=1))
-
 
 @dataclass(frozen=True)
 class MVP(FedMVP):

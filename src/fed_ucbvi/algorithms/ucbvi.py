@@ -283,10 +283,6 @@ class ConcurrentUCBVI(Algorithm[Server, Agents]):
         _plan(planner.rule, planner.estimates)
         return planner
 
-    def starts(self, planner: Server) -> CountArray:
-        """Arrivals at the first step."""
-        return np.asarray(planner.estimates.arrivals[0])
-
 
 @dataclass(frozen=True)
 class UCBVI(ConcurrentUCBVI):

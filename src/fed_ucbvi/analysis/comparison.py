@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +14,23 @@ from fed_ucbvi.core.errors import InputError, check_choice, unknown_name
 from fed_ucbvi.core.notebook import html_table
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.settings import (
-    ENVIRONMENT_SIZES,
     Settings,
+    check_own_labels,
     checked_runs,
     key_of,
     label,
-    labels,
+    names_of,
+    parted,
+    relabelled,
     seeds_of,
     settings_of,
+    shared,
 )
 from fed_ucbvi.results.statistics import INTERVAL_NAME, POWER, mean_interval, paired_difference, paired_ratio
 
 if TYPE_CHECKING:
     import polars as pl
 
-OWNERS = ("algorithm", "environment")
 LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -38,6 +40,14 @@ LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\u2026": r"\ldots{}",
 }
 POWER_PERCENT = f"{POWER:.0%}".replace("%", " %")
+
+TEXTS = ("problem", "group", "outcome")
+"""Columns of texts; all others are numbers."""
+USUAL = ("group", "seeds", "mean", "median", "difference", "ratio", "lower_in", "outcome", "seeds_needed")
+"""Columns of a table where nobody chooses others."""
+PAIRED = ("difference", "ratio", "lower_in", "outcome", "seeds_needed")
+"""Those of them that say something of a group and the baseline."""
+HEADERS = {"ratio": "ratio of means"}
 
 Seeds = tuple[tuple[str, int], ...]
 
@@ -66,46 +76,72 @@ class Comparison:
     @property
     def caption(self) -> str:
         """What the table shows, and what its intervals are."""
+        return self.caption_of(USUAL)
+
+    def caption_of(self, columns: Iterable[str]) -> str:
+        """The caption of a table with these columns."""
         about = f" ({self.title})" if self.title else ""
-        return (
-            f"{self.metric}{about}. Square brackets hold the {INTERVAL_NAME} (Student's). Differences and ratios are "
-            f"to {self.baseline}, paired over common seeds. A comparison is undecided while the interval of the "
-            "difference holds 0; as many as the seeds needed would decide it with probability "
-            f"{POWER_PERCENT} if the true difference were the one found."
-        )
+        shown = set(columns)
+        parts = [f"{self.metric}{about}."]
+        if shown & {"mean", "difference", "ratio"}:
+            parts.append(f"Square brackets hold the {INTERVAL_NAME} (Student's).")
+        if shown & {*PAIRED}:
+            parts.append(f"Differences and ratios are to {self.baseline}, paired over common seeds.")
+        if shown & {"outcome", "seeds_needed"}:
+            parts.append(
+                "A comparison is undecided while the interval of the difference holds 0; as many as the seeds needed "
+                f"would decide it with probability {POWER_PERCENT} if the true difference were the one found."
+            )
+        return " ".join(parts)
 
-    def to_markdown(self) -> str:
-        """The table and its caption as Markdown."""
-        header, rows = self._texts()
+    def to_markdown(self, columns: Sequence[str] | None = None) -> str:
+        """The table and its caption as Markdown; with these columns, see :meth:`texts`."""
+        header, rows = self.texts(columns)
         lines = [header, ["---"] * len(header), *([text.replace("|", "\\|") for text in row] for row in rows)]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{self.caption}\n"
-
-    def to_latex(self) -> str:
-        """The table and its caption as a LaTeX ``table``, which needs no package."""
-        header, rows = self._texts()
-        lines = [" & ".join(_latex(text) for text in row) + r" \\" for row in (header, *rows)]
-        texts = 2 if header[0] == "problem" else 1
-        body = "\n".join([r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"])
-        columns = "l" * texts + "r" * (len(header) - texts - 2) + "lr"
         return (
-            f"\\begin{{table}}\n\\centering\n\\begin{{tabular}}{{{columns}}}\n{body}\n\\end{{tabular}}\n"
-            f"\\caption{{{_latex(self.caption)}}}\n\\end{{table}}\n"
+            "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{self.caption_of(self._chosen(columns))}\n"
         )
 
-    def _texts(self) -> tuple[list[str], list[list[str]]]:
-        """The header and the rows, as they are printed."""
-        several = self.frame["problem"].n_unique() > 1
-        header = [*(["problem"] if several else []), "group", "seeds", f"mean {self.metric}", "median"]
-        header += ["difference", "ratio of means", "lower in", "outcome", "seeds needed"]
-        rows = []
-        for row in self.frame.iter_rows(named=True):
-            cells = [row["problem"]] if several else []
-            cells += [row["group"], str(row["seeds"]), _interval(row, "mean"), _number(row["median"])]
-            cells += [_interval(row, "difference"), _interval(row, "ratio")]
-            cells += ["" if row["pairs"] is None else f"{row['lower_in']} of {row['pairs']}", row["outcome"] or ""]
-            cells += ["" if row["seeds_needed"] is None else f"{row['seeds_needed']:,}"]
-            rows.append(cells)
-        return header, rows
+    def to_latex(self, columns: Sequence[str] | None = None) -> str:
+        """The table and its caption as a LaTeX ``table``, which needs no package; for columns see :meth:`texts`."""
+        header, rows = self.texts(columns)
+        names = self._chosen(columns)
+        lines = [" & ".join(_latex(text) for text in row) + r" \\" for row in (header, *rows)]
+        body = "\n".join([r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"])
+        sides = "".join("l" if name in TEXTS else "r" for name in names)
+        return (
+            f"\\begin{{table}}\n\\centering\n\\begin{{tabular}}{{{sides}}}\n{body}\n\\end{{tabular}}\n"
+            f"\\caption{{{_latex(self.caption_of(names))}}}\n\\end{{table}}\n"
+        )
+
+    def to_csv(self, columns: Sequence[str] | None = None) -> str:
+        """The frame as CSV, with full numbers; with these columns and the ends of their intervals."""
+        if columns is None:
+            return self.frame.write_csv()
+        ends = [(name, f"{name}_low", f"{name}_high") for name in self._chosen(columns)]
+        return self.frame.select(one for some in ends for one in some if one in self.frame.columns).write_csv()
+
+    def texts(self, columns: Sequence[str] | None = None) -> tuple[list[str], list[list[str]]]:
+        """The header and the rows, as they are printed.
+
+        Args:
+            columns: names of columns of the frame, in this order; ``mean``, ``difference`` and ``ratio`` include
+                their intervals, ``lower_in`` the number of pairs. By default what is needed for a verdict.
+        """
+        names = self._chosen(columns)
+        header = [HEADERS.get(name, name.replace("_", " ")) for name in names]
+        header = [f"mean {self.metric}" if name == "mean" else text for name, text in zip(names, header, strict=True)]
+        return header, [[_cell(row, name) for name in names] for row in self.frame.iter_rows(named=True)]
+
+    def _chosen(self, columns: Sequence[str] | None) -> list[str]:
+        if columns is None:
+            several = self.frame["problem"].n_unique() > 1
+            return [*(["problem"] if several else []), *USUAL]
+        for name in columns:
+            check_choice("column", name, self.frame.columns)
+        if not columns:
+            raise InputError("a table needs at least one column; leave columns out to get the usual ones.")
+        return list(columns)
 
     def __repr__(self) -> str:
         found = self.frame["outcome"].drop_nulls().to_list()
@@ -120,12 +156,17 @@ class Comparison:
         )
 
     def _repr_html_(self) -> str:
-        header, rows = self._texts()
+        header, rows = self.texts()
         return html_table(self.caption, rows, header)
 
 
 def compare_runs(
-    runs: Iterable[RunData], *, by: str | Sequence[str] = "algorithm", metric: str = "regret", baseline: object = None
+    runs: Iterable[RunData],
+    *,
+    by: str | Sequence[str] = "algorithm",
+    metric: str = "regret",
+    baseline: object = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Compare groups of runs that differ in ``by``, over seeds and in pairs, separately on each problem.
 
@@ -141,6 +182,7 @@ def compare_runs(
             sizes), ``"agents"``, ``"episodes"``, the name of one parameter or option; or several of these.
         metric: a number that :func:`~fed_ucbvi.analysis.run_table.runs_frame` has for each run.
         baseline: the group to compare with: its label, or a value that no other group has; the first by default.
+        labels: what to call an algorithm, a group or a problem, by its name or by what it would be called otherwise.
 
     >>> from fed_ucbvi import FedUCBVI, run, synthetic
     >>> world, scales = synthetic(agents=2), (1, 0.1)
@@ -151,11 +193,10 @@ def compare_runs(
     import polars as pl
 
     found = checked_runs(runs)
-    settings = [settings_of(run.about) for run in found]
-    wanted = _chosen([by] if isinstance(by, str) else list(by), settings)
-    sides = [{name: value for name, value in one.items() if name in wanted} for one in settings]
-    problems = [{name: value for name, value in one.items() if name not in wanted} for one in settings]
-    side_names, problem_names = _names(sides, "all runs"), _names(problems, "")
+    settings = relabelled([settings_of(run.about) for run in found], labels or {})
+    sides, problems = parted(settings, by)
+    side_names, problem_names = names_of(sides, "all runs", own=labels), names_of(problems, "", own=labels)
+    check_own_labels(labels, settings, [*side_names.values(), *problem_names.values()])
     cells: dict[tuple[str, str], dict[Seeds, float]] = {}
     for run, side, problem in zip(found, sides, problems, strict=True):
         place = (problem_names[key_of(problem)], side_names[key_of(side)])
@@ -169,42 +210,8 @@ def compare_runs(
     chosen = _baseline(baseline, {side_names[key_of(side)]: side for side in sides})
     order = sorted(cells, key=lambda place: [*problem_names.values()].index(place[0]))
     rows = [_row(place, cells[place], cells.get((place[0], chosen)), place[1] == chosen) for place in order]
-    title = label({name: settings[0][name] for name in _shared_names(settings)})
+    title = label({name: value for name, value in shared(settings).items() if "." not in name})
     return Comparison(metric, chosen, title, pl.DataFrame(rows, schema=_SCHEMA))
-
-
-def _chosen(by: Sequence[str], settings: Sequence[Settings]) -> set[str]:
-    """The settings that ``by`` names; an algorithm or environment includes its parameters or options."""
-    names = list(dict.fromkeys(name for one in settings for name in one))
-    known = dict.fromkeys([*names, *(name.partition(".")[2] for name in names if "." in name)])
-    chosen: set[str] = set()
-    for wanted in by:
-        if wanted not in known:
-            raise unknown_name("setting to compare by", wanted, [name for name in known if "." not in name])
-        chosen |= {name for name in names if wanted in (name, name.partition(".")[2])}
-        chosen |= {name for name in names if wanted in OWNERS and name.startswith(f"{wanted}.")}
-        chosen |= {name for name in names if wanted == "environment" and name in (*ENVIRONMENT_SIZES, "eps_p")}
-    return chosen
-
-
-def _names(parts: Sequence[Settings], alone: str) -> dict[str, str]:
-    """The label of each part, by its key; ``alone`` (or the algorithm) if there is only one part."""
-    distinct = {key_of(part): part for part in parts}
-    if len(distinct) == 1:
-        (part,) = distinct.values()
-        who = label({name: part[name] for name in OWNERS if name in part}) if alone else ""
-        return {key_of(part): who or alone}
-    return dict(zip(distinct, labels(list(distinct.values())), strict=True))
-
-
-def _shared_names(settings: Sequence[Settings]) -> list[str]:
-    """Names of the main settings that all runs have in common."""
-    first = settings[0]
-    return [
-        name
-        for name in first
-        if "." not in name and all(key_of({name: one.get(name)}) == key_of({name: first[name]}) for one in settings)
-    ]
 
 
 def _measure(run: RunData, metric: str) -> float:
@@ -271,20 +278,28 @@ def _row(
     return {name: None if isinstance(cell, float) and not math.isfinite(cell) else cell for name, cell in row.items()}
 
 
-def _interval(row: dict[str, Any], name: str) -> str:
-    """An estimate and its interval; infinite ends mean that the interval is unbounded."""
-    if row[name] is None:
-        return ""
-    ends = f"{_number(row[f'{name}_low'])}, {_number(row[f'{name}_high'])}"
-    if row[f"{name}_low"] is None:
-        return _number(row[name]) if name == "mean" else f"{_number(row[name])} [\u2212\u221e, \u221e]"
-    return f"{_number(row[name])} [{ends}]"
-
-
-def _number(value: float | None) -> str:
-    """A number in four digits, with a true minus sign."""
+def _cell(row: dict[str, Any], name: str) -> str:
+    """One cell in words."""
+    value = row[name]
     if value is None:
         return ""
+    if name == "lower_in":
+        return f"{value} of {row['pairs']}"
+    if f"{name}_low" in row:
+        return _interval(row, name)
+    return f"{value:,}" if isinstance(value, int) else value if isinstance(value, str) else _number(value)
+
+
+def _interval(row: dict[str, Any], name: str) -> str:
+    """An estimate and its interval; infinite ends mean that the interval is unbounded."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    if low is None:
+        return _number(row[name]) if name == "mean" else f"{_number(row[name])} [\u2212\u221e, \u221e]"
+    return f"{_number(row[name])} [{_number(low)}, {_number(high)}]"
+
+
+def _number(value: float) -> str:
+    """A number in four digits, with a true minus sign."""
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return text.replace("-", "\u2212")
 

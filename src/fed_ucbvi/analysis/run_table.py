@@ -48,7 +48,7 @@ def runs_frame(runs: Iterable[RunData]) -> pl.DataFrame:
     for part in (made, parameters, options, results):
         for name in dict.fromkeys(name for row in part for name in row):
             columns[name] = [row.get(name) for row in part]
-    return pl.DataFrame([_series(name, values) for name, values in columns.items()])
+    return pl.DataFrame([column(name, values) for name, values in columns.items()])
 
 
 def outcomes(run: RunData) -> dict[str, float | int | bool]:
@@ -105,7 +105,7 @@ def _renamed(row: Mapping[str, Any], owner: str, taken: set[str]) -> dict[str, A
     return {f"{owner}_{name}" if name in taken else name: value for name, value in row.items()}
 
 
-def _series(name: str, values: list[Any]) -> pl.Series:
+def column(name: str, values: list[Any]) -> pl.Series:
     """A column of whole numbers, numbers, truth values or texts; values of several kinds become texts."""
     import polars as pl
 

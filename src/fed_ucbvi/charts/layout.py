@@ -37,6 +37,11 @@ HEIGHT = 240.0
 HEIGHT_ALONE = 320.0
 MIN_WIDTH = 152.0
 """The least width of axes; where panels would have less, they are put into more rows."""
+MIN_AXES, MIN_HEIGHT = 60.0, 80.0
+"""The least width and height of axes where the size of the picture or its columns are given."""
+HEADING_LINE = 20.0
+ABOVE_AND_BELOW = 80.0
+"""What a row of panels takes besides its axes: titles, numbers, the distance to the next row."""
 MAX_COLUMNS = 4
 FEW_PANELS = 2
 """Where more panels than this have the same labels, only the last column shows them."""
@@ -100,38 +105,49 @@ class Label(NamedTuple):
 
 
 def vega_lite(
-    panels: Sequence[Panel | Board], *, title: str = "", width: float = WIDTH, interactive: bool = False
+    panels: Sequence[Panel | Board],
+    *,
+    title: str = "",
+    size: tuple[float, float | None] = (WIDTH, None),
+    columns: int | None = None,
+    interactive: bool = False,
 ) -> Spec:
     """The picture as a Vega-Lite specification, with its data.
 
     Args:
         panels: from left to right, then from top to bottom.
         title: above everything; lines are kept.
-        width: of the picture, about.
+        size: width and height of the picture, about; by default it is as high as panels and labels need.
+        columns: panels side by side; by default as many as there is room for.
         interactive: whether points and squares show their figures under the pointer.
     """
+    width, height = size
     labels = [_labels(panel) for panel in panels]
-    columns, wide = _columns(panels, labels, width)
+    columns, wide = _columns(panels, labels, width, columns)
     labels = _left_to_last_column(labels, columns)
+    legend = _legend_strip(panels, width)
     least = HEIGHT_ALONE if len(panels) == 1 else HEIGHT
+    if height is not None:
+        strip = legend["height"] + GAP if legend else 0.0
+        head = HEADING_LINE * len(title.splitlines()) + GAP
+        least = max(MIN_HEIGHT, (height - head - strip) / -(-len(panels) // columns) - ABOVE_AND_BELOW)
     high = max(least, *(sum(label.height for label in beside) for beside in labels))
     lines = (max(12, int((wide + 38) / CHARACTER)), int((high + 38) / CHARACTER))
     room = max(map(_room, panels, labels))
     charts = []
     for number, (panel, beside) in enumerate(zip(panels, labels, strict=True)):
-        size = {"width": wide, "height": high}
+        axes = {"width": wide, "height": high}
         if isinstance(panel, Board):
-            size = dict(zip(size, size_of(panel, wide, high), strict=True))
-            chart = {**board_chart(panel, **size), "resolve": {"scale": {"color": "independent"}}}
+            axes = dict(zip(axes, size_of(panel, wide, high), strict=True))
+            chart = {**board_chart(panel, **axes), "resolve": {"scale": {"color": "independent"}}}
         else:
-            y_title = number % columns == 0 or not _same_y_label(panels)
+            y_title = number % columns == 0 or not _same_y_labels(panels, columns)
             drawn = panel_chart(panel, f"panel{number}", y_title=y_title, lines=lines)
             if interactive:
                 drawn["layer"].append(pointer_layer(panel, f"nearest{number}"))
             chart = {"layer": [drawn, *_label_layers(beside, wide, high)]}
         above = {"title": textwrap.wrap(panel.title, int((wide + room) / TITLE_CHARACTER))} if panel.title else {}
-        charts.append({**size, **above, **chart})
-    legend = _legend_strip(panels, width)
+        charts.append({**axes, **above, **chart})
     heading = {"title": {"text": title.splitlines(), "fontSize": 16, "offset": 14}} if title else {}
     curves = {f"panel{n}": rows_of(panel) for n, panel in enumerate(panels) if isinstance(panel, Panel)}
     return {
@@ -147,13 +163,17 @@ def vega_lite(
     }
 
 
-def _columns(panels: Sequence[Panel | Board], labels: Sequence[Sequence[Label]], whole: float) -> tuple[int, float]:
+def _columns(
+    panels: Sequence[Panel | Board], labels: Sequence[Sequence[Label]], whole: float, given: int | None
+) -> tuple[int, float]:
     """The number of columns, as large as the least width allows and with even rows; and the width of a panel."""
     count = len(panels)
-    for columns in range(min(count, MAX_COLUMNS), 0, -1):
-        beside = columns * BESIDE - (columns - 1) * (TITLE if _same_y_label(panels) else 0)
+    for columns in range(min(count, MAX_COLUMNS), 0, -1) if given is None else [given]:
+        beside = columns * BESIDE - (columns - 1) * (TITLE if _same_y_labels(panels, columns) else 0)
         right = max(map(_room, panels, labels)) * (1 if _same_labels(labels) else columns)
         width = (whole - beside - right - (columns - 1) * GAP) / columns
+        if given is not None:
+            return columns, max(width, MIN_AXES)
         if (width >= MIN_WIDTH and -(-count // -(-count // columns)) == columns) or columns == 1:
             return columns, width
     raise AssertionError
@@ -166,8 +186,10 @@ def _room(panel: Panel | Board, labels: Sequence[Label]) -> float:
     return SHADES_ROOM if shaded else max(texts, default=6.0)
 
 
-def _same_y_label(panels: Sequence[Panel | Board]) -> bool:
-    return len({panel.y_label for panel in panels}) == 1
+def _same_y_labels(panels: Sequence[Panel | Board], columns: int) -> bool:
+    """Whether the panels of each row have the same title beside their axes, so that one will do."""
+    rows = (panels[first : first + columns] for first in range(0, len(panels), columns))
+    return all(len({panel.y_label for panel in row}) == 1 for row in rows)
 
 
 def _same_labels(labels: Sequence[Sequence[Label]]) -> bool:

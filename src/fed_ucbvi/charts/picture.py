@@ -23,7 +23,9 @@ from fed_ucbvi.core.text import with_printable_texts
 FORMATS = ("svg", "png", "pdf", "html")
 POINTS = 0.625
 """The size of a layout pixel on paper, in points."""
-PRINT = POINTS * 200 / 72
+PIXELS_PER_INCH = 72 / POINTS
+"""Pixels of the layout to an inch of paper."""
+PRINT = 200 / PIXELS_PER_INCH
 """Pixels for each pixel of the layout, in PNG: 200 to an inch."""
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 """What a page may load: nothing from outside. Nor may it evaluate texts as programs."""
@@ -60,18 +62,23 @@ class Picture:
         panels: curves on axes, and boards; from left to right, then from top to bottom.
         title: above the panels; may have several lines, or be empty.
         width: in pixels of a screen, about.
+        height: likewise; by default what the panels need.
+        columns: panels side by side; by default as many as there is room for.
     """
 
     panels: Sequence[Panel | Board]
     title: str = ""
     width: float = WIDTH
+    height: float | None = None
+    columns: int | None = None
 
     def specification(self, *, interactive: bool = False) -> Spec:
         """The Vega-Lite specification, with its data; if ``interactive``, pointing at a point shows its figures."""
         panels = with_printable_texts(list(self.panels))
         check_panels([panel for panel in panels if isinstance(panel, Panel)], "the picture")
         title = "\n".join(with_printable_texts(self.title.splitlines()))
-        return vega_lite(panels, title=title, width=self.width, interactive=interactive)
+        size = (self.width, self.height)
+        return vega_lite(panels, title=title, size=size, columns=self.columns, interactive=interactive)
 
     @cached_property
     def svg(self) -> str:

@@ -14,7 +14,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "resume": ("resume kept --out my-run", "resume kept --episodes 60000 --out my-longer-run"),
     "counts": ("counts kept --out counts.npz",),
-    "show": ("show my-run", "show my-run --out my-run.pdf"),
+    "show": ("show my-run", "show my-run --out my-run.pdf", "show sweep --format latex --columns group,mean,ratio"),
     "watch": ("watch my-run", "watch sweep --text", "watch http://127.0.0.1:8080/"),
     "play": ("play my-run --episodes 1 --render text", "play my-run --agent 3 --out my-run.gif"),
     "act": ("act my-run --step 0 --state 3", "act policy.json --certs certs --step 0 --state 3"),

@@ -30,7 +30,7 @@ from fed_ucbvi.command_line.shared_options import (
     SecureSums,
     Seed,
 )
-from fed_ucbvi.command_line.standard_error import TEXT, LogFormat
+from fed_ucbvi.command_line.standard_error import TEXT, LogFormat, write_log
 from fed_ucbvi.core import defaults
 
 
@@ -76,6 +76,9 @@ def federate(
     quiet: Quiet = False,
 ) -> None:
     """Start a server and nodes on this machine, with certificates made for the occasion, and show the run."""
+    import logging
+
+    write_log(log_format, logging.WARNING)
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.live_page import PageOptions
     from fed_ucbvi.command_line.parameters import build_environment

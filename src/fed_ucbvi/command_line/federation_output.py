@@ -56,14 +56,15 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
             if now < due:
                 return
             due = now + SECONDS_BETWEEN
-            records, setting, wire = run.records, run.plan.setting, run.registry.wire
+            records, wire = run.records, run.registry.wire
             nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
             node_calls = f"agent {records.last_asker} asked" if records.last_asker >= 0 else nobody
-            gap = last_gap(records.recommendations)
+            gap = records.units.scale * last_gap(records.recommendations)
             known = "" if math.isnan(gap) else f", gap {gap:,.4g}"
             status.update(
-                f"{run.registry.connected} nodes, round {run.round:,}, {records.played:,} of {setting.episodes:,} "
-                f"episodes, {byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down{known}; {node_calls}"
+                f"{run.registry.connected} nodes, round {run.round:,}, {int(records.episodes):,} of "
+                f"{records.episodes_at_the_end:,} episodes, {byte_count(wire.bytes_up)} up, "
+                f"{byte_count(wire.bytes_down)} down{known}; {node_calls}"
             )
 
         yield Display(report, lambda text: console.print(text, highlight=False, markup=False))
@@ -114,5 +115,5 @@ def finish_federation(
         raise InputError(" ".join(troubles))
     if not outcome.ended:
         again = "" if checkpoint is None else f"; start the same command again to go on from {checkpoint}"
-        say(f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes{again}")
+        say(f"stopped after {run.episodes_played:,} episodes per agent{again}")
         raise typer.Exit(INTERRUPTED)

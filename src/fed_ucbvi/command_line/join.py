@@ -100,6 +100,9 @@ def join(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier file in --out.", rich_help_panel=OUTPUT)
+    ] = False,
     advice: Annotated[
         Path | None,
         typer.Option(
@@ -140,6 +143,7 @@ def join(
     import logging
     from contextlib import closing
 
+    write_log(log_format, logging.WARNING)
     from fed_ucbvi.command_line.advice import advice_lines, advise_node
     from fed_ucbvi.command_line.interruption import interruptible
     from fed_ucbvi.command_line.outputs import print_json
@@ -147,18 +151,19 @@ def join(
     from fed_ucbvi.command_line.policy import policy_line, policy_summary
     from fed_ucbvi.command_line.program import INTERRUPTED
     from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
-    from fed_ucbvi.network.client import take_part
+    from fed_ucbvi.network.client import LeftError, take_part
     from fed_ucbvi.network.node import Node
     from fed_ucbvi.network.transport import TLSFiles
     from fed_ucbvi.results.policy import check_policy_file
 
-    write_log(log_format, logging.WARNING)
     if insecure == (certs is not None):
         raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
     check_positive_integer("--agents", agents)
     check_integer("--first-agent", first_agent)
     if out is not None:
         check_policy_file(out)
+        if out.exists() and not overwrite:
+            raise InputError(f"{out} exists; choose another name, or allow overwriting it (--overwrite).")
     if live is not None:
         if env is not None or env_option or eps_p or env_seed:
             raise InputError("--env, --env-option, --env-seed and --eps-p are for simulated agents, not for --live.")
@@ -187,6 +192,13 @@ def join(
             told = asyncio.run(
                 take_part(node, address, tls_files, server_name=server_name, patience=patience, result=result)
             )
+    except LeftError:
+        left = {"node": name, "run": node.run, "agents": [first_agent, agents], "rounds": node.rounds, "left": True}
+        if as_json:
+            print_json(left)
+        else:
+            typer.echo(f"{name}: has left run {node.run} for good, after {node.rounds:,} rounds")
+        return
     except KeyboardInterrupt:
         again = "" if state is None else "; start the same command again to come back"
         say(f"{name}: interrupted after {node.rounds:,} rounds{again}")

@@ -7,8 +7,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
+from fed_ucbvi.command_line.standard_error import say
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.results.round_record import OnRound
 
@@ -75,7 +74,7 @@ def live_page(
 
     access = Access.parse(options.address, options.certificate, options.token_file)
     with page_of(make(), access, metrics) as page:
-        typer.echo(f"page: {page.url}", err=True)
+        say(f"page: {page.url}")
         yield LivePage(page.state)
 
 

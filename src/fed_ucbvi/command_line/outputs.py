@@ -25,10 +25,6 @@ from fed_ucbvi.problem.units import Units
 if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
 
-EXPLORING = "exploring"
-POLICIES = {"planned": "recommended policy", "greedy": "recommended policy", EXPLORING: "exploring policy"}
-"""What the policy of a run is called, by its kind."""
-
 
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
     """Raise unless ``folder`` can be written once the work is done, and holds nothing but what it may replace."""
@@ -114,6 +110,8 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     eps_p = "eps_p unknown" if math.isnan(about.eps_p) else f"eps_p = {about.eps_p:g}"
     setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, {eps_p}"
     setting += ", random rewards" if about.random_rewards else ""
+    units = Units.of(about.environment)
+    setting += "" if units == Units() else f", rewards of {units} a step rescaled to [0, 1]"
     rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
     rows = [
         ("setting", f"{setting}, seed {about.seed}"),
@@ -125,10 +123,14 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
         ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
         *_recommendations(run),
         *((name, _fact(run, name)) for name in about.facts),
-        ("wall time", f"{run.wall_seconds:,.2f} s (driver {about.driver})"),
+        ("wall time", run.wall_time),
     ]
+    present = run.records["agents"]
+    if (present != about.agents).any():
+        least, most = f"{present.min():,}", f"{present.max():,}"
+        rows.insert(1, ("took part", f"{least if least == most else f'{least} to {most}'} agents in a round"))
     if not run.complete:
-        rows.insert(1, ("interrupted", f"after {run.episodes_played:,} episodes; the figures are those so far"))
+        rows.insert(1, ("not complete", f"{run.unfinished}; the figures are those so far"))
     if run.advice is not None:
         rows.append(("advice", run.advice))
     return f"{about.algorithm} on {about.environment.get('name', 'custom')}", rows
@@ -167,7 +169,7 @@ def _recommendations(run: Run) -> list[tuple[str, str]]:
 
 def _worth(run: Run) -> list[tuple[str, str]]:
     """What the recommended policy is worth: to the agents, and, where they differ, in the common MDP."""
-    about, name = run.about, POLICIES[run.policy_kind]
+    about, name = run.about, "recommended policy"
     own = [("in its own units", text) for text in _own_units(run)]
     if math.isnan(run.value):
         paid = (
@@ -183,9 +185,7 @@ def _worth(run: Run) -> list[tuple[str, str]]:
     if agents.agents == 0:
         return [("agents get", "unknown"), *own, ("in the common MDP", common)]
     honest = "" if agents.agents == about.agents else f"; over the {agents.agents:,} honest agents"
-    exploring = [("policy", f"the {name}: the run was saved before policies were recommended")]
     return [
-        *(exploring if run.policy_kind == EXPLORING else []),
         (
             "agents get",
             f"mean {agents.mean:.4f}, worst {agents.worst:.4f} (agent {agents.worst_agent}), "
@@ -211,8 +211,7 @@ def _own_units(run: Run) -> list[str]:
     """The same figures in the environment's own units, if those are others."""
     if Units.of(run.about.environment) == Units():
         return []
-    own = run.original_units
-    lines = []
+    own, lines = run.original_units, []
     if run.about.alike:
         lines.append(f"value {own['value']:,.4g}, optimum {own['optimal_value']:,.4g}")
     elif run.agents_value.agents:
@@ -222,6 +221,11 @@ def _own_units(run: Run) -> list[str]:
         lines.append(
             f"could get {shared} from the best shared policy, {own['own_optimal_value']:,.4g} each from its own"
         )
+    if math.isnan(run.value) and not math.isnan(run.gap):
+        values = f"optimistic {own['optimistic_value']:,.4g}, estimated {own['estimated_value']:,.4g}"
+        lines.append(f"gap {own['gap']:,.4g} ({values})")
+    if not math.isnan(own["regret"]):
+        lines.append(f"regret {own['regret']:,.4g}")
     if not math.isnan(own["average_reward"]):
         lines.append(f"paid {own['average_reward']:,.4g} an episode, {own['recent_reward']:,.4g} in the last tenth")
     return lines

@@ -187,6 +187,7 @@ def serve(
     import asyncio
     import logging
 
+    write_log(log_format, logging.WARNING if quiet else logging.INFO)
     from fed_ucbvi.command_line.counts import counts_at
     from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
     from fed_ucbvi.command_line.interruption import interruptible
@@ -206,7 +207,6 @@ def serve(
     from fed_ucbvi.results.round_record import together
     from fed_ucbvi.results.storage import FORMAT
 
-    write_log(log_format, logging.WARNING if quiet else logging.INFO)
     if insecure == (certs is not None):
         raise InputError("say either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
     if out is not None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-import zlib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import product
 from typing import Literal, get_args
 
+import numpy as np
+
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import FloatArray
 
 Marker = Literal["cross", "circle", "square", "diamond", "triangle", "none"]
 MARKERS: tuple[Marker, ...] = get_args(Marker)
@@ -32,11 +37,6 @@ MAGENTA = "#AA4499"
 MUSTARD = "#7A5C00"
 """From Paul Tol's palettes, for what is seldom drawn."""
 
-FOREST = "#117733"
-GREY = "#777777"
-SPARE = (BLACK, FOREST, GREY)
-"""For algorithms that name no colour; no algorithm of this package has one of these."""
-
 WHITE = "#FFFFFF"
 LIGHT_GREY = "#D9D9D9"
 DARK_GREY = "#404040"
@@ -45,15 +45,76 @@ DARK_PAPER = "#16181B"
 """What a page is drawn on where its reader likes it dark."""
 CONTRAST = 4.5
 """The least contrast of a curve on a dark background, as WCAG measures it."""
+CONTRAST_ON_WHITE = 3.0
+"""The least contrast on white of a colour that was not chosen by hand."""
+DARKEST = 0.38
+"""The least lightness of such a colour in Oklab, so that its thin lines do not look black."""
+STEPS = 8
+"""Levels of red, green and blue from which such colours are made."""
 
 
-def spare_colour(name: str) -> str:
-    """The colour of an algorithm that names none; the same name has the same colour in every process.
+def distinct_colours(wanted: Sequence[str], avoid: Iterable[str] = ()) -> list[str]:
+    """A colour for each entry, no two the same: the one it wants, unless an earlier entry has it.
 
-    >>> spare_colour("something new") in SPARE
-    True
+    An entry that comes too late gets the next of the palette that is free. An empty one, or one for which the palette
+    is used up, gets the colour that looks least like all others, including those to ``avoid``.
+
+    >>> distinct_colours([BLUE, "", BLUE])
+    ['#0072B2', '#000000', '#D55E00']
     """
-    return SPARE[zlib.crc32(name.encode()) % len(SPARE)]
+    found: dict[int, str] = {}
+    for place, colour in enumerate(wanted):
+        if colour and colour.upper() not in {other.upper() for other in found.values()}:
+            found[place] = colour
+    texts, looks = _candidates()
+    nearest = np.full(len(texts), np.inf)
+    for colour in (WHITE, *found.values(), *avoid):
+        nearest = np.minimum(nearest, _distances(looks, colour))
+    for place in sorted(range(len(wanted)), key=lambda place: wanted[place] != ""):
+        if place not in found:
+            used = {colour.upper() for colour in found.values()}
+            free = [colour for colour in PALETTE if wanted[place] and colour not in used]
+            found[place] = free[0] if free else texts[int(nearest.argmax())]
+            nearest = np.minimum(nearest, _distances(looks, found[place]))
+    return [found[place] for place in range(len(wanted))]
+
+
+@cache
+def _candidates() -> tuple[list[str], FloatArray]:
+    """Colours that can be seen on white, with their places in Oklab."""
+    levels = [round(255 * step / (STEPS - 1)) for step in range(STEPS)]
+    texts = ["#{:02X}{:02X}{:02X}".format(*parts) for parts in product(levels, repeat=3)]
+    texts = [text for text in texts if 1.05 / (_luminance(text) + 0.05) >= CONTRAST_ON_WHITE]
+    texts = [text for text in texts if text == BLACK or _oklab(text)[0] >= DARKEST]
+    return texts, np.array([_oklab(text) for text in texts])
+
+
+def _distances(looks: FloatArray, colour: str) -> FloatArray:
+    return np.asarray(np.linalg.norm(looks - _oklab(colour), axis=1))
+
+
+def _oklab(colour: str) -> FloatArray:
+    """The place of a colour in Oklab (Ottosson 2020), where distances are about those that one sees."""
+    cones = np.cbrt(
+        np.array(
+            [
+                [0.4122214708, 0.5363325363, 0.0514459929],
+                [0.2119034982, 0.6806995451, 0.1073969566],
+                [0.0883024619, 0.2817188376, 0.6299787005],
+            ]
+        )
+        @ _linear(colour)
+    )
+    return np.asarray(
+        np.array(
+            [
+                [0.2104542553, 0.7936177850, -0.0040720468],
+                [1.9779984951, -2.4285922050, 0.4505937099],
+                [0.0259040371, 0.7827717662, -0.8086757660],
+            ]
+        )
+        @ cones
+    )
 
 
 def check_colour(what: str, colour: object) -> str:
@@ -90,6 +151,10 @@ def on_dark(colour: str) -> str:
 
 def _luminance(colour: str) -> float:
     """Relative luminance of a colour, as WCAG 2 defines it."""
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), _linear(colour), strict=True))
+
+
+def _linear(colour: str) -> list[float]:
+    """Red, green and blue as shares of light."""
     parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
-    linear = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts]

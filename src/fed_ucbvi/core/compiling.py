@@ -14,10 +14,10 @@ import functools
 import hashlib
 import importlib
 import inspect
+import logging
 import multiprocessing
 import os
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -40,6 +40,8 @@ from numba.np import linalg
 __all__ = ["compiled", "compiled_parallel", "embedded", "inlined", "inner", "intrinsic", "prange", "threads", "types"]
 
 F = TypeVar("F", bound=Callable[..., object])
+
+log = logging.getLogger("fed_ucbvi.core.compiling")
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -112,7 +114,7 @@ def _choose_place() -> Path | None:
     if multiprocessing.parent_process() is None:
         kept = "is compiled anew in every process" if place_left is None else f"is kept in {place_left}"
         advice = "set NUMBA_CACHE_DIR to a folder that can be written to keep it elsewhere"
-        sys.stderr.write(f"note: no usual place for compiled code can be written, so it {kept}; {advice}\n")
+        log.warning("note: no usual place for compiled code can be written, so it %s; %s", kept, advice)
     return place_left
 
 

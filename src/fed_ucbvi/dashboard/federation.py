@@ -31,6 +31,8 @@ async def following(state: LiveState, run: Coordinator) -> AsyncIterator[None]:
     def look() -> None:
         nonlocal shown
         state.take_status(status_of(run))
+        if run.records.units != state.subject.units:
+            state.take_subject(state.subject._replace(units=run.records.units))
         recommended = run.records.recommended
         if recommended is not None and recommended is not shown:
             shown = recommended
@@ -44,9 +46,10 @@ async def following(state: LiveState, run: Coordinator) -> AsyncIterator[None]:
     for record in replay(
         run.records.records(),
         table_of(run.records.recommendations),
-        agents=run.plan.setting.agents,
         planned_episodes=run.plan.setting.episodes,
         rules=run.plan.algorithm.rules,
+        units=run.records.units,
+        horizon=run.plan.setting.horizon,
     ):  # rounds that an earlier server has played
         state(record)
     task = asyncio.create_task(keep_looking())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +12,31 @@ from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import manifest_digest, read_manifest, reading
 from fed_ucbvi.core.unknown import none_for_nan
-from fed_ucbvi.dashboard.state import LiveState
+from fed_ucbvi.dashboard.state import OVER, RUNNING, STOPPED, LiveState
 from fed_ucbvi.dashboard.subject import Subject
 from fed_ucbvi.dashboard.watching import show_end
 from fed_ucbvi.engine.checkpoint import FEDERATION
 from fed_ucbvi.engine.checkpoint import FORMAT as CHECKPOINT
+from fed_ucbvi.engine.going_on import planned_in
 from fed_ucbvi.engine.log import Log
 from fed_ucbvi.engine.saved_state import SavedState
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import table_of
 from fed_ucbvi.results.records import columns_of
 from fed_ucbvi.results.replay import replay
 from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.settings import LABELS, Settings, key_of, label, names_of, shared
 from fed_ucbvi.results.storage import FORMAT as RUN
-from fed_ucbvi.sweeps.store import FAILURES, JOURNAL, RUNS, Store
+from fed_ucbvi.sweeps.job import Job
+from fed_ucbvi.sweeps.store import FAILURES, RUNS, Store
 from fed_ucbvi.sweeps.store import FORMAT as SWEEP
 
 FEDERATION_CHECKPOINT = "fed-ucbvi/federation"
 """What a server keeps; its module needs the packages of the network, this one does not."""
 MOST_ROWS = 200
 """Runs of a sweep that are listed: the last ones."""
+STOPPED_TEXT = "No process is making its runs: {left:,} are missing. Go on with fed-ucbvi sweep ... --resume."
 
 Look = Callable[[], None]
 """Brings a state up to date."""
@@ -44,8 +49,8 @@ def state_of_folder(folder: Path) -> tuple[LiveState, Look | None]:
         return state_of_run(Run.load(folder)), None
     if kind == SWEEP:
         sweep = WatchedSweep(folder)
-        sweep.look_for_the_end()
-        return sweep.state, sweep.look_for_the_end
+        sweep.look()
+        return sweep.state, sweep.look
     if kind in (CHECKPOINT, FEDERATION_CHECKPOINT):
         checkpoint = _WatchedCheckpoint(folder)
         checkpoint.look()
@@ -57,7 +62,13 @@ def state_of_run(run: Run) -> LiveState:
     """A run that is over."""
     state, about = LiveState(Subject.of_about(run.about)), run.about
     columns = (run.records, run.recommendations)
-    for record in replay(*columns, agents=about.agents, planned_episodes=about.episodes, rules=about.rules):
+    for record in replay(
+        *columns,
+        planned_episodes=about.episodes,
+        rules=about.rules,
+        units=state.subject.units,
+        horizon=about.horizon,
+    ):
         state(record)
     show_end(state, run)
     return state
@@ -73,50 +84,64 @@ class WatchedSweep:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.state = LiveState(Subject("sweep"))
-        self._jobs: dict[str, dict[str, Any]] = {}
+        self._store: Store | None = None
+        self._settings: dict[str, dict[str, Any]] = {}
+        self._labels: dict[str, str] = {}
         self._seen: set[str] = set()
         self._rows: deque[dict[str, Any]] = deque(maxlen=MOST_ROWS)
 
     def look(self) -> None:
         """Read what is new in the folder."""
-        if not self._jobs:
-            sweep = Store.open(self._folder).sweep
-            self._jobs = {job.id: job.content() for job in sweep.jobs()}
-            self.state.take_subject(Subject(f"sweep '{sweep.name}'"))
-        seconds, jobs = self._seconds(), self._jobs
+        if self._store is None:
+            self._store = Store.open(self._folder)
+            self._settings = {job.id: job.settings for job in self._store.sweep.jobs()}
+            self.state.take_subject(Subject(f"sweep '{self._store.sweep.name}'"))
+        store, seconds = self._store, self._store.seconds()
+        jobs = {job.id: job for job in store.sweep.jobs()}
+        in_use = store.in_use  # asked before files are counted, so that the last ones are not missed
         for file in sorted((self._folder / RUNS).glob("*.parquet"), key=lambda path: path.stat().st_mtime):
             if file.stem in jobs and file.stem not in self._seen:
                 self._seen.add(file.stem)
-                self._rows.append({**_row(file.stem, jobs[file.stem]), **_figures(file)})
-        failed = [json.loads(file.read_text("utf-8")) for file in sorted((self._folder / FAILURES).glob("*.json"))]
-        rows = [{**row, "seconds": seconds.get(row["id"])} for row in reversed(self._rows)]
-        errors = [{**_row(one["id"], one["job"]), "error": str(one["error"])} for one in failed]
-        self.state.take_sweep(
-            {"runs": len(jobs), "done": len(self._seen), "failed": len(failed), "rows": [*errors, *rows][:MOST_ROWS]}
-        )
-        self._left = len(jobs) - len(self._seen) - len(failed)
+                self._take(store.read(jobs[file.stem]), jobs[file.stem])
+        files = [file for file in sorted((self._folder / FAILURES).glob("*.json")) if file.stem in jobs]
+        failed = [json.loads(file.read_text("utf-8")) for file in files]
+        if not self._labels:
+            names = names_of([*self._settings.values()], "all runs")
+            self._labels = {id_: names[key_of(settings)] for id_, settings in self._settings.items()}
+        rows = [
+            *({"id": one["id"], "seed": _seed(one["job"]), "error": str(one["error"])} for one in failed),
+            *({**row, "seconds": seconds.get(row["id"])} for row in reversed(self._rows)),
+        ][:MOST_ROWS]
+        rows = [{**row, "group": self._labels[row["id"]]} for row in rows]
+        left = len(jobs) - len(self._seen) - len(failed)
+        counts = {"runs": len(jobs), "done": len(self._seen), "failed": len(failed)}
+        phase = RUNNING if in_use else STOPPED if left > 0 else OVER
+        text = STOPPED_TEXT.format(left=left) if phase == STOPPED else ""
+        self.state.take_sweep({**counts, "shared": label(_main(self._settings.values())), "rows": rows}, phase, text)
 
-    def look_for_the_end(self) -> None:
-        """The same where nobody tells of the end: it has come once there is a result, or a failure, of every run."""
-        self.look()
-        if self._left <= 0:
-            self.state.end()
-
-    def _seconds(self) -> dict[str, float]:
-        """How long each run took."""
-        journal = self._folder / JOURNAL
-        lines = journal.read_text("utf-8").splitlines() if journal.exists() else []
-        return {line["id"]: line["seconds"] for line in map(json.loads, lines)}
-
-
-def _row(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
-    said = {"algorithm": job["label"] or job["algorithm"]}
-    return {"id": name, **said, **{key: job[key] for key in ("environment", "agents", "episodes", "seed")}}
+    def _take(self, run: Run, job: Job) -> None:
+        """Take a finished run, and from it how its algorithm and its environment are written."""
+        known = {"label": run.about.label, "environment_label": run.about.environment_label}
+        mine = dict(self._settings[job.id])
+        for name, written in LABELS.items():
+            if known[written] not in ("", mine[written]):
+                self._labels = {}
+                for settings in self._settings.values():
+                    if (settings[name], settings[written]) == (mine[name], mine[written]):
+                        settings[written] = known[written]
+        figures = {"value": none_for_nan(run.value), "regret": none_for_nan(run.regret), "rounds": run.rounds}
+        self._rows.append({"id": job.id, "seed": _seed(job.content()), **figures})
 
 
-def _figures(file: Path) -> dict[str, Any]:
-    run = Run.read_file(file)
-    return {"value": none_for_nan(run.value), "regret": none_for_nan(run.regret), "rounds": run.rounds}
+def _seed(job: Mapping[str, Any]) -> str:
+    """The seeds of a run; that of the environment, too, if it is neither the usual one nor the run's."""
+    own = job["env_seed"] not in (0, job["seed"])
+    return f"{job['seed']}, environment {job['env_seed']}" if own else str(job["seed"])
+
+
+def _main(settings: Iterable[Settings]) -> dict[str, Any]:
+    """What all runs share, without parameters and options."""
+    return {name: value for name, value in shared([*settings]).items() if "." not in name}
 
 
 class _WatchedCheckpoint:
@@ -128,35 +153,41 @@ class _WatchedCheckpoint:
         with reading(folder):
             task = manifest.get("task", manifest)
             self._algorithm = make_algorithm(task["algorithm"], task["parameters"])
-            self._episodes = int(task["setting"]["episodes"] if "setting" in task else task["episodes"])
-            saved = self._read()
             described = task.get("environment") or task.get("live") or {}
             layout = None
             if (folder / FEDERATION).is_file():
                 federation = Federation.load(folder / FEDERATION)
                 described, layout = federation.description, federation.layout
-            H, S = saved.arrays["server.policy"].shape[:2] if saved is not None else (0, 0)
-            agents = len(saved.arrays["clock"]) if saved is not None else 0
         name, where = str(task["algorithm"]), str(described.get("name", "custom"))
-        self.state = LiveState(Subject(f"{name} on {where}", name, where, agents, S, 0, H, layout))
-        self._agents, self._shown = agents, 0
+        saved = self._read()
+        members = () if saved is None else saved.about.get("members", ())
+        units = Units(**members[0]["units"]) if members else Units.of(described)
+        self.state = LiveState(Subject(f"{name} on {where}", name, where, layout=layout, units=units))
+        self._shown = 0
 
     def _read(self) -> SavedState | None:
         log = Log(self._folder, manifest_digest(self._folder), durable=False)
         return None if log.empty else log.read()
 
     def look(self) -> None:
-        """Take the rounds that are new."""
+        """Take the rounds that are new, and how many agents and episodes the run goes on with."""
         saved = self._read()
         if saved is None:
             return
+        planned, (H, S) = planned_in(saved.about), saved.arrays["server.policy"].shape[:2]
+        self.state.take_subject(self.state.subject._replace(agents=planned["agents"], states=S, horizon=H))
         tables = columns_of(saved.rows.get("records", ())), table_of(saved.rows.get("recommendations", ()))
-        rules = self._algorithm.rules
-        for record in replay(*tables, agents=self._agents, planned_episodes=self._episodes, rules=rules):
+        for record in replay(
+            *tables,
+            planned_episodes=planned["episodes"],
+            rules=self._algorithm.rules,
+            units=self.state.subject.units,
+            horizon=self.state.subject.horizon,
+        ):
             if record.round > self._shown:
                 self.state(record)
                 self._shown = record.round
         if "recommended.policy" in saved.arrays:
             self.state.take_policy(saved.arrays["recommended.policy"])
-        if int(saved.arrays["clock"].max()) >= self._episodes:
+        if saved.about["done"]:
             self.state.end()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from fed_ucbvi.core.errors import InputError, missing_package
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.network.members import GONE, HERE
+from fed_ucbvi.dashboard.nodes import STATES
 from fed_ucbvi.network.status import FederationStatus, NodeStatus
 from fed_ucbvi.network.transport import check_address, is_loopback
 from fed_ucbvi.network.wire_count import WireCount
@@ -38,17 +38,17 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 
 COUNTERS = {
     "round": ("rounds", "Rounds that have been played."),
     "synchronisations": ("synchronisations", "Rounds that ended with a synchronisation."),
-    "episodes": ("episodes", "Episodes of the agent that has played most."),
+    "episodes": ("episodes", "Episodes per agent."),
 }
 GAUGES = {
-    "planned_episodes": ("planned_episodes", "Episodes that each agent is to play."),
+    "planned_episodes": ("planned_episodes", "Episodes per agent that the run will have at its end."),
     "length": ("round_length_episodes", "Episodes of the last round."),
     "seconds": ("run_seconds", "Since the run began, without the time between two servers."),
-    "regret": ("regret", "So far, averaged over agents; absent where nobody knows."),
-    "reward": ("reward", "Of an episode of the last round, averaged over agents; absent where nobody knows."),
-    "optimistic_value": ("optimistic_value", "The server's optimistic value of the initial states."),
-    "recommended_value": ("recommended_value", "The estimated value of the recommended policy."),
-    "gap": ("gap", "The optimistic value minus the recommended one."),
+    "regret": ("regret", "So far, averaged over agents, in the environment's own units; absent where nobody knows."),
+    "reward": ("reward", "Of an episode of the last round, averaged over agents, likewise."),
+    "optimistic_value": ("optimistic_value", "The server's optimistic value of the initial states, likewise."),
+    "recommended_value": ("recommended_value", "The estimated value of the recommended policy, likewise."),
+    "gap": ("gap", "The optimistic value minus the recommended one, likewise."),
 }
 """Of a round's record: name of the metric, and what it is."""
 
@@ -131,10 +131,12 @@ def _of_federation(status: FederationStatus) -> Iterator[Metric]:
         f"{NAME}_run", "The run.", {"run": status.run, "secure_sums": str(status.secure_sums).lower()}
     )
     nodes = GaugeMetricFamily(
-        f"{NAME}_nodes", "Nodes that are connected, away (for a moment or longer) or excluded.", labels=("state",)
+        f"{NAME}_nodes",
+        "Nodes that are present, have heard of the end, are away (for a moment or longer), excluded, or have left.",
+        labels=("state",),
     )
-    states = [_state(node) for node in status.nodes]
-    for state in ("present", "away", "excluded"):
+    states = [node.state for node in status.nodes]
+    for state in STATES:
         nodes.add_metric((state,), states.count(state))
     yield nodes
     yield CounterMetricFamily(
@@ -178,12 +180,6 @@ def _add_wire(
     for direction in ("up", "down"):
         messages.add_metric((*labels, direction), getattr(wire, f"messages_{direction}"))
         carried.add_metric((*labels, direction), getattr(wire, f"bytes_{direction}"))
-
-
-def _state(node: NodeStatus) -> str:
-    if node.status == GONE:
-        return "excluded"
-    return "present" if node.status == HERE and node.connected else "away"
 
 
 def check_metrics_address(address: str) -> str:

@@ -8,21 +8,16 @@ from typing import TYPE_CHECKING, Any
 from fed_ucbvi.core.unknown import none_for_nan
 
 if TYPE_CHECKING:
-    from fed_ucbvi.network.status import FederationStatus, NodeStatus
+    from fed_ucbvi.network.status import FederationStatus
 
-PRESENT, AWAY, EXCLUDED, EXPECTED = STATES = ("present", "away", "excluded", "expected")
-"""Present: it has an open stream and takes part. Expected: it has not come yet."""
+PRESENT, FINISHED, *_ = STATES = ("present", "finished", "away", "excluded", "left")
+"""What a node of a :class:`~fed_ucbvi.network.status.FederationStatus` can be."""
+EXPECTED = "expected"
+"""It has not come yet."""
 MOST_NODES = 200
-"""So many are listed: first those that are not present."""
+"""So many are listed: first those that are neither present nor finished."""
 MOST_EVENTS = 100
 """The latest of them."""
-
-
-def state_of(node: NodeStatus) -> str:
-    """One of :data:`STATES`."""
-    if node.status == EXCLUDED:
-        return EXCLUDED
-    return PRESENT if node.connected and node.status != AWAY else AWAY
 
 
 def federation_parts(status: FederationStatus, expected: Sequence[str]) -> dict[str, Any]:
@@ -33,7 +28,7 @@ def federation_parts(status: FederationStatus, expected: Sequence[str]) -> dict[
     come = {node.name for node in status.nodes}
     rows: list[dict[str, Any]] = []
     for node in status.nodes:
-        row: dict[str, Any] = {"name": node.name, "state": state_of(node)}
+        row: dict[str, Any] = {"name": node.name, "state": node.state}
         if not status.secure_sums:
             row |= {
                 "first_agent": node.first_agent,
@@ -45,9 +40,9 @@ def federation_parts(status: FederationStatus, expected: Sequence[str]) -> dict[
             }
         rows.append(row)
     rows += [{"name": name, "state": EXPECTED} for name in expected if name not in come]
-    counts = {state: sum(row["state"] == state for row in rows) for state in STATES}
+    counts = {state: sum(row["state"] == state for row in rows) for state in (*STATES, EXPECTED)}
     if len(rows) > MOST_NODES:
-        rows = sorted(rows, key=lambda row: row["state"] == PRESENT)[:MOST_NODES]
+        rows = sorted(rows, key=lambda row: row["state"] in (PRESENT, FINISHED))[:MOST_NODES]
     latencies = [node.latency for node in status.nodes if node.connected and node.latency == node.latency]
     network = {
         "run": status.run,

@@ -30,7 +30,7 @@ function duration(seconds) {
   return `${Math.floor(seconds / size)} ${unit}${left ? ` ${left} ${rest}` : ""}`;
 }
 const AXES = {
-  episodes: { label: "episodes of an agent", text: count, tick: value => short.format(value) },
+  episodes: { label: "episodes per agent", text: count, tick: value => short.format(value) },
   round: { label: "rounds", text: count, tick: value => short.format(value) },
   seconds: { label: "time since the run began", text: duration, tick: duration },
 };
@@ -210,9 +210,9 @@ const charts = CHARTS.map(about => new Chart(about));
 
 // -------------------------------------------------------------------------------------------------- the parts of a page
 
-const PHASES = { waiting: ["waiting for the first round", "fair"], running: ["running", "good"], over: ["the run is over", ""], stopped: ["stopped early", "bad"] };
+const PHASES = { waiting: ["waiting for the first round", "fair"], running: ["running", "good"], over: ["finished", "good"], stopped: ["stopped early", "bad"] };
 const LINKS = { connecting: ["connecting", "fair"], live: ["● connected", "good"], lost: ["○ connection lost", "bad"], ended: ["○ server has ended", ""] };
-const SIGNS = { present: "● present", away: "○ away", excluded: "✕ excluded", expected: "… expected" };
+const SIGNS = { present: "● present", finished: "✓ finished", left: "– left", away: "○ away", excluded: "✕ excluded", expected: "… expected" };
 const finished = () => ["over", "stopped"].includes(state.status?.phase);
 
 function drawHeader() {
@@ -228,6 +228,7 @@ function drawHeader() {
   const title = `${subject.title} – ${phase}`;
   if (document.title !== title) document.title = title;
   const facts = subject.agents ? [`${count(subject.agents)} agents`, `${count(subject.states)} states`, `${count(subject.actions)} actions`, `horizon ${count(subject.horizon)}`] : [];
+  if (subject.units) facts.push(`a step pays ${subject.units}`);
   if (state.network) facts.push(`run ${state.network.run}`);
   if (state.network?.secure_sums) facts.push("secure sums: nothing is shown of single nodes but who is there");
   say($("facts"), facts.join(" · "));
@@ -244,9 +245,9 @@ function drawTiles() {
   const { now, network } = state, tiles = [];
   const add = (what, figure, more = "") => tiles.push([what, figure, more]);
   if (network) {
-    const { present, away, excluded, expected } = network.nodes, all = present + away + excluded + expected;
-    const rest = [[away, "away"], [excluded, "excluded"], [expected, "expected"]].filter(([n]) => n).map(([n, word]) => `${n} ${word}`);
-    add("nodes present", `${count(present)} of ${count(all)}`, rest.join(", ") || "all are here");
+    const { present, finished: done, away, excluded, left, expected } = network.nodes, all = present + done + away + excluded + expected;
+    const rest = [[away, "away"], [excluded, "excluded"], [expected, "expected"], [left, "left"]].filter(([n]) => n).map(([n, word]) => `${n} ${word}`);
+    add(done ? "nodes finished" : "nodes present", `${count(present + done)} of ${count(all)}`, rest.join(", ") || (done ? "all have the policy" : "all are here"));
   }
   if (now) {
     add("rounds", count(now.round), `${count(now.synchronisations)} synchronisations${finished() ? "" : `, ${speed()}`}`);
@@ -266,7 +267,7 @@ function drawTiles() {
   const box = $("tiles");
   resize(box, tiles.length, () => { const tile = html("div", "tile"); tile.append(html("div", "what"), html("div", "figure"), html("div", "more")); return tile; });
   tiles.forEach((texts, i) => texts.forEach((text, j) => say(box.children[i].children[j], text)));
-  const progress = state.sweep ? [state.sweep.done + state.sweep.failed, state.sweep.runs, "runs"] : now ? [now.episodes, now.planned_episodes, "episodes of an agent"] : null;
+  const progress = state.sweep ? [state.sweep.done + state.sweep.failed, state.sweep.runs, "runs"] : now ? [now.episodes, now.planned_episodes, "episodes per agent"] : null;
   $("progress").hidden = !progress;
   if (progress) {
     const [done, all, what] = progress, share = all ? Math.min(1, done / all) : 0;
@@ -291,7 +292,7 @@ function drawNodes() {
   $("events").hidden = !state.network;
   if (!state.network) return;
   const all = Object.values(state.network.nodes).reduce((a, b) => a + b, 0);
-  say($("nodes-caption"), !all ? "No node has come yet." : nodes.length < all ? `${count(nodes.length)} of ${count(all)} nodes are listed, those that are not present first.` : "");
+  say($("nodes-caption"), !all ? "No node has come yet." : nodes.length < all ? `${count(nodes.length)} of ${count(all)} nodes are listed, those that are missing first.` : "");
   $("nodes-caption").hidden = !$("nodes-caption").textContent;
   const heads = ["node", "state"];
   if (!secure) heads.push("agents", ["episodes", "figure"], ["latency", "figure"], ["up", "figure"], ["down", "figure"]);
@@ -393,10 +394,11 @@ function drawSweep() {
   if (!sweep) return;
   const going = sweep.runs - sweep.done - sweep.failed;
   say($("sweep-caption"), `${count(sweep.done)} done, ${count(sweep.failed)} failed, ${count(going)} ${finished() ? "not made" : "in progress or waiting"}, of ${count(sweep.runs)}.` +
+    (sweep.shared ? ` All: ${sweep.shared}.` : "") +
     (sweep.rows.length < sweep.done + sweep.failed ? ` The last ${count(sweep.rows.length)} are listed.` : ""));
   const figure = text => [text, "figure"];
-  fill($("sweep"), ["run", "state", "algorithm", "environment", figure("agents"), figure("episodes"), figure("seed"), figure("value"), figure("regret"), figure("rounds"), figure("time")],
-    sweep.rows.map(row => [row.id, row.error ? ["✕ failed", "state failed"] : ["✓ done", "state present"], row.algorithm, row.environment, figure(count(row.agents)), figure(count(row.episodes)), figure(`${row.seed}`),
+  fill($("sweep"), ["run", "state", "group", figure("seed"), figure("value"), figure("regret"), figure("rounds"), figure("time")],
+    sweep.rows.map(row => [row.id, row.error ? ["✕ failed", "state failed"] : ["✓ done", "state present"], row.group, figure(row.seed),
       row.error ? [row.error, ""] : figure(number(row.value)), figure(row.error ? "" : number(row.regret)), figure(row.error ? "" : count(row.rounds)), figure(duration(row.seconds))]));
 }
 

@@ -100,10 +100,10 @@ class LiveState:
             self.subject = subject
             self._put(subject=subject.content())
 
-    def take_sweep(self, sweep: Mapping[str, Any]) -> None:
+    def take_sweep(self, sweep: Mapping[str, Any], phase: str = RUNNING, text: str = "") -> None:
         """Take how a sweep stands, ready for JSON."""
         with self._lock:
-            self._put(sweep=sweep, status={"phase": RUNNING, "text": ""})
+            self._put(sweep=sweep, status={"phase": phase, "text": text})
 
     def end(self, text: str = "", *, complete: bool = True) -> None:
         """Say that there is nothing more to come, and why."""

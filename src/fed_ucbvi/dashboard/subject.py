@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fed_ucbvi.algorithms import algorithm_name
 from fed_ucbvi.algorithms.base import Algorithm, Setting
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Subject(NamedTuple):
         horizon: H.
         layout: of the grid that the states live on, if they do; see :mod:`fed_ucbvi.results.grid`.
         nodes: those that are expected, where their names are known before they come.
+        units: of rewards, as far as they are known.
     """
 
     title: str
@@ -41,6 +43,7 @@ class Subject(NamedTuple):
     horizon: int = 0
     layout: Mapping[str, Any] | None = None
     nodes: Sequence[str] = ()
+    units: Units = Units()
 
     @classmethod
     def of_run(cls, algorithm: Algorithm[Any, Any], federation: Federation | LiveFederation) -> Subject:
@@ -48,7 +51,7 @@ class Subject(NamedTuple):
         name, where = algorithm_name(algorithm), str(federation.description.get("name", "custom"))
         sizes = (federation.agents, federation.states, federation.actions, federation.horizon or 0)
         layout = federation.layout if isinstance(federation, Federation) else None
-        return cls(f"{name} on {where}", name, where, *sizes, layout)
+        return cls(f"{name} on {where}", name, where, *sizes, layout, units=Units.of(federation.description))
 
     @classmethod
     def of_plan(
@@ -71,13 +74,15 @@ class Subject(NamedTuple):
         """A run that is on record."""
         where = str(about.environment.get("name", "custom"))
         sizes = (about.agents, about.states, about.actions, about.horizon)
-        return cls(f"{about.algorithm} on {where}", about.algorithm, where, *sizes, about.layout)
+        units = Units.of(about.environment)
+        return cls(f"{about.algorithm} on {where}", about.algorithm, where, *sizes, about.layout, units=units)
 
     def content(self) -> dict[str, Any]:
         """Ready for JSON; a grid that is too fine to be drawn is left out."""
         content = self._asdict()
         layout = content.pop("layout")
         content["nodes"] = list(self.nodes)
+        content["units"] = None if self.units == Units() else str(self.units)
         content["grid"] = None
         if layout is not None and layout["rows"] * layout["columns"] <= MOST_SQUARES:
             grid: dict[str, Any] = {name: int(layout[name]) for name in ("rows", "columns")}

@@ -13,6 +13,7 @@ from rich.text import Text
 from fed_ucbvi.core.numbers import byte_count, number_text
 
 STYLES = {"present": "green", "away": "yellow", "excluded": "red", "expected": "dim", "running": "green"}
+STYLES |= {"finished": "green", "left": "dim", "over": "green", "stopped": "red"}
 ROWS = 8
 """Rounds, events and runs that are listed."""
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -100,15 +101,15 @@ def _sweep(sweep: Mapping[str, Any]) -> list[RenderableType]:
     counted = f"{sweep['done']:,} done, {sweep['failed']:,} failed of {sweep['runs']:,}"
     grid.add_row("runs", counted, ProgressBar(max(1, sweep["runs"]), done, width=30))
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for head in ("run", "algorithm", "environment", "seed", "value", "regret", "rounds"):
-        table.add_column(head, justify="right" if head in ("seed", "value", "regret", "rounds") else "left")
+    for head in ("run", "group", "seed", "value", "regret", "rounds"):
+        table.add_column(head, justify="left" if head in ("run", "group") else "right")
     for row in sweep["rows"][:ROWS]:
         if "error" in row:
             figures = [Text(row["error"], style="red", overflow="ellipsis"), Text(), Text()]
         else:
             figures = [Text(text) for text in (_number(row["value"]), _number(row["regret"]), f"{row['rounds']:,}")]
-        table.add_row(row["id"], row["algorithm"], row["environment"], str(row["seed"]), *figures)
-    return [grid, table]
+        table.add_row(row["id"], Text(row["group"]), row["seed"], *figures)
+    return [grid, *([Text(sweep["shared"])] if sweep["shared"] else []), table]
 
 
 def sparkline(values: list[float | None], width: int = 30) -> str:

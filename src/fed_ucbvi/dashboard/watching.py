@@ -96,6 +96,5 @@ def show_end(state: LiveState, run: RunData, *, ended: bool | None = None) -> No
     ``ended``, if said, is whether there was nothing left to play, though agents that were away have played less.
     """
     state.take_policy(run.policy)
-    played, planned = run.episodes_played, run.about.episodes
     complete = run.complete if ended is None else ended
-    state.end("" if complete else f"Stopped after {played:,} of {planned:,} episodes.", complete=complete)
+    state.end("" if complete else f"Stopped after {run.episodes_played:,} episodes per agent.", complete=complete)

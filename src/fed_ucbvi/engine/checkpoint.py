@@ -23,7 +23,7 @@ from fed_ucbvi.environments import current_name
 from fed_ucbvi.problem.federation import Federation
 
 FORMAT = "fed-ucbvi/checkpoint"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 FEDERATION = "federation.npz"
 COUNTS = "counts.npz"
 """The counts of an earlier run from which this one was started, if it was."""
@@ -131,8 +131,8 @@ class Checkpoint:
             with reading(folder):
                 manifest, saved = store.manifest, store._log.read()
                 algorithm = make_algorithm(manifest["algorithm"], manifest["parameters"])
-                plan = {"episodes": manifest["episodes"], **planned_in(saved.about)}
-                rest = {"grid_bits": plan.get("grid_bits", 0), "counts": _counts_in(folder, manifest)}
+                plan = planned_in(saved.about)
+                rest = {"grid_bits": plan["grid_bits"], "counts": _counts_in(folder, manifest)}
                 simulation = simulate(algorithm, manifest, episodes=plan["episodes"], **rest)
                 setting = grown(simulation.algorithm, simulation.setting, episodes=episodes)
                 longer = setting != simulation.setting

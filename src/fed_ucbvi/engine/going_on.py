@@ -22,8 +22,8 @@ def planned(setting: Setting) -> dict[str, int]:
 
 
 def planned_in(about: Mapping[str, Any]) -> dict[str, int]:
-    """The same, from a saved state; nothing where an earlier version wrote it."""
-    return {name: int(value) for name, value in about.get("planned", {}).items() if name in PLANNED}
+    """The same, from a saved state."""
+    return {name: int(about["planned"][name]) for name in PLANNED}
 
 
 def grown(

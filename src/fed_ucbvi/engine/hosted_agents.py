@@ -60,7 +60,7 @@ class HostedAgents(Protocol):
         ...
 
     def paid(self, policy: PolicyArray, length: int) -> Paid:
-        """What the round of ``length`` episodes that was just played paid all of them together."""
+        """What the round of ``length`` episodes that was just played paid them together, and where it began."""
         ...
 
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
@@ -143,7 +143,7 @@ class SimulatedHostedAgents:
             rows, _, S, A = rewards.shape
             by_step = np.broadcast_to(rewards, (rows, len(policy), S, A))
             rewards = np.take_along_axis(by_step, policy[None, ..., None], axis=3)[..., 0]
-        return Paid(length * len(visits), float((visits * rewards).sum()))
+        return Paid(length * len(visits), float((visits * rewards).sum()), self.fleet.starts.sum(axis=0))
 
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
         """The law of its initial state."""

@@ -169,11 +169,11 @@ class LiveSimulation(Simulation):
         played = super()._play_round(broadcast)
         everyone = self.setting.agents * played.stop.length
         episodes = everyone if played.lengths is None else int(played.lengths.sum())
-        return played._replace(paid=Paid(episodes, self.tables.paid, self.tables.paid_squares))
+        starts = self.tables.starts.sum(axis=0)
+        return played._replace(paid=Paid(episodes, self.tables.paid, starts, self.tables.paid_squares))
 
     def _collect(self, policy: PolicyArray, budgets: Budgets) -> tuple[RoundEnd, CountArray | None]:
         played = super()._collect(policy, budgets)
-        self.starts += self.tables.starts.sum(axis=0)
         if self.tables.width > self._width:
             self._widen()
         return played

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -41,8 +42,7 @@ class Scorer:
         self.federation = federation
         common, honest, H = federation.common, federation.honest, federation.horizon
         self.optimum = common.solve()
-        chosen, kind = federation.kinds
-        self._agents_of_kind = np.bincount(kind, minlength=len(chosen))
+        self._agents_of_kind = self._number_of_each_kind(slice(None))
         successors, probabilities = common.kernel.successors, common.kernel.probabilities
         begins = np.asarray((federation.kind_tables.initial > 0).any(axis=1))
         reachable = reachable_states(successors, probabilities > 0, begins, H)
@@ -53,13 +53,24 @@ class Scorer:
         self._common = self._agents if self._alike else Known.of(alone, H)
         self._rewards, self._honest, self._everyone = federation.rewards, honest, np.zeros(1, dtype=np.int64)
 
-    def score(self, policy: PolicyArray, visits: CountArray, starts: CountArray) -> tuple[float, float, float]:
-        """``(regret, reward, value)`` of a round; see :func:`score_round`.
+    def _number_of_each_kind(self, which: MaskArray | slice) -> CountArray:
+        """How many of the honest agents that are chosen have each kind of MDP."""
+        chosen, kind = self.federation.kinds
+        return np.bincount(kind[which], minlength=len(chosen))
+
+    def score(
+        self, policy: PolicyArray, visits: CountArray, starts: CountArray, present: MaskArray | None = None
+    ) -> tuple[float, float, float]:
+        """``(regret, reward, value)`` of a round, averaged over those present; see :func:`score_round`.
 
         ``visits`` is ``(m, *place)`` and ``starts``, how many episodes began where, ``(m, S)``. Visits may have one
         row for the sum over all agents, if nobody lies and rewards are shared.
         """
-        rows = self._honest
+        rows, number = self._honest, self._agents_of_kind
+        if present is not None:
+            number = self._number_of_each_kind(present[self._honest])
+            if not number.any():
+                return 0.0, 0.0, math.nan
         if len(visits) == 1:
             rows, starts = self._everyone, starts if len(starts) == 1 else starts.sum(axis=0, keepdims=True)
         best, by_action = self.optimum.V[0], visits if visits.ndim == 4 else visits[..., None]
@@ -72,14 +83,15 @@ class Scorer:
             self._common,
             self._agents,
             self._alike,
-            self._agents_of_kind,
+            number,
             self._rewards,
         )
 
 
 def _same_values(one: AgentTables, other: AgentTables) -> bool:
     """Whether every policy has the same values in two MDPs, to the last bit; initial states are no matter."""
-    return all(np.array_equal(a, b) for a, b in zip(one._replace(initial=other.initial), other, strict=True))
+    tables = [name for name in AgentTables._fields if name != "initial"]
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in tables)
 
 
 @inner
@@ -111,12 +123,12 @@ def score_round(
     number: CountArray,
     rewards: FloatArray,
 ) -> tuple[float, float, float]:
-    """``(regret, reward, value)`` of a round, averaged over the honest agents.
+    """``(regret, reward, value)`` of a round, averaged over the honest agents that took part.
 
     Regret is ``1/M sum_i sum_t V*_1(s^i_{t,1}) - V^pi_1(s^i_{t,1})`` in the common MDP (``def:common_regret``) with
     the initial states that occurred; ``best`` is ``V*_1``. Reward is what the agents were paid in their own MDPs.
     Both are sums over the round's episodes. Value is that of one episode in the agents' own MDPs,
-    ``1/M sum_i V^{i,pi}_1(mu^i)``; ``number[k]`` of the honest agents have the k-th MDP of ``agents``. Where all are
+    ``1/M sum_i V^{i,pi}_1(mu^i)``; ``number[k]`` of these agents have the k-th MDP of ``agents``. Where all are
     ``alike``, ``agents`` is ``common``. Only the given ``rows`` of visits count.
     """
     _, H, S, W = visits.shape

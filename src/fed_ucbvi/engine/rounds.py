@@ -23,16 +23,17 @@ from fed_ucbvi.engine.going_on import EarlierRun, planned, warmed
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.saved_state import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.agents import initial_value, is_known, mean_of_known, mean_over, values_by_agent
 from fed_ucbvi.results.recommendations import Recommended, Row, is_due, table_of
-from fed_ucbvi.results.records import COLUMNS, columns_of, completed
+from fed_ucbvi.results.records import COLUMNS, columns_of
 from fed_ucbvi.results.round_record import RoundRecord
 from fed_ucbvi.results.run import Run
 
-LENGTH, EPISODES, ASKERS, AGENT, REGRET, BYTES_UP, BYTES_DOWN = (
+LENGTH, EPISODES, AGENTS, ASKERS, AGENT, REGRET, BYTES_UP, BYTES_DOWN = (
     list(COLUMNS).index(name)
-    for name in ("length", "agent_episodes", "askers", "agent", "regret", "bytes_up", "bytes_down")
+    for name in ("length", "agent_episodes", "agents", "askers", "agent", "regret", "bytes_up", "bytes_down")
 )
 
 
@@ -59,16 +60,18 @@ Steps = Generator[Request, Any, ValueT]
 
 
 class Paid(NamedTuple):
-    """What episodes of a round paid, where rewards were observed.
+    """What episodes of a round paid, where rewards were observed, and where they began.
 
     Attributes:
         episodes: how many, of all agents; those of agents that do not say what they were paid are not among them.
         total: the sum of their rewards.
+        starts: how many of the round's episodes, of all agents, began in each state, ``(S,)``.
         squares: the sum over these episodes of the squared reward of an episode; NaN where nobody has added it up.
     """
 
     episodes: int
     total: float
+    starts: CountArray
     squares: float = math.nan
 
     @property
@@ -144,6 +147,8 @@ class Engine:
         self.scored = federation
         self._law_known = federation is not None and is_known(federation)
         self._scorer = None if federation is None else Scorer(federation)
+        self.units = Units() if federation is None else Units.of(federation.description)
+        """Of rewards, as environments pay them."""
         self.server = self.algorithm.new_server(setting)
         if self.earlier is not None:
             self.earlier.begin(self.server)
@@ -160,6 +165,8 @@ class Engine:
         """Which agents take part."""
         self.set_clock(np.zeros(setting.agents, dtype=np.int64))
         self.rounds = 0
+        self._stretch = (0.0, setting.agents, 0)
+        """The last rounds with one number of agents: episodes per agent before them; agents; all their episodes."""
         self.regret = 0.0 if federation is not None else math.nan
         self.bytes_up = self.bytes_down = 0
         self.seconds = 0.0
@@ -188,6 +195,21 @@ class Engine:
         return self.setting.agents * self.setting.episodes
 
     @property
+    def episodes(self) -> float:
+        """Episodes per agent so far, as :func:`~fed_ucbvi.results.records.episodes_per_agent` counts them."""
+        before, agents, episodes = self._stretch
+        return before + episodes / agents
+
+    @property
+    def episodes_at_the_end(self) -> int:
+        """What they come to if those that take part now play all theirs: T, but in live runs that agents joined."""
+        if self.together:
+            return self.setting.episodes
+        clock = self.clock[self.present]
+        left = float((self.setting.episodes - clock).sum()) / max(1, len(clock))
+        return int(round(self.episodes + left, 6))
+
+    @property
     def last_length(self) -> int:
         """Of the last round; 0 before the first."""
         return int(self.rows[-1][LENGTH]) if self.rows else 0
@@ -208,12 +230,14 @@ class Engine:
         if stop.askers:
             paid: Paid | None = yield Synchronise(self.server, planning=False)
             played = played if paid is None else played._replace(paid=paid)
+        if played.paid is not None:
+            self.starts += played.paid.starts
         episodes = self._move_clocks(played)
-        score = self._score(policy, played, episodes)
-        self._meter.agents = int(np.count_nonzero(self.present))
+        agents = self._meter.agents = int(np.count_nonzero(self.present))
+        score = self._score(policy, played, episodes, agents)
         traffic = self._meter.round(stop.askers, self.done, stop.length)
         spread = math.nan if played.paid is None else played.paid.deviation
-        self.rows.append((start, stop.length, episodes, *score, *stop[1:], played.rule, *traffic, spread))
+        self.rows.append((start, stop.length, episodes, agents, *score, *stop[1:], played.rule, *traffic, spread))
         self._add_up(self.rows[-1])
         if self.done or is_due(self.played, self.recommendations):
             self.recommended = yield from self.plan()
@@ -221,6 +245,10 @@ class Engine:
 
     def _add_up(self, row: Row) -> None:
         """Add a record to the totals."""
+        before, agents, episodes = self._stretch
+        if agents != max(1, row[AGENTS]):
+            before, agents, episodes = self.episodes, max(1, int(row[AGENTS])), 0
+        self._stretch = before, agents, episodes + int(row[EPISODES])
         self.rounds += row[ASKERS] > 0
         self.regret += row[REGRET]
         self.bytes_up += int(row[BYTES_UP])
@@ -228,12 +256,12 @@ class Engine:
 
     def last_round(self) -> RoundRecord:
         """The last round, and where the run stands after it."""
-        _, length, episodes, _, reward, _, requests, agent, step, state, action, rule, *_ = self.rows[-1]
+        _, length, episodes, agents, _, reward, _, requests, agent, step, state, action, rule, *_ = self.rows[-1]
         optimistic, estimated = self.recommendations[-1][2:4] if self.recommendations else (math.nan, math.nan)
         return RoundRecord(
             round=len(self.rows),
-            episodes=self.played,
-            planned_episodes=self.setting.episodes,
+            episodes=int(self.episodes),
+            planned_episodes=self.episodes_at_the_end,
             length=int(length),
             synchronisations=self.rounds,
             requests=int(requests),
@@ -243,14 +271,15 @@ class Engine:
             action=int(action),
             rule=self.algorithm.rules[int(rule)] if rule >= 0 else "",
             regret=self.regret,
-            reward=reward * self.setting.agents / episodes if episodes else math.nan,
+            reward=reward * agents / episodes if episodes else math.nan,
             optimistic_value=optimistic,
             recommended_value=estimated,
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             seconds=self.seconds,
             reward_sd=self.rows[-1][-1],
-        )
+            agents=int(agents),
+        ).in_units(self.units, self.setting.horizon)
 
     def _move_clocks(self, played: PlayedRound) -> int:
         """Add the round's episodes to those of each agent that takes part; the sum over agents."""
@@ -262,8 +291,10 @@ class Engine:
         self.set_clock(np.where(self.present, ends, self.clock))
         return int(played.lengths[self.present].sum())
 
-    def _score(self, policy: PolicyArray, played: PlayedRound, episodes: int) -> tuple[float, float, float]:
-        """``(regret, reward, value)`` of the round; NaN where nobody knows.
+    def _score(
+        self, policy: PolicyArray, played: PlayedRound, episodes: int, agents: int
+    ) -> tuple[float, float, float]:
+        """``(regret, reward, value)`` of the round, for each of the agents that took part; NaN where nobody knows.
 
         Where some agents do not say what they were paid, the mean of the others stands for theirs.
         """
@@ -274,7 +305,7 @@ class Engine:
             else:
                 regret, reward, value = self._scorer.score(policy, played.visits, played.starts)
         if played.paid is not None and played.paid.episodes:
-            reward = played.paid.total * (episodes / played.paid.episodes) / self.setting.agents
+            reward = played.paid.total * (episodes / played.paid.episodes) / agents
         return regret, reward, value
 
     def _expected_score(self, policy: PolicyArray, played: PlayedRound, scorer: Scorer) -> tuple[float, float, float]:
@@ -282,19 +313,22 @@ class Engine:
 
         Regret is exact where every agent always starts in one state, and otherwise in expectation over the starts.
         """
-        federation = scorer.federation
+        federation, counts = scorer.federation, np.zeros_like(self.present)
+        counts[scorer.federation.honest] = True
+        counts &= self.present
         each = played.stop.length if played.lengths is None else played.lengths
-        lengths: CountArray = np.where(self.present, each, 0)
+        lengths: CountArray = np.where(counts, each, 0)
         law = federation.initial
         fixed = bool((law.max(axis=1) == 1.0).all())
         begun: CountArray = lengths[:, None] * law.astype(np.int64) if fixed else np.zeros(law.shape, dtype=np.int64)
         if self.algorithm.pools and federation.pay_alike and len(federation.rewards) == 1:
             begun = begun.sum(axis=0, keepdims=True)  # as in simulation, to the last bit
         shape = (federation.horizon, federation.states, *policy.shape[2:])
-        regret, _, value = scorer.score(policy, np.zeros((len(begun), *shape), dtype=np.int64), begun)
+        visits = np.zeros((len(begun), *shape), dtype=np.int64)
+        regret, _, value = scorer.score(policy, visits, begun, None if self.present.all() else self.present)
         if not fixed:
             gap: FloatArray = scorer.optimum.V[0] - federation.common.evaluate(policy)[0]
-            regret = float(lengths @ (law @ gap)) / federation.agents
+            regret = float(lengths @ (law @ gap)) / max(1, int(np.count_nonzero(counts)))
         return regret, math.nan, value
 
     # -------------------------------------------------------------------------------------------------- recommending
@@ -304,9 +338,6 @@ class Engine:
         planner = self.algorithm.new_planner(self.setting, self.server)
         if planner is not None and self._asks_to_plan:
             yield Synchronise(planner, planning=True)
-        if self.scored is None and planner is not None:
-            counted = self.algorithm.starts(planner)
-            self.starts = self.starts if counted is None else np.array(counted)
         return Recommended.of(self.server, planner)
 
     @property
@@ -344,7 +375,8 @@ class Engine:
         """What is needed to resume from here; the arrays are the run's own and change with it."""
         arrays = {f"server.{name}": array for name, array in self.server.arrays().items()}
         arrays |= {"clock": self.clock, "starts": self.starts}
-        about: dict[str, Any] = {"seconds": self.seconds, "kind": "", "planned": planned(self.setting)}
+        about: dict[str, Any] = {"seconds": self.seconds, "kind": "", "done": self.done}
+        about["planned"] = planned(self.setting)
         if self.recommended is not None:
             arrays |= {"recommended.policy": self.recommended.policy, "recommended.V": self.recommended.V}
             about["kind"] = self.recommended.kind
@@ -365,7 +397,7 @@ class Engine:
             put_back("recommended.V", V, arrays.get("recommended.V"))
             self.recommended = Recommended(policy, V, saved.about["kind"])
         self.seconds = float(saved.about["seconds"])
-        self.rows = [completed(row) for row in saved.rows.get("records", ())]
+        self.rows = list(saved.rows.get("records", ()))
         self.recommendations = list(saved.rows.get("recommendations", ()))
         for row in self.rows:
             self._add_up(row)

@@ -53,7 +53,7 @@ def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> Counts:
     """Those of a live run, whose environments are not needed for it."""
     about, algorithm = manifest["live"], make_algorithm(manifest["algorithm"], manifest["parameters"])
     M, S, A, H = (int(about[name]) for name in ("agents", "states", "actions", "horizon"))
-    plan = {"episodes": manifest["episodes"], **planned_in(saved.about)}
+    plan = planned_in(saved.about)
     setting = Setting(
         S,
         A,
@@ -63,7 +63,7 @@ def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> Counts:
         about["eps_p"] or 0.0,
         manifest["seed"],
         random_rewards=bool(about.get("random_rewards")),
-        grid_bits=plan.get("grid_bits", 0),
+        grid_bits=plan["grid_bits"],
     )
     server = algorithm.new_server(setting)
     restore(server, saved.arrays, "server.")

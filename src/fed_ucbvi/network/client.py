@@ -72,6 +72,10 @@ class RefusedError(InputError):
     """The server does not want this node."""
 
 
+class LeftError(RefusedError):
+    """The node has left the run for good while it took part."""
+
+
 class _StreamEndedError(Exception):
     """The stream ended; try again."""
 
@@ -104,11 +108,11 @@ async def take_part(
         The signed policy, if the node heard of the end by its file and not from the server.
 
     Raises:
+        LeftError: if the node leaves for good.
         InputError: if the server turns the node away, or stays away too long.
     """
-    check_name(node.name)
+    _check_party(node.name, address, tls_files)
     if tls_files is not None:
-        check_pair(*tls_files.read()[1:])
         node.identify(tls_files, server_name or _host(address))
     with nullcontext() if node.folder is None else FolderLock(node.folder):
         left = patience if first_patience is None else first_patience
@@ -123,7 +127,7 @@ async def leave_run(
     Raises:
         InputError: if the node cannot leave, or the server stays away too long.
     """
-    check_name(name)
+    _check_party(name, address, tls_files)
     hello = Hello(PROTOCOL, __version__, name, secrets.token_bytes(16), 0, 1, "", leaving=True)
     end, pause = time.monotonic() + patience, FIRST_PAUSE
     while True:
@@ -138,6 +142,14 @@ async def leave_run(
                 raise InputError(f"'{name}' could not leave at {address}: {one_line(_plain(error))}.") from error
             await asyncio.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE)
+
+
+def _check_party(name: str, address: str, tls_files: TLSFiles | None) -> None:
+    """Raise what no later attempt can mend."""
+    check_name(name)
+    check_address(address)
+    if tls_files is not None:
+        check_pair(*tls_files.read()[1:])
 
 
 async def _heard_farewell(stream: Any, name: str) -> bytes | None:
@@ -350,6 +362,8 @@ def _leave(node: Node, refusal: Refusal) -> None:
     """The server has ended the stream: come back later, or not."""
     if refusal.retry:
         raise _StreamEndedError(f"the server has ended the stream: {refusal.reason}")
+    if node.run and refusal.reason == has_left(node.name):
+        raise LeftError(f"{refusal.reason}.")
     raise RefusedError(f"the server turned '{node.name}' away: {refusal.reason}.")
 
 

@@ -72,6 +72,7 @@ class Coordinator:
         if server_checkpoint is not None:
             server_checkpoint.load(self.records, registry)
         registry.past, registry.let_go = self._past, self._let_go
+        self._take_units()
         for name in plan.without:
             self._leave_out(name)
 
@@ -103,6 +104,7 @@ class Coordinator:
             missing = self.plan.setting.agents - here
             raise FederationStoppedError(f"after {gathering:g} s {missing} agents have not come.")
         registry.begun = True
+        self._take_units()
         began, earlier = time.perf_counter(), self.records.seconds
         while not self.done:
             await self._advance()
@@ -112,6 +114,10 @@ class Coordinator:
                 self._report(self)
             if self._on_round is not None:
                 self._on_round(self.records.last_round())
+
+    def _take_units(self) -> None:
+        """Rewards are in the units that the nodes have declared, all the same ones."""
+        self.records.units = self.registry.units or self.records.units
 
     async def _wait_for_newcomers(self) -> None:
         """With secure sums nodes answer only if all agents of the run are there, or have been and are gone."""
@@ -177,7 +183,7 @@ class Coordinator:
                 member.reported = member.episodes
             member.reports.update(fresh[member.name])
         self._last = PastRound(number, first, collected.end.length, broadcast)
-        gap = last_gap(self.records.recommendations[recommended:])
+        gap = self.records.units.scale * last_gap(self.records.recommendations[recommended:])
         if not math.isnan(gap):
             log.info("round %d: the recommended policy's gap is %.4g", number, gap, extra={"round": number})
 

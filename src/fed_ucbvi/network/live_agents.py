@@ -155,6 +155,8 @@ class LiveHostedAgents:
         self._tables = LiveTables(m, H, S, A, first, algorithm.counting, algorithm.reward_grid(setting))
         self.agents: Any = algorithm.new_agents(setting, self._tables.for_agents())
         self._width = self._tables.width
+        self._begun_before: CountArray = np.zeros(S, dtype=np.int64)
+        """Where the episodes of earlier rounds began."""
         if algorithm.keeps_experience:
             self._tables.remember_all()
         self._driver = LiveDriver(
@@ -191,8 +193,9 @@ class LiveHostedAgents:
         self._algorithm.absorb(self.agents, broadcast[0], self.transitions, self.visits)
 
     def paid(self, policy: PolicyArray, length: int) -> Paid:
-        """What the environments paid."""
-        return Paid(length * len(self.visits), self._tables.paid, self._tables.paid_squares)
+        """What the environments paid, and where they began."""
+        starts = self._tables.starts.sum(axis=0) - self._begun_before
+        return Paid(length * len(self.visits), self._tables.paid, starts, self._tables.paid_squares)
 
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
         """Those that it has seen."""
@@ -215,6 +218,7 @@ class LiveHostedAgents:
         restore(self.agents, arrays)
         self.visits.fill(0)
         self.transitions.fill(0)
+        self._begun_before = self._tables.starts.sum(axis=0)
         self._tables.forget_payments()
 
     def recall(self, arrays: Mapping[str, Array], visits: CountArray, transitions: CountArray) -> None:
@@ -225,7 +229,7 @@ class LiveHostedAgents:
     def _see(self, arrays: Mapping[str, Array]) -> None:
         seen = seen_of(arrays)
         self._tables.restore(seen)
-        self._tables.starts[...] = seen.get(STARTS, 0)  # states of earlier versions do not have them
+        self._tables.starts[...] = seen[STARTS]
 
     def close(self) -> None:
         """Close the environments."""

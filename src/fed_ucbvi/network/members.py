@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.network.messages import Seat
 from fed_ucbvi.network.wire_count import WireCount
+from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
     from fed_ucbvi.network.node_stream import NodeStream
@@ -25,6 +26,7 @@ class Member:
         first_agent: the number of its first agent.
         agents: how many it hosts.
         digest: of its problem, pinned when it first came.
+        units: of its rewards.
         incarnation: identifies the node's process that is connected now.
         base: the last round in which its reports were used.
         episodes: how many episodes its agents have played in such rounds.
@@ -43,6 +45,7 @@ class Member:
     first_agent: int
     agents: int
     digest: bytes
+    units: Units = field(default_factory=Units)
     incarnation: bytes = b""
     base: int = 0
     episodes: int = 0
@@ -72,6 +75,7 @@ class Member:
             "first_agent": self.first_agent,
             "agents": self.agents,
             "digest": self.digest.hex(),
+            "units": asdict(self.units),
             "base": self.base,
             "episodes": self.episodes,
             "reported": self.reported,
@@ -81,4 +85,5 @@ class Member:
     @classmethod
     def of(cls, record: dict[str, Any]) -> Member:
         """Read back what :meth:`record` gave."""
-        return cls(**{**record, "digest": bytes.fromhex(record["digest"])})
+        read = {"digest": bytes.fromhex(record["digest"]), "units": Units(**record["units"])}
+        return cls(**{**record, **read})

@@ -17,7 +17,7 @@ from fed_ucbvi.network.arrays import WireError, changes, pack, packed_bytes, unp
 from fed_ucbvi.network.copies import Copies, Copy, Slot
 from fed_ucbvi.network.schema import CLASSES, DecodeError
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Server and nodes must speak the same version."""
 TO_BE_READ = frozenset({"version", "node", "run", "reason", "algorithm", "collection", "exchanging", "name"})
 REWARDS_ALONE = (1 << 32) - 1
@@ -71,7 +71,7 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Ready:
-    """The sizes of the node's problem, its digest, after which rounds it can resume, and its key for secure sums."""
+    """Sizes, digest and units of the node's problem, after which rounds it can resume, its key for secure sums."""
 
     states: int
     actions: int
@@ -81,6 +81,8 @@ class Ready:
     key: bytes = b""
     signature: bytes = b""
     certificate: bytes = b""
+    reward_offset: float = 0.0
+    reward_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class Roster:
 class Query:
     """The question of one exchange. A synchronisation has E of them; numbers from E on are for the recommendation.
 
-    ``rewards`` asks what the round paid besides; the answer is the last array of the report.
+    ``rewards`` asks besides what the round paid and where its episodes began; the last array of the report says it.
     """
 
     round: int

@@ -51,7 +51,7 @@ from fed_ucbvi.network.messages import (
     Welcome,
     encode,
 )
-from fed_ucbvi.network.node_state_store import NodeStateStore
+from fed_ucbvi.network.node_state_store import Generation, NodeStateStore
 from fed_ucbvi.network.questions import Questions
 from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.roster import Credentials, fingerprint
@@ -102,7 +102,7 @@ class Node:
             runs code that is not registered just because a server names it.
         require_secure_sums: take part only where the server learns sums over all nodes.
         share_counts: agree to send transition counts without secure sums.
-        rewards: tell what every round paid.
+        rewards: tell what every round paid; where its episodes began is told in any case.
     """
 
     def __init__(
@@ -190,7 +190,13 @@ class Node:
             raise InputError("the server has changed the run since this node joined; start the node anew.")
         self._generations.meet(welcome.epoch)
         self.welcome = welcome
-        ready = Ready(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds)
+        ready = Ready(
+            *self._hosted.sizes,
+            self._hosted.digest(),
+            self._generations.rounds,
+            reward_offset=self.units.offset,
+            reward_scale=self.units.scale,
+        )
         if not welcome.secure_sums:
             self._questions.begin(str(welcome.epoch).encode())
             return ready
@@ -397,7 +403,7 @@ class Node:
         self._players.absorb(start.arrays)
         self._generations.current = start.round
         now.absorbed, now.played = True, int(kept.note["played"])
-        now.paid = _paid(kept.note.get("paid"))
+        now.paid = _paid(kept)
         now.asked, now.length = self._asked(now), now.played
         return now
 
@@ -467,8 +473,10 @@ class Node:
         if not self._live:
             self._generations.keep(now.start.round)
             return
-        note = {"start": _key(now.start), "played": now.played, "paid": none_for_nan(now.paid)}
-        counts = {"visits": self._players.visits, "transitions": self._players.transitions}
+        assert now.paid is not None
+        episodes, total, starts, squares = now.paid
+        note = {"start": _key(now.start), "played": now.played, "paid": none_for_nan((episodes, total, squares))}
+        counts = {"visits": self._players.visits, "transitions": self._players.transitions, "starts": starts}
         self._generations.keep(now.start.round, note, counts)
 
     def _report(self, query: Query) -> Report:
@@ -479,7 +487,8 @@ class Node:
         if self._plan.secure_sums and not self._roster:
             raise InputError("the server asks before it has said whose sum it wants.")
         E = len(self._queries)
-        rewards = (self._grid.report(now.paid if self._rewards else None),) if query.rewards else ()
+        assert now.paid is not None
+        rewards = (self._grid.report(now.paid, tell=self._rewards),) if query.rewards else ()
         own = rewards if self._about_rewards(query) else (*self._answer_of(query), *rewards)
         self._questions.check(query.round, query.exchange, query.arrays, own, E)
         if self._plan.secure_sums:
@@ -555,9 +564,10 @@ def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
     return [(array.shape, array.dtype) for array in arrays]
 
 
-def _paid(kept: list[Any] | None) -> Paid | None:
-    """What a round paid, as it was kept."""
-    return None if kept is None else Paid(int(kept[0]), *(nan_for_none(number) for number in kept[1:]))
+def _paid(kept: Generation) -> Paid:
+    """What a round paid and where it began, as it was kept."""
+    episodes, total, squares = kept.note["paid"]
+    return Paid(int(episodes), float(total), kept.counts["starts"], nan_for_none(squares))
 
 
 def _key(start: Start) -> str:

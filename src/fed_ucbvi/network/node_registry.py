@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from fed_ucbvi.network.node_stream import BROKEN, NodeStream, StreamLostError
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.wire_count import WireCount
+from fed_ucbvi.problem.units import Units
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -89,7 +91,8 @@ class NodeRegistry:
         self.begun = False
         self.end: End | None = None
         """What nodes are told once the run is over, also those that come late."""
-        self._told: set[str] = set()
+        self.told: set[str] = set()
+        """Who has been told that."""
         self.past: Callable[[Member, int], Iterator[PastRound] | None] = lambda member, held: None
         """The rounds that a member has played after one; None where they are not known or cannot be played again."""
         self.let_go: Callable[[Member], None] = lambda member: None
@@ -125,6 +128,11 @@ class NodeRegistry:
         come = sum(member.agents for member in self.members.values())
         absent = any(member.stream is None for member in self.present)
         return come == self.plan.setting.agents and self.connected > 0 and not absent
+
+    @property
+    def units(self) -> Units | None:
+        """Those of the run's rewards; None where the first node is to say."""
+        return self.plan.units or next((member.units for member in self.members.values()), None)
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait for nodes to come or go until ``condition`` holds; False if it does not in time."""
@@ -173,8 +181,8 @@ class NodeRegistry:
             if member.stream is not None:
                 await self._tell_end(member, member.stream)
         everyone = [member.name for member in self.present]
-        done = await self.wait_until(lambda: self._told.issuperset(everyone) and self.connected == 0, seconds)
-        for name in () if done else sorted(set(everyone) - self._told):
+        done = await self.wait_until(lambda: self.told.issuperset(everyone) and self.connected == 0, seconds)
+        for name in () if done else sorted(set(everyone) - self.told):
             log.warning("%s: has not heard of the end", name, extra={"node": name})
 
     async def _tell_end(self, member: Member, stream: NodeStream) -> None:
@@ -184,7 +192,7 @@ class NodeRegistry:
         except StreamLostError as lost:
             log.warning("%s: did not hear of the end: %s", member.name, lost, extra={"node": member.name})
         else:
-            self._told.add(member.name)
+            self.told.add(member.name)
 
     async def watch(self) -> None:
         """While the server listens: end the streams of those whose certificates are revoked."""
@@ -366,12 +374,18 @@ class NodeRegistry:
                     f"the problem of '{hello.node}' is not the one of this run; check its environment's options (and "
                     "for real environments serve with --sizes S,A,H: nobody knows their kernels)"
                 )
+        units = _units(ready)
+        if units != (self.units or units):
+            raise TurnedAwayError(
+                f"a step of '{hello.node}' pays {units}, one of this run {self.units}; start all nodes with the same "
+                "--reward-range, or with environments of the same one"
+            )
         member = self.members.get(hello.node)
         if member is None:
             if len(ready.digest) != DIGEST_BYTES:
                 raise TurnedAwayError(f"a digest has {DIGEST_BYTES} bytes")
             status = NEW if self.begun else HERE
-            member = Member(hello.node, hello.first_agent, hello.agents, ready.digest, status=status)
+            member = Member(hello.node, hello.first_agent, hello.agents, ready.digest, units, status=status)
         if member.digest != ready.digest:
             raise TurnedAwayError(f"'{hello.node}' came with another problem before")
         held = max((number for number in ready.rounds if number <= member.base), default=-1)
@@ -398,6 +412,14 @@ class NodeRegistry:
         except InputError as error:
             raise TurnedAwayError(str(error)) from error
         return seat
+
+
+def _units(ready: Ready) -> Units:
+    """Those of a node's rewards."""
+    units = Units(ready.reward_offset, ready.reward_scale)
+    if not (math.isfinite(units.offset) and 0.0 < units.scale < math.inf):
+        raise TurnedAwayError(f"a step cannot pay {units}")
+    return units
 
 
 async def _dismiss(context: Any, reason: str, *, retry: bool) -> None:

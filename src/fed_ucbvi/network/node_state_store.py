@@ -22,7 +22,7 @@ from fed_ucbvi.engine.log import Log
 from fed_ucbvi.engine.saved_state import SavedState, named
 
 FORMAT = "fed-ucbvi/node"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 EPOCH = "epoch"
 """The file that holds the largest epoch of a server that this node has met."""
 MAX_ROUNDS = 1000

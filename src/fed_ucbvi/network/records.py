@@ -13,7 +13,6 @@ from fed_ucbvi.core.types import CountArray, MaskArray
 from fed_ucbvi.engine.rounds import Engine
 from fed_ucbvi.engine.saved_state import SavedState
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
-from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.run import Run
 
 DRIVER = "network"
@@ -57,14 +56,13 @@ class Records(Engine):
         super().restore(saved._replace(arrays=arrays))
 
     def result(self) -> Run:
-        """The run as it stands; its environment's description has the bins, without which its states mean nothing."""
+        """The run as it stands.
+
+        Its environment's description has the units of rewards, and the bins, without which its states mean nothing.
+        """
         made = super().result()
-        if self._bins is None:
-            return made
-        about: dict[str, Any] = {**made.about.environment, "bins": json.loads(self._bins.text)}
-        if self._bins.reward_range is not None:
-            units = Units.spanning(*self._bins.reward_range)
-            about |= {"reward_offset": units.offset, "reward_scale": units.scale}
+        bins = {} if self._bins is None else {"bins": json.loads(self._bins.text)}
+        about = {**made.about.environment, **bins, **self.units.description()}
         return replace(made, about=replace(made.about, environment=about))
 
 

@@ -10,6 +10,7 @@ from fed_ucbvi.algorithms.base import SUMS, FleetTables, Message, RewardSums, ad
 from fed_ucbvi.algorithms.report_fields import Meaning, meanings_of
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.members import LEFT, Member
+from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.run_plan import LIVE, MODEL, RunPlan
 
 
@@ -63,9 +64,10 @@ class ReportSchema:
                 "at violations."
             )
 
-    def largest(self) -> int:
-        """Bytes of the largest report of one agent."""
-        return max(sum(int(np.prod(form.shape)) * form.dtype.itemsize for form in forms) for forms in self.forms)
+    def largest(self, agents: int) -> int:
+        """Bytes of the largest report of so many agents, with what the round paid and where it began."""
+        report = max(sum(int(np.prod(form.shape)) * form.dtype.itemsize for form in forms) for forms in self.forms)
+        return agents * report + 8 * RewardGrid.of(self._plan.setting).numbers
 
     def instead(self, member: Member, query: Message, exchange: int, *, planning: bool) -> Message:
         """What replaces the report of a node that is not heard.

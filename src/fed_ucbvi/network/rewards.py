@@ -1,13 +1,13 @@
-"""What a round paid, as integers that can be added up over nodes in any order, and under masks.
+"""What a round paid and where it began, as integers that can be added up over nodes in any order, and under masks.
 
-A node reports four numbers about the episodes its agents played in the round::
+A node reports four numbers about the episodes its agents played in the round, and how many began in each state s::
 
-    n,    S = round(2^f sum_e G_e),    n2,    Q = round(2^g sum_e G_e^2)
+    n,    R = round(2^f sum_e G_e),    n2,    Q = round(2^g sum_e G_e^2),    b(s) for all s
 
 where ``G_e`` is the reward of episode e, in units in which every step pays between 0 and 1. ``n2`` is the number of
 episodes whose squares are in Q; simulated agents, which count transitions and not episodes, have none. A node that
-does not tell its rewards reports zeros. No sum over all agents overflows: ``S <= M T H 2^f < 2^63``, and
-``Q <= M T H^2 2^g < 2^63``.
+does not tell its rewards has zeros as the first four. No sum over all agents overflows: ``R <= M T H 2^f < 2^63``,
+and ``Q <= M T H^2 2^g < 2^63``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fed_ucbvi.network.violation import ViolationError
 MAX_BITS = 40
 """After the point, at most."""
 NUMBERS = 4
+"""Before those about states."""
 
 
 class RewardGrid(NamedTuple):
@@ -33,46 +34,54 @@ class RewardGrid(NamedTuple):
         bits: f.
         square_bits: g; negative where squares would overflow otherwise.
         horizon: H.
+        states: S.
     """
 
     bits: int
     square_bits: int
     horizon: int
+    states: int
 
     @classmethod
     def of(cls, setting: Setting) -> RewardGrid:
         """The finest on which nothing overflows."""
         episodes, H = setting.agents * setting.episodes, setting.horizon
         bits, square_bits = (61 - (episodes * most).bit_length() for most in (H, H * H))
-        return cls(min(MAX_BITS, bits), min(MAX_BITS, square_bits), H)
+        return cls(min(MAX_BITS, bits), min(MAX_BITS, square_bits), H, setting.states)
 
-    def report(self, paid: Paid | None) -> Array:
-        """What a node says, ``(1, 4)``; zeros if it says nothing."""
-        numbers = np.zeros((1, NUMBERS), dtype=np.int64)
-        if paid is not None:
+    @property
+    def numbers(self) -> int:
+        """How many a report has."""
+        return NUMBERS + self.states
+
+    def report(self, paid: Paid, *, tell: bool = True) -> Array:
+        """What a node says, ``(1, 4 + S)``; with zeros for rewards unless it is to ``tell`` them."""
+        numbers = np.zeros((1, self.numbers), dtype=np.int64)
+        numbers[0, NUMBERS:] = paid.starts
+        if tell:
             numbers[0, :2] = paid.episodes, round(math.ldexp(paid.total, self.bits))
             if not math.isnan(paid.squares):
-                numbers[0, 2:] = paid.episodes, round(math.ldexp(paid.squares, self.square_bits))
+                numbers[0, 2:NUMBERS] = paid.episodes, round(math.ldexp(paid.squares, self.square_bits))
         return numbers
 
-    def read(self, numbers: Array) -> Paid | None:
-        """What was paid, from the sum of what nodes said; None if none of them said anything."""
-        n, total, counted, squares = (int(number) for number in numbers[0])
-        if n == 0:
-            return None
+    def read(self, numbers: Array) -> Paid:
+        """What was paid, from the sum of what nodes said; for no episodes if none of them said anything."""
+        n, total, counted, squares = (int(number) for number in numbers[0, :NUMBERS])
         known = math.ldexp(squares, -self.square_bits) if counted == n else math.nan
-        return Paid(n, math.ldexp(total, -self.bits), known)
+        return Paid(n, math.ldexp(total, -self.bits), np.array(numbers[0, NUMBERS:]), known)
 
-    @staticmethod
-    def check_form(numbers: Array) -> None:
-        """Raise unless these are four numbers, masked or not."""
-        if numbers.shape != (1, NUMBERS) or numbers.dtype != np.int64:
-            raise ViolationError(f"rewards are {numbers.dtype} {numbers.shape}, expected int64 {(1, NUMBERS)}")
+    def check_form(self, numbers: Array) -> None:
+        """Raise unless these are as many numbers as there should be, masked or not."""
+        if numbers.shape != (1, self.numbers) or numbers.dtype != np.int64:
+            raise ViolationError(f"rewards are {numbers.dtype} {numbers.shape}, expected int64 {(1, self.numbers)}")
 
     def check(self, numbers: Array, episodes: int, *, some: bool = False) -> None:
         """Raise unless numbers about ``episodes`` episodes can be true; with ``some``, also about some of them."""
         self.check_form(numbers)
-        n, total, counted, squares = (int(number) for number in numbers[0])
+        n, total, counted, squares = (int(number) for number in numbers[0, :NUMBERS])
+        starts = numbers[0, NUMBERS:]
+        if starts.min() < 0 or starts.max() > episodes or int(starts.sum()) != episodes:
+            raise ViolationError(f"the states in which episodes began do not add up to the {episodes} played")
         if not (0 <= n <= episodes if some else n in (0, episodes)):
             raise ViolationError(f"rewards of {n} episodes, where {episodes} were played")
         if not (0 <= counted <= n if some else counted in (0, n)):

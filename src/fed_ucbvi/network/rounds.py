@@ -181,7 +181,7 @@ class Round:
             whole = report = (await stream.expect_report(self.number, query.exchange)).arrays
             if query.rewards:
                 if not whole:
-                    raise ViolationError("it does not say what the round paid, nor that it will not")
+                    raise ViolationError("it says neither what the round paid nor where its episodes began")
                 report = whole[:-1]
             if expected is not None:
                 check_forms(report, member, expected)

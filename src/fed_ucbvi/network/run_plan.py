@@ -20,6 +20,7 @@ from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.messages import PROTOCOL, Welcome
 from fed_ucbvi.network.secure_sums import MIN_NODES
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
 
 LOCKSTEP, LIVE = COLLECTIONS = ("lockstep", "live")
 """Lockstep: all agents stop after the same episode. Live: each node stops when the message to stop arrives."""
@@ -175,6 +176,14 @@ class RunPlan:
     def may_exclude(self) -> bool:
         """Whether the run goes on without nodes that stay away or break the rules."""
         return self.rules.away == "exclude" or self.rules.violation == "drop"
+
+    @property
+    def units(self) -> Units | None:
+        """Those of rewards, where the problem or the bins say them; else the nodes do."""
+        if self.federation is not None:
+            return Units.of(self.federation.description)
+        observed = None if self.bins is None else self.bins.reward_range
+        return None if observed is None else Units.spanning(*observed)
 
     @property
     def exchanges(self) -> int:

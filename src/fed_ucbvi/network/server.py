@@ -95,7 +95,7 @@ class Service:
         self.registry = NodeRegistry(plan, certified=tls_files is not None, revoked=revoked, authority=authority)
         self.coordinator = Coordinator(plan, self.registry, server_checkpoint, report, on_round, on_exchange)
         rows = 1 if plan.exchange == MODEL else plan.setting.agents
-        self.registry.most_bytes = max(PART_BYTES, 2 * rows * self.coordinator.report_schema.largest())
+        self.registry.most_bytes = max(PART_BYTES, 2 * self.coordinator.report_schema.largest(rows))
         self.registry.farewell = self._farewell
         self._health = Health((SERVICE,))
         self._server, self.port = open_server(

@@ -46,7 +46,7 @@ from fed_ucbvi.network.wire_count import WireCount
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 REPORT = "report."
 MODEL_ARRAYS = 4
 """Of the one message in which a node sends all its counts."""
@@ -126,8 +126,7 @@ class ServerCheckpoint:
 
     def _setting(self, plan: RunPlan, begun: Mapping[str, Any]) -> Setting:
         """The setting with which the run goes on: with more episodes or agents than before, if the plan has more."""
-        about = {} if self._saved is None else self._saved.about
-        before = Setting(**{**begun, **planned_in(about)})
+        before = Setting(**{**begun, **({} if self._saved is None else planned_in(self._saved.about))})
         if self._saved is None or self._saved.round == 0:
             if (plan.setting.episodes, plan.setting.agents) != (before.episodes, before.agents):
                 raise InputError(f"{self.folder} holds a run that has not begun; give it the same task as before.")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fed_ucbvi.network.coordinator import Coordinator
+from fed_ucbvi.network.members import AWAY, Member
 from fed_ucbvi.network.wire_count import WireCount
 
 
@@ -17,7 +18,8 @@ class NodeStatus(NamedTuple):
         first_agent: the number of its first agent.
         agents: how many it hosts.
         connected: whether it has an open stream.
-        status: ``taking part``, ``away``, ``excluded``, ``joining`` or ``left``, as the server decided.
+        state: ``present`` (it takes part, or will from the next round on, and is connected), ``away``, ``excluded``,
+            ``left`` (for good) or ``finished`` (it has heard of the end of the run).
         episodes: that its agents have played in rounds that count.
         latency: seconds from the last question to its answer; NaN before the first.
         wire: what its streams have carried since this server was started, without their first three messages.
@@ -27,7 +29,7 @@ class NodeStatus(NamedTuple):
     first_agent: int
     agents: int
     connected: bool
-    status: str
+    state: str
     episodes: int
     latency: float
     wire: WireCount
@@ -61,7 +63,7 @@ def status_of(run: Coordinator) -> FederationStatus:
             member.first_agent,
             member.agents,
             member.stream is not None,
-            member.status,
+            _state(member, finished=member.name in run.registry.told),
             member.episodes,
             member.latency,
             member.wire,
@@ -72,3 +74,11 @@ def status_of(run: Coordinator) -> FederationStatus:
     return FederationStatus(
         plan.run, plan.secure_sums, nodes, run.registry.wire, run.violations, tuple(records.events)
     )
+
+
+def _state(member: Member, *, finished: bool) -> str:
+    if member.out:
+        return member.status
+    if finished:
+        return "finished"
+    return "present" if member.stream is not None and member.status != AWAY else "away"

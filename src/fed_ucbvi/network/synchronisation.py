@@ -59,7 +59,7 @@ class Synchronisation:
         self._models: tuple[int, dict[str, Message]] = 0, {}
         self._grid = RewardGrid.of(plan.setting)
         self.paid: Paid | None = None
-        """What the last round paid, as far as nodes have said."""
+        """What the last round paid, as far as nodes have said, and where its episodes began."""
 
     async def settle(self, now: Round, collected: Collected) -> None:
         """End a round without a request: all nodes have counted it once they have said what it paid."""

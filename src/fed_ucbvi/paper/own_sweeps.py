@@ -7,12 +7,11 @@ parameters of its algorithms. Other runs say something about other settings.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.charts.panels import Panel, Series
-from fed_ucbvi.core.colours import PALETTE
 from fed_ucbvi.paper.claims import judge
 from fed_ucbvi.paper.figures import AGENTS_LABEL, BYTES_LABEL, EPISODES_LABEL, REGRET_LABEL, ROUNDS_LABEL
 from fed_ucbvi.paper.scale import EPISODES
@@ -32,9 +31,18 @@ from fed_ucbvi.paper.seed_groups import (
     values,
 )
 from fed_ucbvi.paper.traces import Pair, Trace
-from fed_ucbvi.paper.wording import differences, eps_text
+from fed_ucbvi.paper.wording import eps_text
 from fed_ucbvi.report.content import Figure, Section
-from fed_ucbvi.results.style import colour_of, label_of
+from fed_ucbvi.results.settings import (
+    ENVIRONMENT_SIZES,
+    apart,
+    key_of,
+    label,
+    names_of,
+    parted,
+    settings_of,
+)
+from fed_ucbvi.results.style import different_colours
 from fed_ucbvi.sweeps.job import complete_options, complete_parameters
 
 JUDGED = (
@@ -50,16 +58,18 @@ NOT_JUDGED = (
 def analyse(pairs: Sequence[Pair], name: str) -> Section:
     """The section of a sweep called ``name``."""
     seed_groups = seed_groups_of(pairs)
+    styles = _styles(seed_groups)
     figures = []
     for number, (title, group) in enumerate(_problems(seed_groups).items(), 1):
-        figures += [
-            _curves(
-                group, f"regret_{number}", f"{title}: common regret against episodes", over_episodes, EPISODES_LABEL
-            ),
-            _curves(group, f"bytes_{number}", f"{title}: common regret against bytes", over_bytes, BYTES_LABEL),
-        ]
+        for id_, what, curve, x_label in (
+            ("regret", "episodes", over_episodes, EPISODES_LABEL),
+            ("bytes", "bytes", over_bytes, BYTES_LABEL),
+        ):
+            heading = f"{title}: common regret against {what}"
+            figures.append(_curves(group, styles, f"{id_}_{number}", heading, curve, x_label))
         if len(values(group, "agents")) > 1:
-            figures.append(_over_agents(group, f"agents_{number}", f"{title}: regret and rounds against M"))
+            heading = f"{title}: regret and rounds against M"
+            figures.append(_over_agents(group, styles, f"agents_{number}", heading))
     verdicts = judge(at_the_papers_settings(seed_groups))
     return Section(
         id="sweep",
@@ -93,11 +103,12 @@ def _problems(seed_groups: SeedGroups) -> dict[str, SeedGroups]:
     groups: dict[tuple[str, str, int], dict[Key, Any]] = {}
     for key, replicates in seed_groups.items():
         groups.setdefault((key.environment, key.options, key.episodes), {})[key] = replicates
-    titles = []
-    for environment, options, episodes in groups:
-        several = {other: json.loads(other) for name, other, _ in groups if name == environment}
-        apart = dict(zip(several, differences(list(several.values())), strict=True))[options]
-        titles.append(", ".join(part for part in (label_of(environment), apart, f"T = {episodes:,}") if part))
+    firsts = [settings_of(next(iter(group.values()))[0].about) for group in groups.values()]
+    names = ("environment", "environment_label", "episodes")
+    always = [{name: one[name] for name in names} for one in firsts]
+    about = ("environment", *ENVIRONMENT_SIZES)
+    options = [{name: one[name] for name in one if name.startswith(about)} for one in firsts]
+    titles = [label(some | mine) for mine, some in zip(always, apart(options), strict=True)]
     return dict(zip(_numbered(titles), groups.values(), strict=True))
 
 
@@ -109,36 +120,30 @@ def _numbered(texts: Sequence[str]) -> list[str]:
 
 
 def _styles(seed_groups: SeedGroups) -> dict[Key, dict[str, Any]]:
-    """Colour by algorithm, or by label where one algorithm has several; dash by eps_p."""
-    labels = list(dict.fromkeys((key.algorithm, key.label, key.parameters) for key in seed_groups))
-    algorithms = [algorithm for algorithm, _, _ in labels]
-    alone = len({colour_of(algorithm) for algorithm in algorithms}) == len(algorithms)  # others are all black
-    texts = []
-    for algorithm, label, parameters in labels:
-        alike = {other[2]: json.loads(other[2]) for other in labels if other[:2] == (algorithm, label)}
-        apart = dict(zip(alike, differences(list(alike.values())), strict=True))[parameters]
-        texts.append(f"{label_of(label)} ({apart})" if apart else label_of(label))
-    texts = _numbered(texts)
-    colours = {
-        label: colour_of(label[0]) if alone else PALETTE[number % len(PALETTE)] for number, label in enumerate(labels)
-    }
+    """Name and colour by algorithm, label and parameters; dash by eps_p."""
+    abouts = [replicates[0].about for replicates in seed_groups.values()]
+    sides, _ = parted([settings_of(about) for about in abouts], "algorithm")
+    names = names_of(sides, "all runs")
+    wanted = {key_of(side): about.colour for side, about in reversed([*zip(sides, abouts, strict=True)])}
+    colours = dict(zip(names, different_colours([wanted[side] for side in names]), strict=True))
     levels = values(seed_groups, "eps_p")
     styles = {}
-    for key in seed_groups:
-        which = (key.algorithm, key.label, key.parameters)
+    for key, side in zip(seed_groups, map(key_of, sides), strict=True):
         styles[key] = {
-            "name": texts[labels.index(which)],
-            "colour": colours[which],
+            "name": names[side],
+            "colour": colours[side],
             "dash": DASHES[levels.index(key.eps_p) % len(DASHES)],
             "variant": eps_text(key.eps_p) if len(levels) > 1 else "",
-            "label": texts[labels.index(which)],
+            "label": names[side],
         }
     return styles
 
 
-def _curves(seed_groups: SeedGroups, id_: str, title: str, curve: Any, x_label: str) -> Figure:
+def _curves(
+    seed_groups: SeedGroups, styles: Mapping[Key, Any], id_: str, title: str, curve: Any, x_label: str
+) -> Figure:
     """A panel for each M."""
-    styles, panels = _styles(seed_groups), []
+    panels = []
     for agents in values(seed_groups, "agents"):
         group = having(seed_groups, agents=agents)
         series: list[Series | None] = [curve(replicates, **styles[key]) for key, replicates in group.items()]
@@ -150,8 +155,8 @@ def _curves(seed_groups: SeedGroups, id_: str, title: str, curve: Any, x_label: 
     return Figure(id_, title, band_text(seed_groups.values()), panels)
 
 
-def _over_agents(seed_groups: SeedGroups, id_: str, title: str) -> Figure:
-    styles, panels = _styles(seed_groups), []
+def _over_agents(seed_groups: SeedGroups, styles: Mapping[Key, Any], id_: str, title: str) -> Figure:
+    panels = []
     for measure, y_label in ((regret, REGRET_LABEL), (rounds, ROUNDS_LABEL)):
         series = []
         for key in {(key.label, key.parameters, key.eps_p): key for key in seed_groups}.values():

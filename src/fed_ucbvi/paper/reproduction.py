@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import new_folder, read_manifest, reading, write_manifest
-from fed_ucbvi.paper import ablations, figures, own_sweeps, sharp, table1, theory, tuned_comparison, tuning
+from fed_ucbvi.paper import ablations, figures, kl, own_sweeps, table1, theory, tuned_comparison, tuning
 from fed_ucbvi.paper.scale import Scale
 from fed_ucbvi.paper.traces import Pair, Trace, load_pairs
 from fed_ucbvi.report.content import PageContent, Section
@@ -69,7 +69,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     theory.NAME: Experiment(theory.grids, theory.analyse),
     ablations.NAME: Experiment(ablations.grids, ablations.analyse),
-    sharp.NAME: Experiment(sharp.grids, sharp.analyse),
+    kl.NAME: Experiment(kl.grids, kl.analyse),
     table1.NAME: Experiment(table1.grids, table1.analyse),
 }
 """In the order of the report."""

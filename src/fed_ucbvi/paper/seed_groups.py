@@ -17,6 +17,7 @@ from fed_ucbvi.charts.panels import Dash, Series
 from fed_ucbvi.paper.traces import Pair, Trace
 from fed_ucbvi.paper.wording import differing, value_text
 from fed_ucbvi.report.content import Cell, Interval, Table
+from fed_ucbvi.results.settings import settings_of
 from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
 from fed_ucbvi.results.style import colour_of, label_of, marker_of
 from fed_ucbvi.sweeps.job import Job
@@ -204,10 +205,10 @@ def cells_table(seed_groups: SeedGroups, name: str, title: str) -> Table:
     )
     rows = [
         (
-            label_of(key.environment),
+            written["environment_label"],
             *(_cell(key.options, option) for option in options),
-            label_of(key.algorithm),
-            *([key.label] if labelled else []),
+            written["label"] if key.label == key.algorithm else label_of(key.algorithm),
+            *([written["label"]] if labelled else []),
             *(_cell(key.parameters, parameter) for parameter in parameters),
             key.agents,
             f"{key.eps_p:.2g}",
@@ -218,6 +219,7 @@ def cells_table(seed_groups: SeedGroups, name: str, title: str) -> Table:
             interval(replicates, megabytes),
         )
         for key, replicates in sorted(seed_groups.items(), key=lambda item: item[0])
+        for written in [settings_of(replicates[0].about)]
     ]
     return Table(name, title, f"MB: both ways, all agents together. {band_text(seed_groups.values())}", columns, rows)
 

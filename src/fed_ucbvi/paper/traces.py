@@ -59,7 +59,6 @@ class Trace:
         powers = [10**power for power in range(19) if 10**power < last]
         grid = np.unique(np.concatenate([[0, last / 2, last], powers, np.geomspace(1, last, POINTS).round()]))
         records = run.records
-        ends = np.cumsum(records["agent_episodes"]) / run.about.agents
         sent = np.concatenate([[0], np.cumsum(records["bytes_up"] + records["bytes_down"])])
         content = b"".join(records[name].tobytes() for name in ("length", "regret"))
         return cls(
@@ -72,7 +71,7 @@ class Trace:
             points=grid,
             regret_so_far=run.regret_at(grid),
             rounds_so_far=run.rounds_at(grid).astype(np.float64),
-            bytes_so_far=sent[np.searchsorted(ends, grid, side="right")].astype(np.float64),
+            bytes_so_far=sent[np.searchsorted(run.round_ends, grid, side="right")].astype(np.float64),
             fingerprint=hashlib.sha256(content).hexdigest(),
         )
 

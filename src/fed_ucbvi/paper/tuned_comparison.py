@@ -36,7 +36,7 @@ from fed_ucbvi.paper.tuning import (
     FURTHER,
     PAPER,
     QUICK_FACTORS,
-    SHARP,
+    RECOMMENDED,
     TUNED,
     TUNING_EPISODES,
     TUNING_SEEDS,
@@ -60,7 +60,7 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
     """Regret against the factor, both comparisons side by side, and the verdicts with tuned constants."""
     seed_groups = seed_groups_of(pairs)
     tuned, paper = having(seed_groups, label=BEST), having(seed_groups, label=PAPER)
-    sharp = having(seed_groups, label=UNTUNED)
+    untuned = having(seed_groups, label=UNTUNED)
     factors = QUICK_FACTORS if scale.quick else FACTORS
     return Section(
         id=NAME,
@@ -73,10 +73,10 @@ def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
             "instances of the other experiments are seen only afterwards. Where the best k is the least or the "
             f"largest, {FURTHER} more are tried beyond it. FedQ-Bernstein uses its variance from 10 samples on here, "
             "instead of 1000.",
-            "Sharp Fed-UCBVI stands beside them with nothing tuned.",
+            "Fed-KL-UCBVI stands beside them with nothing tuned.",
         ),
         verdicts=verdicts(seed_groups),
-        figures=[_tuning_figure(seed_groups), *_comparison_figures(paper, tuned, sharp)],
+        figures=[_tuning_figure(seed_groups), *_comparison_figures(paper, tuned, untuned)],
         tables=[_table(seed_groups, paper, tuned)],
     )
 
@@ -102,7 +102,7 @@ def verdicts(seed_groups: SeedGroups) -> list[Verdict]:
             for other in ("fedq-hoeffding", "fedq-advantage")
         ),
         fewest_rounds(tuned, detail=tuning_text(seed_groups, tuple(TUNED))),
-        sharp_is_lowest(seed_groups, detail=tuning_text(seed_groups, tuple(TUNED))),
+        kl_is_lowest(seed_groups, detail=tuning_text(seed_groups, tuple(TUNED))),
     ]
     return [verdict for verdict in found if verdict is not None]
 
@@ -133,8 +133,8 @@ def fewest_rounds(seed_groups: SeedGroups, detail: str = "") -> Verdict | None:
     )
 
 
-def sharp_is_lowest(seed_groups: SeedGroups, detail: str = "") -> Verdict | None:
-    """Whether sharp Fed-UCBVI, not tuned, has less regret than all tuned algorithms."""
+def kl_is_lowest(seed_groups: SeedGroups, detail: str = "") -> Verdict | None:
+    """Whether Fed-KL-UCBVI, not tuned, has less regret than all tuned algorithms."""
     findings: dict[str, Finding | None] = {}
     for environment in environments(seed_groups):
         group = having(seed_groups, environment=environment)
@@ -151,7 +151,7 @@ def sharp_is_lowest(seed_groups: SeedGroups, detail: str = "") -> Verdict | None
             text = f"{line} (at {eps_text(eps_p)}), closest of {len(cells)} comparisons"
             findings[label_of(environment)] = Finding(decide(all_or_none, found), text, line)
     return verdict_of(
-        "Sharp Fed-UCBVI, with nothing tuned, has less regret than everybody else tuned.",
+        "Fed-KL-UCBVI, proved and with nothing tuned, has less regret than everybody else tuned.",
         "beyond the paper",
         f"It holds in an environment if its mean regret is below that of every other at every εₚ run. {ERROR_TERM}",
         findings,
@@ -193,7 +193,7 @@ def _tuning_figure(seed_groups: SeedGroups) -> Figure:
     )
 
 
-def _comparison_figures(paper: SeedGroups, tuned: SeedGroups, sharp: SeedGroups) -> list[Figure]:
+def _comparison_figures(paper: SeedGroups, tuned: SeedGroups, untuned: SeedGroups) -> list[Figure]:
     figures = []
     for measure, y_label, id_, what in (
         (regret, REGRET_LABEL, "fair_regret", "regret"),
@@ -214,14 +214,14 @@ def _comparison_figures(paper: SeedGroups, tuned: SeedGroups, sharp: SeedGroups)
                 shown: list[tuple[Marker, str, SeedGroups]] = [
                     ("circle", PAPER, paper),
                     ("cross", BEST, tuned),
-                    ("diamond", UNTUNED, sharp),
+                    ("diamond", UNTUNED, untuned),
                 ]
                 for marker, variant, seed_groups in shown:
                     group = {
                         key.algorithm: replicates
                         for key, replicates in having(seed_groups, environment=environment, eps_p=eps_p).items()
                     }
-                    for name in (*TUNED, SHARP):
+                    for name in (*TUNED, RECOMMENDED):
                         if name in group:
                             found = [measure(run) for run in group[name]]
                             series.append(

@@ -50,16 +50,6 @@ MAX_CHARACTERS = 40
 """Longer values of options are cut."""
 
 
-def differences(several: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For each of several sets of options, in words, the options in which it differs from the others.
-
-    >>> differences([{"states": 5, "actions": 2}, {"states": 9, "actions": 2}])
-    ['states = 5', 'states = 9']
-    """
-    names = differing(several)
-    return [", ".join(f"{name} = {value_text(one[name])}" for name in names if name in one) for one in several]
-
-
 def differing(several: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names of options that are not the same in all.
 

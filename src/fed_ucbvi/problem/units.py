@@ -32,6 +32,14 @@ class Units:
         """Those in the description of an environment; most environments pay rewards in [0, 1] as they are."""
         return cls(float(description.get("reward_offset", 0.0)), float(description.get("reward_scale", 1.0)))
 
+    def description(self) -> dict[str, float]:
+        """The inverse of :meth:`of`; empty where rewards are in [0, 1] as they are."""
+        return {} if self == Units() else {"reward_offset": self.offset, "reward_scale": self.scale}
+
+    def __str__(self) -> str:
+        """What a step may pay."""
+        return f"{self.offset:.12g} to {self.offset + self.scale:.12g}"
+
     def rescaled(self, reward: float) -> float:
         """One step's reward in our units."""
         return (reward - self.offset) / self.scale

@@ -63,6 +63,12 @@ class About:
     """Whether all agents have the same MDP; None if that is unknown."""
     random_rewards: bool = False
     """Whether rewards were taken to be random."""
+    label: str = ""
+    """How the algorithm is written in tables and figures; of a sweep's run, the label that the sweep gives it."""
+    colour: str = ""
+    """The colour that the algorithm gives itself, if any."""
+    environment_label: str = ""
+    """How the environment is written."""
 
     @property
     def eps_p_assumed(self) -> float:
@@ -76,6 +82,7 @@ class About:
     ) -> About:
         """The description of a run on ``federation``; if that is None, only the setting is known."""
         from fed_ucbvi.algorithms import algorithm_name, parameters_of
+        from fed_ucbvi.results.style import label_of, own_colour
 
         known: dict[str, Any] = {
             "environment": {"name": "custom"},
@@ -102,13 +109,17 @@ class About:
             sizes["eps_p"] = math.nan
         del sizes["grid_bits"]
         earlier = sizes.pop("earlier_visits")
+        name = algorithm_name(algorithm)
         return cls(
-            algorithm=algorithm_name(algorithm),
+            algorithm=name,
             parameters=parameters_of(algorithm),
             rules=algorithm.rules,
             **sizes,
             driver=driver,
             facts={**algorithm.facts(setting), **({"earlier_visits": float(earlier)} if earlier else {})},
             cautions=tuple(algorithm.cautions(setting)),
+            label=label_of(name),
+            colour=own_colour(name),
+            environment_label=label_of(str(known["environment"].get("name", "custom"))),
             **known,
         )

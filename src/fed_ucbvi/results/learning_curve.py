@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.run_data import RunData
 
 MOST_BINS = 60
@@ -20,8 +21,8 @@ class LearningCurve(NamedTuple):
     """A curve; each point stands for the rounds since the one before.
 
     Attributes:
-        episodes: of an agent, at the end of these rounds.
-        mean: the reward of an episode, over all their episodes and agents.
+        episodes: per agent, at the end of these rounds.
+        mean: the reward of an episode, over all their episodes and agents, in the environment's own units.
         error: the standard error of this mean; NaN where only sums of rewards were observed.
     """
 
@@ -47,14 +48,13 @@ def learning_curve(run: RunData, bins: int = MOST_BINS) -> LearningCurve:
     ``n_r`` episodes of each round, those of all episodes of a bin follow exactly:
     ``(n - 1) s^2 = sum_r [(n_r - 1) s_r^2 + n_r m_r^2] - n m^2``. The error is ``s / sqrt(n)``.
     """
-    records, agents = run.records, run.about.agents
+    records, ends = run.records, run.round_ends
     n = records["agent_episodes"].astype(np.float64)
-    ends = np.cumsum(n) / agents
     played = n > 0
     if not played.any():
         empty = np.zeros(0)
         return LearningCurve(empty, empty, empty)
-    total = records["reward"] * agents
+    total = records["reward"] * records["agents"]
     spread = np.where(n > 1, records["reward_sd"], 0.0)
     squares = (n - 1) * spread**2 + np.divide(total**2, n, out=np.zeros_like(total), where=played)
     edges = np.geomspace(min(1.0, ends[0]), ends[-1], bins + 1)
@@ -67,4 +67,6 @@ def learning_curve(run: RunData, bins: int = MOST_BINS) -> LearningCurve:
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = np.maximum(square - count * mean**2, 0.0) / (count - 1)
     variance = np.where(count > 1, variance, math.nan)
-    return LearningCurve(np.array(last), mean, np.sqrt(variance / count))
+    units = Units.of(run.about.environment)
+    own = np.array([units.original_return(value, run.about.horizon) for value in mean])
+    return LearningCurve(np.array(last), own, units.scale * np.sqrt(variance / count))

@@ -35,9 +35,9 @@ from fed_ucbvi.results.records import columns_of
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import ServerState
 
-PLANNED, GREEDY, EXPLORING = KINDS = ("planned", "greedy", "exploring")
-"""How a recommended policy was made: planned without bonus; greedy in the estimates of an algorithm that does not
-plan; or, in runs saved by earlier versions, equal to the exploring policy, the only one they have."""
+PLANNED, GREEDY = KINDS = ("planned", "greedy")
+"""How a recommended policy was made: planned without bonus, or greedy in the estimates of an algorithm that does not
+plan."""
 
 COLUMNS: dict[str, type[np.generic]] = {
     "round": np.int64,

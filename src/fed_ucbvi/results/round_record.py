@@ -7,15 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from fed_ucbvi.core.types import IndexArray
+from fed_ucbvi.problem.units import Units
 
 
 class RoundRecord(NamedTuple):
     """One round, and where the run stands after it. Fields may be added; those that are here keep their meaning.
 
+    Regret, reward and values are in the environment's own units; see :class:`~fed_ucbvi.problem.units.Units`.
+
     Attributes:
         round: its number, from 1.
-        episodes: of the agent that has played most, so far.
-        planned_episodes: T.
+        episodes: per agent, so far: every round adds the mean over the agents that took part in it, and what is
+            less than an episode is left out.
+        planned_episodes: what they come to at the end: T, but in live runs that agents joined or left.
         length: episodes of the agent that played most, in this round.
         synchronisations: so far; a round that was cut short has none.
         requests: how many agents requested the synchronisation.
@@ -24,7 +28,7 @@ class RoundRecord(NamedTuple):
         state: the state.
         action: the action.
         rule: the rule it did it by; empty if none.
-        regret: so far, averaged over agents; NaN where nobody knows.
+        regret: so far, averaged in every round over the agents that took part in it; NaN where nobody knows.
         reward: of an episode of this round, averaged over agents; NaN where nobody knows.
         optimistic_value: the server's at the last recommendation, over the initial states; NaN before the first.
         recommended_value: the planner's estimate for the policy it recommended; NaN where nothing is planned.
@@ -33,6 +37,7 @@ class RoundRecord(NamedTuple):
         seconds: since the run began.
         reward_sd: the standard deviation of an episode's reward over the round's episodes, of all agents together;
             NaN where rewards were not observed episode by episode.
+        agents: how many took part in this round.
     """
 
     round: int
@@ -54,11 +59,24 @@ class RoundRecord(NamedTuple):
     bytes_down: int
     seconds: float
     reward_sd: float = math.nan
+    agents: int = 0
 
     @property
     def gap(self) -> float:
         """Between the optimistic and the recommended value; see :mod:`fed_ucbvi.results.recommendations`."""
         return self.optimistic_value - self.recommended_value
+
+    def in_units(self, units: Units, horizon: int) -> RoundRecord:
+        """The same, if so far every step paid between 0 and 1."""
+        if units == Units():
+            return self
+        return self._replace(
+            regret=units.scale * self.regret,
+            reward=units.original_return(self.reward, horizon),
+            optimistic_value=units.original_return(self.optimistic_value, horizon),
+            recommended_value=units.original_return(self.recommended_value, horizon),
+            reward_sd=units.scale * self.reward_sd,
+        )
 
 
 OnRound = Callable[[RoundRecord], None]

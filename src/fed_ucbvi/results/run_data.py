@@ -22,7 +22,7 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.advice import advice_on, learnt_little
 from fed_ucbvi.results.agents import AgentsValue
-from fed_ucbvi.results.records import rows_of
+from fed_ucbvi.results.records import episodes_per_agent, rows_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,8 +47,8 @@ class RunData:
         by_agent: what the recommended policy is worth to each agent in its own MDP, ``(M,)``; NaN for liars.
         recommendations: the policies recommended during the run, with their gap, by column; see
             :data:`~fed_ucbvi.results.recommendations.COLUMNS`.
-        wall_seconds: how long the run took.
-        complete: whether all episodes were played.
+        wall_seconds: how long the run took; NaN in the files of a sweep, whose journal has it.
+        complete: whether every agent has played all its episodes, from when it came until the end, or until it left.
     """
 
     about: About
@@ -66,22 +66,36 @@ class RunData:
     complete: bool
 
     @cached_property
-    def _ends(self) -> FloatArray:
-        return np.asarray(np.cumsum(self.records["agent_episodes"], dtype=np.int64) / self.about.agents)
+    def round_ends(self) -> FloatArray:
+        """Episodes per agent after each round: every round adds the mean over the agents that took part in it."""
+        return episodes_per_agent(self.records)
 
     @cached_property
     def _cumulative_regret(self) -> FloatArray:
         return np.asarray(np.cumsum(self.records["regret"]))
 
     @property
+    def _episodes(self) -> float:
+        return float(self.round_ends[-1]) if len(self.round_ends) else 0.0
+
+    @property
     def episodes_played(self) -> int:
-        """Episodes each agent played; T if the run is complete."""
-        return int(self._ends[-1]) if len(self._ends) else 0
+        """Episodes per agent, rounded down: T if the run is complete; more if agents have joined a live run."""
+        return int(self._episodes)
+
+    @property
+    def unfinished(self) -> str:
+        """In which way the run is not complete, in words; nothing if it is."""
+        if self.complete:
+            return ""
+        if self.episodes_played < self.about.episodes:
+            return f"interrupted after {self.episodes_played:,} episodes"
+        return "agents have missed episodes"
 
     @property
     def regret(self) -> float:
-        """The common regret after the last episode (``def:common_regret``)."""
-        return float(self._cumulative_regret[-1]) if len(self._ends) else 0.0
+        """The common regret after the last episode (``def:common_regret``), per agent that took part."""
+        return float(self._cumulative_regret[-1]) if len(self.round_ends) else 0.0
 
     @property
     def federated_regret(self) -> Bracket:
@@ -89,10 +103,13 @@ class RunData:
 
         ``sum_t [max_pi 1/M sum_i V^{i,pi}_1(mu^i)] - 1/M sum_i V^{i,pi_t}_1(mu^i)``, over the honest agents. The
         maximum is known as a bracket (``about.best_common_value``), so the regret is one too. If a policy that was
-        played is better than the lower end of that bracket, it raises the lower end.
+        played is better than the lower end of that bracket, it raises the lower end. It is the maximum for all M
+        agents. So where agents differ and some did not take part in every round, this regret is unknown.
         """
-        values = self.records["value"]
-        weights = self.records["agent_episodes"] / self.about.agents
+        values, agents = self.records["value"], self.records["agents"]
+        if not self.about.alike and (agents != self.about.agents).any():
+            return Bracket(math.nan, math.nan)
+        weights = self.records["agent_episodes"] / np.maximum(agents, 1)
         lower, upper = self.about.best_common_value
         lower = float(values.max(initial=lower))
         lower_sum, upper_sum = (float((weights * (end - values)).sum()) for end in (lower, max(lower, upper)))
@@ -130,16 +147,16 @@ class RunData:
     @property
     def average_reward(self) -> float:
         """Reward an agent collected per episode, in its own MDP, averaged over agents and episodes."""
-        return float(self.records["reward"].sum()) / max(1, self.episodes_played)
+        return float(self.records["reward"].sum()) / (self._episodes or 1.0)
 
     @property
     def recent_reward(self) -> float:
         """The same over the last tenth of the episodes; all episodes of a round count alike."""
-        T = float(self._ends[-1]) if len(self._ends) else 0.0
+        T = self._episodes
         if T == 0.0:
             return math.nan
         paid = np.concatenate([[0.0], np.cumsum(self.records["reward"])])
-        return float(paid[-1] - np.interp(0.9 * T, np.concatenate([[0], self._ends]), paid)) / (0.1 * T)
+        return float(paid[-1] - np.interp(0.9 * T, np.concatenate([[0], self.round_ends]), paid)) / (0.1 * T)
 
     @property
     def agents_value(self) -> AgentsValue:
@@ -168,6 +185,12 @@ class RunData:
         return next(((worth, said) for said, worth in figures.items() if not math.isnan(worth)), (math.nan, ""))
 
     @property
+    def wall_time(self) -> str:
+        """How long the run took, and by which driver, in words."""
+        seconds = "unknown" if math.isnan(self.wall_seconds) else f"{self.wall_seconds:,.2f} s"
+        return f"{seconds} (driver {self.about.driver})"
+
+    @property
     def bytes_up(self) -> int:
         """Bytes from agents to server."""
         return int(self.records["bytes_up"].sum())
@@ -191,16 +214,16 @@ class RunData:
         return {**known, "unknown": unknown} if unknown else known
 
     def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
-        """The common regret after each number of episodes; linear inside a round, where the policy is fixed."""
+        """The common regret after each number of episodes per agent; linear in a round, where the policy is fixed."""
         points = np.asarray(episodes, dtype=np.float64)
         if points.size and (points.min() < 0 or points.max() > self.episodes_played):
             raise InputError(f"regret is known after 0..{self.episodes_played} episodes only.")
-        ends = np.concatenate([[0], self._ends])
+        ends = np.concatenate([[0], self.round_ends])
         return np.asarray(np.interp(points, ends, np.concatenate([[0.0], self._cumulative_regret])))
 
     def rounds_at(self, episodes: npt.ArrayLike) -> CountArray:
         """Communication rounds within each of the given numbers of episodes."""
-        asked = self._ends[self.records["askers"] > 0]
+        asked = self.round_ends[self.records["askers"] > 0]
         return np.asarray(np.searchsorted(asked, np.asarray(episodes), side="right"))
 
     @property
@@ -210,7 +233,8 @@ class RunData:
         ``agents_mean``, ``agents_worst`` and ``agents_best`` are what the agents get from the policy,
         ``best_common_lower`` and ``best_common_upper`` the bracket of the best shared policy, ``own_optimal_value``
         the mean of the agents' own optima; ``value`` and ``optimal_value`` are those of the common MDP,
-        ``estimated_value`` and ``optimistic_value`` what the server knows.
+        ``estimated_value`` and ``optimistic_value`` what the server knows, ``gap`` their difference;
+        ``regret`` is over all episodes.
         """
         about, agents = self.about, self.agents_value
         ours = {
@@ -228,7 +252,9 @@ class RunData:
             "recent_reward": self.recent_reward,
         }
         units = Units.of(about.environment)
-        return {name: units.original_return(value, about.horizon) for name, value in ours.items()}
+        own = {name: units.original_return(value, about.horizon) for name, value in ours.items()}
+        differences = {"gap": self.gap, "regret": self.regret, "simple_regret": self.simple_regret}
+        return {**own, **{name: units.scale * value for name, value in differences.items()}}
 
     def summary(self) -> dict[str, Any]:
         """The figures of the run, ready for JSON; what is unknown is None."""
@@ -296,7 +322,7 @@ class RunData:
         names = dict(enumerate(self.about.rules))
         return frame.with_columns(
             pl.col("rule").replace_strict(names, default=None, return_dtype=pl.String),
-            (pl.col("agent_episodes").cum_sum() / self.about.agents).alias("episodes"),
+            pl.Series("episodes", self.round_ends),
             pl.col("regret").cum_sum().alias("cumulative_regret"),
             (pl.col("askers") > 0).cum_sum().alias("rounds"),
         )
@@ -324,7 +350,7 @@ class RunData:
             return NotImplemented
         return (
             self.same_outcome(other)
-            and self.wall_seconds == other.wall_seconds
+            and none_for_nan(self.wall_seconds) == none_for_nan(other.wall_seconds)
             and self.about.versions == other.about.versions
         )
 
@@ -332,7 +358,7 @@ class RunData:
 
     def _title(self) -> str:
         about = self.about
-        state = "" if self.complete else f", interrupted after {self.episodes_played:,}"
+        state = f", {self.unfinished}" if self.unfinished else ""
         return (
             f"{about.algorithm} on {about.environment.get('name', 'custom')}: {about.agents} agents, "
             f"{about.episodes:,} episodes{state}"
@@ -358,7 +384,7 @@ class RunData:
         rows = [(name, number_text(figure)) for name, figure in figures.items()]
         rows.insert(4, ("federated regret", str(self.federated_regret)))
         rows.append(("communication", f"{byte_count(self.bytes_up)} up, {byte_count(self.bytes_down)} down"))
-        rows.append(("wall time", f"{self.wall_seconds:,.2f} s (driver {about.driver})"))
+        rows.append(("wall time", self.wall_time))
         return html_table(self._title(), rows)
 
 

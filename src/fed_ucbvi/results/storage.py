@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.core.errors import InputError
@@ -21,7 +20,7 @@ from fed_ucbvi.core.unknown import nan_for_none, none_for_nan
 from fed_ucbvi.core.version import PROGRAM
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
-from fed_ucbvi.results.recommendations import EXPLORING, KINDS
+from fed_ucbvi.results.recommendations import KINDS
 from fed_ucbvi.results.records import COLUMNS
 from fed_ucbvi.results.run_data import RunData
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 RunT = TypeVar("RunT", bound=RunData)
 
 FORMAT = "fed-ucbvi/run"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 ROUNDS = "rounds.parquet"
 MANIFEST_KEY, CHECKSUM_KEY = PROGRAM, f"{PROGRAM}-checksum"
 """Keys of the Parquet metadata where a run in one file keeps its manifest and its checksum."""
@@ -103,7 +102,7 @@ def manifest_of(run: RunData) -> dict[str, Any]:
         "about": none_for_nan(asdict(run.about)),
         "summary": run.summary(),
         "complete": run.complete,
-        "wall_seconds": run.wall_seconds,
+        "wall_seconds": none_for_nan(run.wall_seconds),
         "value": none_for_nan(run.value),
         "estimated_value": none_for_nan(run.estimated_value),
         "optimistic_value": none_for_nan(run.optimistic_value),
@@ -116,42 +115,30 @@ def manifest_of(run: RunData) -> dict[str, Any]:
     }
 
 
-def _column(frame: pl.DataFrame, name: str) -> npt.NDArray[Any]:
-    """A column of the records; earlier versions have no ``reward_sd``."""
-    return np.full(len(frame), np.nan) if name == "reward_sd" and name not in frame else frame[name].to_numpy()
-
-
 def _from_parts(kind: type[RunT], name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> RunT:
-    """A run from its manifest and its records; ``name`` is where they came from.
-
-    Runs saved by earlier versions contain less. Those with a single policy have the exploring one. It is then used as
-    the recommended policy, and ``policy_kind`` says so.
-    """
+    """A run from its manifest and its records; ``name`` is where they came from."""
     about = dict(manifest["about"])
     about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
-    about.setdefault("alike", None)  # runs saved by earlier versions know less
     numbers = ("optimal_value", "own_optimal_value", "eps_p", "eps_r")
-    about |= {name: nan_for_none(about.get(name)) for name in numbers}
+    about |= {name: nan_for_none(about[name]) for name in numbers}
     about["best_common_value"] = Bracket(*(nan_for_none(end) for end in about["best_common_value"]))
-    by_agent = manifest.get("by_agent") or [None] * about["agents"]
-    exploring = np.array(manifest.get("exploring_policy", manifest["policy"]))
-    recommended = manifest.get("recommendations") or {}
+    exploring, recommended = np.array(manifest["exploring_policy"]), manifest["recommendations"]
     run = kind(
         about=About(**about),
-        records={name: _column(frame, name).astype(dtype) for name, dtype in COLUMNS.items()},
+        records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
         policy=np.array(manifest["policy"], dtype=np.int32),
-        policy_kind=str(manifest.get("policy_kind", EXPLORING)),
+        policy_kind=str(manifest["policy_kind"]),
         exploring_policy=exploring.astype(np.int32 if exploring.ndim == 2 else np.bool_),
         V=np.array(manifest["V"], dtype=np.float64),
         value=nan_for_none(manifest["value"]),
-        estimated_value=nan_for_none(manifest.get("estimated_value")),
-        optimistic_value=nan_for_none(manifest.get("optimistic_value")),
-        by_agent=np.array([nan_for_none(value) for value in by_agent]),
+        estimated_value=nan_for_none(manifest["estimated_value"]),
+        optimistic_value=nan_for_none(manifest["optimistic_value"]),
+        by_agent=np.array([nan_for_none(value) for value in manifest["by_agent"]]),
         recommendations={
-            name: np.array([nan_for_none(entry) for entry in recommended.get(name, ())]).astype(dtype)
+            name: np.array([nan_for_none(entry) for entry in recommended[name]]).astype(dtype)
             for name, dtype in RECOMMENDATIONS.items()
         },
-        wall_seconds=float(manifest["wall_seconds"]),
+        wall_seconds=nan_for_none(manifest["wall_seconds"]),
         complete=bool(manifest["complete"]),
     )
     sizes = (run.about.horizon, run.about.states)

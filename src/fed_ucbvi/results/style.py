@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from fed_ucbvi.algorithms import known_class
-from fed_ucbvi.core.colours import Marker, spare_colour
+from collections.abc import Sequence
+
+from fed_ucbvi.algorithms import ALGORITHMS, known_class
+from fed_ucbvi.core.colours import Marker, distinct_colours
 from fed_ucbvi.environments import environment_label
 
 
+def different_colours(wanted: Sequence[str]) -> list[str]:
+    """A different colour for each entry; an empty one gets a colour that no algorithm of this package has."""
+    return distinct_colours(wanted, avoid=(kind.colour for kind in ALGORITHMS.values()))
+
+
 def colour_of(algorithm: str) -> str:
-    """The colour of an algorithm, by its recorded name.
+    """The colour of an algorithm that is drawn beside none without a colour of its own.
 
     >>> colour_of("fed-ucbvi")
     '#0072B2'
     """
+    return different_colours([own_colour(algorithm)])[0]
+
+
+def own_colour(algorithm: str) -> str:
+    """The colour that an algorithm gives itself; empty if none, or if its class is not at hand.
+
+    >>> own_colour("fed-ucbvi"), own_colour("something new")
+    ('#0072B2', '')
+    """
     kind = known_class(algorithm)
-    return spare_colour(algorithm) if kind is None else kind.colour
+    return "" if kind is None else kind.colour
 
 
 def marker_of(algorithm: str) -> Marker:

@@ -44,7 +44,7 @@ def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) ->
                         if isinstance(error, lost) and begun[job.id] < ATTEMPTS:
                             waiting.appendleft(job)
                             continue
-                        made = Made(Failure(f"{type(error).__name__}: {error}".partition("\n")[0], str(error)), 0.0)
+                        made = Made(Failure(f"{type(error).__name__}: {error}".partition("\n")[0], str(error)))
                     yield job, made
         finally:
             for reference in running:

@@ -29,6 +29,7 @@ from fed_ucbvi.environments import (
 )
 from fed_ucbvi.problem.federation import BERNOULLI_REWARDS, check_eps_p
 from fed_ucbvi.problem.saving import SUFFIX
+from fed_ucbvi.results.style import label_of
 
 if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
@@ -113,6 +114,18 @@ class Job:
     def _told(self) -> dict[str, Any]:
         """The parameters that are passed to the environment."""
         return {"agents": self.agents, "eps_p": self.eps_p, "seed": self.env_seed, **self.environment_options}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything but seeds and driver, as :func:`~fed_ucbvi.results.settings.settings_of` has it of the run."""
+        labels = {"label": label_of(self.label), "environment_label": label_of(self.environment)}
+        options = {f"environment.{name}": value for name, value in self.environment_options.items()}
+        return {
+            **{name: getattr(self, name) for name in ("algorithm", "environment", "agents", "episodes", "eps_p")},
+            **labels,
+            **options,
+            **{f"algorithm.{name}": value for name, value in self.parameters.items()},
+        }
 
     def content(self) -> dict[str, Any]:
         """The job as plain values, ready for JSON; ``Job(**content)`` gives it back."""

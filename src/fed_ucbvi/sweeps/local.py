@@ -92,7 +92,7 @@ def run_locally(jobs: Sequence[Job], processes: int) -> Results:
                             f"a worker could not start: {error}. In a script, call run_sweep only under "
                             "'if __name__ == \"__main__\":', since every worker imports the script."
                         ) from error
-                    made = Made(Failure(f"{error}; was there enough memory?"), 0.0)
+                    made = Made(Failure(f"{error}; was there enough memory?"))
                     workers.pop(worker.line).end()
                 else:
                     if waiting:

@@ -109,7 +109,7 @@ class Algorithm(_Choice):
         if info.context and info.context[RECORDED]:
             return self
         name, completed = canonical_name(self.name), complete_parameters(self.name, self.options)
-        return self.model_construct(name=name, label=self.label or self.name, options=completed)
+        return self.model_construct(name=name, label=self.label or name, options=completed)
 
 
 class Environment(_Choice):

@@ -4,7 +4,7 @@
     the sweep, with all defaults filled in, and its digest;
 ``runs/ID.parquet``
     finished runs, see :meth:`~fed_ucbvi.results.run.Run.write_file`; on one machine the same run always gives the
-    same bytes, so the file has 0 for the time it took, and the journal has the true time;
+    same bytes, so the time it took is unknown in the file, and stands in the journal;
 ``failures/ID.json``
     runs that failed: the job, the error and the traceback; removed when the run succeeds later;
 ``damaged/``
@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
+import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
@@ -34,8 +37,10 @@ from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.worker import Failure
 
 FORMAT = "fed-ucbvi/sweep"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 RUNS, FAILURES, DAMAGED, JOURNAL = "runs", "failures", "damaged", "journal.jsonl"
+PAUSES = (0.0, 0.1, 0.3, 1.0)
+"""Seconds to wait before each attempt to lock a folder: somebody who only looks holds it for a moment."""
 MAX_DIFFERENCES, MAX_VALUES = 4, 6
 """How many differences, and values of each, the message names when a folder holds another sweep."""
 
@@ -104,11 +109,15 @@ class Store:
                 )
             store = cls(folder, sweep)
         with (folder / MANIFEST).open("rb+") as manifest:
-            try:
-                fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise InputError(f"{folder} is in use by another process; wait for it or stop it.") from error
+            if not any(_locked(manifest, fcntl.LOCK_EX, after=pause) for pause in PAUSES):
+                raise InputError(f"{folder} is in use by another process; wait for it or stop it.")
             yield store
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a process is making the sweep's runs, here or on another machine that shares the folder."""
+        with (self.folder / MANIFEST).open("rb") as manifest:
+            return not _locked(manifest, fcntl.LOCK_SH)
 
     def left(self) -> tuple[list[Job], tuple[str, ...]]:
         """The jobs that have no run yet, and the ids of those whose files were damaged and have been moved away."""
@@ -143,7 +152,7 @@ class Store:
         return self.folder / RUNS / f"{job.id}.parquet"
 
     def read(self, job: Job) -> Run:
-        """The finished run of a job; a damaged or foreign file is refused."""
+        """The finished run of a job, under the job's label; a damaged or foreign file is refused."""
         try:
             return self._read(job)
         except InputError as error:
@@ -156,16 +165,25 @@ class Store:
         run = Run.read_file(path)
         if not job.made(run):
             raise InputError(f"{path} holds another run than its name says.")
-        return run
+        return run if job.label == job.algorithm else replace(run, about=replace(run.about, label=job.label))
 
     def write(self, job: Job, content: bytes, seconds: float) -> None:
         """Keep a finished run."""
         with new_file(self.path(job)) as draft:
             draft.write_bytes(content)
         self._failure(job).unlink(missing_ok=True)
-        line = json.dumps({"id": job.id, "seconds": round(seconds, 3), "when": datetime.now(UTC).isoformat()})
+        line = json.dumps({"id": job.id, "seconds": round(seconds, 6), "when": datetime.now(UTC).isoformat()})
         with (self.folder / JOURNAL).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+    def seconds(self) -> dict[str, float]:
+        """How long each run took, by id, from the journal; a line that was cut off says nothing."""
+        journal, found = self.folder / JOURNAL, dict[str, float]()
+        for line in journal.read_text("utf-8").splitlines() if journal.exists() else ():
+            with suppress(ValueError, KeyError, TypeError):
+                entry = json.loads(line)
+                found[entry["id"]] = float(entry["seconds"])
+        return found
 
     def write_failure(self, job: Job, failure: Failure) -> None:
         """Keep the record of a failed run."""
@@ -183,6 +201,16 @@ class Store:
         return self.folder / FAILURES / f"{job.id}.json"
 
 
+def _locked(file: IO[bytes], kind: int, after: float = 0.0) -> bool:
+    """Lock a file while it is open; whether that could be done, after so many seconds."""
+    time.sleep(after)
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def load_runs(folder: str | Path, *, complete: bool = True) -> list[tuple[Job, Run]]:
     """The runs of a sweep with their jobs, in the order of :meth:`Sweep.jobs`.
 
@@ -198,7 +226,8 @@ def load_runs(folder: str | Path, *, complete: bool = True) -> list[tuple[Job, R
             f"{folder} lacks {len(jobs) - len(present)} of {len(jobs)} runs; "
             "finish the sweep with --resume, or pass complete=False."
         )
-    return [(job, store.read(job)) for job in present]
+    times = store.seconds()
+    return [(job, replace(store.read(job), wall_seconds=times.get(job.id, math.nan))) for job in present]
 
 
 def differences(held: Sweep, given: Sweep) -> str:

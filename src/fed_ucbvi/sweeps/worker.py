@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
-import time
 import traceback
 from collections.abc import Mapping
 from multiprocessing import parent_process
@@ -21,10 +21,10 @@ class Failure(NamedTuple):
 
 
 class Made(NamedTuple):
-    """The result of a job: the content of its file or the reason of its failure, and the seconds it took."""
+    """The result of a job: the content of its file and the seconds of the run, or the reason of its failure."""
 
     outcome: bytes | Failure
-    seconds: float
+    seconds: float = 0.0
 
 
 def make(content: Mapping[str, Any]) -> Made:
@@ -36,13 +36,11 @@ def make(content: Mapping[str, Any]) -> Made:
 
     from fed_ucbvi.sweeps.job import Job
 
-    began = time.perf_counter()
-    outcome: bytes | Failure
     try:
-        outcome = replace(Job(**content).run(), wall_seconds=0.0).to_bytes()
+        run = Job(**content).run()
+        return Made(replace(run, wall_seconds=math.nan).to_bytes(), run.wall_seconds)
     except Exception as error:
-        outcome = Failure(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
-    return Made(outcome, time.perf_counter() - began)
+        return Made(Failure(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))))
 
 
 def one_thread() -> None:

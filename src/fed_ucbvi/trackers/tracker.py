@@ -20,7 +20,8 @@ FIGURES = (
 )
 """What is kept of a round, by the names of :class:`~fed_ucbvi.results.round_record.RoundRecord`."""
 RESULTS = ("regret", "average_reward", "value", "simple_regret", "estimated_value", "wall_seconds")
-"""What is kept of a whole run, under ``final_NAME``, by the names of :class:`~fed_ucbvi.results.run.Run`."""
+"""What is kept of a whole run, under ``final_NAME``, by the names of :class:`~fed_ucbvi.results.run.Run`; in the
+environment's own units, as rounds are."""
 
 UNKNOWN = "unknown"
 
@@ -32,7 +33,8 @@ def figures_of(record: RoundRecord) -> dict[str, float]:
 
 def results_of(run: RunData) -> dict[str, float]:
     """The figures of a whole run that are known."""
-    return _known({f"final_{name}": float(getattr(run, name)) for name in RESULTS})
+    own = run.original_units
+    return _known({f"final_{name}": float(own[name] if name in own else getattr(run, name)) for name in RESULTS})
 
 
 def parameters_of(run: RunData) -> dict[str, Any]:

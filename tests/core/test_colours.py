@@ -1,0 +1,36 @@
+"""Colours for curves that have none of their own."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.core.colours import BLUE, PALETTE, distinct_colours
+from fed_ucbvi.results.style import different_colours
+
+
+def apart(one: str, other: str) -> int:
+    """The sum of the differences in red, green and blue."""
+    return sum(abs(int(one[at : at + 2], 16) - int(other[at : at + 2], 16)) for at in (1, 3, 5))
+
+
+@pytest.mark.parametrize("number", [2, 3, 10, 100])
+def test_any_number_of_algorithms_without_a_colour_get_different_ones(number: int) -> None:
+    found = different_colours([""] * number)
+    assert len(set(found)) == number
+    assert not {kind.colour for kind in ALGORITHMS.values()} & set(found)
+    assert found[:2] == different_colours(["", ""]), "the first ones do not depend on how many follow"
+
+
+def test_a_few_of_them_are_easily_told_apart() -> None:
+    found = different_colours([BLUE, *[""] * 5])
+    assert min(apart(one, other) for one, other in itertools.combinations(found, 2)) >= 100
+
+
+def test_a_colour_of_ones_own_is_kept_and_never_given_to_another() -> None:
+    assert distinct_colours(["", "#000000", "#123456"])[1:] == ["#000000", "#123456"]
+    assert distinct_colours(["", "#000000"])[0] != "#000000"
+    assert distinct_colours([BLUE] * 3) == [*PALETTE[:3]], "the same algorithm again has the next of the palette"
+    assert len({*distinct_colours([BLUE] * 20)}) == 20
