@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from commands import refusal
-from fed_ucbvi import MDP, FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, run_live
+from fed_ucbvi import MDP, FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, run_live
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.drivers import live as live_driver
@@ -122,7 +122,7 @@ def test_counts_that_are_asked_for_at_once_teach_the_same(id: str) -> None:
     """One node, so that an episode depends on nothing but its number: the same bits by either exchange."""
     runs = {}
     for exchange in ("steps", "model"):
-        task = plan(FedKLUCBVI(), id, 6, 3, 40, exchange=exchange)
+        task = plan(FedUCBVI(synchronisation="global"), id, 6, 3, 40, exchange=exchange)
         runs[exchange] = federate(task, [Node("node-0", source(id, 6), 0, 3, share_counts=True)])
     assert_same_learning(runs["model"].run, runs["steps"].run)
     rounds = len(runs["model"].run.records["length"])

@@ -80,7 +80,7 @@ def test_a_problem_comes_from_a_file_a_function_or_the_nodes_own_mdps(
         with pytest.raises(InputError):
             source_of(name)
     (tmp_path / "bad.npz").write_bytes(b"not a federation")
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(InputError, match="is not a federation that fed-ucbvi saved"):
         source_of(str(tmp_path / "bad.npz"))
 
 
