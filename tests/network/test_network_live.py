@@ -196,8 +196,8 @@ def begin(node: Node, task: RunPlan, round_number: int = 1, base: int = 0, N: in
         node.enter(task.welcome())
     server = task.algorithm.new_server(task.setting)
     policy, *rest = (np.array(array) for array in task.algorithm.broadcast(server))
-    policy[...] = 2
-    if task.algorithm.name == "fed-ucbvi":
+    policy[...] = np.arange(policy.shape[2]) == 2 if policy.ndim == 3 else 2
+    if task.algorithm.name.startswith(("fed-ucbvi", "fed-kl-ucbvi")):
         rest[0][...] = N
     most = task.setting.episodes - first
     return Start(round_number, base, first, most, most, (policy, *rest))
@@ -217,7 +217,7 @@ def reports(node: Node, task: RunPlan, round_number: int = 1) -> list[tuple[Any,
     found = []
     for exchange in range(task.algorithm.exchanges(task.setting)):
         most = task.algorithm.largest_value(task.setting, task.setting.horizon - exchange)
-        query = tuple(np.minimum(V, most) for V in task.algorithm.query(server, exchange))
+        query = tuple(np.minimum(V, most).astype(V.dtype) for V in task.algorithm.query(server, exchange))
         answer = node.answer(Query(round_number, exchange, query))
         assert isinstance(answer, Report)
         found.append(tuple(array.copy() for array in answer.arrays))
