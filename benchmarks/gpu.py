@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +24,21 @@ if not hasattr(np, "row_stack"):
 
 from numba import cuda
 
-from fed_ucbvi import Federation, FedUCBVI, Run, gridworld, run
-from fed_ucbvi.algorithms.base import Budgets
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, Run, gridworld, run
+from fed_ucbvi.algorithms.base import Algorithm, Budgets
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.core.colours import BLUE, GREEN, VERMILLION
 from fed_ucbvi.engine.drivers.base import Driver
 from fed_ucbvi.engine.simulation import Simulation
 
 T = 30_000
-ALGORITHMS = {"published": FedUCBVI(), "sharp": FedUCBVI.sharp()}
+ALGORITHMS: dict[str, Algorithm[Any, Any]] = {
+    "published": FedUCBVI(),
+    "KL": FedKLUCBVI(),
+    "KL, stationary": FedKLUCBVI(stationary=True),
+}
+COLOURS = {"published": BLUE, "KL": VERMILLION, "KL, stationary": GREEN}
 NEVER = 1 << 40
 """A budget that nobody reaches."""
 LONG_ROUNDS = ((10_000, 10_000, 0.0), (100_000, 10_000, 0.0), (1_000_000, 2_000, 0.0), (100_000, 10_000, 0.1))
@@ -46,7 +53,9 @@ def world(agents: int, eps_p: float) -> Federation:
     return gridworld(agents=agents, eps_p=eps_p)
 
 
-def play(algorithm: FedUCBVI, agents: int, driver: str, episodes: int = T, seed: int = 0, eps_p: float = 0.0) -> Run:
+def play(
+    algorithm: Algorithm[Any, Any], agents: int, driver: str, episodes: int = T, seed: int = 0, eps_p: float = 0.0
+) -> Run:
     """One run."""
     return run(algorithm, world(agents, eps_p), episodes, seed=seed, driver=driver, progress=False)
 
@@ -70,7 +79,7 @@ def seconds(task: Callable[[], object], times: int = 3) -> float:
     return least
 
 
-def long_round(algorithm: FedUCBVI, agents: int, driver: str, episodes: int, eps_p: float = 0.0) -> float:
+def long_round(algorithm: Algorithm[Any, Any], agents: int, driver: str, episodes: int, eps_p: float = 0.0) -> float:
     """Steps a second in a round that nobody ends, with the policy at the end of a short run."""
     simulation = Simulation(algorithm, world(agents, eps_p), T, 0, driver)
     while simulation.played < 300:
@@ -142,7 +151,7 @@ def draw() -> None:
     panels = []
     for column, title, label in ((3, "Regret", "common regret of an agent"), (4, "Rounds", "rounds")):
         curves = []
-        for name, algorithm in ALGORITHMS.items():
+        for name, colour in COLOURS.items():
             by_agents: dict[int, list[float]] = {}
             for row in rows:
                 if row[0] == name:
@@ -151,7 +160,7 @@ def draw() -> None:
             curves.append(
                 Series(
                     name,
-                    algorithm.colour,
+                    colour,
                     list(by_agents),
                     [float(np.mean(group)) for group in values],
                     low=[min(group) for group in values],

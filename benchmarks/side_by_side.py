@@ -33,7 +33,7 @@ CASES: dict[str, tuple[str, str, int, int]] = {
         1,
     ),
     "Taxi, H = 20, M = 20, T = 3 000": (
-        "FedUCBVI(clip='remaining', bonus_scale=0.001)",
+        "FedUCBVI(bonus_scale=0.001)",
         "from_gymnasium('Taxi-v4', 20, horizon=20)",
         3_000,
         1,

@@ -25,6 +25,8 @@ from fed_ucbvi.analysis.inspection import Inspection as Inspection
 from fed_ucbvi.analysis.inspection import inspect_federation as inspect_federation
 from fed_ucbvi.analysis.planning import Plan as Plan
 from fed_ucbvi.analysis.planning import plan as plan
+from fed_ucbvi.analysis.price_of_sharing import best_common_policy as best_common_policy
+from fed_ucbvi.analysis.price_of_sharing import price_of_sharing as price_of_sharing
 from fed_ucbvi.analysis.run_table import runs_frame as runs_frame
 from fed_ucbvi.core.errors import InputError as InputError
 from fed_ucbvi.core.version import __version__ as __version__
@@ -41,12 +43,12 @@ from fed_ucbvi.environments.bin_learning import learn_bins as learn_bins
 from fed_ucbvi.environments.bins import Bins as Bins
 from fed_ucbvi.environments.chain import chain as chain
 from fed_ucbvi.environments.deep_sea import deep_sea as deep_sea
-from fed_ucbvi.environments.finite_spaces import given_bins as given_bins
-from fed_ucbvi.environments.finite_spaces import make_finite as make_finite
 from fed_ucbvi.environments.garnet import garnet as garnet
 from fed_ucbvi.environments.gridworld import gridworld as gridworld
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium as from_gymnasium
 from fed_ucbvi.environments.hard_instance import hard_instance as hard_instance
+from fed_ucbvi.environments.making_finite import given_bins as given_bins
+from fed_ucbvi.environments.making_finite import make_finite as make_finite
 from fed_ucbvi.environments.n_room import n_room as n_room
 from fed_ucbvi.environments.random_mdps import random_mdps as random_mdps
 from fed_ucbvi.environments.riverswim import riverswim as riverswim
@@ -59,8 +61,6 @@ from fed_ucbvi.problem.estimation import estimate_eps_p as estimate_eps_p
 from fed_ucbvi.problem.federation import Federation as Federation
 from fed_ucbvi.problem.kernel import Kernel as Kernel
 from fed_ucbvi.problem.mdp import MDP as MDP
-from fed_ucbvi.problem.price_of_sharing import best_common_policy as best_common_policy
-from fed_ucbvi.problem.price_of_sharing import price_of_sharing as price_of_sharing
 from fed_ucbvi.results.group_picture import plot_runs as plot_runs
 from fed_ucbvi.results.policy import load_policy as load_policy
 from fed_ucbvi.results.round_record import RoundRecord as RoundRecord

@@ -16,6 +16,7 @@ from fed_ucbvi import Federation, Run, resume, run
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Counting, FleetTables, exchange_messages
 from fed_ucbvi.algorithms.communication import HEADER, REQUEST, Traffic
+from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.engine.drivers import DRIVERS
 from fed_ucbvi.engine.progress import Progress
 from fed_ucbvi.engine.simulation import Caution, Interrupted, Simulation
@@ -203,6 +204,7 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
             exchange_messages(self, server, agents, spelt_out.setting)  # type: ignore[arg-type]
 
     spelt_out.algorithm = Recorder()  # type: ignore[assignment]
+    spelt_out.contract = Contract(spelt_out.algorithm, spelt_out.setting, M)
     while not fused.done:
         fused.advance()
         spelt_out.advance()

@@ -56,12 +56,17 @@ def test_numbers_of_two_words_add_subtract_and_multiply_like_integers() -> None:
     assert carried > 100
 
 
+def random_count(rng: np.random.Generator) -> int:
+    """Small ones, and as many between 2^50 and 2^63."""
+    return max(1, random_number(rng, 55)) if rng.integers(2) else int(2 ** rng.uniform(50, 63))
+
+
 def test_division_is_that_of_integers() -> None:
     rng = np.random.default_rng(2)
-    for _ in range(3000):
-        b = max(1, random_number(rng, 55))
+    for _ in range(6000):
+        b = random_count(rng)
         quotient = random_number(rng, 64)
-        rest = random_number(rng, 55) % b
+        rest = random_number(rng, 63) % b
         found = divide(wide(quotient * b + rest), np.uint64(b))
         assert (int(found[0]), int(found[1])) == (quotient, rest)
         a = random_number(rng, 127)
@@ -114,6 +119,29 @@ def test_the_variance_is_exact_up_to_the_last_rounding() -> None:
         assert found == pytest.approx(float(exact), rel=1e-14, abs=0)
         if len({v for v, c in zip(values, n, strict=True) if c}) == 1:
             assert found == 0.0
+
+
+def test_the_variance_is_exact_for_the_largest_counts_over_all_steps_together() -> None:
+    """N between 2^50 and 2^60, on the grid of a run with so many visits."""
+    rng = np.random.default_rng(6)
+    for _ in range(3000):
+        N, horizon, states = int(2 ** rng.uniform(50, 60)), int(rng.integers(1, 513)), int(rng.integers(1, 6))
+        bits = make_grid(int(2 ** rng.uniform(0, 20)), N, horizon).bits
+        n = rng.multinomial(N, rng.dirichlet(np.ones(states))).tolist()
+        base = int(rng.integers(0, horizon << bits))
+        near = int(rng.integers(2))  # neighbours, where floats would see nothing
+        values = [
+            base + int(rng.integers(2)) if near else int(rng.integers(0, horizon << bits)) for _ in range(states)
+        ]
+        X, Y = (sum(c * v**p for c, v in zip(n, values, strict=True)) for p in (1, 2))
+        exact = Fraction(N * Y - X * X, (N << bits) ** 2)
+        assert variance_of_sums(np.uint64(N), wide(X), wide(Y), bits) == pytest.approx(float(exact), rel=1e-14, abs=0)
+
+
+def test_more_visits_than_a_word_counts_are_refused() -> None:
+    assert make_grid(1, 2**60 - 1, 1).words == 2
+    with pytest.raises(InputError, match=r"1.15e\+18 visits to one pair are more than can be counted.* Take fewer"):
+        make_grid(1, 2**60, 1)
 
 
 @pytest.mark.parametrize("agents", [1, 2, 20, 1000, 2**17])

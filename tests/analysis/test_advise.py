@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -12,8 +13,18 @@ from gymnasium import spaces
 from scipy.stats import binom
 from typer.testing import CliRunner
 
-from fed_ucbvi import InputError, choose_parameters, garnet, synthetic
-from fed_ucbvi.analysis.step_dependence import Transitions, check_step_dependence
+from fed_ucbvi import (
+    Federation,
+    InputError,
+    SharpFedUCBVI,
+    alone_or_together,
+    choose_parameters,
+    garnet,
+    price_of_sharing,
+    random_mdps,
+    synthetic,
+)
+from fed_ucbvi.analysis.dependence import Transitions, check_agent_dependence, check_step_dependence
 from fed_ucbvi.command_line import app
 
 
@@ -74,10 +85,10 @@ def test_a_dependence_of_kernel_or_reward_is_found(change: dict[str, float]) -> 
 
 
 def test_what_is_found_decides_how_visits_are_counted() -> None:
-    still = choose_parameters(env=Walk(), horizon=12, agents=3)
+    still = choose_parameters(Walk(), horizon=12, agents=3)
     assert dict(still.options) == {"stationary": True}
     assert "no dependence on the step was found" in still.reasons[0]
-    moving = choose_parameters(env=Walk(turn=0.3), horizon=12, agents=3, sample_episodes=60)
+    moving = choose_parameters(Walk(turn=0.3), horizon=12, agents=3, sample_episodes=60)
     assert not moving.options
     assert "what follows a pair depends on the step" in moving.reasons[0]
     assert moving.episodes == -(-20 * 6 * 2 // 3)  # S = 5 + 1
@@ -85,21 +96,23 @@ def test_what_is_found_decides_how_visits_are_counted() -> None:
 
 
 def test_tables_say_what_depends_on_the_step() -> None:
-    assert dict(choose_parameters(federation=garnet(agents=4)).options) == {"stationary": True}
-    assert not choose_parameters(federation=synthetic(agents=4)).options
+    assert dict(choose_parameters(garnet(agents=4)).options) == {"stationary": True}
+    assert not choose_parameters(synthetic(agents=4)).options
 
 
 def test_large_tables_need_an_algorithm_without_transition_counts_and_one_agent_no_network() -> None:
-    large = choose_parameters(20_000, 10, 50, agents=1)
+    large = choose_parameters(states=20_000, actions=10, horizon=50, agents=1)
     assert large.algorithm == "fedq-bernstein"
     assert not large.together
     assert "without a network" in large.reasons[-1]
-    assert choose_parameters(20_000, 10, 50, agents=2, memory=10**13).algorithm == "fed-kl-ucbvi"
+    assert (
+        choose_parameters(states=20_000, actions=10, horizon=50, agents=2, memory=10**13).algorithm == "fed-kl-ucbvi"
+    )
 
 
 def test_loud_rewards_are_to_be_declared_random() -> None:
-    assert choose_parameters(env=Walk(noise=3.0), horizon=12).random_rewards
-    assert not choose_parameters(env=Walk(noise=0.1), horizon=12).random_rewards
+    assert choose_parameters(Walk(noise=3.0), horizon=12).random_rewards
+    assert not choose_parameters(Walk(noise=0.1), horizon=12).random_rewards
 
 
 class Drift(Walk):
@@ -122,22 +135,94 @@ class Drift(Walk):
 
 def test_more_episodes_allow_more_bins() -> None:
     """By step, S A H <= M T H / 20: with A = 2 and M = 4, T = 640 fill 8 x 8 bins; stationary, 88 episodes do."""
-    few, many = (
-        choose_parameters(env=Drift(), horizon=12, agents=4, episodes=T).bins_per_dimension for T in (90, 4000)
-    )
+    few, many = (choose_parameters(Drift(), horizon=12, agents=4, episodes=T).bins_per_dimension for T in (90, 4000))
     assert few is not None
     assert many is not None
     assert 3 <= few < many
-    assert choose_parameters(env=Drift(), horizon=12, agents=4).bins_per_dimension == 8
+    assert choose_parameters(Drift(), horizon=12, agents=4).bins_per_dimension == 8
+
+
+def test_agents_that_are_alike_are_rarely_said_to_differ() -> None:
+    """H0: false alarms have probability at most 0.1, also where the step matters; over ``most`` in 40 has 1e-3."""
+    most = int(binom.ppf(1 - 1e-3, 40, 0.1))
+    for walk in ({"noise": 0.3}, {"turn": 0.3, "paid": 0.2, "noise": 0.3}):
+        alarms = 0
+        for seed in range(40):
+            seen = [seen_in(Walk(**walk), 10, 3 * seed + i) for i in range(3)]
+            alarms += check_agent_dependence(seen, false_alarms=0.1, seed=seed).found
+        assert alarms <= most
+
+
+class Slip(Walk):
+    """A walk that goes the other way at every step, and pays the same."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return super().step(1 - action)
+
+
+class Opposite(Walk):
+    """The same walk with rewards 1 - r."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        state, paid, *rest = super().step(action)
+        return state, 1.0 - paid, *rest  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("other", "differ"), [(Opposite, "rewards"), (Slip, "next states"), (Walk, "")])
+def test_environments_are_compared_by_rewards_as_well_as_by_next_states(other: type[Walk], differ: str) -> None:
+    """A difference has the least p-value there is, 1/400; Walk against Walk is one fixed sample."""
+    advice = choose_parameters([Walk(), Walk(), other()], horizon=12, agents=6)
+    said = f"The agents differ in their {differ} (p = " if differ else "No difference between the agents was found"
+    assert said in advice.reasons[-1]
+    assert advice.summary()["problem"]["agent_dependence"]["found"] is bool(differ)
+
+
+# ------------------------------------------------------------------------------------------- the price of sharing
+
+
+def opposed(agents: int, seed: int = 0) -> Federation:
+    """One kernel for all; half of the agents are paid r, the others 1 - r."""
+    mdp = random_mdps(agents=1, seed=seed).agent(0)
+    other = replace(mdp, rewards=1.0 - mdp.rewards)
+    return Federation.from_mdps([mdp] * (agents // 2) + [other] * (agents // 2))
+
+
+def test_agents_with_opposite_rewards_are_not_called_alike() -> None:
+    world = opposed(6)
+    assert world.eps_p == 0, "kernels alone would make them alike"
+    price, advice = price_of_sharing(world), choose_parameters(world)
+    assert price.lower > 0.05 * world.common_optimum.own
+    assert not advice.together
+    assert "The agents differ (eps_p = 0, eps_r = " in advice.reasons[-1]
+    assert f"pays {price.lower:.3g} less an episode" in advice.reasons[-1]
+    assert not any("alike" in reason for reason in advice.reasons)
+    alone = choose_parameters(world.agent(0))
+    assert advice.episodes == alone.episodes, "alone each needs as many as one agent"
+    assert advice.summary()["problem"]["price"] == {"lower": price.lower, "upper": price.upper, "exact": price.exact}
+
+
+def test_agents_that_differ_little_share_and_those_that_do_not_are_alike() -> None:
+    alike, near = choose_parameters(synthetic(agents=4)), choose_parameters(synthetic(agents=4, eps_p=0.05))
+    assert alike.together
+    assert "The agents are alike" in alike.reasons[-1]
+    assert near.together
+    assert "alike" not in near.reasons[-1]
+    assert near.episodes == alike.episodes
+
+
+def test_an_agent_learns_from_its_own_counts_that_rewards_differ() -> None:
+    """Without tables: after a run of agents with opposite rewards none of them is advised to stay with all."""
+    advised = alone_or_together(SharpFedUCBVI, opposed(4), 2000)
+    assert {one.use for one in advised.agents} <= {"alone", "blend"}
 
 
 def test_what_is_missing_or_too_much_is_said() -> None:
     with pytest.raises(InputError, match="needs states, actions and horizon"):
-        choose_parameters(5, 2)
+        choose_parameters(states=5, actions=2)
     with pytest.raises(InputError, match="give nothing else with it"):
-        choose_parameters(5, federation=garnet(agents=2))
+        choose_parameters(garnet(agents=2), states=5)
     with pytest.raises(InputError, match="leave out states and actions"):
-        choose_parameters(5, env=Walk(), horizon=3)
+        choose_parameters(Walk(), states=5, horizon=3)
 
 
 def test_the_command_gives_advice_in_words_and_as_json() -> None:
@@ -150,8 +235,10 @@ def test_the_command_gives_advice_in_words_and_as_json() -> None:
     assert content["options"] == {"stationary": True}
     assert content["problem"]["states"] == 17
     assert content["problem"]["step_dependence"]["found"] is False
+    assert content["problem"]["agent_dependence"]["found"] is False
     words = invoke("--states", "21", "--actions", "6", "--horizon", "30", "--agents", "5")
     assert "504 for each agent" in words.stdout
+    assert "federate  yes" in words.stdout
     refused = invoke("--env", "gridworld", "--live", "FrozenLake-v1")
     assert refused.exit_code == 2
     assert "either --env" in refused.stderr

@@ -17,7 +17,7 @@ from fed_ucbvi.theory.bounds import regret_bound, trivial_bound
 def test_bytes_are_those_of_the_rounds_of_a_run(agents: int) -> None:
     """Every round of a run with one request weighs what the plan says; the whole run weighs no more."""
     federation = gridworld(agents=agents, eps_p=0.1)
-    made = plan(8, 4, 10, agents, 300, eps_p=0.1)
+    made = plan(states=8, actions=4, horizon=10, agents=agents, episodes=300, eps_p=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
         result = run(FedUCBVI(), federation, 300)
@@ -34,7 +34,7 @@ def test_all_rounds_weigh_what_the_largest_rounds_and_the_end_of_training_do() -
 
     Up go n, P V, P V^2 and Q.
     """
-    made = plan(3, 2, 4, 2, 10_000)
+    made = plan(states=3, actions=2, horizon=4, agents=2, episodes=10_000)
     start = 16 + 4 * 3 * 4 + 4 * 3 * 2 * 8
     down = 2 * (start + 16 + 4 * 3 * 8)
     up = 2 * (48 + 4 * 4 * 3 * 2 * 8)
@@ -44,27 +44,27 @@ def test_all_rounds_weigh_what_the_largest_rounds_and_the_end_of_training_do() -
 
 
 def test_federation_wins_below_the_eps_p_it_says() -> None:
-    made = plan(8, 4, 10, 20, 10**12, eps_p=1e-5)
+    made = plan(states=8, actions=4, horizon=10, agents=20, episodes=10**12, eps_p=1e-5)
     limit = made.federation_wins_below
     assert limit is not None
-    assert plan(8, 4, 10, 20, 10**12, eps_p=0.999 * limit).verdict == "yes"
-    assert plan(8, 4, 10, 20, 10**12, eps_p=1.001 * limit).verdict == "no"
+    assert plan(states=8, actions=4, horizon=10, agents=20, episodes=10**12, eps_p=0.999 * limit).verdict == "yes"
+    assert plan(states=8, actions=4, horizon=10, agents=20, episodes=10**12, eps_p=1.001 * limit).verdict == "no"
     assert made.verdict == "yes"
 
 
 def test_one_agent_alone_wins_from_the_t_it_says() -> None:
-    made = plan(8, 4, 10, 20, 10**12, eps_p=1e-4)
+    made = plan(states=8, actions=4, horizon=10, agents=20, episodes=10**12, eps_p=1e-4)
     T = made.alone_wins_from
     assert T is not None
     for t, wins in ((T, True), (T - 1, False)):
         together, alone = regret_bound(8, 4, 10, 20, t, 1e-4, 0, 0.05), regret_bound(8, 4, 10, 1, t, 0, 0, 0.05)
         assert (alone < min(together, trivial_bound(10, t))) is wins
-    assert plan(8, 4, 10, 20, T, eps_p=1e-4).verdict == "no"
-    assert plan(8, 4, 10, 20, 10**12).alone_wins_from is None
+    assert plan(states=8, actions=4, horizon=10, agents=20, episodes=T, eps_p=1e-4).verdict == "no"
+    assert plan(states=8, actions=4, horizon=10, agents=20, episodes=10**12).alone_wins_from is None
 
 
 def test_without_constants_the_gain_of_m_agents_is_eaten_up_where_it_says() -> None:
-    made = plan(8, 4, 10, 20, 1000, eps_p=0.01, eps_r=0.02)
+    made = plan(states=8, actions=4, horizon=10, agents=20, episodes=1000, eps_p=0.01, eps_r=0.02)
     T = made.alone_wins_in_order
     assert T is not None
     gain = math.sqrt(10**3 * 32 * T) - math.sqrt(10**3 * 32 * T / 20)
@@ -82,7 +82,7 @@ def test_without_constants_the_gain_of_m_agents_is_eaten_up_where_it_says() -> N
 )
 def test_the_command_says_what_its_two_figures_for_t_are_and_what_follows(episodes: str, conclusion: str) -> None:
     """Five shops: alone wins from ``30 * 126 * ((1 - 1/sqrt(5)) / 14.9)^2 = 5.2`` on in order."""
-    made = plan(21, 6, 30, 5, 1000, eps_p=0.49, eps_r=0.2)
+    made = plan(states=21, actions=6, horizon=30, agents=5, episodes=1000, eps_p=0.49, eps_r=0.2)
     assert made.alone_wins_in_order == pytest.approx(5.2028, rel=1e-4)
     assert f"{made.alone_wins_from:.3g}" == "1.35e+13"
     sizes = (
@@ -110,7 +110,7 @@ def test_agents_that_do_not_differ_are_not_told_when_to_stop_federating() -> Non
 
 
 def test_at_the_papers_settings_the_theory_cannot_tell() -> None:
-    made = plan(8, 4, 10, 20, 30_000, eps_p=0.1)
+    made = plan(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1)
     assert made.verdict == "undecided"
     assert (made.global_rule_reachable, made.global_rule_from) == (False, None)
     assert made.nontrivial_from is made.federation_wins_below is None
@@ -120,6 +120,8 @@ def test_at_the_papers_settings_the_theory_cannot_tell() -> None:
 def test_an_environment_brings_its_sizes_and_differences_along() -> None:
     federation = synthetic(agents=4, eps_p=0.1, eps_r=0.2)
     assert federation.eps_r > 0
-    made = plan(5, 5, 5, 4, 100, federation.eps_p, federation.eps_r)
+    made = plan(
+        states=5, actions=5, horizon=5, agents=4, episodes=100, eps_p=federation.eps_p, eps_r=federation.eps_r
+    )
     assert made.bound.rewards > 0
     assert made.summary()["bound"]["federated"] == made.bound.federated

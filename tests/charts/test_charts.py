@@ -197,3 +197,10 @@ def test_the_legend_says_what_bands_are() -> None:
 def test_what_cannot_be_drawn_is_refused_by_name(figure: Figure, message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_figure(figure)
+
+
+def test_numbers_may_be_arrays() -> None:
+    x, y = np.arange(1.0, 4.0), np.array([2.0, 3.0, 5.0])
+    as_arrays = one_panel([Series("a", BLUE, x, y, low=y - 1, high=y + 1)])  # type: ignore[arg-type]
+    as_lists = one_panel([Series("a", BLUE, x.tolist(), y.tolist(), low=(y - 1).tolist(), high=(y + 1).tolist())])
+    assert Picture(as_arrays.panels).specification() == Picture(as_lists.panels).specification()

@@ -531,12 +531,16 @@ def test_plan_answers_in_plain_words_and_in_json() -> None:
     assert "no, the bound of one agent alone is lower" in text
     assert "at this T federation wins below eps_p = 7.39e-05" in text
     summary = json.loads(call(*sizes, "--json").stdout)
-    assert summary == json.loads(json.dumps(plan(8, 4, 10, 20, 10**12, 1e-4).summary()))
+    assert summary == json.loads(
+        json.dumps(plan(states=8, actions=4, horizon=10, agents=20, episodes=10**12, eps_p=1e-4).summary())
+    )
 
 
 def test_plan_takes_an_environment_for_its_sizes() -> None:
     text = call("plan", "--env", "gridworld", "--eps-p", "0.1", "--env-option", "rows=4", "--json").stdout
-    assert json.loads(text) == json.loads(json.dumps(plan(12, 4, 10, 20, 30_000, 0.1).summary()))
+    assert json.loads(text) == json.loads(
+        json.dumps(plan(states=12, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1).summary())
+    )
     by_hand = " ".join(call("plan", "--env", "gridworld", "--eps-p", "0.1").stdout.split())
     assert "can never fire, whatever T" in by_hand
     assert "the bounds cannot tell at this T" in by_hand

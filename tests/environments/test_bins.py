@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from fed_ucbvi import FedKLUCBVI, InputError
 from fed_ucbvi.environments.bin_learning import learn_bins, quantile_edges
 from fed_ucbvi.environments.bins import Bins, Edges, Grid, Whole
-from fed_ucbvi.environments.finite_spaces import dimensions_of, given_bins, make_finite, numbers_in
+from fed_ucbvi.environments.finite_spaces import dimensions_of, numbers_in
+from fed_ucbvi.environments.making_finite import given_bins, make_finite
 
 EVERYTHING = spaces.Dict(
     {

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import MDP, Federation, FedQAdvantage, FedUCBVI, InputError, gridworld, run, synthetic
+from fed_ucbvi.analysis.price_of_sharing import best_common_policy, price_of_sharing
 from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.regret import Scorer
@@ -17,7 +18,6 @@ from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.agent_tables import mean_value, no_policy, occupancies, update_values
 from fed_ucbvi.problem.common_policy import MIN_PASS, WORK
 from fed_ucbvi.problem.coordinate_ascent import ascend, starting_policies
-from fed_ucbvi.problem.price_of_sharing import best_common_policy, price_of_sharing
 from fed_ucbvi.problem.sharing_bounds import AllowedArray, flow_floor, own_optima, tighten
 from problems import random_federation, random_mdp
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from repository import ROOT
+from shipped_wheel import LOOK
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS: Mapping[str, list[str]] = PROJECT["project"]["optional-dependencies"]
@@ -72,6 +73,20 @@ def test_every_package_that_the_source_imports_is_declared() -> None:
         declared |= names(EXTRAS[extra])
     for package, path in imported(ROOT / "src"):
         assert distributions(package) & declared, f"{path} imports {package}, which no dependency or extra declares"
+
+
+def test_all_public_names_can_be_looked_at_without_any_extra() -> None:
+    """``help``, ``import *`` and ``inspect.getmembers``, as editors use it, with all packages of extras kept away."""
+    plainly = names(PROJECT["project"]["dependencies"])
+    extra = {package for package, _ in imported(ROOT / "src") if not distributions(package) & plainly}
+    assert "gymnasium" in extra
+    absent = f"import sys\nsys.modules.update(dict.fromkeys({sorted(extra)}))\n"  # None: it cannot be imported
+    looked = subprocess.run([sys.executable, "-c", absent + LOOK], capture_output=True, text=True)
+    assert looked.returncode == 0, looked.stderr
+    assert "learn_bins(" in looked.stdout
+    used = absent + "import fed_ucbvi\nfed_ucbvi.learn_bins(None)"
+    refused = subprocess.run([sys.executable, "-c", used], capture_output=True, text=True)
+    assert "InputError: this needs the package gymnasium" in refused.stderr
 
 
 def test_every_declared_package_is_imported() -> None:

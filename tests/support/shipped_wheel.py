@@ -48,6 +48,17 @@ agents = [2]
 episodes = [40]
 seeds = 2
 """
+LOOK = """
+import inspect
+import fed_ucbvi
+from fed_ucbvi import *
+help(fed_ucbvi)
+help(learn_bins)
+members = dict(inspect.getmembers(fed_ucbvi))
+assert set(fed_ucbvi.__all__) <= members.keys()
+assert all(members[name] is globals()[name] for name in fed_ucbvi.__all__ if name != "__version__")
+"""
+"""Looks at all public names, as people and editors do; whatever extras there are, nothing of it may fail."""
 RUN = ("run", "--env", "gridworld", "--agents", "3", "--episodes", "200", "--out", "run")
 GOOD: tuple[tuple[str, ...], ...] = (
     RUN,
@@ -159,6 +170,7 @@ class Environment:
         for name in ("", *self._call("python", "-c", names).stdout.split()):
             if "Usage" not in self.good(*name.split(), "--help"):
                 raise BadWheelError(f"{name} --help gives no usage")
+        self._expect(self._call("python", "-c", LOOK), 0, "looking at all public names")
         for words in GOOD:
             self.good(*words)
         for words, part in BAD.items():

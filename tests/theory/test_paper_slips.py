@@ -99,7 +99,9 @@ def test_5_doublings_are_logarithms_to_base_two_and_the_first_visit_is_none() ->
     assert simulation.rounds == 11 == 1 + math.log2(1024)
     assert simulation.rounds > math.log2(1024) > math.log(1024)
     nu = threshold_nu(8, 4, 10, 20, 30_000, 0.1, 0.05)
-    assert plan(8, 4, 10, 20, 30_000, eps_p=0.1).rounds_max_log2 == pytest.approx(20 * 320 * math.log2(nu))
+    assert plan(
+        states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1
+    ).rounds_max_log2 == pytest.approx(20 * 320 * math.log2(nu))
 
 
 def test_6_the_linear_dependence_on_m_does_not_vanish_for_like_agents() -> None:

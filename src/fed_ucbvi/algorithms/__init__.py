@@ -48,6 +48,9 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any]]] = {
 REGISTRY: Mapping[str, Any] = Registry(ALGORITHMS, GROUP)
 """The classes of this package and those that other packages register."""
 
+AlgorithmLike = Algorithm[Any, Any] | type[Algorithm[Any, Any]] | str
+"""What :func:`as_algorithm` takes."""
+
 
 def find_algorithm(name: str) -> type[Any] | Algorithm[Any, Any]:
     """What ``name`` stands for: a class of parameters, or, for ``module:attribute``, perhaps one with parameters.
@@ -58,6 +61,13 @@ def find_algorithm(name: str) -> type[Any] | Algorithm[Any, Any]:
     if not is_attribute(name) and name not in REGISTRY:
         raise unknown_name("algorithm", name, REGISTRY)
     found: Any = load_attribute(name) if is_attribute(name) else REGISTRY[name]
+    _check_complete(name, found)
+    algorithm: type[Any] | Algorithm[Any, Any] = found
+    return algorithm
+
+
+def _check_complete(name: str, found: object) -> None:
+    """Raise unless an object is an algorithm, or the class of one, and lacks nothing."""
     kind = found if isinstance(found, type) else type(found)
     if not (issubclass(kind, Algorithm) and hasattr(kind, "__dataclass_fields__")):
         raise InputError(
@@ -69,8 +79,6 @@ def find_algorithm(name: str) -> type[Any] | Algorithm[Any, Any]:
         raise InputError(
             f"{name} is no algorithm: it lacks {', '.join(missing)} (see fed_ucbvi.algorithms.base.Algorithm)."
         )
-    algorithm: type[Any] | Algorithm[Any, Any] = found
-    return algorithm
 
 
 def _what(found: object) -> str:
@@ -122,6 +130,26 @@ def make_algorithm(name: str, parameters: Mapping[str, object]) -> Algorithm[Any
         found(**parameters) if isinstance(found, type) else dataclasses.replace(found, **parameters)  # type: ignore[type-var]
     )
     return algorithm
+
+
+def as_algorithm(given: AlgorithmLike) -> Algorithm[Any, Any]:
+    """What people pass as an algorithm: one with parameters, its class or its name, which stand for the defaults.
+
+    >>> as_algorithm("fed-ucbvi") == as_algorithm(FedUCBVI) == as_algorithm(FedUCBVI())
+    True
+    """
+    if isinstance(given, str):
+        return make_algorithm(given, {})
+    kind = given if isinstance(given, type) else type(given)
+    if not issubclass(kind, Algorithm):
+        raise InputError(
+            f"pass an algorithm, such as FedUCBVI(), its class or its name, such as 'fed-ucbvi', not {_what(given)}."
+        )
+    _check_complete(kind.__name__, given)
+    try:
+        return given() if isinstance(given, type) else given
+    except TypeError as error:
+        raise InputError(f"{kind.__name__} needs parameters; pass {kind.__name__}(...): {error}.") from error
 
 
 def algorithm_name(algorithm: Algorithm[Any, Any] | type[Any]) -> str:

@@ -36,11 +36,15 @@ import numpy.typing as npt
 
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
+from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 
 SUMS, ROWS = "sums", "rows"
 """What a server takes of the agents' reports."""
+
+KINDS = ("b", "i", "u", "f")
+"""Of numbers in messages: truth values, integers and floats."""
 
 Array = npt.NDArray[Any]
 Message = tuple[Array, ...]
@@ -190,10 +194,6 @@ class FleetTables(NamedTuple):
         return cls(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
 
 
-HARD_FACTOR = 8
-"""While a round rests (see :class:`Budgets`), this many times the budget still ends it."""
-
-
 class Budgets(NamedTuple):
     """When agents request a synchronisation.
 
@@ -201,21 +201,17 @@ class Budgets(NamedTuple):
         visits: ``(m or 1, *place)``, how many visits during the round make an agent do so; one row where all agents
             have the same.
         rule: ``(*place,)``, by which rule (an index into ``rules``).
-        rest: a round that begins after t episodes lasts at least ``rest t`` episodes, during which agents make
-            requests only at :data:`HARD_FACTOR` times their budget.
+        growth: a round that begins after t episodes lasts at least ``growth t`` episodes; agents make requests only
+            from then on.
     """
 
     visits: CountArray
     rule: npt.NDArray[np.int8]
-    rest: float = 0.0
+    growth: float = 0.0
 
-    def calm(self, first: int) -> int:
+    def min_length(self, first: int) -> int:
         """The least number of episodes of a round that begins after ``first``."""
-        return math.ceil(self.rest * first)
-
-    def factor(self, first: int, played: int) -> int:
-        """The factor on budgets once a round that began after ``first`` has ``played`` episodes."""
-        return HARD_FACTOR if played < self.calm(first) else 1
+        return math.ceil(self.growth * first)
 
 
 class TableRow(NamedTuple):
@@ -340,6 +336,8 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         server_counts: whether the server keeps all that was reported, so that a planner needs an exchange only after
             a round without a synchronisation.
         falling: whether the V that it broadcasts never rises from one round to the next.
+        checked: whether what it returns is checked in every round. This package's own algorithms are not: tests check
+            them. It need not be given.
     """
 
     name: ClassVar[str]
@@ -356,11 +354,13 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     asks_to_plan: ClassVar[bool] = False
     server_counts: ClassVar[bool] = False
     falling: ClassVar[bool] = False
+    checked: ClassVar[bool]
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Complete how an algorithm with a name of its own looks, and check what it says of itself."""
         super().__init_subclass__(**options)
         own = vars(cls)
+        cls.checked = not cls.__module__.startswith("fed_ucbvi.")
         if "name" in own:
             cls.label = own.get("label", cls.name)
             cls.colour = own.get("colour", "")
@@ -508,7 +508,9 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
 
     def synchronise(self, server: ServerT, agents: AgentsT) -> None:
         """All exchanges of one synchronisation in one process; by default there is one."""
-        self.aggregate(server, self.report(agents, self.query(server, 0), 0), 0)
+        report = self.report(agents, self.query(server, 0), 0)
+        check_report(self, report)
+        self.aggregate(server, report, 0)
 
     def new_planner(self, setting: Setting, server: ServerT) -> ServerT | None:
         """A server of the same kind that plans without bonus; pairs never visited are worth nothing to it.
@@ -517,6 +519,36 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         the greedy policy of the server's own estimates is what is recommended.
         """
         return None
+
+
+def check_message(name: str, what: str, message: Message) -> None:
+    """Raise unless a message of the algorithm ``name`` is made of arrays of finite numbers."""
+    array: Any
+    for array in message:
+        kind = array.dtype.kind if isinstance(array, np.ndarray) else ""
+        if kind == "f" and not all_finite(array):
+            where = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+            raise InputError(
+                f"{name}: {what} has {array[where]} at {where}, where finite numbers belong. Look for a division "
+                "by 0 or a logarithm of 0 in the algorithm."
+            )
+        if kind not in KINDS:
+            raise InputError(f"{name}: {what} must consist of arrays of numbers, got {type(array).__name__}.")
+
+
+def check_report(algorithm: Algorithm[Any, Any], report: Message) -> None:
+    """Raise unless a server can use what agents report."""
+    if algorithm.checked:
+        check_message(algorithm.name, "report()", report)
+
+
+@compiled
+def all_finite(array: FloatArray) -> bool:
+    """Whether no number is NaN or infinite."""
+    wrong = False
+    for x in array.ravel():
+        wrong |= x - x != 0.0  # no way out of the loop: so it takes several numbers at a time
+    return not wrong
 
 
 def as_sets(policy: PolicyArray, actions: int) -> MaskArray:
@@ -542,6 +574,7 @@ def exchange_messages(
     """
     for exchange in range(algorithm.exchanges(setting)):
         report = algorithm.report(agents, algorithm.query(server, exchange), exchange)
+        check_report(algorithm, report)
         if tamper is not None:
             tamper(report, exchange)
         algorithm.aggregate(server, report, exchange)

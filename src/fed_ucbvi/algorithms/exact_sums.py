@@ -30,14 +30,14 @@ ENOUGH_BITS = 20
 """Where one word leaves fewer than this after the point, numbers take two."""
 FLOAT_BITS = 53
 """Of a float's significand: multiples of ``2^-f`` up to H must be floats."""
+COUNT_BITS = 60
+"""Of visits to one pair, so that sums of them stay far from the end of a signed word."""
 
 Wide = tuple[np.uint64, np.uint64]
 """A number of 128 bits: its high and its low word, unsigned."""
 
 _ZERO, _ONE, _WORD = np.uint64(0), np.uint64(1), np.uint64(64)
-_SIGN = np.uint64(1 << 63)
-_CHUNK, _CHUNKS = np.uint64(8), 8
-_CHUNK_MASK = np.uint64(255)
+_SIGN, _BYTE_LEFT = np.uint64(1 << 63), np.uint64(1 << 56)
 _TWO_TO_64 = 2.0**64
 
 
@@ -74,6 +74,11 @@ def make_grid(agents: int, visits: int, horizon: int, *, random_rewards: bool = 
     Grid(bits=30, words=2, base=52)
     """
     most = horizon + random_rewards
+    if visits >> COUNT_BITS:
+        raise InputError(
+            f"{visits:.3g} visits to one pair are more than can be counted, 2^{COUNT_BITS} = {2**COUNT_BITS:.3g}. "
+            "Take fewer agents or episodes, or a shorter horizon."
+        )
     log_agents, log_visits, log_horizon = ((number - 1).bit_length() for number in (agents, visits, most))
     base = 62 - log_agents
     bits = min(MAX_BITS, FLOAT_BITS - log_horizon, (62 + base - log_visits) // 2 - log_horizon)
@@ -128,23 +133,24 @@ def as_float(a: Wide) -> float:
 
 @compiled
 def divide(a: Wide, b: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Quotient and remainder of ``a / b`` for ``b < 2^56``, of which the quotient must fit one word."""
+    """Quotient and remainder of ``a / b`` for ``b < 2^63``, of which the quotient must fit one word."""
     if a[0] == _ZERO:
         quotient = a[1] // b
         return quotient, a[1] - quotient * b
     quotient, rest = _ZERO, a[0] % b
-    for chunk in range(_CHUNKS):  # long division, eight bits at a time
-        digits = (a[1] >> np.uint64(56 - 8 * chunk)) & _CHUNK_MASK
-        rest = (rest << _CHUNK) | digits
+    bits = 8 if b < _BYTE_LEFT else 1  # of long division at a time: the rest must stay within a word
+    digit, mask = np.uint64(bits), np.uint64((1 << bits) - 1)
+    for shift in range(64 - bits, -1, -bits):
+        rest = (rest << digit) | ((a[1] >> np.uint64(shift)) & mask)
         part = rest // b
         rest -= part * b
-        quotient = (quotient << _CHUNK) | part
+        quotient = (quotient << digit) | part
     return quotient, rest
 
 
 @compiled
 def divide_up(a: Wide, b: np.uint64) -> Wide:
-    """``ceil(a / b)`` for ``b < 2^56``."""
+    """``ceil(a / b)`` for ``b < 2^63``."""
     high = a[0] // b
     low, rest = divide((a[0] - high * b, a[1]), b)
     return plus((high, low), (_ZERO, np.uint64(rest > _ZERO)))
@@ -193,7 +199,7 @@ def variance_of_sums(weight: np.uint64, X: Wide, Y: Wide, bits: int) -> float:
 
     With ``X = q W + r`` and ``D = Y - q (X + r)`` it is ``(D - r^2/W) / W``, and no number on the way exceeds 128
     bits. ``D`` is an integer, at least ``r^2/W``, so where it takes one word ``W D - r^2`` is exact; where it takes
-    two, ``r^2/W < 2^56`` is so much smaller that floats lose nothing.
+    two, ``r^2/W < W < 2^63`` is less than half of it, and floats lose next to nothing.
     """
     q, r = divide(X, weight)
     D = minus(Y, times(q, plus(X, (_ZERO, r))))

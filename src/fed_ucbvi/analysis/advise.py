@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,12 @@ import numpy as np
 
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.algorithms.fedq import FedQBernstein
-from fed_ucbvi.analysis.planning import plan
-from fed_ucbvi.analysis.step_dependence import StepDependence, Transitions, check_step_dependence
+from fed_ucbvi.analysis.dependence import Dependence, Transitions, check_agent_dependence, check_step_dependence
+from fed_ucbvi.analysis.price_of_sharing import price_of_sharing
+from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.core.errors import InputError, check_number, check_positive_integer
 from fed_ucbvi.core.numbers import byte_count
+from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.problem.federation import Federation
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ MEMORY = 4 << 30
 """Bytes for an agent's tables, unless said otherwise."""
 LOUD = 0.25
 """A standard deviation of the reward at a pair, as a share of its range, from which the bonus should cover it."""
+DEAR = 0.05
+"""A price of sharing, as a share of what agents get by their own policies, above which no shared policy can have the
+0.95 of the optimum that each agent can learn by itself."""
 SIZES = ("states", "actions", "horizon")
 SHARP, FEDQ, PROVED = FedKLUCBVI.name, FedQBernstein.name, FedKLUCBVI.name
 
@@ -44,8 +49,12 @@ class Problem:
         next_states: how many a pair can have at most.
         stationary: whether kernel and rewards are the same at every step.
         test: on which episodes that was found out.
+        agents_test: whether agents differ, where episodes of several were played.
         reward_spread: the largest standard deviation of the reward at a pair, as a share of the range.
-        eps_p: heterogeneity.
+        eps_p: heterogeneity of the kernels.
+        eps_r: heterogeneity of the rewards.
+        price: what agents lose an episode by sharing one policy.
+        own: what they get an episode by their own best policies, on average.
         bins: by which the environment was made finite.
     """
 
@@ -55,10 +64,19 @@ class Problem:
     agents: int
     next_states: int | None = None
     stationary: bool | None = None
-    test: StepDependence | None = None
+    test: Dependence | None = None
+    agents_test: Dependence | None = None
     reward_spread: float | None = None
     eps_p: float | None = None
+    eps_r: float | None = None
+    price: Bracket | None = None
+    own: float | None = None
     bins: Bins | None = None
+
+    @property
+    def dear(self) -> bool:
+        """Whether sharing one policy certainly costs too much."""
+        return self.price is not None and self.own is not None and self.price.lower > DEAR * self.own
 
 
 @dataclass(frozen=True)
@@ -69,8 +87,8 @@ class Advice:
         algorithm: its name.
         options: its parameters that are not defaults.
         random_rewards: whether to say that rewards are random.
-        together: whether to federate; False with one agent.
-        episodes: for each agent.
+        together: whether to federate; False with one agent, and where one policy for all costs too much.
+        episodes: for each agent, together or alone.
         bins_per_dimension: of continuous observations; None if there are none.
         memory: bytes of one agent's tables.
         problem: what was known.
@@ -89,25 +107,29 @@ class Advice:
 
     def summary(self) -> dict[str, Any]:
         """Everything, for JSON."""
-        known = {key: value for key, value in vars(self.problem).items() if key not in ("bins", "test")}
-        test = self.problem.test
+        problem = self.problem
+        tests = {"step_dependence": problem.test, "agent_dependence": problem.agents_test}
+        known = {key: value for key, value in vars(problem).items() if key not in ("bins", "test", "agents_test")}
         return {
             **{key: value for key, value in vars(self).items() if key != "problem"},
             "options": dict(self.options),
             "reasons": list(self.reasons),
-            "problem": {**known, "step_dependence": None if test is None else {**asdict(test), "found": test.found}},
+            "problem": {
+                **known,
+                "price": None if problem.price is None else problem.price.summary(),
+                **{key: test and {**asdict(test), "found": test.found} for key, test in tests.items()},
+            },
         }
 
 
 def choose_parameters(
+    problem: FederationLike | gymnasium.Env[Any, Any] | Sequence[gymnasium.Env[Any, Any]] | None = None,
+    *,
     states: int | None = None,
     actions: int | None = None,
     horizon: int | None = None,
     agents: int = 20,
     episodes: int | None = None,
-    *,
-    federation: Federation | None = None,
-    env: gymnasium.Env[Any, Any] | None = None,
     sample_episodes: int = 30,
     false_alarms: float = 0.01,
     memory: int = MEMORY,
@@ -115,23 +137,24 @@ def choose_parameters(
 ) -> Advice:
     """Recommend an algorithm, its options, the number of bins and that of episodes.
 
-    The problem is given by its sizes, as a federation whose tables are known, or as one agent's Gymnasium
-    environment, in which a few episodes with random actions are played.
+    The problem is given by its sizes, as a federation whose tables are known, or as the Gymnasium environments of one
+    or more agents, in which a few episodes with random actions are played.
 
     Args:
-        states: S; with ``actions`` and ``horizon``, if there is neither federation nor environment.
+        problem: a federation (an environment's name, an MDP or a list of MDPs will do), or the Gymnasium environment
+            of one agent, or a list of those of several, to see whether they differ; spaces that are not finite get
+            bins.
+        states: S; with ``actions`` and ``horizon``, if there is no ``problem``.
         actions: A.
         horizon: H; with an environment, its max_episode_steps by default.
         agents: M; with a federation, its own.
         episodes: T, as many as each agent can play, if that is given.
-        federation: the problem as tables.
-        env: the environment of one agent; spaces that are not finite get bins.
-        sample_episodes: how many to play in it.
-        false_alarms: of the test whether kernel and rewards depend on the step.
+        sample_episodes: how many to play in each environment.
+        false_alarms: of the test whether kernel and rewards depend on the step, and of that on the agent.
         memory: bytes that an agent's tables may take.
         seed: of the episodes and the test.
 
-    >>> advice = choose_parameters(21, 6, 30, agents=5)
+    >>> advice = choose_parameters(states=21, actions=6, horizon=30, agents=5)
     >>> advice.algorithm, dict(advice.options), advice.episodes
     ('fed-ucbvi-sharp', {}, 504)
     """
@@ -140,20 +163,26 @@ def choose_parameters(
     check_positive_integer("memory", memory)
     check_number("false_alarms", false_alarms, above=0, below=1)
     given = [states, actions, horizon]
-    if federation is not None:
-        if env is not None or any(size is not None for size in given):
-            raise InputError("a federation brings its sizes along; give nothing else with it.")
-        problem = _known(federation)
-    elif env is not None:
+    if problem is None:
+        if any(size is None for size in given):
+            raise InputError("advice needs states, actions and horizon, or a federation, or an environment to try.")
+        S, A, H = (check_positive_integer(name, size) for name, size in zip(SIZES, given, strict=True))
+        known = Problem(S, A, H, M)
+    elif environments := _environments(problem):
         if states is not None or actions is not None:
             raise InputError("an environment brings its sizes along; leave out states and actions.")
-        problem = _tried(env, horizon, M, T, sample_episodes, false_alarms, seed)
-    elif any(size is None for size in given):
-        raise InputError("advice needs states, actions and horizon, or a federation, or an environment to try.")
+        known = _tried(environments, horizon, M, T, sample_episodes, false_alarms, seed)
     else:
-        S, A, H = (check_positive_integer(name, size) for name, size in zip(SIZES, given, strict=True))
-        problem = Problem(S, A, H, M)
-    return _advice(problem, T, memory)
+        if any(size is not None for size in given):
+            raise InputError("a federation brings its sizes along; give nothing else with it.")
+        known = _known(as_federation(problem))  # type: ignore[arg-type]
+    return _advice(known, T, memory)
+
+
+def _environments(problem: object) -> list[gymnasium.Env[Any, Any]]:
+    """The Gymnasium environments, if it is one or a list of them; otherwise none."""
+    given: list[Any] = list(problem) if isinstance(problem, Sequence) else [problem]
+    return given if all(hasattr(one, "observation_space") for one in given) else []
 
 
 def _known(federation: Federation) -> Problem:
@@ -166,11 +195,14 @@ def _known(federation: Federation) -> Problem:
         stationary=stationary,
         reward_spread=0.0 if random is None else float(np.sqrt(np.max(random))),
         eps_p=federation.eps_p,
+        eps_r=federation.eps_r,
+        price=price_of_sharing(federation),
+        own=federation.common_optimum.own,
     )
 
 
 def _tried(
-    env: gymnasium.Env[Any, Any],
+    environments: Sequence[gymnasium.Env[Any, Any]],
     horizon: int | None,
     agents: int,
     episodes: int | None,
@@ -178,10 +210,14 @@ def _tried(
     false_alarms: float,
     seed: int,
 ) -> Problem:
-    """An environment, after a few episodes in it; with bins for as many episodes as there are, if it needs some."""
+    """The first environment, after a few episodes in it; with bins for as many as there are, if it needs some.
+
+    The others are compared with it.
+    """
     from fed_ucbvi.environments.bin_learning import learn_bins
     from fed_ucbvi.environments.finite_spaces import dimensions_of
 
+    env = environments[0]
     observed = dimensions_of(env.observation_space)
     continuous = sum(not one.count for one in observed)
     whole = math.prod(one.count for one in observed if one.count)
@@ -207,11 +243,13 @@ def _tried(
         seen = _sample(env, bins, sample_episodes, seed)
         test = check_step_dependence(seen, bins.horizon, false_alarms=false_alarms, seed=seed)
         stationary = not test.found
+    others = [_sample(one, bins, sample_episodes, seed + i) for i, one in enumerate(environments[1:], start=1)]
     return Problem(
         *(bins.states + 1, bins.number_of_actions, bins.horizon, agents),
         next_states=min(bins.states + 1, 2 * _most_next_states(seen)),
         stationary=stationary,
         test=test,
+        agents_test=check_agent_dependence([seen, *others], false_alarms=false_alarms, seed=seed) if others else None,
         reward_spread=_reward_spread(seen),
         bins=bins if continuous else None,
     )
@@ -220,7 +258,7 @@ def _tried(
 def _sample(env: gymnasium.Env[Any, Any], bins: Bins, episodes: int, seed: int) -> Transitions:
     """Episodes with random actions in bins; after termination there is nothing to be learnt."""
     from fed_ucbvi.environments.bin_learning import random_episodes
-    from fed_ucbvi.environments.finite_spaces import make_finite
+    from fed_ucbvi.environments.making_finite import make_finite
 
     rows = []
     for one in random_episodes(make_finite(env, bins), episodes, bins.horizon, seed):
@@ -265,9 +303,11 @@ def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
             "more episodes."
         )
     visits = VISITS_STATIONARY if stationary else VISITS_BY_STEP
-    needed = math.ceil(visits * S * A * (1 if stationary else H) / (M * H))
+    together = M > 1 and not known.dear
+    needed = math.ceil(visits * S * A * (1 if stationary else H) / ((M if together else 1) * H))
+    whose = "all agents" if together else "an agent"
     reasons.append(
-        f"{needed:,} episodes give {visits} visits of all agents to each of the {S:,} x {A:,} pairs"
+        f"{needed:,} episodes give {visits} visits of {whose} to each of the {S:,} x {A:,} pairs"
         f"{'' if stationary else ' at each step'} on average. With that the recommended policy had 0.95 of the "
         "optimum in our measurements, except where rewards are hard to find; there it may take ten times as many."
     )
@@ -276,12 +316,12 @@ def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
             f"You have {episodes:,} episodes, a share of {episodes / needed:.0%} of that: expect a policy that is "
             "still improving, or take fewer bins, states or actions."
         )
-    reasons += _about_bins(known, episodes) + _about_rewards(known) + _about_sharing(known, episodes or needed)
+    reasons += _about_bins(known, episodes) + _about_rewards(known) + [_about_sharing(known, needed)]
     return Advice(
         algorithm,
         options,
         random_rewards=(known.reward_spread or 0.0) >= LOUD,
-        together=M > 1,
+        together=together,
         episodes=needed if episodes is None else episodes,
         bins_per_dimension=None if known.bins is None else _bins_of(known.bins),
         memory=tables,
@@ -350,20 +390,45 @@ def _about_rewards(known: Problem) -> list[str]:
     ]
 
 
-def _about_sharing(known: Problem, episodes: int) -> list[str]:
+def _about_sharing(known: Problem, needed: int) -> str:
     if known.agents == 1:
-        return ["There is one agent, so there is nobody to share with: run it without a network."]
-    if known.eps_p is None:
-        return [
-            "How much the agents differ is not known. Compare the shared policy with each agent's own after the run; "
-            "where agents differ much and play long, each alone is better in the end."
-        ]
-    made = plan(known.states, known.actions, known.horizon, known.agents, episodes, known.eps_p)
-    if made.alone_wins_in_order is None:
-        return [
-            "The agents are alike, so together they need about as many episodes as one agent needs, divided by M."
-        ]
-    return [
-        f"The agents differ (eps_p = {known.eps_p:.3g}). In order of magnitude each alone is better from "
-        f"{made.alone_wins_in_order:,.0f} episodes on, in the worst case of the theory; compare both after the run."
-    ]
+        return "There is one agent, so there is nobody to share with: run it without a network."
+    if known.price is None or known.own is None:
+        return _about_differences(known.agents_test)
+    if not known.price.upper:
+        alike = "The agents are alike" if known.eps_p == known.eps_r == 0 else "One policy is best for all agents"
+        return f"{alike}, so together they need about as many episodes as one agent needs, divided by M."
+    costs = (
+        f"The agents differ (eps_p = {known.eps_p:.3g}, eps_r = {known.eps_r:.3g}). The best policy that all can "
+        f"share pays {_ends(known.price, 1.0)} less an episode than the best policies of their own, {known.own:.4g}: "
+        f"{_ends(known.price, 0.01 * known.own)} %"
+    )
+    if known.dear:
+        return (
+            f"{costs}. That is too much, so let each learn alone. With far fewer than {needed:,} episodes sharing "
+            "may be better still: alone_or_together() tells each agent from its own counts."
+        )
+    return f"{costs}. Sharing is worth that while agents have seen little; compare both after the run."
+
+
+def _ends(bracket: Bracket, unit: float) -> str:
+    low, high = (f"{end / unit:.3g}" for end in bracket)
+    return low if low == high else f"{low} to {high}"
+
+
+def _about_differences(test: Dependence | None) -> str:
+    compare = "Compare the shared policy with each agent's own after the run (alone_or_together())"
+    if test is None:
+        return (
+            f"How much the agents differ is not known. {compare}; where agents differ much and play long, each alone "
+            "is better in the end."
+        )
+    p = f"p = {test.kernel:.3g} for the next state and {test.rewards:.3g} for the reward"
+    if test.found:
+        differ = " and ".join(
+            name
+            for name, value in (("next states", test.kernel), ("rewards", test.rewards))
+            if value <= test.false_alarms / 2
+        )
+        return f"The agents differ in their {differ} ({p}). {compare}, and expect each alone to be better in the end."
+    return f"No difference between the agents was found ({p}). A few episodes cannot show a small one. {compare}."

@@ -19,14 +19,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Counting
+from fed_ucbvi.algorithms import AlgorithmLike, as_algorithm
+from fed_ucbvi.algorithms.base import Counting
 from fed_ucbvi.algorithms.own_counts import OwnCounts
 from fed_ucbvi.analysis.own_model import OwnModel, folds
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.live import LiveFederation, LiveSimulation
 from fed_ucbvi.engine.simulation import Simulation, drive
-from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.agents import is_known
 from fed_ucbvi.results.run import Run
@@ -109,20 +110,20 @@ class Advised:
 
 
 def alone_or_together(
-    algorithm: Algorithm[Any, Any], problem: Federation | LiveFederation, episodes: int, *, seed: int = 0
+    algorithm: AlgorithmLike, problem: FederationLike | LiveFederation, episodes: int, *, seed: int = 0
 ) -> Advised:
     """Run ``algorithm`` and tell each agent, from its own counts alone, whether to use the shared policy.
 
     Args:
         algorithm: one whose agents keep their counts, e.g. ``FedUCBVI.sharp()``.
-        problem: a federation, or live environments.
+        problem: a federation, what stands for one in :func:`fed_ucbvi.run`, or live environments.
         episodes: T.
         seed: of the run.
     """
     simulation = (
-        LiveSimulation(algorithm, problem, episodes, seed, None)
+        LiveSimulation(as_algorithm(algorithm), problem, episodes, seed, None)
         if isinstance(problem, LiveFederation)
-        else Simulation(algorithm, problem, episodes, seed, "auto", apart=True)
+        else Simulation(as_algorithm(algorithm), as_federation(problem), episodes, seed, "auto", apart=True)
     )
     run = drive(simulation, False, None, None)
     found = []

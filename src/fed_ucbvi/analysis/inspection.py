@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from fed_ucbvi.analysis.price_of_sharing import price_of_sharing
 from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.core.notebook import html_table
 from fed_ucbvi.core.numbers import number_text
 from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.heterogeneity import Distances, distances, overlap
-from fed_ucbvi.problem.price_of_sharing import price_of_sharing
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +108,11 @@ def _bracket_text(bracket: Bracket) -> str:
 
 
 def inspect_federation(
-    federation: Federation, *, report: Callable[[int, int], None] = lambda done, total: None
+    federation: FederationLike, *, report: Callable[[int, int], None] = lambda done, total: None
 ) -> Inspection:
     """Distances, heterogeneity and values of a federation; each agent's MDP is solved exactly.
 
+    An environment's name, an MDP or a list of MDPs will do.
     ``report`` is called with the number of agents done and of all of them.
 
     >>> from fed_ucbvi import synthetic
@@ -118,6 +120,7 @@ def inspect_federation(
     >>> found.eps_p_least <= found.eps_p
     True
     """
+    federation = as_federation(federation)
     kernel = federation.common.kernel
     shared = overlap(federation.probabilities)
     best = federation.common.solve()

@@ -9,8 +9,10 @@ from typing import Any
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.communication import Meter, Traffic
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.notebook import html_table
 from fed_ucbvi.core.numbers import number_text
+from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.theory.bounds import (
     LowerBound,
     first_episode,
@@ -143,21 +145,35 @@ def _by_term(bound: RegretBound) -> dict[str, float]:
 
 
 def plan(
-    states: int,
-    actions: int,
-    horizon: int,
-    agents: int,
+    problem: FederationLike | None = None,
+    *,
     episodes: int,
+    states: int | None = None,
+    actions: int | None = None,
+    horizon: int | None = None,
+    agents: int = 20,
     eps_p: float = 0.0,
     eps_r: float = 0.0,
     delta: float = 0.05,
 ) -> Plan:
-    """Compute a :class:`Plan`.
+    """Compute a :class:`Plan` for sizes or a federation; an environment's name, an MDP or a list of MDPs will do.
+
+    A federation brings its sizes, its number of agents, eps_p and eps_r along.
 
     >>> plan(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1).global_rule_reachable
     False
     """
-    S, A, H, M, T = states, actions, horizon, agents, episodes
+    M, T = agents, episodes
+    if problem is not None:
+        if (states, actions, horizon) != (None, None, None):
+            raise InputError("a federation brings its sizes along; leave out states, actions and horizon.")
+        known = as_federation(problem)
+        S, A, H, M = known.states, known.actions, known.horizon, known.agents
+        eps_p, eps_r = known.eps_p, known.eps_r
+    elif states is None or actions is None or horizon is None:
+        raise InputError("a plan needs states, actions and horizon, or a federation.")
+    else:
+        S, A, H = states, actions, horizon
     bound = regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta)
     rounds = math.floor(rounds_bound(S, A, H, M, T, eps_p, delta))
     one, every = _traffic(Setting(S, A, H, M, T, eps_p, 0), rounds)

@@ -81,8 +81,8 @@ def rows_of(panel: Panel, colour: Callable[[str], str] = str) -> list[dict[str, 
             ],
             "x": [_rounded(x) for x in xs],
             "y": [_rounded(y) for y in series.y],
-            "low": [_rounded(y) for y in series.low or ()] if banded else [],
-            "high": [_rounded(y) for y in series.high or ()] if banded else [],
+            "low": [] if series.low is None else [_rounded(y) for y in series.low],
+            "high": [] if series.high is None else [_rounded(y) for y in series.high],
             "marked": _marked(series, len(xs), number) if shape != "none" else [],
         }
         if grouped:

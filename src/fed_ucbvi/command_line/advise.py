@@ -54,13 +54,20 @@ def advise(
     ] = None,
     live_kwargs: LiveKwargs = None,
     agent: Annotated[
-        int, typer.Option(parser=whole_number, metavar="I", help="Whose environment to try.", rich_help_panel=REAL)
-    ] = 0,
+        list[int] | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="I",
+            help="Whose environment to try; may be repeated, to see whether they differ.",
+            show_default="the first and the last",
+            rich_help_panel=REAL,
+        ),
+    ] = None,
     horizon: Horizon = None,
     sample: Annotated[
         int,
         typer.Option(
-            parser=whole_number, metavar="N", help="Episodes with random actions in it.", rich_help_panel=REAL
+            parser=whole_number, metavar="N", help="Episodes with random actions in each.", rich_help_panel=REAL
         ),
     ] = 30,
     seed: Annotated[
@@ -85,17 +92,25 @@ def advise(
         if (states, actions, horizon) != (None, None, None):
             raise InputError("--env brings its sizes along; leave out --states, --actions and --horizon.")
         federation = build_environment(env, agents, eps_p, 0, env_option or ())
-        advice = choose_parameters(episodes=episodes, federation=federation, seed=seed)
+        advice = choose_parameters(federation, episodes=episodes, seed=seed)
     else:
         M = USUAL_AGENTS if agents is None else agents
-        tried = None if live is None else make_live(live_source(live, live_kwargs, None, horizon).make, agent)
+        make = None if live is None else live_source(live, live_kwargs, None, horizon).make
+        tried = [] if make is None else [make_live(make, i) for i in agent or sorted({0, M - 1})]
         try:
             advice = choose_parameters(
-                *(states, actions, horizon, M, episodes), env=tried, sample_episodes=sample, seed=seed
+                tried or None,
+                states=states,
+                actions=actions,
+                horizon=horizon,
+                agents=M,
+                episodes=episodes,
+                sample_episodes=sample,
+                seed=seed,
             )
         finally:
-            if tried is not None:
-                tried.close()
+            for one in tried:
+                one.close()
     if as_json:
         print_json(advice.summary())
     else:
@@ -108,6 +123,7 @@ def _rows(advice: Advice) -> tuple[str, list[tuple[str, str]]]:
     options = " ".join(f"--option {name}={str(value).lower()}" for name, value in advice.options.items())
     words = f"--algorithm {advice.algorithm} {options}".strip()
     rows = [("run", words + (" --random-rewards" if advice.random_rewards else ""))]
+    rows.append(("federate", "yes" if advice.together else "no"))
     rows.append(("episodes", f"{advice.episodes:,} for each agent"))
     if advice.bins_per_dimension is not None:
         rows.append(("bins", f"{advice.bins_per_dimension} for each continuous dimension ('fed-ucbvi bins')"))

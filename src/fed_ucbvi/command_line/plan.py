@@ -71,15 +71,22 @@ def plan(
                 "them as --env-option."
             )
         federation = build_environment(env, agents, eps_p, 0, env_option or ())
-        sizes, agents = (federation.states, federation.actions, federation.horizon), federation.agents
-        eps_p, eps_r = federation.eps_p, federation.eps_r
+        made = make_plan(federation, episodes=episodes, delta=delta)
     elif states is None or actions is None or horizon is None:
         raise InputError("plan needs the sizes, --states, --actions and --horizon, or else --env NAME.")
     elif env_option:
         raise InputError("--env-option needs --env.")
     else:
-        sizes = (states, actions, horizon)
-    made = make_plan(*sizes, USUAL_AGENTS if agents is None else agents, episodes, eps_p, eps_r or 0.0, delta)
+        made = make_plan(
+            states=states,
+            actions=actions,
+            horizon=horizon,
+            agents=USUAL_AGENTS if agents is None else agents,
+            episodes=episodes,
+            eps_p=eps_p,
+            eps_r=eps_r or 0.0,
+            delta=delta,
+        )
     if as_json:
         print_json(made.summary())
     else:

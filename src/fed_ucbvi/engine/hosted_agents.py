@@ -47,8 +47,8 @@ class HostedAgents(Protocol):
         """The round's transitions by slot of the support, ``(m, *place, K)``."""
         ...
 
-    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
-        """Play at most ``most`` episodes from number ``first`` on, until a request; how many were played."""
+    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool) -> int:
+        """Play at most ``most`` episodes from number ``first`` on, until a request if ``asking``; how many."""
         ...
 
     def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
@@ -115,16 +115,15 @@ class SimulatedHostedAgents:
         self.asked = False
         """Whether an agent requested a synchronisation when they last played."""
 
-    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
+    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool) -> int:
         """Trajectory by trajectory."""
-        played, self.asked = self._driver.extend(policy, due, first, most, factor)
+        played, self.asked = self._driver.extend(policy, due, first, most, asking)
         return played
 
     def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
         """Play more without regard to budgets, or replay episodes and subtract their counts."""
         if length > played:
-            never: CountArray = np.full_like(budgets.visits, np.iinfo(budgets.visits.dtype).max)
-            self._driver.extend(policy, never, first + played, length - played)
+            self._driver.extend(policy, budgets.visits, first + played, length - played, False)
         else:
             self._driver.rewind(policy, budgets.visits, first + length, played - length)
 

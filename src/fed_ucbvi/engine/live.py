@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fed_ucbvi.algorithms import AlgorithmLike, as_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.errors import InputError, check_positive_integer
@@ -24,6 +25,7 @@ from fed_ucbvi.engine.progress import Progress, announce_compilation
 from fed_ucbvi.engine.rounds import Paid, PlayedRound
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
 from fed_ucbvi.engine.warm_start import counts_from
+from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
     kwargs_of_agents,
@@ -210,12 +212,12 @@ class LiveSimulation(Simulation):
 
 
 def run_live(
-    algorithm: Algorithm[Any, Any],
+    algorithm: AlgorithmLike,
     live: LiveFederation,
     episodes: int,
     *,
     seed: int = 0,
-    score_with: Federation | None = None,
+    score_with: FederationLike | None = None,
     progress: bool | Callable[[Progress], None] = True,
     on_round: OnRound | None = None,
     checkpoint: str | Path | None = None,
@@ -228,7 +230,7 @@ def run_live(
     in JSON) unless ``score_with`` gives the federation that the environments are, which the agents never see.
 
     Args:
-        algorithm: parameters, e.g. ``FedUCBVI()``.
+        algorithm: as for :func:`fed_ucbvi.run`.
         live: the environments.
         episodes: T.
         seed: of the environments (each agent's from ``(seed, agent)``, once, at its first reset), the initial
@@ -246,9 +248,10 @@ def run_live(
         InputError: if something cannot be used.
         Interrupted: on Ctrl-C; carries the partial result.
     """
+    algorithm, live, table = as_algorithm(algorithm), _as_live(live), _as_table(score_with)
     announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
-    simulation = LiveSimulation(algorithm, live, episodes, seed, score_with, counts=counts_from(warm_start))
+    simulation = LiveSimulation(algorithm, live, episodes, seed, table, counts=counts_from(warm_start))
     store = nullcontext() if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
     with closing(simulation), store as kept:
         for text in algorithm.cautions(simulation.setting):
@@ -261,7 +264,7 @@ def resume_live(
     live: LiveFederation,
     *,
     episodes: int | None = None,
-    score_with: Federation | None = None,
+    score_with: FederationLike | None = None,
     progress: bool | Callable[[Progress], None] = True,
     on_round: OnRound | None = None,
 ) -> Run:
@@ -284,13 +287,27 @@ def resume_live(
         InputError: if the environments are others than those of the checkpoint, or something else cannot be used.
         Interrupted: on Ctrl-C; carries the partial result.
     """
+    live, table = _as_live(live), _as_table(score_with)
 
     def simulate(algorithm: Algorithm[Any, Any], **rest: Any) -> LiveSimulation:
-        return LiveSimulation(algorithm, live, score_with=score_with, **rest)
+        return LiveSimulation(algorithm, live, score_with=table, **rest)
 
     store, simulation = Checkpoint.open_live(Path(folder), simulate, episodes)
     with closing(simulation), store:
         return drive(simulation, progress, store, on_round)
+
+
+def _as_live(given: object) -> LiveFederation:
+    if not isinstance(given, LiveFederation):
+        raise InputError(
+            "pass a LiveFederation, such as LiveFederation.from_gymnasium('CliffWalking-v1', agents=4, ...), not "
+            f"{type(given).__name__}; what is known as tables is for run()."
+        )
+    return given
+
+
+def _as_table(given: FederationLike | None) -> Federation | None:
+    return None if given is None else as_federation(given)
 
 
 def _scored(live: LiveFederation, table: Federation | None) -> Federation:

@@ -16,6 +16,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
 from fed_ucbvi.algorithms.communication import Meter
+from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import RoundEnd
@@ -149,9 +150,11 @@ class Engine:
         self._scorer = None if federation is None else Scorer(federation)
         self.units = Units() if federation is None else Units.of(federation.description)
         """Of rewards, as environments pay them."""
+        self.contract = Contract(self.algorithm, setting, setting.agents)
         self.server = self.algorithm.new_server(setting)
         if self.earlier is not None:
             self.earlier.begin(self.server)
+        self.contract.broadcast(self.server)
         self._meter = Meter(self.algorithm, setting)
         self.rows: list[Row] = []
         """In the order of :data:`~fed_ucbvi.results.records.COLUMNS`."""
@@ -223,7 +226,7 @@ class Engine:
 
     def round(self) -> Steps[None]:
         """One round: broadcast, play, synchronise if requested, score, record, and recommend if it is time."""
-        broadcast = self.algorithm.broadcast(self.server)
+        broadcast = self.contract.broadcast(self.server)
         policy, start = np.array(broadcast[0]), self.played  # a synchronisation writes over the policy
         played: PlayedRound = yield Play(broadcast)
         stop = played.stop
@@ -338,7 +341,9 @@ class Engine:
         planner = self.algorithm.new_planner(self.setting, self.server)
         if planner is not None and self._asks_to_plan:
             yield Synchronise(planner, planning=True)
-        return Recommended.of(self.server, planner)
+        recommended = Recommended.of(self.server, planner)
+        self.contract.check_plan(self.server, recommended.policy, None if planner is None else recommended.V)
+        return recommended
 
     @property
     def _asks_to_plan(self) -> bool:

@@ -6,9 +6,8 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
-from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.algorithms import AlgorithmLike, as_algorithm
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
@@ -18,7 +17,7 @@ from fed_ucbvi.engine.fleets.simulation import on_ray
 from fed_ucbvi.engine.progress import Progress, announce_compilation
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
 from fed_ucbvi.engine.warm_start import counts_from
-from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
 
@@ -27,8 +26,8 @@ FLEETS = ("local", "ray")
 
 
 def run(
-    algorithm: Algorithm[Any, Any],
-    federation: Federation,
+    algorithm: AlgorithmLike,
+    federation: FederationLike,
     episodes: int,
     *,
     seed: int = 0,
@@ -45,8 +44,8 @@ def run(
     """Run ``algorithm`` on ``federation`` for exactly ``episodes`` episodes per agent.
 
     Args:
-        algorithm: parameters, e.g. ``FedUCBVI(bonus="theory")``.
-        federation: e.g. ``gridworld(agents=20, eps_p=0.1)``.
+        algorithm: parameters, e.g. ``FedUCBVI(bonus="theory")``; a class or a name stands for the defaults.
+        federation: e.g. ``gridworld(agents=20, eps_p=0.1)``; an environment's name, an MDP or a list of MDPs will do.
         episodes: T.
         seed: of trajectories, the initial policy and ties; the same seed gives the same result.
         driver: ``episodes`` (trajectory by trajectory), ``counts`` (exact in law, logarithmic in the length of a
@@ -77,6 +76,7 @@ def run(
     >>> result.episodes_played
     50
     """
+    algorithm, federation = as_algorithm(algorithm), as_federation(federation)
     announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
     check_choice("place of the fleets", fleets, FLEETS)

@@ -166,7 +166,7 @@ class Simulation(Engine):
     def _play_round(self, broadcast: Message) -> PlayedRound:
         """Let the agents play the round that ``broadcast`` begins and add it to their counts."""
         algorithm, driver, policy = self.algorithm, self.driver, broadcast[0]
-        budgets = algorithm.budgets(self.agents, broadcast)
+        budgets = self.contract.budgets(self.agents, broadcast)
         if self.federation.liars is not None:
             self.federation.liars.tamper_budgets(budgets.visits)
         stop, lengths = self._collect(policy, budgets)

@@ -58,6 +58,9 @@ FORMER_NAMES = {former: name for name, builder in ENVIRONMENTS.items() if (forme
 COMMON = ("agents", "eps_p", "seed")
 """The parameters that every environment may have; all others are its own options."""
 DIGEST = "digest"
+FederationLike = Federation | MDP | Sequence[MDP] | str
+"""What :func:`as_federation` takes."""
+MUST_GIVE = "must give a Federation or a list of MDPs"
 
 
 def current_name(name: str) -> str:
@@ -207,7 +210,7 @@ class Environment:
                 f"{self.name}: {error}; it may take {', '.join(COMMON)}, and options, which are given by name."
             ) from error
         try:
-            return _federation(self.name, self.made(**told))
+            return _federation(f"{self.name} {MUST_GIVE}", self.made(**told))
         except InputError:
             raise
         except TypeError as error:
@@ -227,13 +230,26 @@ def _can_be_written(value: object) -> bool:
     return True
 
 
-def _federation(name: str, built: object) -> Federation:
-    """The result of a function as a federation; for a list of MDPs the common MDP has the mean kernel."""
+def as_federation(given: FederationLike) -> Federation:
+    """What people pass as a problem: a federation, the name of an environment, an MDP, or a list with one per agent.
+
+    >>> as_federation("gridworld").agents, as_federation(as_federation("gridworld").agent(0)).agents
+    (20, 1)
+    """
+    if isinstance(given, str):
+        return make_environment(given)
+    built: object = given
+    hint = f"; call it: {built.__name__}()" if inspect.isfunction(built) else ""
+    return _federation("pass a Federation, the name of an environment, an MDP or a list of MDPs", built, hint)
+
+
+def _federation(expected: str, built: object, hint: str = "") -> Federation:
+    """An object as a federation; for a list of MDPs the common MDP has the mean kernel."""
     if isinstance(built, Federation):
         return built
     mdps = [built] if isinstance(built, MDP) else list(built) if isinstance(built, Sequence) else []
     if not mdps or not all(isinstance(mdp, MDP) for mdp in mdps):
-        raise InputError(f"{name} must give a Federation or a list of MDPs, got {type(built).__name__}.")
+        raise InputError(f"{expected}, got {type(built).__name__}{hint}.")
     return Federation.from_mdps(mdps, reference="mean")
 
 
@@ -252,7 +268,7 @@ def find_environment(name: str) -> Environment:
     if not is_attribute(name) and name not in REGISTRY:
         raise unknown_name("environment", name, REGISTRY)
     found = load_attribute(name) if is_attribute(name) else REGISTRY[name]
-    return Environment(name, found if callable(found) else _federation(name, found))
+    return Environment(name, found if callable(found) else _federation(f"{name} {MUST_GIVE}", found))
 
 
 def make_environment(name: str, **parameters: object) -> Federation:

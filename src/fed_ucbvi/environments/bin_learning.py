@@ -10,11 +10,13 @@ import numpy as np
 from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments.bins import Bins, Edges
-from fed_ucbvi.environments.finite_spaces import Environment, dimensions_of, given_bins, numbers_in
 from fed_ucbvi.environments.gymnasium_making import environment_failure, horizon_of_spec, reward_bounds
+from fed_ucbvi.environments.making_finite import given_bins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import gymnasium
 
 MARGIN = 0.25
 """By how much of the observed width the range of rewards is widened on either side."""
@@ -31,7 +33,7 @@ class Episode(NamedTuple):
     terminated: bool
 
 
-def random_episodes(env: Environment, episodes: int, horizon: int, seed: int) -> Iterator[Episode]:
+def random_episodes(env: gymnasium.Env[Any, Any], episodes: int, horizon: int, seed: int) -> Iterator[Episode]:
     """Episodes of at most H steps with random actions; the environment is seeded once, and so are the actions."""
     check_positive_integer("episodes", episodes)
     env.action_space.seed(check_integer("seed", seed))
@@ -44,7 +46,7 @@ def random_episodes(env: Environment, episodes: int, horizon: int, seed: int) ->
             raise environment_failure(0, "a random episode", error) from error
 
 
-def _episode(env: Environment, horizon: int, seed: int | None) -> Episode:
+def _episode(env: gymnasium.Env[Any, Any], horizon: int, seed: int | None) -> Episode:
     episode = Episode([env.reset(seed=seed)[0]], [], [], terminated=False)
     for _ in range(horizon):
         action = env.action_space.sample()
@@ -58,7 +60,7 @@ def _episode(env: Environment, horizon: int, seed: int | None) -> Episode:
 
 
 def learn_bins(
-    env: Environment,
+    env: gymnasium.Env[Any, Any],
     *,
     episodes: int = 20,
     bins_per_dimension: int | Mapping[str, int] = 8,
@@ -85,6 +87,8 @@ def learn_bins(
         margin: see above.
         seed: of the environment and of the actions.
     """
+    from fed_ucbvi.environments.finite_spaces import dimensions_of, numbers_in
+
     H = horizon_of_spec(env, "the environment", horizon)
     check_number("margin", margin, at_least=0)
     played = list(random_episodes(env, episodes, H, seed))

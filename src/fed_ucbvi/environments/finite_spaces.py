@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.core.errors import InputError, check_positive_integer
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.environments.bins import Bins, Edges, Grid, Whole
-from fed_ucbvi.environments.gymnasium_making import gymnasium_package, horizon_of_spec
+from fed_ucbvi.environments.gymnasium_making import gymnasium_package
 
 gymnasium_package()
 
@@ -26,10 +25,6 @@ import gymnasium  # noqa: E402
 from gymnasium import spaces  # noqa: E402
 
 log = logging.getLogger("fed_ucbvi.environments")
-
-Environment = gymnasium.Env[Any, Any]
-PerDimension = Mapping[str, Sequence[float] | int]
-"""For each dimension its edges or values, or how many of them, equally spaced."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +102,7 @@ class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     and the first, tenth, hundredth, ... is logged.
     """
 
-    def __init__(self, env: Environment, bins: Bins) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], bins: Bins) -> None:
         super().__init__(env)
         self.bins, self.clipped = bins, 0
         self._seen, self._taken = env.observation_space, env.action_space
@@ -148,84 +143,9 @@ class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return min(max(reward, low), high)
 
 
-def make_finite(env: Environment, bins: Bins | str | Path) -> FiniteEnvironment:
-    """The environment with Discrete observations and actions, numbered by ``bins`` (a value, or a file of them).
-
-    >>> class Room(gymnasium.Env):
-    ...     observation_space, action_space = spaces.Box(0, 40, (1,)), spaces.Discrete(2)
-    >>> warm = make_finite(Room(), given_bins(Room(), {"0": [18.0, 21.0]}, horizon=24))
-    >>> warm.observation_space, warm.action_space
-    (Discrete(3), Discrete(2))
-    """
-    return FiniteEnvironment(env, bins if isinstance(bins, Bins) else Bins.load(bins))
-
-
-def given_bins(
-    env: Environment,
-    edges: PerDimension | None = None,
-    grid: PerDimension | None = None,
-    *,
-    horizon: int | None = None,
-) -> Bins:
-    """Bins with edges and values of your own.
-
-    Args:
-        env: the environment, for its spaces.
-        edges: for each continuous dimension of the observations, where to cut it; or into how many bins of equal
-            width to cut it, if its Box has bounds.
-        grid: for each continuous dimension of the actions, the values to use; or how many, equally spaced from one
-            bound of its Box to the other.
-        horizon: H; by default the environment's max_episode_steps.
-    """
-    H = horizon_of_spec(env, "the environment", horizon)
-    return Bins(
-        tuple(_observed(one, given) for one, given in _matched("edges", env.observation_space, edges or {})),
-        tuple(_acted(one, given) for one, given in _matched("grid", env.action_space, grid or {})),
-        H,
-    )
-
-
-def _matched(
-    what: str, space: spaces.Space[Any], given: PerDimension
-) -> list[tuple[Dimension, Sequence[float] | int | None]]:
-    """What is given for each dimension; an error where something is missing or has no use."""
-    dimensions = dimensions_of(space)
-    continuous = [one.name for one in dimensions if not one.count]
-    if missing := [name for name in continuous if name not in given]:
-        raise InputError(f"{what} for {_listed(missing)} are missing.")
-    if extra := [name for name in given if name not in continuous]:
-        known = f"those of this space are {_listed(continuous)}" if continuous else "this space has none"
-        raise InputError(f"{what} are given for {_listed(extra)}, no continuous dimension; {known}.")
-    return [(one, given.get(one.name)) for one in dimensions]
-
-
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names of dimensions in a sentence."""
     return ", ".join(f"'{name}'" for name in names)
-
-
-def _observed(one: Dimension, given: Sequence[float] | int | None) -> Whole | Edges:
-    if given is None:
-        return Whole(one.name, one.start, one.count)
-    if not isinstance(given, int):
-        return Edges(one.name, tuple(float(x) for x in given))
-    bins = check_positive_integer(f"bins of '{one.name}'", given)
-    return Edges(one.name, tuple(_spaced(one, bins + 1)[1:-1]))
-
-
-def _acted(one: Dimension, given: Sequence[float] | int | None) -> Whole | Grid:
-    if given is None:
-        return Whole(one.name, one.start, one.count)
-    if isinstance(given, int):
-        return Grid(one.name, tuple(_spaced(one, check_positive_integer(f"values of '{one.name}'", given))))
-    return Grid(one.name, tuple(float(x) for x in given))
-
-
-def _spaced(one: Dimension, points: int) -> list[float]:
-    """Equally spaced points from one bound to the other; the middle, if it is one point."""
-    if not (math.isfinite(one.low) and math.isfinite(one.high)):
-        raise InputError(f"'{one.name}' has no bounds, so its bins or values must be given one by one.")
-    ends = (one.low, one.high) if points > 1 else ((one.low + one.high) / 2,) * 2
-    return [float(x) for x in np.linspace(*ends, points)]
 
 
 def _check_fit(what: str, space: spaces.Space[Any], dimensions: Sequence[Whole | Edges | Grid]) -> None:
@@ -233,8 +153,8 @@ def _check_fit(what: str, space: spaces.Space[Any], dimensions: Sequence[Whole |
     own = dimensions_of(space)
     if [one.name for one in own] != [one.name for one in dimensions]:
         raise InputError(
-            f"the bins are for {what} {_listed([one.name for one in dimensions])}, but those of this environment are "
-            f"{_listed([one.name for one in own])}."
+            f"the bins are for {what} {listed([one.name for one in dimensions])}, but those of this environment are "
+            f"{listed([one.name for one in own])}."
         )
     for one, binned in zip(own, dimensions, strict=True):
         if isinstance(binned, Whole) and (one.start, one.count) != (binned.start, binned.count):

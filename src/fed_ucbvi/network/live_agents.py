@@ -111,7 +111,8 @@ class LiveSource:
 
 def _finite(make: Callable[[int], gymnasium.Env[Any, Any]], bins: Bins, agent: int) -> gymnasium.Env[Any, Any]:
     """An agent's environment, finite by the server's bins; by bins of its own only if they are the same."""
-    from fed_ucbvi.environments.finite_spaces import FiniteEnvironment, make_finite
+    from fed_ucbvi.environments.finite_spaces import FiniteEnvironment
+    from fed_ucbvi.environments.making_finite import make_finite
 
     env = make(agent)
     if not isinstance(env, FiniteEnvironment):
@@ -173,9 +174,9 @@ class LiveHostedAgents:
         """``(m, *place, K)``; K may have grown during the round."""
         return self._tables.transitions
 
-    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> int:
+    def play(self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool) -> int:
         """Step by step, in real environments."""
-        return self._driver.extend(policy, due, first, most, factor)[0]
+        return self._driver.extend(policy, due, first, most, asking)[0]
 
     def move_to(self, policy: PolicyArray, budgets: Budgets, first: int, played: int, length: int) -> None:
         """Refuse."""

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
-from fed_ucbvi.algorithms.base import SUMS, Budgets, Message, Setting, added_up
+from fed_ucbvi.algorithms.base import SUMS, Budgets, Message, Setting, added_up, check_report
+from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.algorithms.own_counts import OwnCounts
 from fed_ucbvi.core.errors import InputError, printable
 from fed_ucbvi.core.plugins import is_attribute
@@ -83,9 +84,9 @@ class RoundInPlay:
         return self.start.arrays[0]
 
     @property
-    def factor(self) -> int:
-        """The factor on budgets after the episodes played so far."""
-        return self.budgets.factor(self.start.first, self.played)
+    def min_length(self) -> int:
+        """The least number of episodes; before that nobody makes a request."""
+        return self.budgets.min_length(self.start.first)
 
 
 class Node:
@@ -328,7 +329,8 @@ class Node:
         """Learn what messages look like from a server made here; refuse to send trajectories unless agreed to."""
         server = self._algorithm.new_server(setting)
         self._actions = setting.actions
-        broadcast = self._algorithm.broadcast(server)
+        self._contract = Contract(self._algorithm, setting, self.agents)
+        broadcast = self._contract.broadcast(server)
         self._broadcast = _forms(broadcast)
         queries = [self._plan.query(server, e) for e in range(self._plan.exchanges)]
         self._queries = [_forms(query) for query in queries]
@@ -377,11 +379,7 @@ class Node:
         """Begin a round from the state after round ``base``; in a live collection, continue it if it has begun."""
         if _forms(start.arrays) != self._broadcast or start.first + start.most > self._episodes:
             raise InputError(f"the server's start of round {start.round} does not fit the run.")
-        policy = start.arrays[0]
-        if policy.ndim == 2 and (policy.min() < 0 or policy.max() >= self._actions):
-            raise InputError("the server's policy takes actions that do not exist.")
-        if policy.ndim == 3 and not policy.any(axis=2).all():
-            raise InputError("the server's policy has no action for some state.")
+        check_actions("the server's policy", start.arrays[0], self._actions)
         self._questions.check_start(start.round, start.arrays)
         now = self._round = (self._begun(start) if self._live else None) or self._begin(start)
         now.told = False
@@ -389,7 +387,7 @@ class Node:
 
     def _begin(self, start: Start) -> RoundInPlay:
         self._generations.return_to(start.base)
-        return RoundInPlay(start, self._algorithm.budgets(self.state, start.arrays))
+        return RoundInPlay(start, self._contract.budgets(self.state, start.arrays))
 
     def _begun(self, start: Start) -> RoundInPlay | None:
         """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
@@ -408,7 +406,7 @@ class Node:
         return now
 
     def _asked(self, now: RoundInPlay) -> bool:
-        return find_asker(self._players.visits, now.budgets.visits, now.factor)[0] > 0
+        return now.played >= now.min_length and find_asker(self._players.visits, now.budgets.visits)[0] > 0
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents requests a synchronisation."""
@@ -416,12 +414,12 @@ class Node:
         return self._played(now)
 
     def _extend(self, now: RoundInPlay, chunk: int) -> None:
-        start, calm = now.start, now.budgets.calm(now.start.first)
+        start, least = now.start, now.min_length
         target = min(chunk, start.most)
         while now.played < target and not now.asked and now.length is None:
-            until = min(target, calm) if now.played < calm else target
+            until = min(target, least) if now.played < least else target
             due, first = now.budgets.visits, start.first + now.played
-            now.played += self._players.play(now.policy, due, first, until - now.played, now.factor)
+            now.played += self._players.play(now.policy, due, first, until - now.played, now.played >= least)
             now.asked = self._asked(now)
 
     def _end(self, now: RoundInPlay) -> Played:
@@ -441,7 +439,7 @@ class Node:
         found = []
         for i in range(self.agents):
             own = budgets[i : i + 1] if len(budgets) > 1 else budgets
-            askers, _, place = find_asker(visits[i : i + 1], own, now.factor)
+            askers, _, place = find_asker(visits[i : i + 1], own)
             if askers:
                 stop = stop_at(now.played, 1, self.first_agent + i, place, now.policy, self._algorithm.counting)
                 step = stop.step if stop.step >= 0 else len(now.policy)
@@ -508,6 +506,7 @@ class Node:
         if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
         report = self._plan.report(self.state, query.arrays, exchange)
+        check_report(self._algorithm, report)
         return added_up(report) if self._algorithm.takes == SUMS else tuple(np.array(array) for array in report)
 
     def _agree(self, roster: Roster) -> None:

@@ -9,6 +9,7 @@ from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.defaults import ALGORITHM
 from fed_ucbvi.paper.figures import BYTES_LABEL, REGRET_LABEL
 from fed_ucbvi.paper.leaderboard import Board, Place, Rows, places, standings
+from fed_ucbvi.paper.seed_groups import log_bars
 from fed_ucbvi.report.content import Cell, Figure, Interval, PageContent, Section, Table
 from fed_ucbvi.results.statistics import INTERVAL_NAME
 from fed_ucbvi.results.style import colour_of, label_of
@@ -179,14 +180,11 @@ def page(board: Board, rows: Rows) -> PageContent:
 
 
 def _point(place: Place) -> Series:
-    low = max(place.regret.low, place.regret.mean / 100)  # a logarithmic axis has no 0
     return Series(
         label_of(place.algorithm),
         colour_of(place.algorithm),
         [place.megabytes.mean],
-        [place.regret.mean],
-        [low],
-        [place.regret.high],
+        **log_bars([place.regret]),
         marker="circle",
         line=False,
         band=INTERVAL_NAME,

@@ -18,7 +18,7 @@ from fed_ucbvi.paper.traces import Pair, Trace
 from fed_ucbvi.paper.wording import differing, value_text
 from fed_ucbvi.report.content import Cell, Interval, Table
 from fed_ucbvi.results.settings import settings_of
-from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
+from fed_ucbvi.results.statistics import INTERVAL_NAME, Band, mean_interval, on_log_axis
 from fed_ucbvi.results.style import colour_of, label_of, marker_of
 from fed_ucbvi.sweeps.job import Job
 
@@ -123,6 +123,12 @@ def interval(replicates: Sequence[Trace], measure: Measure) -> Interval:
     return Interval(float(middle), max(0.0, float(low)), float(high))
 
 
+def log_bars(spreads: Sequence[Interval]) -> dict[str, Any]:
+    """Means with the ends of their intervals on a logarithmic axis, for a series."""
+    band = Band(*(np.array([getattr(spread, name) for spread in spreads]) for name in ("mean", "low", "high")))
+    return {name: ends.tolist() for name, ends in zip(("y", "low", "high"), on_log_axis(band), strict=True)}
+
+
 def band_text(runs: Iterable[Sequence[Trace]]) -> str:
     """What bands are, for captions."""
     sizes = sorted({len(replicates) for replicates in runs})
@@ -148,11 +154,10 @@ def banded(
 ) -> Series:
     """A series in the colour and with the marker of an algorithm: means of ``samples[run, x]`` with their bands.
 
-    With ``positive`` the band's lower end stays above a hundredth of the mean, so that logarithmic axes can show it.
+    With ``positive`` bands are those of a logarithmic axis.
     """
-    middle, low, high = mean_interval(samples)
-    if positive:
-        low = np.maximum(low, middle / 100)
+    band = mean_interval(samples)
+    middle, low, high = on_log_axis(band) if positive else band
     style = {"name": label_of(algorithm), "colour": colour_of(algorithm)} | style
     style.setdefault("marker", marker_of(algorithm))
     style.setdefault("band", INTERVAL_NAME if len(np.asarray(samples)) > 1 else "")

@@ -110,6 +110,22 @@ def mean_interval(samples: npt.ArrayLike) -> Band:
     return Band(mean, np.asarray(mean - margin), np.asarray(mean + margin))
 
 
+def on_log_axis(band: Band) -> Band:
+    """The intervals ``mean -+ m`` of positive means for a logarithmic axis: ``mean exp(-+ m / mean)``.
+
+    These are the intervals of ``log mean`` to first order. They never reach 0, and equal the others where m is small.
+    A mean of 0 keeps its interval.
+
+    >>> _, low, high = on_log_axis(Band(np.array([10.0]), np.array([9.0]), np.array([11.0])))
+    >>> round(float(low[0]), 2), round(float(high[0]), 2)
+    (9.05, 11.05)
+    """
+    mean, low, high = band
+    positive = mean > 0
+    factor = np.exp((high - mean) / np.where(positive, mean, 1.0))
+    return Band(mean, np.where(positive, mean / factor, low), np.where(positive, mean * factor, high))
+
+
 def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedDifference:
     """The mean of ``x - y`` over pairs (runs with the same seed), with Student's 95 % interval for paired samples.
 

@@ -42,6 +42,8 @@ from pydantic import (
     model_validator,
 )
 
+from fed_ucbvi.algorithms import algorithm_name, as_algorithm, parameters_of
+from fed_ucbvi.algorithms.base import Algorithm as AlgorithmBase
 from fed_ucbvi.core.errors import (
     InputError,
     check_choice,
@@ -103,6 +105,15 @@ class Algorithm(_Choice):
     """An algorithm with parameters and, for tables and figures, a label."""
 
     label: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_algorithm(cls, given: object) -> object:
+        """In Python an algorithm or its class will do."""
+        if isinstance(given, AlgorithmBase) or (isinstance(given, type) and issubclass(given, AlgorithmBase)):
+            given = as_algorithm(given)
+            return {"name": algorithm_name(given), **parameters_of(given)}
+        return given
 
     @model_validator(mode="after")
     def _complete(self, info: ValidationInfo) -> Algorithm:

@@ -38,23 +38,25 @@ class AutoDriver(FleetDriver):
         self.types = types_of(*self._first_agent, fleet.transitions, fleet.visits)
 
     def extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         """Play or draw, whichever is cheaper; see :class:`~fed_ucbvi.engine.drivers.base.FleetDriver`."""
         wait_for(SHORT_ROUNDS, types=self.types)
         trial = min(self._trial, most)
         by_place = due.reshape((len(due), -1))
-        if most > trial and _looks_longer(*self._first_agent, policy, by_place, factor, len(self.visits), trial):
-            return self._draw(policy, due, first, most, factor)
-        length, asked = self._episodes.extend(policy, due, first, trial, factor)
+        if most > trial and (
+            not asking or _looks_longer(*self._first_agent, policy, by_place, len(self.visits), trial)
+        ):
+            return self._draw(policy, due, first, most, asking)
+        length, asked = self._episodes.extend(policy, due, first, trial, asking)
         if not asked and length < most:
-            more, asked = self._draw(policy, due, first + length, most - length, factor)
+            more, asked = self._draw(policy, due, first + length, most - length, asking)
             length += more
         return length, asked
 
-    def _draw(self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int) -> tuple[int, bool]:
+    def _draw(self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool) -> tuple[int, bool]:
         wait_for(LONG_ROUNDS, types=self.types)
-        return self._counts.extend(policy, due, first, most, factor)
+        return self._counts.extend(policy, due, first, most, asking)
 
 
 @compiled
@@ -64,7 +66,6 @@ def _looks_longer(
     initial: FloatArray,
     policy: PolicyArray,
     due: CountArray,
-    factor: int,
     agents: int,
     length: int,
 ) -> bool:
@@ -79,10 +80,10 @@ def _looks_longer(
     for i in range(len(due)):
         for place in range(len(d)):
             if d[place] > 0.0:
-                if factor * due[i, place] <= 1:
+                if due[i, place] <= 1:
                     rate += alike * d[place]
                 else:
-                    soonest = min(soonest, factor * due[i, place] / d[place])
+                    soonest = min(soonest, due[i, place] / d[place])
         if soonest <= length or (rate > 0.0 and 1.0 / rate <= length):
             return False  # soonest and 1/rate only fall
     return True

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import HARD_FACTOR, Budgets, Counting, Touched
+from fed_ucbvi.algorithms.base import Budgets, Counting, Touched
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.rewards import doubled, payments_of
@@ -185,10 +185,11 @@ class Fleet:
         """Find out what the round has visited, after the buffers were written to by someone else."""
         _recount(self.flat_visits, self.touched)
 
-    def stopped(self, policy: PolicyArray, budgets: Budgets, length: int, factor: int) -> RoundEnd:
-        """The :class:`RoundEnd` of a round of ``length`` episodes whose counts are complete."""
+    def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
+        """The :class:`RoundEnd` of a round of ``length`` episodes after ``first`` whose counts are complete."""
+        asking = length >= budgets.min_length(first)
         due = budgets.visits.reshape((len(budgets.visits), -1))
-        askers, agent, place = _end_round(self.flat_visits, due, factor, *self.touched, self.pooled)
+        askers, agent, place = _end_round(self.flat_visits, due, asking, *self.touched, self.pooled)
         return stop_at(length, askers, agent + self.first_agent, place, policy, self.counting)
 
 
@@ -224,10 +225,9 @@ def rule_at(stop: RoundEnd, budgets: Budgets) -> int:
     return int(rule[max(stop.step, 0), stop.state, stop.action])
 
 
-Extend = Callable[[PolicyArray, CountArray, int, int, int], tuple[int, bool]]
+Extend = Callable[[PolicyArray, CountArray, int, int, bool], tuple[int, bool]]
 """A function that continues the round whose counts are in the buffers: ``(policy, budgets' visits, number of the
-first
-episode, most episodes, factor on budgets)`` to ``(episodes played, was there a request)``."""
+first episode, most episodes, whether agents may make requests)`` to ``(episodes played, was there a request)``."""
 
 
 def play_round(
@@ -237,21 +237,18 @@ def play_round(
     budgets: Budgets,
     first: int,
     most: int,
-) -> tuple[int, int]:
-    """Play until a request; the number of episodes, and the factor on budgets that was in force at the end.
+) -> int:
+    """Play until a request; the number of episodes.
 
-    A round that rests (see :class:`~fed_ucbvi.algorithms.base.Budgets`) is played with the larger budgets first. Once
-    it has lasted long enough, agents past the plain budget (``asked_now``) make their requests at once.
+    Until a round has its least length (see :class:`~fed_ucbvi.algorithms.base.Budgets`) nobody makes a request. Then
+    agents that have reached their budgets (``asked_now``) make theirs at once.
     """
-    length, calm = 0, min(budgets.calm(first), most)
-    if calm:
-        length, asked = extend(policy, budgets.visits, first, calm, HARD_FACTOR)
-        factor = budgets.factor(first, length)
-        if asked or factor > 1 or asked_now(budgets.visits):
-            return length, factor
-    if length < most:
-        length += extend(policy, budgets.visits, first + length, most - length, 1)[0]
-    return length, 1
+    length = min(budgets.min_length(first), most)
+    if length:
+        extend(policy, budgets.visits, first, length, False)
+        if length == most or asked_now(budgets.visits):
+            return length
+    return length + extend(policy, budgets.visits, first + length, most - length, True)[0]
 
 
 class FleetDriver(ABC):
@@ -273,8 +270,8 @@ class FleetDriver(ABC):
     def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
         """Play until an agent makes a request; see :class:`Driver`."""
         self.fleet.clear()
-        length, factor = play_round(self.extend, self.anyone, policy, budgets, first, most)
-        return self.fleet.stopped(policy, budgets, length, factor)
+        length = play_round(self.extend, self.anyone, policy, budgets, first, most)
+        return self.fleet.stopped(policy, budgets, first, length)
 
     def anyone(self, due: CountArray) -> bool:
         """Whether some agent has reached its budget."""
@@ -282,7 +279,7 @@ class FleetDriver(ABC):
 
     @abstractmethod
     def extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
 
@@ -347,7 +344,7 @@ def _clear(
 
 
 @compiled
-def first_asker(visits: CountArray, due: CountArray, factor: int) -> tuple[int, int, int]:
+def first_asker(visits: CountArray, due: CountArray) -> tuple[int, int, int]:
     """``(askers, agent, place)``; see :class:`RoundEnd`. ``visits`` is ``(m, P)``, ``due`` has m rows or one."""
     m, P = visits.shape
     askers, agent, first = 0, -1, -1
@@ -355,27 +352,27 @@ def first_asker(visits: CountArray, due: CountArray, factor: int) -> tuple[int, 
         budgets = due[i if len(due) > 1 else 0]
         asked = False
         for place in range(P):  # no way out of the loop: so it takes several places at a time
-            asked |= visits[i, place] >= factor * budgets[place]
+            asked |= visits[i, place] >= budgets[place]
         if asked and agent < 0:
             agent = i
             for place in range(P):
-                if visits[i, place] >= factor * budgets[place]:
+                if visits[i, place] >= budgets[place]:
                     first = place
                     break
         askers += asked
     return askers, agent, first
 
 
-def find_asker(visits: CountArray, budgets: CountArray, factor: int = 1) -> tuple[int, int, int]:
+def find_asker(visits: CountArray, budgets: CountArray) -> tuple[int, int, int]:
     """``(askers, agent, place)`` of tables by place; see :class:`RoundEnd`."""
-    return first_asker(visits.reshape((len(visits), -1)), budgets.reshape((len(budgets), -1)), factor)
+    return first_asker(visits.reshape((len(visits), -1)), budgets.reshape((len(budgets), -1)))
 
 
 @compiled
 def _end_round(
     visits: CountArray,
     due: CountArray,
-    factor: int,
+    asking: bool,
     places: IndexArray,
     numbers: CountArray,
     all_places: IndexArray,
@@ -392,7 +389,7 @@ def _end_round(
         for j in range(numbers[i]):
             place = np.int64(places[i, j])
             n = visits[i, place]
-            if n >= factor * due[d, place] and place < first:
+            if asking and n >= due[d, place] and place < first:
                 first = place
             if pooled:
                 if together[place] == 0:

@@ -66,11 +66,11 @@ class Block(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """When an agent asks: its visits ``before (P,)`` the block, and ``due (P,)``, times ``factor``; P zeros."""
+    """When an agent asks, if it may: its visits ``before (P,)`` the block, and ``due (P,)``; P zeros."""
 
     before: CountArray
     due: CountArray
-    factor: int
+    may_ask: bool
     nothing: CountArray
 
 
@@ -104,7 +104,7 @@ class CountsDriver(FleetDriver):
         self._one = np.ones((H, S), dtype=np.int32)
 
     def extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
         fleet = self.fleet
@@ -113,7 +113,7 @@ class CountsDriver(FleetDriver):
             Model(fleet.successors, self._shares, self._initial_shares),
             Play(actions, ties, self._equal),
             due.reshape((len(due), -1)),
-            factor,
+            asking,
             np.uint64(fleet.seed),
             fleet.first_agent,
             first,
@@ -131,7 +131,7 @@ def _collect(
     models: Model,
     play: Play,
     due: CountArray,
-    factor: int,
+    may_ask: bool,
     seed: np.uint64,
     first_agent: int,
     first: int,
@@ -159,7 +159,7 @@ def _collect(
         size, cut = (drawn[i], length) if again else (length, 0)
         k, j = i if len(models.kernel) > 1 else 0, i if len(models.initial) > 1 else 0
         block, model = _block(blocks, i), Model(models.successors, models.kernel[k], models.initial[j])
-        asking = Asking(visits[i], due[i if len(due) > 1 else 0], factor, nothing)
+        asking = Asking(visits[i], due[i if len(due) > 1 else 0], may_ask, nothing)
         source = Source(seed, np.uint64(first_agent + i), np.uint64(first))
         stream = new_stream(BLOCKS, source.first, source.seed, source.agent)
         drawn[i] = held[i] = size
@@ -259,10 +259,10 @@ def _by_place(seen: CountArray, asking: Asking) -> CountArray:
 @inner
 def _asks(asking: Asking, kept: CountArray, part: CountArray) -> bool:
     """Whether the agent reaches a budget, having seen ``kept`` and ``part`` (``(P,)``) beside what was before."""
-    before, due, factor, _ = asking
+    before, due, may_ask, _ = asking
     asks = False
     for place in range(len(due)):  # no way out of the loop: so it takes several places at a time
-        asks |= part[place] > 0 and before[place] + kept[place] + part[place] >= factor * due[place]
+        asks |= may_ask and part[place] > 0 and before[place] + kept[place] + part[place] >= due[place]
     return asks
 
 
@@ -320,7 +320,7 @@ def _search(
     in which the cut falls, and the block is cut there instead. On return the block has the counts of the episodes
     kept, whose number is returned.
     """
-    before, due, factor, _ = asking
+    before, due, _, _ = asking
     m = len(blocks.states) - _SCRATCH
     block, kept, first, spare = _block(blocks, i), _block(blocks, m), _block(blocks, m + 1), _block(blocks, m + 2)
     kept.seen[:] = 0
@@ -335,7 +335,7 @@ def _search(
         if guess:
             expected, seen_at = float(size), _by_place(block.seen, asking)
             for place in range(len(due)):
-                need = factor * due[place] - before[place] - kept_at[place]
+                need = due[place] - before[place] - kept_at[place]
                 if seen_at[place] >= need:
                     expected = min(expected, size * need / (seen_at[place] + 1.0))
             part = min(max(int(expected), 1), size - 1)

@@ -151,9 +151,9 @@ class CudaDriver:
         """Play until an agent makes a request; see :class:`~fed_ucbvi.engine.drivers.base.Driver`."""
         kernels = self._kernels
         self._begin(policy, budgets)
-        length, factor = play_round(self._extend, self._anyone, policy, budgets, first, most)
+        length = play_round(self._extend, self._anyone, policy, budgets, first, most)
         if not self._now[kernels.ASKERS]:
-            self._look(kernels.FINISH, factor)
+            self._look(kernels.FINISH, length >= budgets.min_length(first))
             self._board.copy_to_host(self._now)
         self._read()
         agent, place = divmod(int(self._now[kernels.FIRST]), self.visits.size)
@@ -173,21 +173,21 @@ class CudaDriver:
         self._board.copy_to_device(self._fresh)
 
     def _extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         """Continue the round; its number of episodes, and whether there was a request.
 
-        Where the factor is the one at the end, the round is finished in the same go.
+        Where agents may make requests, the round is finished in the same go.
         """
         played, kernels = 0, self._kernels
         while played < most:
             now = min(max(1, played // GROWTH), self._most, most - played)
             begin, end = first + played, first + played + now
-            self._play(1, begin, end, factor)
+            self._play(1, begin, end, asking)
             if now > 1:
-                self._play(-1, begin, end, factor)
-            if factor == 1:
-                self._look(kernels.FINISH_IF_ASKED, factor)
+                self._play(-1, begin, end, asking)
+            if asking:
+                self._look(kernels.FINISH_IF_ASKED, True)
             self._board.copy_to_host(self._now)
             earliest = int(self._now[kernels.EARLIEST])
             if earliest != kernels.NOBODY:
@@ -195,21 +195,21 @@ class CudaDriver:
             played += now
         return played, False
 
-    def _play(self, sign: int, first: int, last: int, factor: int) -> None:
+    def _play(self, sign: int, first: int, last: int, asking: bool) -> None:
         shared = 4 * self._size <= SHARED_BYTES
         launch = (self._blocks, self._width, 0, 4 * self._size if shared else 0)
         given = (self._sizes, self._asking, self._policy, self._ties, self._due, *self._world)
         counted = (self._own_visits, self._visits, self._counts, shared, self._reached, self._signals)
-        self._kernels.play[launch](sign, first, last, factor, *given, *counted)
+        self._kernels.play[launch](sign, first, last, asking, *given, *counted)
 
-    def _look(self, what: int, factor: int) -> None:
+    def _look(self, what: int, asking: bool) -> None:
         given = (self._sizes, self._asking, self._policy, self._due, self._own_visits, self._visits)
         launch = ((self._blocks, min(ROWS, self.visits.size)), self._width)
-        self._kernels.look[launch](what, factor, *given, self._reached, self._signals)
+        self._kernels.look[launch](what, asking, *given, self._reached, self._signals)
 
     def _anyone(self, due: CountArray) -> bool:
         """Whether some agent has reached its budget."""
-        self._look(self._kernels.LOOK, 1)
+        self._look(self._kernels.LOOK, True)
         asked = bool(self._signals.copy_to_host()[self._kernels.ASKERS] > 0)
         if asked:  # the end of the round counts them again
             self._signals.copy_to_device(self._fresh[: len(self._signals)])

@@ -40,11 +40,11 @@ def _kernel(registers: int) -> Any:
 
 
 @cuda.jit(device=True)  # type: ignore[untyped-decorator]
-def _asks(seen: int, due: int, factor: int, pair: int, i: int, own_visits: Any, rule: AskingRule) -> bool:
+def _asks(seen: int, due: int, pair: int, i: int, own_visits: Any, rule: AskingRule) -> bool:
     """Whether agent i makes a request after ``seen`` visits in the round."""
     if due == OWN:
         due = _local_budget(own_visits[pair, i], rule)
-    return bool(seen >= factor * due)
+    return bool(seen >= due)
 
 
 @_kernel(64)  # type: ignore[untyped-decorator]
@@ -52,7 +52,7 @@ def play(
     sign: int,
     first: int,
     last: int,
-    factor: int,
+    asking: bool,
     sizes: Sizes,
     rule: AskingRule,
     policy: IndexArray,
@@ -121,7 +121,7 @@ def play(
                     cuda.atomic.add(counts, entry, sign)
                 seen = visits[place, i] + sign
                 visits[place, i] = seen
-                asked |= sign > 0 and _asks(seen, due[place], factor, pair, i, own_visits, rule)
+                asked |= asking and sign > 0 and _asks(seen, due[place], pair, i, own_visits, rule)
             episode += 1
         if sign > 0:
             reached[i] = episode
@@ -137,7 +137,7 @@ def play(
 @_kernel(32)  # type: ignore[untyped-decorator]
 def look(
     what: int,
-    factor: int,
+    asking: bool,
     sizes: Sizes,
     rule: AskingRule,
     policy: IndexArray,
@@ -164,7 +164,7 @@ def look(
                     pair = place
                     if policy.ndim == 1:
                         pair = place * sizes.actions + policy[place]
-                    if _asks(seen, budget, factor, pair, i, own_visits, rule):
+                    if asking and _asks(seen, budget, pair, i, own_visits, rule):
                         if what == LOOK or cuda.atomic.exch(reached, i, -1) != -1:
                             new = 1
                         code = i * places + place

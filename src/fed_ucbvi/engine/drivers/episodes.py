@@ -54,10 +54,10 @@ class EpisodesDriver(FleetDriver):
         self._largest = max(1, STEPS_PER_CALL // (m * fleet.horizon))
 
     def extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
-        who = (*self._world, *_actions_of(policy), due.reshape(-1), factor)
+        who = (*self._world, *_actions_of(policy), due.reshape(-1), asking)
         played, chunk, asked = 0, self._alone, False
         while played < most and not asked:
             now = min(chunk, most - played)
@@ -71,7 +71,7 @@ class EpisodesDriver(FleetDriver):
 
     def rewind(self, policy: PolicyArray, due: CountArray, first: int, count: int) -> None:
         """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
-        who = (*self._world, *_actions_of(policy), due.reshape(-1), 1)
+        who = (*self._world, *_actions_of(policy), due.reshape(-1), True)
         _play(*who, 0, self._agents, first, count, -1, *self._counts)
         _, visits, _, places, numbers = self._counts
         drop_untouched(0, self._agents, visits, places, numbers)
@@ -124,7 +124,7 @@ def _play(
     policy: IndexArray,
     ties: IndexArray,
     due: CountArray,
-    factor: int,
+    asking: bool,
     low: int,
     high: int,
     first: int,
@@ -153,7 +153,7 @@ def _play(
         policy: actions ``(H S,)``, or lists of them ``(H S, A)``.
         ties: ``(H S,)``, how many of the listed actions are the policy's; empty where it has one each.
         due: budgets, ``(m or 1, P)``.
-        factor: on budgets.
+        asking: whether agents may make requests.
         low: the first agent to play.
         high: the agent after the last one.
         first: the number of the first episode.
@@ -211,7 +211,7 @@ def _play(
                     if before == 0:
                         places[ui, np.uint64(numbers[ui])] = place
                         numbers[ui] += 1
-                    asked |= seen >= factor * due[ui * own_due + place]
+                    asked |= asking and seen >= due[ui * own_due + place]
         if asked and sign > 0:
             return played + 1, True
     return most, False
@@ -227,7 +227,7 @@ def _play_ahead(
     policy: IndexArray,
     ties: IndexArray,
     due: CountArray,
-    factor: int,
+    asking: bool,
     agents: int,
     first: int,
     most: int,
@@ -250,7 +250,7 @@ def _play_ahead(
         for g in range(groups * core // cores, groups * (core + 1) // cores):
             who = (g * GROUP, min((g + 1) * GROUP, agents))
             reached[g], asked[g] = _play(
-                *(sizes, successors, kernel, initial, first_agent, policy, ties, due, factor, *who),
+                *(sizes, successors, kernel, initial, first_agent, policy, ties, due, asking, *who),
                 *(first, most, 1, own, visits, starts, places, numbers),
             )
     length = reached.min()
@@ -259,7 +259,7 @@ def _play_ahead(
         for g in range(groups * core // cores, groups * (core + 1) // cores):
             who, begin, more = (g * GROUP, min((g + 1) * GROUP, agents)), first + length, reached[g] - length
             _play(
-                *(sizes, successors, kernel, initial, first_agent, policy, ties, due, factor, *who),
+                *(sizes, successors, kernel, initial, first_agent, policy, ties, due, asking, *who),
                 *(begin, more, -1, own, visits, starts, places, numbers),
             )
             drop_untouched(*who, visits, places, numbers)

@@ -167,15 +167,16 @@ class LiveDriver:
     def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
         """Play until an agent makes a request. The environments' random generators continue where they were."""
         self.clear()
-        length, factor = play_round(self.extend, self._anyone, policy, budgets, first, most)
-        askers, agent, place = find_asker(self.visits, budgets.visits, factor)
+        length = play_round(self.extend, self._anyone, policy, budgets, first, most)
+        asking = length >= budgets.min_length(first)
+        askers, agent, place = find_asker(self.visits, budgets.visits) if asking else (0, -1, -1)
         return stop_at(length, askers, agent + self._first, place, policy, self.tables.counting)
 
     def _anyone(self, due: CountArray) -> bool:
         return find_asker(self.visits, due)[0] > 0
 
     def extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, factor: int = 1
+        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
         tables, rewards, part = self.tables, self.tables.rewards, self._part
@@ -196,7 +197,7 @@ class LiveDriver:
                 tables.successors,
                 tables.known,
                 due.reshape((len(due), -1)),
-                factor,
+                asking,
                 tables.visits[part].reshape((m, -1)),
                 transitions.reshape((m, -1, K)),
                 tables.starts[part],
@@ -331,7 +332,7 @@ def _count(
     successors: IndexArray,
     known: IndexArray,
     due: CountArray,
-    factor: int,
+    asking: bool,
     visits: CountArray,
     transitions: CountArray,
     starts: CountArray,
@@ -353,7 +354,7 @@ def _count(
             place = (hc * S + s) * A + a if by_action else hc * S + s
             visits[i, place] += 1
             n = visits[i, place]
-            asked |= n >= factor * budgets[place]
+            asked |= asking and n >= budgets[place]
             k = _slot(successors[0, s, a], known[s, a], states[i, h + 1])
             transitions[i, place, k] += 1
             if remember:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting, added_up
+from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting, added_up, check_report
+from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.drivers.base import find_asker, rule_at, starts_in
 from fed_ucbvi.engine.fleets.history import History
@@ -47,6 +48,7 @@ class FleetHost:
         history: History,
     ) -> None:
         self._algorithm, self._sum_visits = algorithm, sum_visits
+        self._contract = Contract(algorithm, setting, hosted.federation.agents)
         self._players = SimulatedHostedAgents(algorithm, setting, hosted, pooled=True)
         for broadcast, first, length in history.rounds():
             self.start(broadcast, first, 0)
@@ -55,7 +57,7 @@ class FleetHost:
     def start(self, broadcast: Message, first: int, chunk: int) -> Reached:
         """Begin a round and play up to ``chunk`` episodes of it, the first of which has number ``first``."""
         self._broadcast, self._first = _own(broadcast), first
-        self._budgets = self._algorithm.budgets(self._players.agents, self._broadcast)
+        self._budgets = self._contract.budgets(self._players.agents, self._broadcast)
         self._players.fleet.clear()
         self._reached = Reached(0, asked=False)
         return self.play_on(chunk)
@@ -63,18 +65,16 @@ class FleetHost:
     def play_on(self, chunk: int) -> Reached:
         """Play until ``chunk`` episodes of the round are played or one of these agents makes a request.
 
-        A round that rests has larger budgets first. Once it has lasted long enough, agents past the plain budget make
-        their requests at once.
+        Until the round has its least length nobody makes a request. Then agents that have reached their budgets make
+        theirs at once.
         """
         players, policy, budgets, first = self._players, self._broadcast[0], self._budgets, self._first
-        due, calm = budgets.visits, budgets.calm(first)
+        due, least = budgets.visits, budgets.min_length(first)
         played, asked = self._reached
         while played < chunk and not asked:
-            factor, until = budgets.factor(first, played), min(chunk, calm) if played < calm else chunk
-            played += players.play(policy, due, first + played, until - played, factor)
-            asked = players.asked or (
-                budgets.factor(first, played) < factor and find_asker(players.visits, due)[0] > 0
-            )
+            until = min(chunk, least) if played < least else chunk
+            played += players.play(policy, due, first + played, until - played, played >= least)
+            asked = players.asked or (played == least and find_asker(players.visits, due)[0] > 0)
         self._reached = Reached(played, asked)
         return self._reached
 
@@ -83,7 +83,7 @@ class FleetHost:
         players, policy, budgets, played = self._players, self._broadcast[0], self._budgets, self._reached.played
         if length != played:
             players.move_to(policy, budgets, self._first, played, length)
-        stop = players.fleet.stopped(policy, budgets, length, budgets.factor(self._first, length))
+        stop = players.fleet.stopped(policy, budgets, self._first, length)
         players.absorb(self._broadcast)
         visits = players.fleet.touched.all_visits if self._sum_visits else players.visits
         return PlayedRound(stop, rule_at(stop, budgets), visits, self._starts(visits))
@@ -98,6 +98,7 @@ class FleetHost:
     def report(self, query: Message, exchange: int) -> Message:
         """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
         report = self._algorithm.report(self._players.agents, _own(query), exchange)
+        check_report(self._algorithm, report)
         return added_up(report) if self._algorithm.takes == SUMS else tuple(report)
 
 

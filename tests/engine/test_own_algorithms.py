@@ -1,0 +1,248 @@
+"""An algorithm of one's own may return anything: it is told what is wrong with it, and nothing crashes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import FedQHoeffding, InputError, SharpFedUCBVI, run, run_live, synthetic
+from fed_ucbvi.algorithms.base import Array, Budgets, Message
+from fed_ucbvi.engine.drivers import DRIVERS
+from fed_ucbvi.engine.fleets.history import History
+from fed_ucbvi.engine.fleets.host import FleetHost
+from fed_ucbvi.engine.hosted_problem import host
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.network.messages import Query, Start, Stop
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import RunPlan
+from live_world import World
+from network import assert_same, federate
+
+WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.2, states=3, actions=2, horizon=3)
+
+Change = Callable[[Any], Any]
+
+
+def entry(value: float) -> Change:
+    """The same array with another first entry, in place: as when a division fails in the middle of a run."""
+
+    def change(array: Array) -> Array:
+        array.flat[0] = value
+        return array
+
+    return change
+
+
+def budget(**fields: Change) -> Change:
+    return lambda asks: asks._replace(**{name: change(getattr(asks, name)) for name, change in fields.items()})
+
+
+def after_policy(change: Change) -> Change:
+    return lambda message: (message[0], change(message[1].astype(np.float64)), *message[2:])
+
+
+FAULTS: dict[str, tuple[str, Change, str]] = {
+    "no such action": (
+        "policy",
+        entry(-1),
+        r"its policy takes actions that do not exist: -1 at step 0 in state 0, .*",
+    ),
+    "beyond the last action": ("policy", entry(2), r"do not exist: 2 at step 0 in state 0, where there are 0 to 1\."),
+    "broken numbers": (
+        "policy",
+        lambda policy: policy + 0.5,
+        r"its policy must be actions, integers of shape .* float64",
+    ),
+    "one step less": (
+        "policy",
+        lambda policy: policy[1:],
+        r"integers of shape \(H, S\) = \(3, 3\), got int32 \(2, 3\)",
+    ),
+    "no array": ("policy", lambda policy: policy.tolist(), "its policy must be actions, .*, got list"),
+    "NaN in V": ("V", entry(np.nan), r"its V has nan at \(0, 0\), where finite numbers belong"),
+    "infinite V": ("V", entry(np.inf), r"its V has inf at \(0, 0\), where finite numbers belong"),
+    "V without its last row": ("V", lambda V: V[:-1], r"its V must be numbers, .* \(4, 3\), got float64 \(3, 3\)"),
+    "V by rounded numbers": ("V", lambda V: V.astype(int), r"its V must be numbers, floats of shape .*, got int64"),
+    "another policy in the broadcast": (
+        "broadcast",
+        lambda message: (message[0] - 2, *message[1:]),
+        r"the policy that broadcast\(\) returns takes actions that do not exist",
+    ),
+    "NaN in the broadcast": ("broadcast", after_policy(entry(np.nan)), r"broadcast\(\) has nan at \(0, 0\)"),
+    "text in the broadcast": (
+        "broadcast",
+        lambda message: (*message, "N"),
+        r"broadcast\(\) must consist of arrays .*str",
+    ),
+    "no message": ("broadcast", lambda message: message[0], r"broadcast\(\) must return a tuple .*, got int32"),
+    "nothing to broadcast": ("broadcast", lambda message: (), r"broadcast\(\) must return a tuple .*, got tuple"),
+    "budget 0": (
+        "budgets",
+        budget(visits=entry(0)),
+        r"at least 1 visit, got 0 for agent 0 at \(0, 0\). Take np.maximum",
+    ),
+    "budgets in floats": (
+        "budgets",
+        budget(visits=lambda visits: visits + 0.5),
+        "must be integers of shape .* float64",
+    ),
+    "budgets of some agents": (
+        "budgets",
+        budget(visits=lambda visits: visits[:-1]),
+        r"integers of shape \(1, 3, 3\) or",
+    ),
+    "budgets of fewer steps": (
+        "budgets",
+        budget(visits=lambda visits: visits[:, 1:]),
+        "visits of its budgets must be",
+    ),
+    "rules of fewer steps": (
+        "budgets",
+        budget(rule=lambda rule: rule[1:]),
+        "the rule of its budgets must be integers",
+    ),
+    "no such rule": ("budgets", budget(rule=entry(7)), "a rule of its budgets must be 0 to 1, .*, got 7"),
+    "rest that is none": ("budgets", budget(rest=lambda rest: np.nan), "rest of its budgets must be .*, got nan"),
+    "budgets alone": ("budgets", lambda asks: asks.visits, r"budgets\(\) must return a Budgets, got int64"),
+    "NaN in a report": ("report", lambda report: (*report[:-1], report[-1] * np.nan), r"report\(\) has nan at"),
+}
+
+
+@dataclass(frozen=True)
+class Broken(FedQHoeffding):
+    """Q-learning of which something is broken; its policy and V from five episodes on, when none is recommended."""
+
+    name: ClassVar[str] = "broken"
+
+    fault: str = ""
+
+    def _changed(self, what: str, value: Any) -> Any:
+        where, change, _ = FAULTS.get(self.fault, ("", None, ""))
+        return change(value) if change is not None and where == what else value
+
+    def aggregate(self, server: Any, report: Message, exchange: int) -> None:
+        super().aggregate(server, report, exchange)
+        if server.estimates.N[0].sum() >= 5 * len(report[0]):
+            policy, V = (self._changed(name, getattr(server, name)) for name in ("policy", "V"))
+            server.estimates = server.estimates._replace(policy=policy, V=V)
+
+    def broadcast(self, server: Any) -> Any:
+        return self._changed("broadcast", super().broadcast(server))
+
+    def budgets(self, agents: Any, broadcast: Message) -> Budgets:
+        asks: Budgets = self._changed("budgets", super().budgets(agents, broadcast))
+        return asks
+
+    def report(self, agents: Any, query: Message, exchange: int) -> Any:
+        return self._changed("report", super().report(agents, query, exchange))
+
+
+@dataclass(frozen=True)
+class NoSets(SharpFedUCBVI):
+    """It plays sets of actions, and one of them is empty after the first synchronisation."""
+
+    name: ClassVar[str] = "no-sets"
+
+    def synchronise(self, server: Any, agents: Any) -> None:
+        super().synchronise(server, agents)
+        server.policy[1, 2] = False
+
+
+@dataclass(frozen=True)
+class OneBudget(FedQHoeffding):
+    """One row of budgets for all agents, as is allowed where they stop together."""
+
+    name: ClassVar[str] = "one-budget"
+
+    def budgets(self, agents: Any, broadcast: Message) -> Budgets:
+        asks = super().budgets(agents, broadcast)
+        return asks._replace(visits=asks.visits[:1])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_what_an_algorithm_returns_is_checked_whatever_plays(fault: str, driver: str) -> None:
+    with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
+        run(Broken(fault=fault), WORLD, 200, driver=driver, progress=False)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_set_without_actions_is_found(driver: str) -> None:
+    with pytest.raises(InputError, match=r"^no-sets: its policy has no action for some state: step 1, state 2"):
+        run(NoSets(), WORLD, 200, driver=driver, progress=False)
+
+
+def test_an_algorithm_that_is_not_broken_runs_as_the_one_it_inherits_from() -> None:
+    assert Broken.checked
+    assert not FedQHoeffding.checked
+    own, ours = (run(one, WORLD, 200, progress=False) for one in (Broken(), FedQHoeffding()))
+    assert np.array_equal(own.V, ours.V)
+    assert np.array_equal(own.policy, ours.policy)
+
+
+@pytest.mark.parametrize("fault", ["no such action", "NaN in V", "budget 0", "NaN in a report"])
+def test_so_it_is_in_live_environments(fault: str) -> None:
+    with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
+        run_live(Broken(fault=fault), World().live(), 60, progress=False)
+
+
+@pytest.mark.parametrize("fault", ["budget 0", "budgets of some agents", "NaN in a report"])
+def test_fleets_and_nodes_check_what_their_agents_return(fault: str) -> None:
+    """What the server returns is checked by the loop over rounds, which is the same for all."""
+    broken, good = Broken(fault=fault), Broken()
+    setting = Simulation(good, WORLD, 40, 0, "episodes").setting
+    broadcast = tuple(good.broadcast(good.new_server(setting)))
+    fleet = FleetHost(broken, setting, host(WORLD, 0, 4), False, History())
+
+    def play_and_report() -> None:
+        fleet.start(broadcast, 0, 5)
+        fleet.finish(5)
+        fleet.report((), 0)
+
+    with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
+        play_and_report()
+    node = Node("a", lambda M: WORLD, 0, 4, algorithm=f"{__name__}:Broken", trajectories=True)
+    node.enter(RunPlan(broken, setting).welcome())
+
+    def answer() -> None:
+        node.answer(Start(1, 0, 0, 40, 5, broadcast))
+        node.answer(Stop(1, 5))
+        node.answer(Query(1, 0, (), rewards=False))
+
+    with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
+        answer()
+
+
+def test_a_node_takes_one_budget_for_all_its_agents() -> None:
+    expected = run(OneBudget(), WORLD, 200, driver="episodes", progress=False)
+    plan = RunPlan(OneBudget(), Simulation(OneBudget(), WORLD, 200, 0, "episodes").setting, federation=WORLD)
+    name = f"{__name__}:OneBudget"
+    nodes = [Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, algorithm=name, trajectories=True) for i in range(2)]
+    assert_same(federate(plan, nodes).run, expected, regret=False)
+
+
+def test_the_process_lives_on() -> None:
+    """In a process of its own, which without the check ends by a signal: actions far beyond the tables."""
+    code = (
+        "from dataclasses import dataclass\n"
+        "from typing import ClassVar\n"
+        "from fed_ucbvi import FedQHoeffding, run, synthetic\n"
+        "@dataclass(frozen=True)\n"
+        "class Far(FedQHoeffding):\n"
+        "    name: ClassVar[str] = 'far'\n"
+        "    def aggregate(self, server, report, exchange):\n"
+        "        super().aggregate(server, report, exchange)\n"
+        "        server.policy[:] = -(10**8)\n"
+        "run(Far(), synthetic(agents=2), 50, driver='episodes', progress=False)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 1, ended.stderr
+    assert (
+        "InputError: far: the policy that it recommends takes actions that do not exist: -100000000" in ended.stderr
+    )
