@@ -46,7 +46,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ALGORITHMS},
     "fedq-advantage, each agent on its own": ("fedq-advantage", {"forced_synchronisation": False}),
 }
-KEEP_COUNTS = {
+KEEP_COUNTS: dict[str, tuple[Any, Federation]] = {
     "published": (FedUCBVI(nu=30), WORLD),
     "rewards of their own": (FedKLUCBVI(), OWN_REWARDS),
     "random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards()),
