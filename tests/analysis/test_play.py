@@ -16,7 +16,18 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from fed_ucbvi import FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, gridworld, load_policy, run, run_live
+from fed_ucbvi import (
+    FedKLUCBVI,
+    FedUCBVI,
+    InputError,
+    LiveFederation,
+    Run,
+    from_gymnasium,
+    gridworld,
+    load_policy,
+    run,
+    run_live,
+)
 from fed_ucbvi.analysis.play import play
 from fed_ucbvi.command_line import app
 from fed_ucbvi.engine.simulation import Caution
@@ -35,7 +46,7 @@ def cliff() -> Run:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
         walk = from_gymnasium("CliffWalking-v1", agents=20, horizon=20)
-        return run(FedUCBVI(bonus_scale=0.01), walk, 800, progress=False)
+        return run(FedKLUCBVI(stationary=True), walk, 800, progress=False)
 
 
 @pytest.fixture(scope="module")
