@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedQHoeffding, InputError, SharpFedUCBVI, run, run_live, synthetic
+from fed_ucbvi import FedKLUCBVI, FedQHoeffding, InputError, run, run_live, synthetic
 from fed_ucbvi.algorithms.base import Array, Budgets, Message
 from fed_ucbvi.engine.drivers import DRIVERS
 from fed_ucbvi.engine.fleets.history import History
@@ -144,7 +144,7 @@ class Broken(FedQHoeffding):
 
 
 @dataclass(frozen=True)
-class NoSets(SharpFedUCBVI):
+class NoSets(FedKLUCBVI):
     """It plays sets of actions, and one of them is empty after the first synchronisation."""
 
     name: ClassVar[str] = "no-sets"

@@ -469,7 +469,7 @@ def test_a_node_that_goes_back_to_an_earlier_round_pays_it_anew() -> None:
         before = {name: array.copy() for name, array in players.arrays().items()}
         for _ in range(2):
             players.restore(before)
-            players.play(broadcast[0], never((3, 3)).visits, first, 10, 1)
+            players.play(broadcast[0], never((3, 3)).visits, first, 10, True)
             players.absorb(broadcast)
             after.append({name: array.copy() for name, array in players.arrays().items()})
     assert (after[0]["seen.reward_sums"] > 0).any()

@@ -335,7 +335,7 @@ class Candid(Node):
         return answer
 
 
-def in_the_open(algorithm: FedUCBVI | FedKLUCBVI, setting: Setting, nodes: Callable[[int], list[Candid]]) -> Any:
+def in_the_open(algorithm: Any, setting: Setting, nodes: Callable[[int], list[Candid]]) -> Any:
     """A server fed with what the nodes of each round would have sent without masks, asked about its own values."""
     server = algorithm.new_server(setting)
     for number, exchange in sorted(nodes(0)[0].reports):

@@ -32,7 +32,7 @@ def fleet() -> Federation:
 
 @pytest.fixture(scope="module")
 def result(fleet: Federation) -> Run:
-    return run(FedUCBVI(bonus_scale=0.1, clip="remaining"), fleet, 200, seed=1)
+    return run(FedUCBVI(bonus_scale=0.1), fleet, 200, seed=1)
 
 
 def test_the_five_shops_get_what_their_own_tables_say(result: Run) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -269,7 +270,7 @@ def test_values_are_at_least_what_the_theorem_grants_at_every_synchronisation(ep
 
 
 def federation(eps_p: float, seed: int, stationary: bool) -> Federation:
-    sizes = {"agents": 4, "states": 3, "actions": 2, "horizon": 4}
+    sizes: dict[str, Any] = {"agents": 4, "states": 3, "actions": 2, "horizon": 4}
     if not stationary:
         return synthetic(eps_p=eps_p, seed=seed, eps_r=eps_p / 10, **sizes)
     return garnet(eps_p=eps_p, seed=seed, **sizes)

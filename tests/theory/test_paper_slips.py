@@ -40,9 +40,9 @@ def one_state(agents: int) -> Federation:
 
 
 @compiled
-def printed_bonus(N: float, H: float, rule: UpdateRule) -> float:
+def printed_bonus(N: float, H: int, rule: UpdateRule) -> float:
     """That of N visits whose next values do not vary."""
-    return bonus_of(N, 0.0, H, H, H, rule)
+    return bonus_of(N, 0.0, H, rule)
 
 
 def test_1_the_printed_bonus_lacks_a_factor_h_in_what_term_iii_of_the_optimism_proof_takes_away() -> None:
@@ -52,7 +52,7 @@ def test_1_the_printed_bonus_lacks_a_factor_h_in_what_term_iii_of_the_optimism_p
     given_back = {}
     for bonus in ("theory", "corrected"):
         rule = FedUCBVI(bonus=bonus).update_rule(setting)
-        given_back[bonus] = printed_bonus(100.0, 10.0, rule)
+        given_back[bonus] = printed_bonus(100.0, 10, rule)
     assert given_back["corrected"] == pytest.approx(taken_away, rel=1e-12)
     assert taken_away - given_back["theory"] == pytest.approx(11 * common * 9 / 100, rel=1e-12)
 
