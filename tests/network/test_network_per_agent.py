@@ -181,7 +181,8 @@ def test_agents_that_join_a_live_run_do_not_change_what_came_before(tmp_path: Pa
     assert after.episodes_played == SHORT + (2 * (LONG - SHORT) + LONG) // 3
     assert np.diff(after.round_ends).min() >= 0
     paid, episodes = after.records["reward"] * after.records["agents"], after.records["agent_episodes"]
-    assert learning_curve(after, bins=1).mean[0] == pytest.approx(paid.sum() / episodes.sum())
+    mean = Units.of(after.about.environment).original_return(paid.sum() / episodes.sum(), after.about.horizon)
+    assert learning_curve(after, bins=1).mean[0] == pytest.approx(mean)
     assert (paid[episodes > 0] / episodes[episodes > 0] <= 4).all(), "an episode has four steps, each paid at most 1"
     assert after.plot().panels
     last = story.told[-1]
