@@ -26,7 +26,7 @@ from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.environments import make_environment
 
 PUBLISHED, KL, FAST = "fed-ucbvi", "fed-kl-ucbvi", "fed-kl-ucbvi-fast"
-VARIANTS = {
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "published": (PUBLISHED, {}),
     "KL": (KL, {}),
     "KL fast": (FAST, {}),

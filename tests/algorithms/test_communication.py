@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from by_agent import ByAgent
-from fed_ucbvi import FedUCBVI, gridworld, run, synthetic
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import Array, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.communication import Traffic
 from fed_ucbvi.algorithms.fed_ucbvi import Broadcast, FedUCBVIByRows, Query
@@ -79,24 +79,12 @@ FEDERATIONS: dict[str, Federation] = {
 }
 
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "published": {"synchronisation": "local"},
-    "sets of actions": {"ties": "every-visit"},
-    "stationary": {"ties": "every-visit", "stationary": True, "rest": 0.2},
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [(name, kind) for name in FEDERATIONS for kind in OPTIONS if name == "grid" or kind != "stationary"],
-)
+@pytest.mark.parametrize("name", FEDERATIONS)
 @pytest.mark.parametrize("episodes", [1, 151, 152])
-def test_the_records_count_every_message_and_byte_that_crosses_the_line(
-    name: str, options: str, episodes: int
-) -> None:
+def test_the_records_count_every_message_and_byte_that_crosses_the_line(name: str, episodes: int) -> None:
     federation = FEDERATIONS[name]
     M = federation.agents
-    algorithm = Overheard(**OPTIONS[options], agents_listening=M)
+    algorithm = Overheard(synchronisation="local", agents_listening=M)
     simulation = ByAgent(algorithm, federation, episodes, 1, "episodes")
     while not simulation.done:
         algorithm.line.up.clear()
@@ -148,6 +136,30 @@ def test_the_totals_are_those_of_the_message_formats() -> None:
     assert summary["bytes_down"] == result.bytes_down == records["bytes_down"].sum()
     assert summary["messages_up"] == records["messages_up"].sum()
     assert summary["messages_down"] == records["messages_down"].sum()
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+def test_the_totals_of_sets_of_actions_and_counts_are_those_of_the_message_formats(stationary: bool) -> None:
+    """Down go sets as bits, N and a number. Up go a place and a number for each transition and reward that a round
+    of L episodes can have: at most L H, and at most as many as there are.
+    """
+    federation = FEDERATIONS["grid"]
+    S, A, H, M = federation.states, federation.actions, federation.horizon, federation.agents
+    algorithm = FedKLUCBVI(stationary=stationary, min_round_growth=0.2)
+    result = run(algorithm, federation, 1000, seed=2)
+    records, steps = result.records, 1 if stationary else H
+    requests, rounds, played = int(records["askers"].sum()), result.rounds, len(records["start"])
+    asked = records["askers"] > 0
+    assert rounds == asked.sum()
+    assert not asked[-1]
+    start = 16 + -(-H * S * A // 8) + 8 * steps * S * A + 8
+    assert result.bytes_down == M * (played * start + rounds * (16 + 8) + 16)
+    visits = records["length"][asked] * H
+    up = 16 * (np.minimum(visits, steps * S * A * S) + np.minimum(visits, steps * S * A))
+    assert (visits > steps * S * A).any()
+    assert result.bytes_up == requests * 48 + M * up.sum()
+    assert records["messages_down"].sum() == M * (played + 2 * rounds + 1)
+    assert records["messages_up"].sum() == requests + rounds * M
 
 
 def test_a_round_cut_short_sends_nothing_up() -> None:

@@ -34,15 +34,11 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "fed-mvp": ("fed-mvp", {"scale": 0.002}),
     "fedq-advantage, each agent on its own": ("fedq-advantage", {"forced_synchronisation": False}),
     "fed-kl-ucbvi, stationary": ("fed-kl-ucbvi", {"stationary": True, "min_round_growth": 0.1}),
-    "fed-kl-ucbvi, stationary": ("fed-kl-ucbvi", {"stationary": True, "min_round_growth": 0.1}),
-    "fed-kl-ucbvi-fast, stationary": (
-        "fed-kl-ucbvi-fast",
-        {"stationary": True, "bonus_range": "span", "min_round_growth": 0.1},
-    ),
+    "fed-kl-ucbvi-fast, stationary": ("fed-kl-ucbvi-fast", {"stationary": True}),
 }
 
 
-STATIONARY = ("fed-kl-ucbvi, stationary", "fed-kl-ucbvi, stationary", "fed-kl-ucbvi-fast, stationary")
+STATIONARY = ("fed-kl-ucbvi, stationary", "fed-kl-ucbvi-fast, stationary")
 
 
 def written(array: Any) -> int:

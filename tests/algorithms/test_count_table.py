@@ -200,12 +200,12 @@ def test_a_copy_stays_as_it_is_and_more_room_changes_nothing() -> None:
         assert_holds(copy, reports[0], sizes)
 
 
-def test_only_states_with_new_visits_are_fresh() -> None:
+def test_only_pairs_with_new_visits_are_fresh() -> None:
     for rng, sizes, reports in problems(8, 60):
         table = CountTable.empty(*sizes)
         assert table.fresh.all()
         for report in reports:
             table.fresh[:] = False
             table = table.plus(as_new_counts(rng, report, sizes))
-            expected = {(h, s) for h, s, _, _ in report.moves}
-            assert {(int(h), int(s)) for h, s in np.argwhere(table.fresh)} == expected
+            expected = {(h, s, a) for h, s, a, _ in report.moves}
+            assert {tuple(cell) for cell in np.argwhere(table.fresh).tolist()} == expected

@@ -80,17 +80,15 @@ def differences(one: Run, other: Run) -> list[str]:
     return [name for name, (a, b) in tables.items() if not np.array_equal(a, b, equal_nan=True)]
 
 
-CASES: dict[str, tuple[FedUCBVI, Federation, int]] = {
+CASES: dict[str, tuple[FedUCBVI | FedKLUCBVI, Federation, int]] = {
     "published": (FedUCBVI(), random_starts(4), 25),
     "mixture of rules, strict": (FedUCBVI(nu=20, strict=True), random_starts(4), 25),
-    "local rule, sets, rest": (
-        FedUCBVI(synchronisation="local", ties="every-visit", min_round_growth=0.5),
-        random_starts(3),
-        40,
-    ),
-    "sharp, one kernel": (FedKLUCBVI(), line(4), 20),
-    "sharp, stationary, own kernels": (FedKLUCBVI(stationary=True), line(2, 0.2), 25),
-    "proved, alone": (FedKLUCBVI(), random_starts(1), 30),
+    "local rule": (FedUCBVI(synchronisation="local"), random_starts(3), 40),
+    "sets, rounds that grow": (FedKLUCBVI(min_round_growth=0.5), random_starts(3), 40),
+    "sets, one kernel": (FedKLUCBVI(), line(4), 20),
+    "sets, stationary, own kernels": (FedKLUCBVI(stationary=True), line(2, 0.2), 25),
+    "sets, alone, fast": (FedKLUCBVI.fast(), random_starts(1), 30),
+    "sets, random rewards": (FedKLUCBVI(), random_starts(3).with_bernoulli_rewards(), 25),
     "random rewards": (FedUCBVI(nu=0), random_starts(3).with_bernoulli_rewards(), 25),
 }
 
@@ -139,7 +137,7 @@ def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(monkeypat
 @pytest.mark.skipif(SIMULATED, reason="too much for the simulator")
 @pytest.mark.parametrize("algorithm", [FedUCBVI(), FedKLUCBVI(), FedKLUCBVI(stationary=True)])
 @pytest.mark.parametrize("eps_p", [0.0, 0.1])
-def test_a_thousand_agents_are_the_same_in_every_record(algorithm: FedUCBVI, eps_p: float) -> None:
+def test_a_thousand_agents_are_the_same_in_every_record(algorithm: Any, eps_p: float) -> None:
     federation = gridworld(agents=1000, eps_p=eps_p)
     gpu, cpu = (run(algorithm, federation, 3000, seed=2, driver=name) for name in ("cuda", "episodes"))
     assert differences(gpu, cpu) == []
@@ -177,7 +175,7 @@ def test_without_a_gpu_the_driver_says_what_is_missing(monkeypatch: pytest.Monke
     ],
 )
 def test_what_it_cannot_play_is_refused_with_what_it_can(algorithm: Any, federation: Federation, reason: str) -> None:
-    with pytest.raises(InputError, match="plays fed-ucbvi, fed-kl-ucbvi and fed-kl-ucbvi-fast") as error:
+    with pytest.raises(InputError, match="plays fed-kl-ucbvi, and fed-ucbvi with aggregation='weighted'") as error:
         run(algorithm, federation, 10, driver="cuda")
     assert reason in str(error.value)
 

@@ -53,7 +53,7 @@ def test_a_federation_is_one_or_a_name_or_mdps() -> None:
         run(FedUCBVI(), gridworld(), 5, progress=False)
     )
     assert run(FedUCBVI(), MDPS[0], 50, progress=False).about.agents == 1
-    assert alone_or_together("fed-ucbvi-sharp", MDPS, 100).run.about.agents == 3
+    assert alone_or_together("fed-kl-ucbvi", MDPS, 100).run.about.agents == 3
     assert price_of_sharing(MDPS) == price_of_sharing(SMALL)
     assert best_common_policy("gridworld").value == gridworld().common_optimum.value
     assert inspect_federation(MDPS).federation.agents == 3

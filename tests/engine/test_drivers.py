@@ -82,6 +82,7 @@ class Situation(NamedTuple):
         """Whether agents make requests once the round has so many episodes."""
         return length >= self.calm
 
+    @property
     def small(self) -> bool:
         """Whether transitions are compared; otherwise visits are."""
         H, S, _ = self.sizes

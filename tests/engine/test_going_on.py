@@ -24,7 +24,7 @@ from fed_ucbvi import (
     synthetic,
 )
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
-from fed_ucbvi.algorithms.base import UNSAID, Setting
+from fed_ucbvi.algorithms.base import UNSAID, Counting, Setting
 from fed_ucbvi.algorithms.counts import Counts
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.engine import simulation as simulation_module
@@ -51,7 +51,8 @@ KEEP_COUNTS: dict[str, tuple[Any, Federation]] = {
     "rewards of their own": (FedKLUCBVI(), OWN_REWARDS),
     "random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards()),
     "stationary": (FedKLUCBVI(stationary=True), random_federation(np.random.default_rng(3), stationary=True)),
-    "proved": (FedKLUCBVI(), WORLD),
+    "small radius": (FedKLUCBVI.fast(), WORLD),
+    "random rewards, moments": (FedUCBVI(nu=30), WORLD.with_bernoulli_rewards()),
 }
 
 
@@ -151,8 +152,9 @@ def assert_naive(simulation: Simulation, naive: Any, within: float = 1e-7) -> No
 
 
 def test_budgets_are_those_of_the_larger_t_from_then_on(tmp_path: Path) -> None:
-    """Nu grows with T; that of the larger T differs from that of the smaller one by far."""
-    begin(FedUCBVI(), WORLD, tmp_path / "run")
+    """Nu grows with T, and differs from that of the smaller T by far."""
+    algorithm = FedUCBVI(bonus_scale=0.02)
+    begin(algorithm, WORLD, tmp_path / "run")
     longer = 10**9
     store, simulation = Checkpoint.open(tmp_path / "run", longer)
     with store:
@@ -160,7 +162,7 @@ def test_budgets_are_those_of_the_larger_t_from_then_on(tmp_path: Path) -> None:
             simulation.advance()
             assert simulation.rows[-1][6] > 0, "somebody asked"
         sizes = Sizes(3, 2, 3, 3, 0.05)
-        assert_naive(simulation, naive_synchronise(naive_of(simulation), sizes, Options()))
+        assert_naive(simulation, naive_synchronise(naive_of(simulation), sizes, Options(scale=0.02)))
         nu = threshold_nu(sizes, longer, 0.1)
         assert nu > threshold_nu(sizes, SHORT, 0.1) + 1
         policy, N = simulation.algorithm.broadcast(simulation.server)
@@ -238,12 +240,17 @@ def test_a_live_run_goes_on_with_more_episodes(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- warm start
 
 
+def counts_of(simulation: Simulation) -> Counts:
+    """What a run has counted, whether a synchronisation has told the server of it or not."""
+    return counts_of_run(simulation.algorithm, simulation.setting, simulation.server, simulation.agents)
+
+
 @pytest.mark.parametrize("variant", KEEP_COUNTS)
 def test_a_warm_start_plans_what_the_earlier_run_recommended(variant: str, tmp_path: Path) -> None:
     algorithm, world = KEEP_COUNTS[variant]
     earlier = run(algorithm, world, 400, seed=1, checkpoint=tmp_path / "earlier")
     counts = load_counts(tmp_path / "earlier")
-    steps = len(counts.transitions)
+    steps = 1 if algorithm.counting is Counting.STATIONARY else world.horizon
     assert (counts.transitions.sum(axis=(1, 2, 3)) == world.agents * 400 * world.horizon // steps).all()
     counts.save(tmp_path / "counts.npz")
     assert Counts.load(tmp_path / "counts.npz").equals(counts)
@@ -253,24 +260,26 @@ def test_a_warm_start_plans_what_the_earlier_run_recommended(variant: str, tmp_p
     warm = run(algorithm, world, 100, seed=3, warm_start=tmp_path / "counts.npz", checkpoint=tmp_path / "warm")
     assert warm.same_outcome(run(algorithm, world, 100, seed=3, warm_start=tmp_path / "earlier"))
     assert warm.about.facts["earlier_visits"] == counts.most
-    played = 500 if algorithm.server_counts else 100  # a server that keeps one table cannot tell its own counts apart
-    kept = load_counts(tmp_path / "warm").transitions.sum(axis=(1, 2, 3))
-    assert (kept == world.agents * played * world.horizon // steps).all()
+    told = 500 if algorithm.server_counts else 100  # a server's table has the earlier run's too
+    assert (
+        load_counts(tmp_path / "warm").transitions.sum(axis=(1, 2, 3)) == world.agents * told * world.horizon // steps
+    ).all()
     longer = resume(tmp_path / "warm", episodes=200)
     assert longer.complete
     assert longer.about.facts["earlier_visits"] == counts.most
 
 
 def test_the_first_plan_and_those_after_it_are_from_all_counts(tmp_path: Path) -> None:
-    algorithm, sizes = FedUCBVI(synchronisation="global"), Sizes(3, 2, 3, 1, 0.05)
+    algorithm = FedUCBVI(bonus="corrected", bonus_scale=0.001, synchronisation="global")
     run(algorithm, WORLD, 200, seed=1, checkpoint=tmp_path / "earlier")
     counts = load_counts(tmp_path / "earlier")
     simulation = Simulation(algorithm, WORLD, 300, 2, "episodes", counts=counts)
-    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, Options()))
+    options, sizes = Options(bonus="corrected", scale=0.001), Sizes(3, 2, 3, 1, 0.05)
+    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, options))
     for _ in range(3):
         simulation.advance()
         assert simulation.rows[-1][6] > 0, "somebody asked"
-    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, Options()))
+    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, options))
 
 
 def test_a_warm_start_saves_regret() -> None:
@@ -279,7 +288,7 @@ def test_a_warm_start_saves_regret() -> None:
     simulation = Simulation(algorithm, WORLD, 2000, 1, "episodes")
     while not simulation.done:
         simulation.advance()
-    counts = counts_of_run(algorithm, simulation.setting, simulation.server, simulation.agents)
+    counts = counts_of(simulation)
     cold = run(algorithm, WORLD, 500, seed=2)
     warm = run(algorithm, WORLD, 500, seed=2, warm_start=counts)
     assert warm.regret < cold.regret / 10
@@ -292,12 +301,12 @@ def test_counts_over_all_steps_are_those_by_step_added_up() -> None:
     for simulation in (by_step, together):
         while not simulation.done:
             simulation.advance()
-    counts = counts_of_run(by_step.algorithm, by_step.setting, by_step.server, by_step.agents)
+    counts = counts_of(by_step)
     added = counts.fitting(together.setting, stationary=True, squares=False)
     assert np.array_equal(added.transitions[0], counts.transitions.sum(axis=0))
     start = Simulation(algorithm, world, 100, 1, "episodes", counts=counts)
     assert np.array_equal(start.server.table.visits, added.visits)
-    own = counts_of_run(algorithm, together.setting, together.server, together.agents)
+    own = counts_of(together)
     with pytest.raises(InputError, match="over all steps together"):
         Simulation(FedKLUCBVI(), world, 100, 1, "episodes", counts=own)
 
@@ -305,7 +314,7 @@ def test_counts_over_all_steps_are_those_by_step_added_up() -> None:
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     simulation = Simulation(FedUCBVI(), WORLD, 50, 1, "episodes")
     simulation.advance()
-    counts = counts_of_run(simulation.algorithm, simulation.setting, simulation.server, simulation.agents)
+    counts = counts_of(simulation)
     with pytest.raises(InputError, match=r"have \(S, A, H\) = \(3, 2, 3\), this run \(4, 2, 3\)"):
         run(FedUCBVI(), synthetic(agents=2, states=4, actions=2, horizon=3), 10, warm_start=counts)
     with pytest.raises(InputError, match="rewards are random in this run"):
@@ -332,7 +341,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected float64"):
         replace(counts, rewards=counts.rewards.astype(np.float32))
     (tmp_path / "other.npz").write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"is not a \.npz file of counts"):
+    with pytest.raises(InputError, match=r"is not a \.npz file of counts that fed-ucbvi saved"):
         load_counts(tmp_path / "other.npz")
     with pytest.raises(InputError, match="is not a file"):
         load_counts(tmp_path / "missing.npz")

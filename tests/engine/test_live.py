@@ -15,6 +15,7 @@ from gymnasium import spaces
 from scipy import stats
 
 from fed_ucbvi import (
+    FedKLUCBVI,
     FedUCBVI,
     InputError,
     Interrupted,
@@ -196,7 +197,7 @@ def test_live_and_simulated_runs_on_frozen_lake_agree_in_law() -> None:
     Kolmogorov-Smirnov tests (regret, rounds, reward, value) of 40 against 40 runs at level 1/4000: a false alarm in
     at most 1 of 1000 (fixed seeds). The same tests tell a lake with another slip from it.
     """
-    algorithm = FedUCBVI(bonus_scale=0.1, clip="remaining")
+    algorithm = FedKLUCBVI(stationary=True)
     kwargs = {"success_rate": 0.5}
     table = from_gymnasium("FrozenLake-v1", agents=4, horizon=12, kwargs=kwargs)
 

@@ -108,7 +108,7 @@ FAULTS: dict[str, tuple[str, Change, str]] = {
         "the rule of its budgets must be integers",
     ),
     "no such rule": ("budgets", budget(rule=entry(7)), "a rule of its budgets must be 0 to 1, .*, got 7"),
-    "rest that is none": ("budgets", budget(rest=lambda rest: np.nan), "rest of its budgets must be .*, got nan"),
+    "growth that is none": ("budgets", budget(growth=lambda _: np.nan), "growth of its budgets must be .*, got nan"),
     "budgets alone": ("budgets", lambda asks: asks.visits, r"budgets\(\) must return a Budgets, got int64"),
     "NaN in a report": ("report", lambda report: (*report[:-1], report[-1] * np.nan), r"report\(\) has nan at"),
 }

@@ -17,7 +17,6 @@ from by_agent import ByAgent
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, gridworld, run
 from fed_ucbvi.algorithms import experience
 from fed_ucbvi.algorithms.base import Counting, FleetTables, Message, Setting
-from fed_ucbvi.algorithms.fed_ucbvi import RANGES_OF
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
@@ -60,39 +59,41 @@ def random_world(seed: int) -> tuple[Federation, np.random.Generator]:
     )
 
 
-def random_algorithm(rng: np.random.Generator, federation: Federation) -> FedUCBVI:
-    bonus = str(rng.choice(["practical", "practical", "theory", "tight"]))
-    by_step = max(federation.successors.shape[0], federation.rewards.shape[1]) > 1
+def random_algorithm(rng: np.random.Generator, federation: Federation) -> FedUCBVI | FedKLUCBVI:
+    if rng.integers(2):
+        by_step = max(federation.successors.shape[0], federation.rewards.shape[1]) > 1
+        return FedKLUCBVI(
+            radius=float(rng.choice([1.0, 0.5, 0.05])),
+            stationary=bool(rng.integers(2)) and not by_step,
+            min_round_growth=float(rng.choice([0.0, 0.2, 1.0])),
+        )
     return FedUCBVI(
-        bonus=bonus,
-        bonus_scale=float(rng.choice([1.0, 0.1] if bonus != "tight" else [0.1, 0.003])),
-        bonus_range=str(rng.choice(RANGES_OF[bonus])),
+        bonus=str(rng.choice(["practical", "practical", "theory", "corrected"])),
+        bonus_scale=float(rng.choice([1.0, 0.1, 0.003])),
         synchronisation=str(rng.choice(["mixture", "local", "global"])),
         nu=float(rng.choice([1, 10, 1e9])),
         strict=bool(rng.integers(2)),
-        clip=str(rng.choice(["horizon", "remaining"])),
-        ties=str(rng.choice(["first", "random", "every-visit", "every-visit"])),
-        stationary=bool(rng.integers(2)) and not by_step,
-        rest=float(rng.choice([0.0, 0.0, 0.2, 1.0])),
-        guard=float(rng.choice([0.0, 0.25])) if bonus == "practical" else 0.0,
+        ties=str(rng.choice(["first", "random"])),
     )
 
 
 def test_random_algorithms_are_of_all_kinds() -> None:
-    kinds, rests = set(), set()
+    bonuses, sets = set(), set()
     for seed in range(60):
         federation, rng = random_world(seed)
         algorithm = random_algorithm(rng, federation)
-        kinds.add((algorithm.counting, algorithm.bonus))
-        rests.add((algorithm.counting, algorithm.rest > 0))
-    assert len(rests) == 6
-    assert len(kinds) == 9
+        if isinstance(algorithm, FedUCBVI):
+            bonuses.add((algorithm.bonus, algorithm.synchronisation))
+        else:
+            sets.add((algorithm.counting, algorithm.radius < 1, algorithm.min_round_growth > 0))
+    assert len(bonuses) == 9
+    assert len(sets) == 8
 
 
 class Split:
     """A run whose agents are dealt out to fleets; each fleet reports one row, in an order that changes."""
 
-    def __init__(self, algorithm: FedUCBVI, federation: Federation, whole: Simulation, cuts: list[int], order: Any):
+    def __init__(self, algorithm: Any, federation: Federation, whole: Simulation, cuts: list[int], order: Any):
         self.algorithm, self.whole, self.order = algorithm, whole, order
         self.server = algorithm.new_server(whole.setting)
         self.spans = [slice(begin, end) for begin, end in itertools.pairwise(cuts)]
@@ -199,16 +200,25 @@ def test_what_a_round_touched_is_listed_once_and_completely() -> None:
         assert not touched.all_visits.any()
 
 
-@pytest.mark.parametrize("algorithm", [FedUCBVI(), FedKLUCBVI()], ids=["published", "sharp"])
-def test_counters_of_16_bits_give_the_same_run(algorithm: FedUCBVI, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "algorithm", [FedUCBVI(), FedKLUCBVI(), FedKLUCBVI(stationary=True)], ids=["one action", "sets", "stationary"]
+)
+def test_counters_of_16_bits_give_the_same_run(
+    algorithm: FedUCBVI | FedKLUCBVI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Budgets of which every agent has its own have as many bits."""
     world, episodes = gridworld(agents=5), np.iinfo(np.int16).max - 1
+    if algorithm.counting is Counting.STATIONARY:
+        episodes = episodes // world.horizon
     expected = run(algorithm, world, episodes, seed=2)
     monkeypatch.setattr(experience, "MOST_IN_CACHES", 0)
     simulation = Simulation(algorithm, world, episodes, 2, "auto")
-    assert simulation.driver.visits.dtype == simulation.agents.asks.visits.dtype == np.int16
+    assert simulation.driver.visits.dtype == np.int16
     assert run(algorithm, world, episodes, seed=2).same_outcome(expected)
     longer = Simulation(algorithm, world, episodes + 1, 2, "auto")
-    assert longer.driver.visits.dtype == longer.agents.asks.visits.dtype == np.int32
+    assert longer.driver.visits.dtype == np.int32
+    if isinstance(algorithm, FedUCBVI):
+        assert [one.agents.asks.visits.dtype for one in (simulation, longer)] == [np.int16, np.int32]
 
 
 def test_counters_have_room_for_the_budgets_that_a_warm_start_brings() -> None:

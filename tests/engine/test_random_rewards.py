@@ -7,7 +7,7 @@ import itertools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,9 @@ from fed_ucbvi.environments import ENVIRONMENTS, make_environment
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.problem.liars import ATTACKS
 from fed_ucbvi.problem.reward_law import payments
+from fed_ucbvi.reference import fed_kl_ucbvi
 from fed_ucbvi.sweeps.job import Job
-from naive_random_rewards import Optimistic, Visit, Visits, no_visits, plan, practical, tight
+from naive_random_rewards import Visit, Visits, no_visits, plan
 from network import assert_same, federate, make_nodes
 from problems import random_dense_kernel, random_rows
 
@@ -284,62 +285,56 @@ class Observed:
             self.visits[key] += found
 
 
-def max_of(h: int, V: list[float]) -> float:
-    return max(V) + 1
-
-
-def span_of(h: int, V: list[float]) -> float:
-    return max(V) - min(V) + 1
-
-
 CASES: dict[str, tuple[FedUCBVI, bool]] = {
-    "published": (FedUCBVI(clip="remaining"), False),
-    "published, own amounts": (FedUCBVI(clip="remaining"), True),
-    "uniform weights": (FedUCBVI(clip="remaining", aggregation="uniform"), True),
-    "proved": (FedKLUCBVI(bonus_scale=0.05), False),
-    "proved, span": (FedKLUCBVI(bonus_scale=0.05, bonus_range="span"), True),
-    "proved, stationary": (FedKLUCBVI(bonus_scale=0.05, stationary=True), False),
-    "by rows": (FedKLUCBVI(bonus_scale=0.05).by_rows(), True),
+    "published": (FedUCBVI(), False),
+    "published, own amounts": (FedUCBVI(), True),
+    "uniform weights": (FedUCBVI(aggregation="uniform"), True),
+    "by rows": (FedUCBVI(bonus_scale=0.05).by_rows(), True),
 }
-
-
-def naive_plan(algorithm: FedUCBVI, simulation: Simulation, visits: Visits) -> Optimistic:
-    f, T = simulation.federation, simulation.setting.episodes
-    rows = len(simulation.driver.transitions)
-    M, S, A, H = f.agents, f.states, f.actions, f.horizon
-    log = math.log(12 * S * A * H / 0.05) + math.log(M * T * (H if algorithm.stationary else 1))
-    whole = practical(H) if algorithm.bonus == "practical" else tight(log, net=algorithm.bonus_range == "span")
-
-    def bonus(n: int, variance: float, B: float, most: float) -> float:
-        return algorithm.bonus_scale * whole(n, variance, B, most)
-
-    range_of: Callable[[int, list[float]], float] = span_of if algorithm.bonus_range == "span" else max_of
-    return plan(
-        visits,
-        (rows, S, A, H),
-        bonus,
-        range_of,
-        weighted=algorithm.aggregation == "weighted",
-        stationary=algorithm.stationary,
-    )
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_synchronisation_is_that_of_a_naive_server_that_sees_every_visit(case: str) -> None:
-    """The tight bonus is scaled down, so that Q is below its cap; the grid rounds up, by less than 1e-8 in all."""
+    """The grid rounds up, by less than 1e-8 in all."""
     algorithm, own = CASES[case]
-    world = random_world(7, own=own, stationary=algorithm.stationary)
-    simulation = Simulation(algorithm, world, 400, 3, "episodes")
+    simulation = Simulation(algorithm, random_world(7, own=own), 400, 3, "episodes")
     assert (len(simulation.driver.transitions) == 1) == (algorithm.pools and not own)
-    watched, below_cap, caps = Observed(simulation), 0, 3 - np.arange(3)[:, None, None]
+    watched, below_cap = Observed(simulation), 0
+    sizes = (len(simulation.driver.transitions), 3, 2, 3)
     while not simulation.done:
         rounds = simulation.rounds
         watched.advance()
         if simulation.rounds > rounds and simulation.rounds % 5 == 0:
-            expected = naive_plan(algorithm, simulation, watched.visits)
+            weighted = algorithm.aggregation == "weighted"
+            expected = plan(watched.visits, sizes, algorithm.bonus_scale, weighted=weighted)
             estimates = simulation.server.estimates
             assert np.array_equal(estimates.N, expected.N)
             assert np.allclose(estimates.Q, expected.Q, rtol=0, atol=1e-8)
+            below_cap += int((expected.Q < 3).sum())
+    assert below_cap > 20
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("algorithm", [FedKLUCBVI(), FedKLUCBVI.fast(), FedKLUCBVI(stationary=True)], ids=repr)
+def test_a_table_of_counts_has_what_every_visit_paid(algorithm: FedKLUCBVI, own: bool) -> None:
+    """And the plan is that of the reading copy; the grid rounds up, by less than 1e-8 in all."""
+    world = random_world(7, own=own, stationary=algorithm.stationary)
+    simulation = Simulation(algorithm, world, 400, 3, "episodes")
+    assert (len(simulation.driver.transitions) == 1) == (not own)
+    watched, below_cap, caps = Observed(simulation), 0, 3 - np.arange(3)[:, None, None]
+    n = np.zeros((1, 1 if algorithm.stationary else 3, 3, 2, 3), dtype=np.int64)
+    paid = np.zeros(n.shape[:4])
+    while not simulation.done:
+        rounds = simulation.rounds
+        watched.advance()
+        for (_, h, s, a), found in watched.rounds.items():
+            paid[0, h, s, a] += float(sum(visit.reward for visit in found))
+            for visit in found:
+                n[0, h, s, a, visit.successor] += 1
+        if simulation.rounds > rounds:
+            expected = fed_kl_ucbvi(n, paid, 3, radius=algorithm.radius, random_rewards=True)
+            assert np.array_equal(simulation.server.table.dense(), n[0])
+            assert np.allclose(simulation.server.estimates.Q, expected.Q, rtol=0, atol=1e-8)
             below_cap += int((caps > expected.Q).sum())
     assert below_cap > 20
 
@@ -387,18 +382,13 @@ def test_other_algorithms_read_means_of_what_was_paid(name: str) -> None:
 
 
 class MeansOnly(FedKLUCBVI):
-    """What the proof warns of: variance and range of V alone, with means in place of random rewards."""
+    """What the proof warns of: means in place of random rewards, as if they were known."""
 
-    pools = False
-
-    def reward_grid(self, setting: Any) -> None:
-        return None
-
-    def update_rule(self, setting: Any) -> Any:
-        return super().update_rule(setting)._replace(random_rewards=False)
+    def rule(self, setting: Any) -> Any:
+        return super().rule(setting)._replace(random_rewards=False)
 
 
-def lowest_margin(algorithm: FedUCBVI, world: Federation, seed: int) -> tuple[float, float]:
+def lowest_margin(algorithm: FedKLUCBVI, world: Federation, seed: int) -> tuple[float, float]:
     """The least of V - V* at any synchronisation, and how far below its cap V ends."""
     best = world.common.solve().V
     simulation = Simulation(algorithm, world, 20_000, seed, "auto")
@@ -409,17 +399,17 @@ def lowest_margin(algorithm: FedUCBVI, world: Federation, seed: int) -> tuple[fl
     return least, float((world.horizon - np.arange(world.horizon + 1)[:, None] - simulation.server.V).max())
 
 
-@pytest.mark.parametrize("options", [{}, {"bonus_range": "span"}, {"stationary": True}], ids=str)
-def test_the_proved_bonus_is_optimistic_at_every_synchronisation(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("stationary", [False, True])
+def test_the_proved_radius_is_optimistic_at_every_synchronisation(stationary: bool) -> None:
     """Bernoulli rewards. With delta = 0.05 it may fail once in 20 runs at most; these seeds are fixed."""
     for seed in range(3):
-        kernel = random_world(20 + seed, stationary=bool(options.get("stationary"))).with_bernoulli_rewards()
-        least, below_cap = lowest_margin(FedKLUCBVI(**options), kernel, seed)
+        world = random_world(20 + seed, stationary=stationary).with_bernoulli_rewards()
+        least, below_cap = lowest_margin(FedKLUCBVI(stationary=stationary), world, seed)
         assert least >= 0
         assert below_cap > 0.5
 
 
-def test_with_the_variance_of_v_alone_it_is_not() -> None:
+def test_with_means_as_if_they_were_known_it_is_not() -> None:
     world = random_world(20).with_bernoulli_rewards()
     assert lowest_margin(MeansOnly(), world, 0)[0] < -0.05
 
@@ -427,23 +417,19 @@ def test_with_the_variance_of_v_alone_it_is_not() -> None:
 # ------------------------------------------------------------------------- the same bits however they are counted
 
 
-@dataclasses.dataclass(frozen=True)
-class Apart(FedUCBVI):
-    """The same algorithm, counted agent by agent."""
-
-    pools = False
-
-
-ALIKE = {"published": FedUCBVI(nu=40), "sharp": FedKLUCBVI(), "stationary": FedKLUCBVI(stationary=True)}
+ALIKE: dict[str, FedUCBVI | FedKLUCBVI] = {
+    "published": FedUCBVI(nu=40),
+    "sets of actions": FedKLUCBVI(),
+    "stationary": FedKLUCBVI(stationary=True),
+}
 
 
 @pytest.mark.parametrize("case", ALIKE)
 def test_pooled_by_agent_and_over_the_network_give_the_same_bits(case: str) -> None:
     algorithm = ALIKE[case]
-    parameters = {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)}
-    world = random_world(9, 4, stationary=algorithm.stationary, eps_p=0.2).with_bernoulli_rewards()
+    world = random_world(9, 4, stationary=case == "stationary", eps_p=0.2).with_bernoulli_rewards()
     pooled = Simulation(algorithm, world, 150, 4, "episodes")
-    apart = Simulation(Apart(**parameters), world, 150, 4, "episodes")
+    apart = Simulation(algorithm, world, 150, 4, "episodes", apart=True)
     assert len(pooled.driver.transitions) == 1 < len(apart.driver.transitions)
     while not pooled.done:
         pooled.advance()
@@ -483,7 +469,7 @@ def test_a_node_that_goes_back_to_an_earlier_round_pays_it_anew() -> None:
         before = {name: array.copy() for name, array in players.arrays().items()}
         for _ in range(2):
             players.restore(before)
-            players.play(broadcast[0], never((3, 3)).visits, first, 10, 1)
+            players.play(broadcast[0], never((3, 3)).visits, first, 10, True)
             players.absorb(broadcast)
             after.append({name: array.copy() for name, array in players.arrays().items()})
     assert (after[0]["seen.reward_sums"] > 0).any()
@@ -494,7 +480,7 @@ def test_a_node_that_goes_back_to_an_earlier_round_pays_it_anew() -> None:
 
 @pytest.mark.parametrize("algorithm", [FedKLUCBVI(), FedUCBVI(aggregation="uniform")], ids=["pooled", "apart"])
 def test_a_resumed_run_equals_one_that_never_stopped(
-    algorithm: FedUCBVI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    algorithm: FedUCBVI | FedKLUCBVI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(simulation_module, "SECONDS_BETWEEN_REPORTS", 0.0)
     world = random_world(11)

@@ -27,7 +27,7 @@ from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.network.live_agents import LiveSource
 from fed_ucbvi.network.run_plan import RunPlan
 from gymnasium_problems import TableEnv
-from naive_random_rewards import Visit, Visits, no_visits, plan, practical
+from naive_random_rewards import Visit, Visits, no_visits, plan
 from network import federate, make_nodes
 from saved_states import saved_in
 
@@ -85,13 +85,13 @@ def played(algorithm: Any, live: LiveFederation, episodes: int) -> LiveSimulatio
 def test_a_live_server_knows_what_a_naive_one_does_that_sees_every_visit() -> None:
     """Where an episode is over the log has nothing, so only states of the environment are compared."""
     corridors = Corridors()
-    simulation = played(FedUCBVI(clip="remaining"), corridors.live(), 60)
+    simulation = played(FedUCBVI(), corridors.live(), 60)
     simulation.algorithm.synchronise(simulation.server, simulation.agents)
     visits = corridors.visits()
     ended = simulation.agents.experience.visits[:, :, 3]
     for i, h, a in np.argwhere(ended):
         visits[i, h, 3, a] += [Visit(Fraction(2.0 / 6.0), 3)] * int(ended[i, h, a])
-    expected = plan(visits, (3, 4, 2, 4), practical(4), lambda h, V: 4.0)
+    expected = plan(visits, (3, 4, 2, 4))
     assert np.array_equal(simulation.server.estimates.N, expected.N)
     assert np.allclose(simulation.server.estimates.Q, expected.Q, rtol=0, atol=1e-8)
     assert simulation.result().about.random_rewards

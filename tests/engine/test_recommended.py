@@ -73,7 +73,7 @@ def played(algorithm: Any, federation: Federation, episodes: int, kind: type[Sim
     "algorithm",
     [
         FedUCBVI(),
-        FedUCBVI(bonus="theory", clip="remaining", ties="random"),
+        FedUCBVI(bonus="theory", ties="random"),
         FedUCBVI(aggregation="uniform"),
         FedUCBVI().by_rows(),
         FedUCBVI(aggregation="uniform").by_rows(),

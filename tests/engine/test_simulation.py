@@ -23,6 +23,7 @@ from fed_ucbvi import (
     run,
     synthetic,
 )
+from fed_ucbvi.algorithms.base import Counting
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine import simulation as module
 from fed_ucbvi.engine.drivers.base import RoundEnd
@@ -203,11 +204,11 @@ def drawn_value(mdp: MDP, policy: PolicyArray, s: int) -> float:
 @pytest.mark.parametrize("own_rewards", [False, True])
 @pytest.mark.parametrize("algorithm", [LOCAL, FedKLUCBVI(), FedKLUCBVI(stationary=True)], ids=repr)
 def test_regret_and_reward_of_a_round_are_sums_over_what_happened(
-    algorithm: FedUCBVI, own_rewards: bool, driver: str
+    algorithm: FedUCBVI | FedKLUCBVI, own_rewards: bool, driver: str
 ) -> None:
     """V of every policy by summing over all paths, V* by trying all policies, at the starts that occurred."""
     rng = np.random.default_rng([1, own_rewards])
-    stationary = algorithm.stationary
+    stationary = algorithm.counting is Counting.STATIONARY
     federation = random_federation(rng, 2, 2, 2, 2, own_rewards=own_rewards, own_starts=True, stationary=stationary)
     common = federation.common
     best = [max(brute_force_value(common, policy, 0, s) for policy in all_policies(common)) for s in range(2)]

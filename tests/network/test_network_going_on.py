@@ -22,7 +22,8 @@ from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.engine.going_on import grown
-from fed_ucbvi.engine.simulation import Caution
+from fed_ucbvi.engine.saved_state import restore
+from fed_ucbvi.engine.simulation import Caution, Simulation
 from fed_ucbvi.engine.warm_start import load_counts
 from fed_ucbvi.network import coordinator as coordinator_module
 from fed_ucbvi.network.certificates import make_certificates
@@ -42,7 +43,8 @@ SMALL: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
 WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, **SMALL)
 VARIANTS: dict[str, tuple[Any, Federation, dict[str, Any]]] = {
     "published": (FedUCBVI(nu=30), WORLD, {}),
-    "sharp, counts exchanged": (FedKLUCBVI(), WORLD, {"exchange": "model"}),
+    "counts exchanged": (FedUCBVI(synchronisation="global"), WORLD, {"exchange": "model"}),
+    "server's counts": (FedKLUCBVI(), WORLD, {}),
     "random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards(), {}),
     "model-free": (make_algorithm("fedq-bernstein", {}), WORLD, {}),
 }
@@ -91,9 +93,11 @@ def test_a_finished_run_goes_on_with_more_episodes_as_the_simulation_does(varian
         ServerCheckpoint(tmp_path / "server").adopt(plan_for(algorithm, world, SHORT, seed=SEED, **rest))
 
 
-def test_nodes_that_stay_connected_come_along_when_their_server_comes_back_with_more_episodes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", [FedUCBVI(nu=30), FedKLUCBVI()], ids=["moments", "counts"])
+def test_nodes_that_stay_connected_come_along_when_their_server_comes_back_with_more_episodes(
+    algorithm: FedUCBVI | FedKLUCBVI, tmp_path: Path
+) -> None:
     """One node has no state folder. The server is stopped in the middle; where it was is read from its checkpoint."""
-    algorithm = FedUCBVI(bonus="tight", bonus_range="max", nu=30)
     stopped = 0
 
     async def story() -> Outcome:
@@ -164,8 +168,7 @@ def by_hand(
         before: Any = server
         server = algorithm.new_server(setting)
         if before is not None:
-            for name, array in server.arrays().items():
-                array[...] = before.arrays()[name]
+            restore(server, before.arrays())
         agents = {}
         for i in (*playing, *resting):
             own = world.rewards if len(world.rewards) == 1 else world.rewards[i : i + 1]
@@ -185,7 +188,7 @@ def by_hand(
             played += length
             lengths.append(length)
             if asked:
-                for exchange in range(setting.horizon):
+                for exchange in range(algorithm.exchanges(setting)):
                     query = algorithm.query(server, exchange)
                     rows = [algorithm.report(agents[i], query, exchange) for i in (*playing, *resting)]
                     algorithm.aggregate(
@@ -195,7 +198,7 @@ def by_hand(
     return lengths, server
 
 
-@pytest.mark.parametrize("variant", ["published", "sharp, counts exchanged"])
+@pytest.mark.parametrize("variant", ["published", "counts exchanged", "server's counts"])
 def test_new_agents_take_part_from_a_round_on(variant: str, tmp_path: Path) -> None:
     """Two agents to the end, then a node with two more: as played by hand, with the new M in bonus and budgets."""
     algorithm, world, rest = VARIANTS[variant]
@@ -284,7 +287,7 @@ def test_the_others_go_on_while_a_new_node_has_not_come(tmp_path: Path) -> None:
     assert outcome.run.complete
 
 
-@pytest.mark.parametrize("variant", ["published", "sharp, counts exchanged"])
+@pytest.mark.parametrize("variant", ["published", "counts exchanged", "server's counts"])
 def test_the_counts_of_a_node_that_has_left_stay_if_the_server_has_them_and_go_otherwise(
     variant: str, tmp_path: Path
 ) -> None:
@@ -296,12 +299,12 @@ def test_the_counts_of_a_node_that_has_left_stay_if_the_server_has_them_and_go_o
     )
     plan = plan_for(algorithm, world, LONG, seed=SEED, without=("node-1",), **rest)
     outcome = serve(plan, sharing_nodes(world, [3, 1], tmp_path)[:1], tmp_path / "server")
-    stays = "exchange" in rest
+    stays = "exchange" in rest or algorithm.server_counts
     done = f"its counts {'stay' if stays else 'go'}"
     assert [(event["what"], event["done"]) for event in outcome.events] == [("left for good", done)]
     first = plan_for(algorithm, world, SHORT, seed=SEED).setting
     second = grown(algorithm, first, episodes=LONG)
-    phases = [(first, [0, 1, 2, 3], []), (second, [0, 1, 2], [3] if stays else [])]
+    phases = [(first, [0, 1, 2, 3], []), (second, [0, 1, 2], [3] if "exchange" in rest else [])]
     lengths, server = by_hand(phases, algorithm, world, [SHORT, LONG])
     assert outcome.run.records["length"].tolist() == lengths
     assert np.array_equal(outcome.run.V, server.V)
@@ -440,17 +443,57 @@ def test_a_warm_start_is_that_of_the_simulation(
     same(outcome.run, resume(tmp_path / "simulated", episodes=LONG), **({} if tls else {"regret": False}))
 
 
+def test_a_server_that_keeps_counts_has_those_of_all_synchronisations_for_a_later_run(tmp_path: Path) -> None:
+    algorithm, world, _ = VARIANTS["server's counts"]
+    serve(plan_for(algorithm, world, SHORT, seed=SEED), make_nodes(world, [1, 3], tmp_path), tmp_path / "server")
+    simulation = Simulation(algorithm, world, SHORT, SEED, "episodes")
+    while not simulation.done:
+        simulation.advance()
+    assert counts_in(tmp_path / "server").equals(algorithm.counts_of(simulation.setting, simulation.server))
+
+
+def test_what_a_node_had_not_reported_is_lost_if_it_is_away_at_the_next_synchronisation(tmp_path: Path) -> None:
+    """The first run ends with a round that nobody reported; in the longer one a node comes late, and is believed."""
+    algorithm, first = FedKLUCBVI(), plan_for(FedKLUCBVI(), WORLD, SHORT, seed=SEED)
+    begun = serve(first, make_nodes(WORLD, [2, 2], tmp_path), tmp_path / "server")
+    assert begun.run.records["askers"][-1] == 0, "the last round must have ended without a synchronisation"
+    synchronised = int(counts_in(tmp_path / "server").visits[0].sum())
+
+    async def story() -> Outcome:
+        kept = ServerCheckpoint(tmp_path / "server")
+        plan = plan_for(algorithm, WORLD, 3000, seed=SEED, rules=Rules(patience=0.2, away="last"))
+        service = Service(kept.adopt(plan), "127.0.0.1:0", None, server_checkpoint=kept)
+        address = f"127.0.0.1:{service.port}"
+        here, late = make_nodes(WORLD, [2, 2], tmp_path)
+        joined = [asyncio.ensure_future(take_part(here, address, None))]
+        serving, begin = asyncio.ensure_future(service.run()), service.coordinator.round
+        while service.coordinator.round < begin + 2:
+            await asyncio.sleep(0)
+        joined.append(asyncio.ensure_future(take_part(late, address, None)))
+        outcome = await serving
+        await asyncio.gather(*joined)
+        return outcome
+
+    outcome = asyncio.run(asyncio.wait_for(story(), 60))
+    records = outcome.run.records
+    both = records["agent_episodes"] // records["length"]
+    late = records["start"] >= SHORT
+    assert set(both[late].tolist()) == {2, 4}, "the node must have come back"
+    asked = records["askers"] > 0
+    unreported = int(records["length"][~asked & ~late].sum()) * 2
+    played = int((records["agent_episodes"] * (asked & late)).sum())
+    assert int(counts_in(tmp_path / "server").visits[0].sum()) == synchronised + unreported + played
+    assert [event["what"] for event in outcome.events] == ["away for 0.2 s", "came back"]
+
+
 def test_a_server_that_is_sent_counts_has_them_for_a_later_run(tmp_path: Path) -> None:
-    algorithm, world, rest = VARIANTS["sharp, counts exchanged"]
+    algorithm, world, rest = VARIANTS["counts exchanged"]
     plan = plan_for(algorithm, world, SHORT, seed=SEED, **rest)
     serve(plan, sharing_nodes(world, [1, 3], tmp_path), tmp_path / "server")
     run(algorithm, world, SHORT, seed=SEED, driver="episodes", checkpoint=tmp_path / "simulated")
     assert counts_in(tmp_path / "server").equals(load_counts(tmp_path / "simulated"))
-    serve(
-        plan_for(algorithm, world, SHORT, seed=SEED),
-        make_nodes(world, [1, 3], tmp_path / "steps"),
-        tmp_path / "other",
-    )
+    by_step = plan_for(algorithm, world, SHORT, seed=SEED)
+    serve(by_step, make_nodes(world, [1, 3], tmp_path / "steps"), tmp_path / "other")
     with pytest.raises(InputError, match="does not know what its nodes have counted"):
         counts_in(tmp_path / "other")
     with pytest.raises(InputError, match="fed-ucbvi counts DIR --out FILE"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from by_agent import ByAgent
-from fed_ucbvi import Federation, FedKLUCBVI, InputError, Run, gridworld, run, synthetic
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine import chunks
 from fed_ucbvi.engine.simulation import Caution, Simulation
@@ -28,19 +28,14 @@ CASES: dict[str, tuple[str, dict[str, object], int]] = {
     "fed-ucbvi": ("fed-ucbvi", {"nu": 40}, 150),
     "local rule": ("fed-ucbvi", {"synchronisation": "local", "bonus": "theory", "ties": "random"}, 100),
     "global rule": ("fed-ucbvi", {"synchronisation": "global", "aggregation": "uniform", "strict": True}, 100),
+    "local rule, means": ("fed-ucbvi", {"synchronisation": "local", "aggregation": "uniform"}, 60),
     "kl": ("fed-kl-ucbvi", {}, 60),
+    "kl fast": ("fed-kl-ucbvi-fast", {}, 80),
     "kl, long rounds": ("fed-kl-ucbvi", {"min_round_growth": 0.3}, 150),
     "kl, stationary": ("fed-kl-ucbvi", {"stationary": True}, 60),
-    "kl fast, stationary": ("fed-kl-ucbvi-fast", {"stationary": True}, 60),
-    "sharp": ("fed-kl-ucbvi", {}, 60),
-    "sharp, rest": ("fed-kl-ucbvi", {"min_round_growth": 0.3}, 150),
-    "sharp, local rule, means": ("fed-kl-ucbvi", {"synchronisation": "local", "aggregation": "uniform"}, 60),
-    "sharp, stationary": ("fed-kl-ucbvi", {"stationary": True}, 60),
-    "sharp, stationary, one action each": ("fed-kl-ucbvi", {"stationary": True, "ties": "first"}, 60),
-    "proved": ("fed-kl-ucbvi-fast", {"bonus_scale": 0.01}, 80),
-    "proved, stationary, rest": (
+    "kl fast, stationary, long rounds": (
         "fed-kl-ucbvi-fast",
-        {"stationary": True, "min_round_growth": 0.3, "bonus_range": "span"},
+        {"stationary": True, "min_round_growth": 0.3},
         150,
     ),
     "fedq-bernstein": ("fedq-bernstein", {"bernstein_after": 10}, 60),
@@ -73,7 +68,7 @@ def every_step_alike() -> Federation:
     [
         pytest.param(case, split, id=f"{case}, {'+'.join(map(str, split))}")
         for case in CASES
-        for split in (SPLITS[2:] if case.startswith(("kl", "sharp", "proved")) else SPLITS)
+        for split in (SPLITS[2:] if case.startswith("kl") else SPLITS)
     ],
 )
 def test_the_network_gives_the_simulations_run_however_agents_are_spread(
@@ -126,13 +121,14 @@ def test_regret_of_sets_of_actions_is_that_of_the_simulation(stationary: bool) -
     assert_same(outcome.run, simulated)
 
 
-@pytest.mark.parametrize("parameters", [{}, {"min_round_growth": 0.3, "ties": "every-visit"}], ids=str)
+@pytest.mark.parametrize(
+    "algorithm", [FedUCBVI(synchronisation="global"), FedKLUCBVI(min_round_growth=0.3)], ids=repr
+)
 def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
-    parameters: dict[str, object], small: Federation, monkeypatch: pytest.MonkeyPatch
+    algorithm: FedUCBVI | FedKLUCBVI, small: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "FIRST_STEPS", 1)
     monkeypatch.setattr(chunks, "MAX_STEPS", 256)
-    algorithm = make_algorithm("fed-ucbvi", {"synchronisation": "global", **parameters})
     simulated = run(algorithm, small, 2_000, seed=1, driver="episodes")
     assert simulated.records["length"].max() > 256
     assert_same(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from commands import refusal
-from fed_ucbvi import MDP, FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, run_live
+from fed_ucbvi import MDP, FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, run_live
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.drivers import live as live_driver
@@ -122,7 +122,7 @@ def test_counts_that_are_asked_for_at_once_teach_the_same(id: str) -> None:
     """One node, so that an episode depends on nothing but its number: the same bits by either exchange."""
     runs = {}
     for exchange in ("steps", "model"):
-        task = plan(FedKLUCBVI(), id, 6, 3, 40, exchange=exchange)
+        task = plan(FedUCBVI(synchronisation="global"), id, 6, 3, 40, exchange=exchange)
         runs[exchange] = federate(task, [Node("node-0", source(id, 6), 0, 3, share_counts=True)])
     assert_same_learning(runs["model"].run, runs["steps"].run)
     rounds = len(runs["model"].run.records["length"])
@@ -138,7 +138,7 @@ def test_two_nodes_learn_frozen_lake() -> None:
     """
     slip, T = {"success_rate": 0.8}, 150
     nodes = make_nodes(LiveSource.of(LAKE, slip, reward_range=(0, 1), horizon=8), [2, 2])
-    outcome = federate(plan(FedUCBVI(bonus_scale=0.02, clip="remaining"), LAKE, 8, 4, T), nodes)
+    outcome = federate(plan(FedUCBVI(bonus_scale=0.02), LAKE, 8, 4, T), nodes)
     common = from_gymnasium(LAKE, agents=1, horizon=8, kwargs=slip).common
     optimum = float(common.initial @ common.solve().V[0])
     assert common.initial @ common.evaluate(outcome.run.policy)[0] > 0.8 * optimum
@@ -163,7 +163,7 @@ def uniform_value(mdp: MDP) -> float:
 
 
 def test_two_nodes_learn_the_way_along_the_cliff() -> None:
-    algorithm = FedUCBVI(bonus_scale=0.001, clip="remaining")
+    algorithm = FedUCBVI(bonus_scale=0.001)
     outcome = federate(plan(algorithm, CLIFF, 13, 2, 250), make_nodes(source(CLIFF, 13), [1, 1]))
     common = from_gymnasium(CLIFF, agents=1, horizon=13).common
     assert common.evaluate(outcome.run.policy)[0] @ common.initial == common.solve().V[0] @ common.initial
@@ -196,8 +196,8 @@ def begin(node: Node, task: RunPlan, round_number: int = 1, base: int = 0, N: in
         node.enter(task.welcome())
     server = task.algorithm.new_server(task.setting)
     policy, *rest = (np.array(array) for array in task.algorithm.broadcast(server))
-    policy[...] = 2
-    if task.algorithm.name == "fed-ucbvi":
+    policy[...] = np.arange(policy.shape[2]) == 2 if policy.ndim == 3 else 2
+    if task.algorithm.name.startswith(("fed-ucbvi", "fed-kl-ucbvi")):
         rest[0][...] = N
     most = task.setting.episodes - first
     return Start(round_number, base, first, most, most, (policy, *rest))
@@ -217,7 +217,7 @@ def reports(node: Node, task: RunPlan, round_number: int = 1) -> list[tuple[Any,
     found = []
     for exchange in range(task.algorithm.exchanges(task.setting)):
         most = task.algorithm.largest_value(task.setting, task.setting.horizon - exchange)
-        query = tuple(np.minimum(V, most) for V in task.algorithm.query(server, exchange))
+        query = tuple(np.minimum(V, most).astype(V.dtype) for V in task.algorithm.query(server, exchange))
         answer = node.answer(Query(round_number, exchange, query))
         assert isinstance(answer, Report)
         found.append(tuple(array.copy() for array in answer.arrays))

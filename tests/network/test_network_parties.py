@@ -80,7 +80,7 @@ def test_a_problem_comes_from_a_file_a_function_or_the_nodes_own_mdps(
         with pytest.raises(InputError):
             source_of(name)
     (tmp_path / "bad.npz").write_bytes(b"not a federation")
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(InputError, match="is not a federation that fed-ucbvi saved"):
         source_of(str(tmp_path / "bad.npz"))
 
 
@@ -396,23 +396,19 @@ def test_a_server_that_begins_again_may_ask_again_but_not_for_ever(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("clip", "exchange", "values"),
+    ("exchange", "values"),
     [
-        ("horizon", 0, (0.0, 0.0, 0.5)),
-        ("horizon", 3, (0.0, 0.0, 0.5)),
-        ("horizon", 1, (0.0, -0.5, 0.0)),
-        ("horizon", 1, (0.0, 3.5, 0.0)),
-        ("horizon", 1, (0.0, 1 / 3 + 2.0**-50, 0.0)),
-        ("horizon", 1, (0.0, np.nan, 0.0)),
-        ("horizon", 1, (0.0, np.inf, 0.0)),
-        ("remaining", 1, (0.0, 1.5, 0.0)),
-        ("remaining", 2, (0.0, 2.5, 0.0)),
+        (0, (0.0, 0.0, 0.5)),
+        (3, (0.0, 0.0, 0.5)),
+        (1, (0.0, -0.5, 0.0)),
+        (1, (0.0, 3.5, 0.0)),
+        (1, (0.0, 1 / 3 + 2.0**-50, 0.0)),
+        (1, (0.0, np.nan, 0.0)),
+        (1, (0.0, np.inf, 0.0)),
     ],
 )
-def test_values_that_cannot_be_the_algorithms_are_not_answered(
-    clip: str, exchange: int, values: tuple[float, ...]
-) -> None:
-    algorithm = FedUCBVI(clip=clip)
+def test_values_that_cannot_be_the_algorithms_are_not_answered(exchange: int, values: tuple[float, ...]) -> None:
+    algorithm = FedUCBVI()
     task = plan_for(algorithm, WORLD, 40)
     node, _ = ended_round(algorithm, task)
     with pytest.raises(InputError, match="that cannot be fed-ucbvi's"):

@@ -21,6 +21,7 @@ from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.learning_curve import learning_curve
 from fed_ucbvi.results.replay import replay
 from gymnasium_problems import TableEnv
@@ -123,6 +124,21 @@ def test_rewards_add_up_to_what_the_agents_were_paid(tmp_path: Path) -> None:
     assert run.average_reward == pytest.approx(run.records["reward"].sum() / LONG)
 
 
+def replayed(run: Run, episodes: int) -> list[RoundRecord]:
+    """What ``on_round`` was called with, from the records."""
+    about = run.about
+    units = Units.of(about.environment)
+    told = replay(
+        run.records,
+        run.recommendations,
+        planned_episodes=episodes,
+        rules=about.rules,
+        units=units,
+        horizon=about.horizon,
+    )
+    return list(told)
+
+
 def test_a_run_that_agents_joined_and_left_is_shown_everywhere(tmp_path: Path) -> None:
     story, runs = joined_then_left(ALIKE, tmp_path)
     run = runs[-1]
@@ -133,7 +149,7 @@ def test_a_run_that_agents_joined_and_left_is_shown_everywhere(tmp_path: Path) -
     assert (tmp_path / "run.png").stat().st_size > 0
     table = compare_runs([run], metric="episodes_played").frame
     assert table["mean"].to_list() == [LONGER]
-    again = list(replay(run.records, run.recommendations, planned_episodes=LONGER, rules=run.about.rules))
+    again = replayed(run, LONGER)
     assert [one.agents for one in again] == run.records["agents"].tolist()
     for name in ("episodes", "agents", "reward", "regret"):
         told = [getattr(one, name) for one in story.told]
@@ -165,12 +181,13 @@ def test_agents_that_join_a_live_run_do_not_change_what_came_before(tmp_path: Pa
     assert after.episodes_played == SHORT + (2 * (LONG - SHORT) + LONG) // 3
     assert np.diff(after.round_ends).min() >= 0
     paid, episodes = after.records["reward"] * after.records["agents"], after.records["agent_episodes"]
-    assert learning_curve(after, bins=1).mean[0] == pytest.approx(paid.sum() / episodes.sum())
+    mean = Units.of(after.about.environment).original_return(paid.sum() / episodes.sum(), after.about.horizon)
+    assert learning_curve(after, bins=1).mean[0] == pytest.approx(mean)
     assert (paid[episodes > 0] / episodes[episodes > 0] <= 4).all(), "an episode has four steps, each paid at most 1"
     assert after.plot().panels
     last = story.told[-1]
     assert (last.episodes, last.planned_episodes) == (after.episodes_played,) * 2
-    again = list(replay(after.records, after.recommendations, planned_episodes=LONG, rules=after.about.rules))
+    again = replayed(after, LONG)
     assert [one.episodes for one in again] == [one.episodes for one in story.told]
     assert [one.reward for one in again] == pytest.approx([one.reward for one in story.told], nan_ok=True)
     page = state_of_folder(tmp_path / "server")[0].snapshot()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedQHoeffding, FedUCBVI, RoundRecord, Run
+from fed_ucbvi import FedKLUCBVI, FedQHoeffding, FedUCBVI, RoundRecord, Run
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.certificates import make_certificates
@@ -87,13 +87,13 @@ def certificates(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["in the open", "secure sums", "nobody tells rewards"])
-@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("algorithm", [FedUCBVI(), FedKLUCBVI(), FedKLUCBVI(stationary=True)], ids=repr)
 def test_the_server_has_the_gap_over_the_states_in_which_episodes_began(
-    kind: str, stationary: bool, tmp_path: Path
+    kind: str, algorithm: Any, tmp_path: Path
 ) -> None:
     certs = certificates(tmp_path / "certs") if kind == "secure sums" else None
     shops, silent = Shops(), range(AGENTS) if kind == "nobody tells rewards" else ()
-    run, seen = federate(shops, FedUCBVI(stationary=stationary), silent, certs)
+    run, seen = federate(shops, algorithm, silent, certs)
     starts = shops.starts()
     assert starts.sum() == AGENTS * T
     assert np.count_nonzero(starts) > 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError
+from fed_ucbvi import FedKLUCBVI, InputError
 from fed_ucbvi.algorithms.base import Counting
 from fed_ucbvi.network.checks import check_played, check_report, check_reports
 from fed_ucbvi.network.members import Member
@@ -31,7 +31,7 @@ def entered(plan: RunPlan) -> Node:
     return node
 
 
-def started(algorithm: FedUCBVI) -> tuple[RunPlan, Node, Any, tuple[Any, ...], Played]:
+def started(algorithm: FedKLUCBVI) -> tuple[RunPlan, Node, Any, tuple[Any, ...], Played]:
     """A node that has played its first round."""
     plan = plan_for(algorithm, WORLD, 100, seed=1)
     node, server = entered(plan), algorithm.new_server(plan.setting)
@@ -43,18 +43,18 @@ def started(algorithm: FedUCBVI) -> tuple[RunPlan, Node, Any, tuple[Any, ...], P
 
 
 @every
-def test_a_node_plays_no_policy_that_has_nothing_to_play_somewhere(algorithm: FedUCBVI) -> None:
+def test_a_node_plays_no_policy_that_has_nothing_to_play_somewhere(algorithm: FedKLUCBVI) -> None:
     plan = plan_for(algorithm, WORLD, 100, seed=1)
-    policy, N = (np.array(array) for array in algorithm.broadcast(algorithm.new_server(plan.setting)))
+    policy, *rest = (np.array(array) for array in algorithm.broadcast(algorithm.new_server(plan.setting)))
     policy[2, 1] = False
     with pytest.raises(InputError, match="has no action for some state"):
-        entered(plan).answer(Start(1, 0, 0, 100, 5, (policy, N)))
+        entered(plan).answer(Start(1, 0, 0, 100, 5, (policy, *rest)))
     with pytest.raises(InputError, match="does not fit the run"):
-        entered(plan).answer(Start(1, 0, 0, 100, 5, (policy.argmax(axis=2).astype(np.int32), N)))
+        entered(plan).answer(Start(1, 0, 0, 100, 5, (policy.argmax(axis=2).astype(np.int32), *rest)))
 
 
 @every
-def test_requests_are_for_actions_of_the_set_at_a_step_or_at_none(algorithm: FedUCBVI) -> None:
+def test_requests_are_for_actions_of_the_set_at_a_step_or_at_none(algorithm: FedKLUCBVI) -> None:
     plan, _, _, broadcast, played = started(algorithm)
     H, member = plan.setting.horizon, Member("node-0", 0, 3, b"")
     stationary = algorithm.counting is Counting.STATIONARY
@@ -77,48 +77,8 @@ def test_requests_are_for_actions_of_the_set_at_a_step_or_at_none(algorithm: Fed
         check(replace(good, step=H + 1))
 
 
-@every
-def test_reports_are_of_what_the_sets_allow(algorithm: FedUCBVI) -> None:
-    """Visits add up to the episodes, or to their steps; they do not change where no set has the action."""
-    plan, node, server, broadcast, played = started(algorithm)
-    H = plan.setting.horizon
-    node.answer(Stop(1, played.played))
-    query = tuple(algorithm.query(server, 0))
-    report = node.answer(Query(1, 0, query))
-    assert isinstance(report, Report)
-    stationary = algorithm.counting is Counting.STATIONARY
-    forms = ReportSchema(plan, server).forms[0]
-    expected = Expected(
-        forms,
-        plan.setting,
-        broadcast[0],
-        query,
-        0,
-        frozenset(),
-        algorithm.grid(plan.setting),
-        H if stationary else 1,
-    )
-    member = Member("node-0", 0, 3, b"")
-    check_report(report.arrays, member, played.played, expected)
-    total = 3 * played.played * (H if stationary else 1)
-    assert report.arrays[0].sum() == total
-    nothing_yet = tuple(np.zeros_like(array) for array in report.arrays)
-    member.reports[0] = nothing_yet
-    check_report(report.arrays, member, played.played, expected)
-    n = report.arrays[0].copy()
-    visited = tuple(np.argwhere(n > 0)[0])
-    n[visited] -= 1
-    n[(*visited[:2], 2)] += 1
-    with pytest.raises(ViolationError, match="changed where the policy did not go"):
-        check_report((n, *report.arrays[1:]), member, played.played, expected)
-    n[visited] += 1
-    with pytest.raises(ViolationError, match="steps played" if stationary else "episodes played"):
-        check_report((n, *report.arrays[1:]), member, played.played, expected)
-
-
-@every
-def test_reports_that_are_checked_together_fail_like_each_by_itself(algorithm: FedUCBVI) -> None:
-    """Three nodes, one of which claims a visit more; the error is the same and names the node."""
+def reported(algorithm: FedKLUCBVI) -> tuple[tuple[Any, ...], int, Expected]:
+    """A node's report of its first round, how long that was, and what the server expects."""
     plan, node, server, broadcast, played = started(algorithm)
     node.answer(Stop(1, played.played))
     query = tuple(algorithm.query(server, 0))
@@ -127,14 +87,90 @@ def test_reports_that_are_checked_together_fail_like_each_by_itself(algorithm: F
     forms, grid = ReportSchema(plan, server).forms[0], algorithm.grid(plan.setting)
     visits = plan.setting.horizon if algorithm.counting is Counting.STATIONARY else 1
     expected = Expected(forms, plan.setting, broadcast[0], query, 0, frozenset(), grid, visits)
+    return report.arrays, played.played, expected
+
+
+def moved(transitions: Any, to: tuple[int, ...] | None, times: int = 1) -> Any:
+    """Counts with so many transitions of one kind fewer, and as many more of the kind ``to``, or of none."""
+    changed = transitions.copy()
+    changed[tuple(np.argwhere(transitions > 0)[0])] -= times
+    if to is not None:
+        changed[to] += times
+    return changed
+
+
+@every
+def test_new_transitions_are_those_of_the_episodes_that_were_not_reported_and_of_the_sets(
+    algorithm: FedKLUCBVI,
+) -> None:
+    """They add up to the episodes at every step, or to all their steps, and are none where no set has the action."""
+    (C, *rest), length, expected = reported(algorithm)
+    member, H = Member("node-0", 0, 3, b""), expected.setting.horizon
+
+    unit = "steps" if algorithm.stationary else "episodes"
+
+    def check(transitions: Any, episodes: int = length) -> None:
+        check_report((transitions, *rest), member, episodes, expected)
+
+    check(C)
+    assert C.sum() == 3 * length * H
+    with pytest.raises(ViolationError, match=r"agents 0 to 2: C .* where the policy did not go"):
+        check(moved(C, (0, 0, 1, 2, 0)))
+    with pytest.raises(ViolationError, match=rf"does not add up to the \d+ {unit} that were not reported yet"):
+        check(moved(C, None, -1))
+    with pytest.raises(ViolationError, match=rf"does not add up to the \d+ {unit} that were not reported yet"):
+        check(moved(C, None))
+    with pytest.raises(ViolationError, match="negative"):
+        check(moved(C, (0, 0, 1, 0, 0), int(C.max()) + 1))
+    with pytest.raises(ViolationError, match="does not add up"):
+        check(C, length + 1)
+    wrapped = C.copy()
+    wrapped[0, 0, :2, :2, 0] += 2**62  # four of them, so that 64 bits add up to what they should
+    assert wrapped.sum() == C.sum()
+    with pytest.raises(ViolationError, match="does not add up"):
+        check(wrapped)
+
+
+@every
+def test_what_earlier_rounds_left_unreported_may_be_where_their_policies_went(algorithm: FedKLUCBVI) -> None:
+    """Two rounds in one report: the server knows the policy of the second only, and both lengths."""
+    report, length, expected = reported(algorithm)
+    member = Member("node-0", 0, 3, b"", episodes=length, reported=0)
+    elsewhere = tuple(array[:, :, :, [2, 0, 1]] for array in report)
+    both = tuple(one + other for one, other in zip(report, elsewhere, strict=True))
+    check_report(both, member, length, expected)
+    member.reported = length
+    with pytest.raises(ViolationError, match="that were not reported yet"):
+        check_report(both, member, length, expected)
+    check_report(report, member, length, expected)
+    with pytest.raises(ViolationError, match="where the policy did not go"):
+        check_report(elsewhere, member, length, expected)
+
+
+@every
+def test_rewards_of_new_transitions_are_no_more_than_one_each(algorithm: FedKLUCBVI) -> None:
+    (C, Z), length, expected = reported(algorithm)
+    assert expected.grid is not None
+    visited = tuple(np.argwhere(C.sum(axis=-1) > 0)[0])
+    for wrong in (-1, int(C.sum()) * (2**expected.grid.bits + 1)):
+        forged = Z.copy()
+        forged[(*visited, 0)] = wrong
+        with pytest.raises(ViolationError, match=r"agents 0 to 2: Z at .* (negative|outside n times \[0, 1\])"):
+            check_report((C, forged), Member("node-0", 0, 3, b""), length, expected)
+
+
+@every
+def test_reports_that_are_checked_together_fail_like_each_by_itself(algorithm: FedKLUCBVI) -> None:
+    """Three nodes, one of which claims a visit more; the error is the same and names the node."""
+    arrays, length, expected = reported(algorithm)
     members = {name: Member(name, first, 3, b"") for name, first in (("a", 0), ("b", 3), ("c", 6))}
-    lengths = dict.fromkeys(members, played.played)
-    reports = {name: tuple(array.copy() for array in report.arrays) for name in members}
+    lengths = dict.fromkeys(members, length)
+    reports = {name: tuple(array.copy() for array in arrays) for name in members}
     check_reports(reports, members, lengths, expected)
     reports["b"][0][tuple(np.argwhere(reports["b"][0] > 0)[0])] += 1
     with pytest.raises(ViolationError) as alone:
-        check_report(reports["b"], members["b"], played.played, expected)
-    with pytest.raises(ViolationError, match=r"^agents 3 to 5: n ") as together:
+        check_report(reports["b"], members["b"], length, expected)
+    with pytest.raises(ViolationError, match=r"^agents 3 to 5: C ") as together:
         check_reports(reports, members, lengths, expected)
     assert str(alone.value) == str(together.value)
     assert together.value.node == "b"

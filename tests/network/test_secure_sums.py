@@ -267,17 +267,18 @@ def test_a_forged_swapped_or_unsigned_key_is_refused(folder: Path, tmp_path: Pat
 # --------------------------------------------------------------------------------------------------------- whole runs
 
 
-def plan(algorithm: FedUCBVI, world: Any = WORLD, episodes: int = T, **rest: Any) -> RunPlan:
+def plan(algorithm: FedUCBVI | FedKLUCBVI, world: Any = WORLD, episodes: int = T, **rest: Any) -> RunPlan:
     return plan_for(algorithm, world, episodes, seed=SEED, secure_sums=True, **rest)
 
 
 STATIONARY = gridworld(agents=4, eps_p=0.2)
-VARIANTS: dict[str, tuple[FedUCBVI, Any]] = {
+VARIANTS: dict[str, tuple[FedUCBVI | FedKLUCBVI, Any]] = {
     "published": (FedUCBVI(nu=30), WORLD),
-    "sharp": (FedKLUCBVI(), WORLD),
-    "stationary": (FedKLUCBVI(stationary=True), STATIONARY),
-    "random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards()),
-    "uniform": (FedUCBVI(aggregation="uniform"), WORLD),  # the last, and the one without models
+    "random rewards": (FedUCBVI(nu=30), WORLD.with_bernoulli_rewards()),
+    "uniform": (FedUCBVI(aggregation="uniform"), WORLD),
+    "sets": (FedKLUCBVI(), WORLD),
+    "sets, stationary": (FedKLUCBVI(stationary=True), STATIONARY),
+    "sets, random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards()),
 }
 
 
@@ -285,8 +286,10 @@ VARIANTS: dict[str, tuple[FedUCBVI, Any]] = {
     ("variant", "exchange", "words"),
     [
         *((name, "steps", 1) for name in VARIANTS),
-        *((name, "model", 1) for name in list(VARIANTS)[:-1]),
+        *((name, "model", 1) for name, (algorithm, _) in VARIANTS.items() if algorithm.has_models),
         ("published", "steps", 2),
+        ("sets", "steps", 2),
+        ("sets, random rewards", "steps", 2),
         ("published", "model", 2),
         ("random rewards", "model", 2),
     ],
@@ -302,8 +305,11 @@ def test_masked_runs_are_the_simulation_bit_for_bit_but_for_who_asked(
     outcome = federate(task, make_nodes(world, SPLIT), tls_files)
     assert_same_but_for_requests(outcome.run, run(algorithm, world, 20, seed=SEED, driver="episodes"))
     records, last = outcome.run.records, outcome.run.recommendations
-    asked = outcome.run.rounds * (1 if exchange == "model" else world.horizon)
-    planned = 0 if exchange == "model" else len(last["round"]) * world.horizon
+    asked = outcome.run.rounds * task.exchanges
+    if algorithm.server_counts:  # a planner asks only where the last round was not reported
+        planned = int(records["askers"][-1] == 0)
+    else:
+        planned = 0 if exchange == "model" else len(last["round"]) * world.horizon
     alone = int(exchange == "model" and records["askers"][-1] == 0)
     assert outcome.wire.messages_up == 3 * (2 + len(records["start"]) + asked + planned + alone) + 3 * int(
         records["askers"][-1] == 0
@@ -329,25 +335,25 @@ class Candid(Node):
         return answer
 
 
-def in_the_open(algorithm: FedUCBVI, setting: Setting, nodes: Callable[[int], list[Candid]]) -> Any:
+def in_the_open(algorithm: Any, setting: Setting, nodes: Callable[[int], list[Candid]]) -> Any:
     """A server fed with what the nodes of each round would have sent without masks, asked about its own values."""
     server = algorithm.new_server(setting)
     for number, exchange in sorted(nodes(0)[0].reports):
-        if exchange < setting.horizon:
+        if exchange < algorithm.exchanges(setting):
             told = [node.reports[number, exchange] for node in nodes(number)]
-            (V,) = algorithm.query(server, exchange)
-            assert all(np.array_equal(V, asked[0]) for asked, _ in told)
+            (sent,) = algorithm.query(server, exchange)
+            assert all(np.array_equal(sent, asked[0]) for asked, _ in told)
             rows = tuple(np.concatenate(arrays) for arrays in zip(*(report for _, report in told), strict=True))
             algorithm.aggregate(server, rows, exchange)
     return server
 
 
 @pytest.mark.parametrize("random_rewards", [False, True])
+@pytest.mark.parametrize("algorithm", [FedUCBVI(synchronisation="global"), FedKLUCBVI()], ids=["moments", "counts"])
 def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(
-    random_rewards: bool, tls_files: Callable[[str], TLSFiles]
+    algorithm: FedUCBVI | FedKLUCBVI, random_rewards: bool, tls_files: Callable[[str], TLSFiles]
 ) -> None:
     """Such a run depends on timing; so its nodes note what they reported, and a server is fed with it in the open."""
-    algorithm = FedKLUCBVI()
     setting = Setting(17, 4, 6, 4, 40, 0.0, SEED, eps_p_known=False, random_rewards=random_rewards)
     task = RunPlan(algorithm, setting, collection="live", secure_sums=True)
     source = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
@@ -456,18 +462,21 @@ def test_a_node_that_vanishes_is_excluded_and_the_synchronisation_done_again_wit
     assert outcome.run.records["agent_episodes"].sum() == 3 * T
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "exchange"), [(FedUCBVI(synchronisation="global"), 1), (FedKLUCBVI(), 0)], ids=["moments", "counts"]
+)
 def test_a_live_run_goes_on_without_a_node_that_vanishes_in_a_synchronisation(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    algorithm: FedUCBVI | FedKLUCBVI, exchange: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It has answered a query; what the others learn is what a server learns from their reports in the open."""
     certs = tmp_path / "certs"
     make_certificates(certs, server="server", nodes=NAMES)
-    algorithm, setting = FedKLUCBVI(), Setting(17, 4, 6, 4, 30, 0.0, SEED, eps_p_known=False)
+    setting = Setting(17, 4, 6, 4, 30, 0.0, SEED, eps_p_known=False)
     rules = Rules(patience=0.3, away="exclude")
     task = RunPlan(algorithm, setting, collection="live", secure_sums=True, rules=rules)
     source = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
     mortal, *others = (Candid(NAMES[i], source, i, 1, require_secure_sums=True) for i in range(4))
-    mortal.last = 2, 1
+    mortal.last = 2, exchange
 
     async def story() -> Outcome:
         service = Service(task, "127.0.0.1:0", TLSFiles.of(certs, "server"))
@@ -481,9 +490,10 @@ def test_a_live_run_goes_on_without_a_node_that_vanishes_in_a_synchronisation(
     outcome = asyncio.run(asyncio.wait_for(story(), 60))
     assert [(event["round"], event["node"], event["done"]) for event in outcome.events] == [(2, "node-0", "exclude")]
     assert "the synchronisation is done again" in caplog.text
-    assert (2, 1) in mortal.reports
+    assert (2, exchange) in mortal.reports
     assert all(node.finished for node in others)
-    assert sum(node.state.arrays()["visits"][:, 0].sum() for node in others) == 3 * 30
+    own = "own_visits" if algorithm.server_counts else "visits"
+    assert sum(node.state.arrays()[own][:, 0].sum() for node in others) == 3 * 30
     server = in_the_open(algorithm, setting, lambda number: [mortal, *others] if number == 1 else others)
     assert np.array_equal(outcome.run.V, server.V)
     assert np.array_equal(outcome.run.exploring_policy, server.policy)
@@ -612,8 +622,27 @@ def test_rows_liars_and_few_agents_are_refused() -> None:
         plan(FedUCBVI(), synthetic(agents=2))
     with pytest.raises(InputError, match="does not work from counts"):
         plan(FedUCBVI(aggregation="uniform"), exchange="model")
-    with pytest.raises(InputError, match=r"5,000,000 numbers a message; --exchange model takes at most 4,194,304"):
-        RunPlan(FedUCBVI(), Setting(500, 2, 10, 3, 10, 0.0, 0), exchange="model")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "states", "rest", "says"),
+    [
+        (
+            FedUCBVI(),
+            500,
+            {"exchange": "model"},
+            r"be 5,000,000 numbers .* at most 4,194,304\. Use --exchange steps\.",
+        ),
+        (FedKLUCBVI(), 500, {}, r"be 5,000,000 numbers .* at most 4,194,304\. Use stationary=True or fed-ucbvi\."),
+        (FedKLUCBVI(stationary=True), 2000, {}, r"be 8,000,000 numbers .* at most 4,194,304\. Use fed-ucbvi\."),
+    ],
+)
+def test_counts_that_do_not_fit_a_message_are_refused(
+    algorithm: FedUCBVI | FedKLUCBVI, states: int, rest: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        RunPlan(algorithm, Setting(states, 2, 10, 3, 10, 0.0, 0), **rest)
+    RunPlan(algorithm, Setting(states // 2, 2, 10, 3, 10, 0.0, 0), **rest)
 
 
 def test_nodes_refuse_what_they_have_not_agreed_to(folder: Path) -> None:
@@ -640,6 +669,7 @@ def test_nodes_refuse_what_they_have_not_agreed_to(folder: Path) -> None:
             "every agent's report by itself",
         ),
         (("serve", "--insecure", "--sizes", "500,2,10", "--exchange", "model"), "numbers a message"),
+        (("serve", "--insecure", "--sizes", "500,2,10", "--algorithm", "fed-kl-ucbvi"), "numbers a message"),
         (("serve", "--insecure", "--sizes", "3,2,3", "--exchange", "all"), "unknown way of exchanging 'all'"),
         (("join", "127.0.0.1:1", "--insecure", "--name", "a", "--require-secure-sums"), "needs certificates"),
     ],

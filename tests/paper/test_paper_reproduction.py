@@ -122,7 +122,7 @@ def test_runs_that_experiments_share_are_made_once(runs: Runs) -> None:
 def test_tuning_instances_are_never_evaluated_on(runs: Runs) -> None:
     scale = Scale("quick", QUICK_SEEDS)
     first, *evaluation = tuning.grids(scale)
-    assert len(evaluation) == len({*tuning.TUNED, tuning.SHARP})
+    assert len(evaluation) == len({*tuning.TUNED, tuning.RECOMMENDED})
     for grid in evaluation:
         assert set(first["seeds"]).isdisjoint(grid["seeds"])
     assert set(first["seeds"]) <= set(tuning.TUNING_SEEDS)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands import refusal
 from fed_ucbvi import ByzanUCBVI, ConcurrentUCBVI, FedKLUCBVI, FedUCBVI, InputError, resume, run
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.simulation import Simulation
@@ -148,7 +149,6 @@ def test_other_attacks_ask_as_everyone_does(attack: str) -> None:
     "algorithm",
     [
         FedUCBVI(),
-        FedKLUCBVI(),
         ByzanUCBVI(log_term=0.01),
         ConcurrentUCBVI(bonus="bernstein-freedman", scale=0.01),
     ],
@@ -205,6 +205,16 @@ def test_nobody_honest_and_unknown_attacks_are_refused() -> None:
         choose_liars(4, 0.5, "inflat", 0)
     with pytest.raises(InputError, match="fraction of liars"):
         choose_liars(4, -0.1, "flip", 0)
+
+
+def test_sums_of_counts_are_not_taken_from_liars() -> None:
+    """From Python, and by the command, which ends with code 2."""
+    lying = random_federation(np.random.default_rng(5), agents=4).with_liars(0.25, "random", seed=1)
+    for algorithm in (FedKLUCBVI(), FedKLUCBVI.fast()):
+        with pytest.raises(InputError, match=f"^{algorithm.name} adds up the counts of all agents.*Use byzan-ucbvi"):
+            run(algorithm, lying, 10)
+    told = refusal("run", "--algorithm", "fed-kl-ucbvi", "--liars", "0.25", "--agents", "4", "--episodes", "10")
+    assert "fed-kl-ucbvi adds up the counts of all agents, so it cannot guard against Byzantine agents" in told
 
 
 def test_a_run_with_liars_is_on_record_under_the_algorithm_that_was_asked_for(tmp_path: Path) -> None:

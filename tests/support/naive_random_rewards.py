@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -24,8 +23,6 @@ class Visit(NamedTuple):
 
 Visits = defaultdict[tuple[int, int, int, int], list[Visit]]
 """By agent, step (0 where steps are counted together), state and action."""
-Bonus = Callable[[int, float, float, float], float]
-"""Of N, the variance of y = r + V, the range of y and the largest V there can be."""
 
 
 class Optimistic(NamedTuple):
@@ -41,30 +38,24 @@ def no_visits() -> Visits:
 
 
 def plan(
-    visits: Visits,
-    sizes: tuple[int, int, int, int],
-    bonus: Bonus,
-    range_of: Callable[[int, list[float]], float],
-    *,
-    weighted: bool = True,
-    stationary: bool = False,
-    remaining: bool = True,
+    visits: Visits, sizes: tuple[int, int, int, int], scale: float = 1.0, *, weighted: bool = True
 ) -> Optimistic:
-    """``Q = min(mean of y + bonus, cap)`` backwards, from every single visit; ``sizes`` are (M, S, A, H)."""
+    """``Q = min(mean of y + scale (H/N + sqrt(Var/N)), H)``, y = r + V, backwards, from every single visit.
+
+    ``sizes`` are (M, S, A, H). A pair visited once has the bonus H.
+    """
     M, S, A, H = sizes
-    N, Q = np.zeros((1 if stationary else H, S, A), dtype=np.int64), np.zeros((H, S, A))
+    N, Q = np.zeros((H, S, A), dtype=np.int64), np.zeros((H, S, A))
     V = np.zeros((H + 1, S))
     for h in reversed(range(H)):
-        cap, following = float(H - h if remaining else H), V[h + 1].tolist()
-        largest_next = float(H - 1 - h if remaining else H)
-        B = range_of(h, following)
+        following = V[h + 1].tolist()
         for s in range(S):
             for a in range(A):
-                own = [visits[i, 0 if stationary else h, s, a] for i in range(M)]
+                own = [visits[i, h, s, a] for i in range(M)]
                 n = sum(len(part) for part in own)
-                N[0 if stationary else h, s, a] = n
+                N[h, s, a] = n
                 if n == 0:
-                    Q[h, s, a] = cap
+                    Q[h, s, a] = H
                     continue
                 firsts, seconds = [], []
                 for part in own:
@@ -78,23 +69,7 @@ def plan(
                     seconds.append(weight * sum(y * y for y in ys) / len(ys))
                 mean = sum(firsts, Fraction(0))
                 variance = sum(seconds, Fraction(0)) - mean**2
-                Q[h, s, a] = min(float(mean) + (cap if n == 1 else bonus(n, float(variance), B, largest_next)), cap)
+                bonus = H if n == 1 else scale * (H / n + math.sqrt(max(0.0, float(variance)) / n))
+                Q[h, s, a] = min(float(mean) + bonus, H)
         V[h] = Q[h].max(axis=1)
     return Optimistic(N, Q, V)
-
-
-def practical(horizon: int) -> Bonus:
-    """``H/N + sqrt(Var/N)``."""
-    return lambda n, variance, _, __: horizon / n + math.sqrt(max(0.0, variance) / n)
-
-
-def tight(log: float, *, net: bool = False) -> Bonus:
-    """``max(sqrt(2 b Var/(N-1)), 2 b B/(N-1)) + 7 b B/(3 (N-1))``, and what the net costs where B is a span."""
-
-    def bonus(n: int, variance: float, B: float, most: float) -> float:
-        b = log + (math.log(n * n + 1) if net else 0.0)
-        total = max(math.sqrt(2 * b * max(0.0, variance) / (n - 1)), 2 * b * B / (n - 1)) + 7 * b * B / (3 * (n - 1))
-        spacing = most / n**2 if net else 0.0
-        return total + spacing * (1 + math.sqrt(b / (2 * (n - 1))) + 7 * b / (3 * (n - 1)))
-
-    return bonus

@@ -321,15 +321,8 @@ class Agents:
             out[cells] = np.maximum(1, -(-N.reshape(-1)[cells] // self.federation_size))
         else:
             np.maximum(1, -(-N // self.federation_size), out=self.budgets.visits[0])
-            self.current = touched is not None and self._is_everyone
+            self.current = touched is not None and len(touched.places) == self.federation_size
         return self.budgets
-
-    @property
-    def _is_everyone(self) -> bool:
-        """Whether there are no other fleets. The GPU's fleet has one row, which stands for all agents."""
-        touched = self.tables.touched
-        rows = 0 if touched is None else len(touched.places)
-        return rows in (1, self.federation_size) and self.tables.first_agent == 0
 
     def absorb(self, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts."""

@@ -152,7 +152,7 @@ class Coordinator:
         if len(others) < (MIN_NODES if plan.secure_sums else 1):
             raise InputError(f"'{member.name}' cannot leave: too few nodes would remain.")
         self.records.left[member.span] = True
-        stays = plan.exchange == MODEL and not plan.secure_sums
+        stays = plan.algorithm.server_counts or (plan.exchange == MODEL and not plan.secure_sums)
         self._node_calls.note(member, "left for good", f"its counts {'stay' if stays else 'go'}")
 
     async def _advance(self) -> None:
@@ -179,9 +179,10 @@ class Coordinator:
             request = self._send(steps, None if planning else synchronisation.paid)
         for member in self.registry.present:
             member.base, member.episodes = number, member.episodes + collected.lengths[member.name]
-            if collected.askers:
-                member.reported = member.episodes
             member.reports.update(fresh[member.name])
+        if collected.askers:  # a node that was away takes what it had not reported for confirmed, too
+            for member in self.registry.everyone:
+                member.reported = member.episodes
         self._last = PastRound(number, first, collected.end.length, broadcast)
         gap = self.records.units.scale * last_gap(self.records.recommendations[recommended:])
         if not math.isnan(gap):

@@ -225,8 +225,7 @@ def _check_meaning(form: ReportField, array: Array, before: Sequence[Array], row
         case Meaning.VISITS_SO_FAR | Meaning.TRANSITIONS_SO_FAR:
             by_step = form.meaning is Meaning.TRANSITIONS_SO_FAR
             played = rows.episodes * expected.visits_an_episode
-            what = "episodes" if expected.visits_an_episode == 1 else "steps"
-            what = f"{what} played"
+            what = f"{_unit(expected)} played"
             _check_bounds(array, played, what, rows, name)
             _check_total(array.sum(axis=-1) if by_step else array, (-2, -1), played, what, rows, name)
             _check_growth(array, before, rows, expected, name, by_step=by_step)
@@ -250,9 +249,14 @@ def _check_meaning(form: ReportField, array: Array, before: Sequence[Array], row
             _within(array, *_range(form.meaning, expected), rows, name)
 
 
+def _unit(expected: Expected) -> str:
+    """What visits add up to."""
+    return "episodes" if expected.visits_an_episode == 1 else "steps"
+
+
 def _check_new(array: Array, rows: Rows, expected: Expected, name: str) -> None:
     """Raise unless new transitions add up to what was not reported yet, and those of one round follow its policy."""
-    played, what = rows.unreported * expected.visits_an_episode, "steps that were not reported yet"
+    played, what = rows.unreported * expected.visits_an_episode, f"{_unit(expected)} that were not reported yet"
     _check_bounds(array, played, what, rows, name)
     visits = array.sum(axis=-1)
     _check_total(visits, (-2, -1), played, what, rows, name)

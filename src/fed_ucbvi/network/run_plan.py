@@ -122,6 +122,9 @@ class RunPlan:
             self._check_secure()
         if self.exchange == MODEL:
             self._check_model()
+        elif self.algorithm.server_counts:
+            stationary = self.algorithm.counting is Counting.STATIONARY
+            self._check_numbers("Use fed-ucbvi." if stationary else "Use stationary=True or fed-ucbvi.")
 
     def _check_bins(self, bins: Bins) -> None:
         """Raise unless bins belong to the run."""
@@ -163,13 +166,17 @@ class RunPlan:
                 f"{self.algorithm.name} with these parameters does not work from counts added up over agents; take "
                 "--exchange steps."
             )
+        self._check_numbers("Use --exchange steps.")
+
+    def _check_numbers(self, instead: str) -> None:
+        """Raise where transition counts are too many for a message."""
         s = self.setting
         steps = 1 if self.algorithm.counting is Counting.STATIONARY else s.horizon
         numbers = steps * s.states * s.actions * s.states
         if numbers > MAX_NUMBERS:
             raise InputError(
-                f"transition counts by step, state, action and next state would be {numbers:,} numbers a message; "
-                f"--exchange model takes at most {MAX_NUMBERS:,}. Take --exchange steps."
+                f"transition counts by step, state, action and next state would be {numbers:,} numbers a message, "
+                f"which has at most {MAX_NUMBERS:,}. {instead}"
             )
 
     @property
