@@ -70,12 +70,15 @@ def test_the_program_and_the_parts_of_a_command_have_examples_too() -> None:
 @pytest.mark.slow
 def test_quick_examples_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    grid = 'algorithms = ["fed-ucbvi", "fed-kl-ucbvi"]\nenvironments = ["synthetic"]\nepisodes = [20]\nseeds = 2\n'
+    Path("sweep.toml").write_text(f'name = "small"\n[[grid]]\n{grid}')
+    assert call("sweep", "sweep.toml", "--out", "sweep").exit_code == 0
     for command in ("run", "resume", "counts", "show", "plan", "inspect", "environments", "algorithms"):
         for example in EXAMPLES[command]:
             again = ["--overwrite"] if command == "resume" else []
             assert call(*shlex.split(example), *again).exit_code == 0, example
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("my-run", "my-longer-run", "kept", "counts.npz", "my-run.pdf", "agents.png")
+        *("my-run", "my-longer-run", "kept", "counts.npz", "my-run.pdf", "agents.png", "sweep.toml", "sweep")
     }
 
 

@@ -97,7 +97,7 @@ def test_tensorboard_reads_back_figures_and_parameters(tmp_path: Path) -> None:
     parameters = HParamsPluginData.FromString(content).session_start_info.hparams
     assert parameters["algorithm"].string_value == "fed-ucbvi"
     assert parameters["agents"].number_value == 3
-    assert parameters["algorithm.stationary"].HasField("bool_value")
+    assert parameters["algorithm.strict"].HasField("bool_value")
 
 
 @pytest.mark.slow
