@@ -114,7 +114,13 @@ def table(which: str, seeds: int) -> None:
                     name = f"{'stationary' if stationary else 'by step'}, growth {rho:g}"
                     row(pool, name, Task("gridworld", M, 30_000, KL, options, 0), range(seeds))
         else:
-            for environment, M in (("synthetic", 20), ("hard_instance", 20), ("gridworld", 20), ("six_arms", 5)):
+            for environment, M in (
+                ("synthetic", 20),
+                ("hard_instance", 20),
+                ("gridworld", 20),
+                ("six_arms", 5),
+                ("six_arms", 20),
+            ):
                 for name in variants(environment, ("KL", "KL fast", "KL fast, stationary")):
                     algorithm, parameters = VARIANTS[name]
                     row(pool, name, Task(environment, M, 3_000_000, algorithm, parameters, 0), range(seeds))
