@@ -241,6 +241,7 @@ class Agents:
     """A fleet: what is new since its last confirmed report, added up over its agents.
 
     Attributes:
+        shape: of a table by cell, ``(steps, S, A)``.
         tables: what the fleet was given.
         grid: of rewards.
         cells, number: the cells with new visits; the first ``number[0]`` count.
@@ -248,7 +249,7 @@ class Agents:
         paid: ``(cells,)``, the sum of random rewards that is already in ``rewards``, or was reported.
         confirmed: ``(1,)``, how many synchronisations these agents know to be completed; all that is new came later.
         budgets: when agents request a synchronisation.
-        own: each agent's own counts since the beginning, where agents are not counted in one table.
+        experience: each agent's own counts since the beginning, where agents are not counted in one table.
         federation_size: M.
     """
 
