@@ -43,8 +43,8 @@ from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, 
 SUMS, ROWS = "sums", "rows"
 """What a server takes of the agents' reports."""
 
-KINDS = ("b", "i", "u", "f")
-"""Of numbers in messages: truth values, integers and floats."""
+WHOLE_KINDS = ("i", "b", "u")
+"""Of arrays in messages beside floats: integers and truth values."""
 
 Array = npt.NDArray[Any]
 Message = tuple[Array, ...]
@@ -525,15 +525,16 @@ def check_message(name: str, what: str, message: Message) -> None:
     """Raise unless a message of the algorithm ``name`` is made of arrays of finite numbers."""
     array: Any
     for array in message:
-        kind = array.dtype.kind if isinstance(array, np.ndarray) else ""
-        if kind == "f" and not all_finite(array):
-            where = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
-            raise InputError(
-                f"{name}: {what} has {array[where]} at {where}, where finite numbers belong. Look for a division "
-                "by 0 or a logarithm of 0 in the algorithm."
-            )
-        if kind not in KINDS:
+        kind = array.dtype.kind if type(array) is np.ndarray else ""
+        if kind in WHOLE_KINDS or (kind == "f" and all_finite(array)):
+            continue
+        if kind != "f":
             raise InputError(f"{name}: {what} must consist of arrays of numbers, got {type(array).__name__}.")
+        where = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+        raise InputError(
+            f"{name}: {what} has {array[where]} at {where}, where finite numbers belong. Look for a division "
+            "by 0 or a logarithm of 0 in the algorithm."
+        )
 
 
 def check_report(algorithm: Algorithm[Any, Any], report: Message) -> None:
