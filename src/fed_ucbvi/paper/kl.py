@@ -340,7 +340,7 @@ def _growth_figure(seed_groups: SeedGroups) -> Figure:
     )
     return Figure(
         "kl_growth",
-        "Longer rounds: with many agents they cost no regret",
+        "Longer rounds save communication; the fewer the agents, the more regret they cost",
         "Stationary counts. From right to left: min_round_growth = 0, "
         f"{', '.join(f'{rho:g}' for rho in GROWTHS)}. {band_text(group.values())}",
         panels,
