@@ -2,20 +2,28 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
 READY := $(VENV)/ready
 FLOWER := .venv-flower
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: reproduce test test-fast test-gpu lint types check dist check-dist benchmark leaderboard leaderboard-document architecture docs check-docs proto flower-venv clean
+.PHONY: reproduce test test-all test-fast test-gpu lint types check dist check-dist benchmark leaderboard leaderboard-document architecture docs check-docs flower-venv clean
 
-reproduce: $(READY)
+# It needs none of the tools of developers, whose installation takes longer than some experiments.
+reproduce: $(INSTALLED)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
 
+# Everything but the full matrices of cases, of which it runs a rotating part.
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not full"
+
+# What make test leaves out comes on top; continuous integration runs this.
+test-all: test
+	$(PYTEST) -m full
 
 # What can be run after every change, in about two minutes.
 test-fast: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m "not slow and not network and not browser and not flower"
+	$(PYTEST) -m "not full and not slow and not network and not browser and not flower"
 
 # The cuda driver on a real GPU; where there is none, it skips and says so.
 test-gpu: $(READY)
@@ -66,13 +74,13 @@ leaderboard-document: $(READY)
 architecture: $(READY)
 	$(BIN)/python docs/draw_floors.py
 
-proto: $(READY)
-	cd src/fed_ucbvi/network && $(abspath $(BIN))/python -m grpc_tools.protoc --proto_path=. \
-		--descriptor_set_out=federation.binpb federation.proto
-
-$(READY): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"fed-ucbvi needs Python 3.11 or newer; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+$(READY): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 

@@ -27,8 +27,8 @@ from fed_ucbvi.results.round_record import OnRound
 
 READER = """
 import sys
-from fed_ucbvi.dashboard.client import Target
-for content in Target.parse(sys.argv[1]).follow():
+import urllib.request
+for line in urllib.request.urlopen(sys.argv[1] + "events"):
     pass
 """
 CASES: dict[str, tuple[Callable[[], Federation], int]] = {

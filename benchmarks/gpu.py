@@ -29,7 +29,7 @@ from fed_ucbvi.algorithms.base import Algorithm, Budgets
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.core.colours import BLUE, GREEN, VERMILLION
-from fed_ucbvi.engine.drivers.base import Driver
+from fed_ucbvi.engine.drivers.base import Driver, collect
 from fed_ucbvi.engine.simulation import Simulation
 
 T = 30_000
@@ -88,7 +88,7 @@ def long_round(algorithm: Algorithm[Any, Any], agents: int, driver: str, episode
     shape = (1, *simulation.algorithm.counting.shape(10, 8, 4))
     never = Budgets(np.full(shape, NEVER), np.ones(shape[1:], dtype=np.int8))
     collector: Driver = simulation.driver
-    took = seconds(lambda: collector.collect(policy, never, 1000, episodes))
+    took = seconds(lambda: collect(collector, policy, never, 1000, episodes))
     return agents * episodes * 10 / took
 
 

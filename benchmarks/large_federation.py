@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi import Run
-from fed_ucbvi.network.local import split_agents
+from fed_ucbvi.engine.party import split_agents
 from federation_processes import Party
 from saved_states import log_in
 

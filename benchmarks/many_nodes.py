@@ -21,21 +21,19 @@ import os
 import resource
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import grpc  # type: ignore[import-untyped]
 
 from fed_ucbvi import FedUCBVI, gridworld
-from fed_ucbvi.core.garbage import collect_seldom
-from fed_ucbvi.network.certificates import make_certificates
-from fed_ucbvi.network.client import take_part
+from fed_ucbvi.core.own_process import claim_process
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.coordinator import Coordinator
-from fed_ucbvi.network.health import Health
+from fed_ucbvi.network.failures import ConnectionEndedError
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.network.server import Service
-from fed_ucbvi.network.transport import SERVICE, TLSFiles, open_channel, open_server, open_stream
+from fed_ucbvi.network.server import FederationServer
+from fed_ucbvi.network.transport import Connection, Listener, RemoteServer
 
 ECHOES, WARM_UP = 200, 20
 """Exchanges of an echo, and how many of them are not counted."""
@@ -51,12 +49,14 @@ def processor_seconds(process: int) -> float:
 
 def play(nodes: int, address: str, folder: Path) -> None:
     """All nodes, in this process."""
-    collect_seldom()
+    claim_process()
     world = gridworld(agents=nodes, eps_p=0.1)
     everyone = [Node(f"node-{i}", lambda agents: world, i, 1) for i in range(nodes)]
 
     async def together() -> None:
-        await asyncio.gather(*(take_part(node, address, TLSFiles.of(folder, node.name)) for node in everyone))
+        await asyncio.gather(
+            *(run_node(node, RemoteServer(address, TLSFiles.of(folder, node.name))) for node in everyone)
+        )
 
     asyncio.run(together())
 
@@ -73,7 +73,7 @@ async def serve(nodes: int, episodes: int, folder: Path) -> dict[str, float]:
             used = (processor_seconds(process or 0) for process in (os.getpid(), playing.pid))
             marks.append((run.registry.wire.messages_up, *used))
 
-    service = Service(plan, "127.0.0.1:0", TLSFiles.of(folder, "server"), report=mark)
+    service = FederationServer(plan, "127.0.0.1:0", TLSFiles.of(folder, "server"), report=mark)
     address = f"127.0.0.1:{service.port}"
     playing = multiprocessing.get_context("spawn").Process(target=play, args=(nodes, address, folder))
     playing.start()
@@ -98,15 +98,14 @@ async def serve(nodes: int, episodes: int, folder: Path) -> dict[str, float]:
 
 def play_echo(nodes: int, address: str, folder: Path) -> None:
     """All nodes of an echo, in this process."""
-    collect_seldom()
+    claim_process()
 
     async def play_one(name: str) -> None:
-        channel = open_channel(address, TLSFiles.of(folder, name))
-        stream = open_stream(channel)
-        await stream.write(UP)
-        while await stream.read() is not grpc.aio.EOF:
-            await stream.write(UP)
-        await channel.close()
+        async with RemoteServer(address, TLSFiles.of(folder, name)).connect() as stream:
+            with suppress(ConnectionEndedError):
+                await stream.write(UP)
+                while await stream.read():
+                    await stream.write(UP)
 
     async def together() -> None:
         await asyncio.gather(*(play_one(f"node-{i}") for i in range(nodes)))
@@ -116,27 +115,28 @@ def play_echo(nodes: int, address: str, folder: Path) -> None:
 
 async def serve_echo(nodes: int, folder: Path) -> dict[str, float]:
     """Messages to and fro, and nothing else; the figures."""
-    streams: list[Any] = []
+    streams: list[Connection] = []
     complete, over = asyncio.Event(), asyncio.Event()
 
-    async def session(_: Any, stream: Any) -> None:
-        await stream.read()
-        streams.append(stream)
-        if len(streams) == nodes:
-            complete.set()
-        await over.wait()
+    class Echo:
+        async def session(self, connection: Connection) -> None:
+            await connection.read()
+            streams.append(connection)
+            if len(streams) == nodes:
+                complete.set()
+            await over.wait()
 
-    async def no_policy(_: Any, context: Any) -> bytes:
-        return b""
+        async def policy(self, certificate: bytes) -> bytes:
+            return b""
 
-    async def ask(stream: Any) -> None:
+    async def ask(stream: Connection) -> None:
         await stream.write(DOWN)
         await stream.read()
 
-    server, port = open_server("127.0.0.1:0", session, TLSFiles.of(folder, "server"), Health((SERVICE,)), no_policy)
+    server = Listener(Echo(), "127.0.0.1:0", TLSFiles.of(folder, "server"))
     await server.start()
     context = multiprocessing.get_context("spawn")
-    playing = context.Process(target=play_echo, args=(nodes, f"127.0.0.1:{port}", folder))
+    playing = context.Process(target=play_echo, args=(nodes, f"127.0.0.1:{server.port}", folder))
     playing.start()
     await complete.wait()
     marks = []
@@ -146,7 +146,7 @@ async def serve_echo(nodes: int, folder: Path) -> dict[str, float]:
             marks.append((time.perf_counter(), *used))
         await asyncio.gather(*(ask(stream) for stream in streams))
     over.set()
-    await server.stop(1.0)
+    await server.stop()
     playing.join()
     names = ("ms_per_exchange", "server_processor_ms_per_exchange", "nodes_processor_ms_per_exchange")
     differences = (after - before for before, after in zip(*marks, strict=True))
@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("--echo", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    collect_seldom()
+    claim_process()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "certs"
         make_certificates(folder, server="server", nodes=[f"node-{i}" for i in range(options.nodes)])

@@ -53,7 +53,7 @@ def steps_per_second(federation: Federation, episodes: int) -> float:
     """Environment steps per second of the episodes driver alone, in rounds nobody ends."""
     from fed_ucbvi.algorithms.base import Budgets
     from fed_ucbvi.engine.drivers import make_driver
-    from fed_ucbvi.engine.drivers.base import Fleet
+    from fed_ucbvi.engine.drivers.base import Fleet, collect
     from fed_ucbvi.problem.liars import NEVER
 
     fleet = Fleet.of(federation, 0)
@@ -64,7 +64,7 @@ def steps_per_second(federation: Federation, episodes: int) -> float:
     best = float("inf")
     for _ in range(5):
         began = time.process_time()
-        driver.collect(policy, never, 0, episodes)
+        collect(driver, policy, never, 0, episodes)
         best = min(best, time.process_time() - began)
     return federation.agents * federation.horizon * episodes / best
 
@@ -108,7 +108,7 @@ def where_time_goes(federation: Federation, episodes: int) -> dict[str, float]:
             return timed(name, part) if name in ("budgets", "absorb", "synchronise") else part
 
     simulation.algorithm = Timed()  # type: ignore[assignment]
-    driver.collect = timed("collect", driver.collect)  # type: ignore[method-assign]
+    driver.extend = timed("collect", driver.extend)  # type: ignore[method-assign]
     began = time.process_time()
     while not simulation.done:
         simulation.advance()

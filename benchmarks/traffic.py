@@ -18,18 +18,19 @@ import numpy as np
 from shops import shops
 
 from fed_ucbvi import FedUCBVI, run
-from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.network.server import Outcome, Service
+from fed_ucbvi.network.server import FederationServer, Outcome
+from fed_ucbvi.network.transport import RemoteServer
 
 
 async def federate(episodes: int) -> Outcome:
     """The five shops, each a node, to the end."""
     federation = shops()
-    service = Service(plan_for(FedUCBVI(), federation, episodes), "127.0.0.1:0", None)
+    service = FederationServer(plan_for(FedUCBVI(), federation, episodes), "127.0.0.1:0", None)
     nodes = [Node(f"shop-{i}", lambda _: federation, i, 1) for i in range(federation.agents)]
-    joined = asyncio.gather(*(take_part(node, f"127.0.0.1:{service.port}", None) for node in nodes))
+    joined = asyncio.gather(*(run_node(node, RemoteServer(f"127.0.0.1:{service.port}")) for node in nodes))
     outcome = await service.run()
     await joined
     return outcome

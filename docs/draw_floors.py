@@ -22,21 +22,21 @@ WIDTH, FLOOR, GAP, MARGIN = 760, 50, 12, 16
 
 
 def floors() -> list[list[str]]:
-    """The packages floor by floor, from the top."""
+    """The packages, and modules that have a floor to themselves, floor by floor, from the top."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = next(c["layers"] for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
     names = [[name.strip() for name in layer.split("|")] for layer in layers]
-    return [[name for name in level if (SOURCE / name).is_dir()] for level in names]
+    return [[name for name in level if (SOURCE / name).is_dir()] or level for level in names]
 
 
 def sources(package: str) -> list[Path]:
     """The modules of a package."""
-    return sorted((SOURCE / package).rglob("*.py"))
+    return sorted((SOURCE / package).rglob("*.py")) or [SOURCE / f"{package}.py"]
 
 
 def holds(package: str) -> str:
     """The first sentence of a package's docstring."""
-    text = ast.get_docstring(ast.parse((SOURCE / package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    text = ast.get_docstring(ast.parse(sources(package)[0].read_text(encoding="utf-8"))) or ""
     return " ".join(text.split("\n\n")[0].split()).rstrip(".")
 
 

@@ -1,37 +1,37 @@
 """Epsilon-greedy federated value iteration: ``fed-ucbvi run --algorithm examples.epsilon_greedy:EpsilonGreedy``."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableServer
-from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, first_policy
-from fed_ucbvi.algorithms.report_fields import Meaning
-from fed_ucbvi.core.errors import check_number
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+import fed_ucbvi as fed
+from fed_ucbvi import CountArray, FloatArray, IndexArray, Meaning, Setting, Shape
 
 
 class Report(NamedTuple):
-    """Up, of each (h, s, policy): visits and the reward ``(m,H,S)``, and visits to each next state ``(m,H,S,S)``."""
+    """Up, of each (h, s, policy): visits, the reward, and visits to each next state."""
 
-    n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
-    r: Annotated[FloatArray, Meaning.REWARD]
-    moves: CountArray
+    n: Annotated[CountArray, Meaning.VISITS_OF_ROUND, Shape("m H S")]
+    r: Annotated[FloatArray, Meaning.REWARD, Shape("m H S")]
+    moves: Annotated[CountArray, Shape("m H S S")]
 
 
 class Pool(NamedTuple):
     """What the server knows: what is played, the values, and by (h,s,a) the visits, rewards and next states."""
 
-    policy: IndexArray
-    V: FloatArray
-    N: CountArray
-    rewards: FloatArray
-    moves: CountArray
+    policy: Annotated[IndexArray, Shape("H S")]
+    V: Annotated[FloatArray, Shape("H+1 S")]
+    N: Annotated[CountArray, Shape("H S A")]
+    rewards: Annotated[FloatArray, Shape("H S A")]
+    moves: Annotated[CountArray, Shape("H S A S")]
+
+
+Server = fed.TableServer[Pool, Setting]
 
 
 @dataclass(frozen=True)
-class EpsilonGreedy(OneReport[TableServer[Pool, Setting], Report]):
+class EpsilonGreedy(fed.OneReport[Pool, Setting, Report]):
     """Value iteration on the counts of all agents, without bonus; some actions are drawn at random.
 
     Args:
@@ -40,28 +40,23 @@ class EpsilonGreedy(OneReport[TableServer[Pool, Setting], Report]):
 
     name: ClassVar[str] = "epsilon-greedy"
     label: ClassVar[str] = "ε-greedy"
+    report_type: ClassVar[type[Any]] = Report
 
-    epsilon: float = 0.2
+    epsilon: Annotated[float, fed.Bounds(at_least=0, at_most=1)] = 0.2
 
-    def __post_init__(self) -> None:
-        check_number("epsilon", self.epsilon, at_least=0, at_most=1)
-
-    def new_server(self, setting: Setting) -> TableServer[Pool, Setting]:
+    def new_estimates(self, setting: Setting) -> Pool:
         """Nothing is known, and every action of the first round is random."""
-        H, S, A = setting.horizon, setting.states, setting.actions
-        N, moves = np.zeros((H, S, A), dtype=np.int64), np.zeros((H, S, A, S), dtype=np.int64)
-        pool = Pool(first_policy(setting, "random"), np.zeros((H + 1, S)), N, np.zeros((H, S, A)), moves)
-        return TableServer(pool, setting)
+        return fed.new_tables(Pool, setting, policy=fed.first_policy(setting, "random"))
 
-    def new_report(self, m: int, H: int, S: int) -> Report:
-        """Nothing seen."""
-        return Report(np.zeros((m, H, S), np.int64), np.zeros((m, H, S)), np.zeros((m, H, S, S), np.int64))
+    def visits(self, server: Server) -> CountArray:
+        """Agents request a synchronisation once these may have doubled."""
+        return server.estimates.N
 
-    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Report) -> None:
+    def summarise(self, counts: fed.RoundCounts, tables: fed.FleetTables, values: FloatArray, out: Report) -> None:
         """An agent reports its counts."""
         out.n[:], out.r[:], out.moves[:] = counts.visits, counts.rewards(tables), counts.next_states(tables)
 
-    def aggregate(self, server: TableServer[Pool, Setting], report: Message, exchange: int) -> None:
+    def aggregate(self, server: Server, report: fed.Message, exchange: int) -> None:
         """The server adds up, plans for what it has seen, and draws where to explore from (seed, visits so far)."""
         (policy, V, N, rewards, moves), (n, r, m) = server.estimates, report
         h, s = np.ogrid[: len(policy), : len(V[0])]

@@ -16,7 +16,7 @@ import time
 import warnings
 from typing import Any, NamedTuple
 
-from fed_ucbvi import Caution, FedKLUCBVI, LiveFederation, Run, from_gymnasium, run, run_live
+from fed_ucbvi import Caution, FedKLUCBVI, LiveFederation, Run, from_gymnasium, run
 
 AGENTS = 20
 
@@ -49,7 +49,7 @@ def learn(task: Task, live: bool, seed: int) -> Run:
     fleet = LiveFederation.from_gymnasium(
         task.id, AGENTS, horizon=task.horizon, kwargs=task.kwargs, reward_range=bounds
     )
-    return run_live(algorithm, fleet, task.episodes, seed=seed, score_with=table)
+    return run(algorithm, fleet, task.episodes, seed=seed, score_with=table)
 
 
 def main() -> None:

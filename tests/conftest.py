@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from fed_ucbvi.core.compiling import must_compile
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50, database=None)
 settings.load_profile("repeatable")
 
 MARKED_FOLDERS = ("network", "flower")
 HERE = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In a fresh clone, compile what most tests need once, before several test processes do so at the same time."""
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None) or not must_compile():
+        return
+    command = [sys.executable, str(HERE / "support" / "compile_first.py")]
+    for process in [subprocess.Popen([*command, name]) for name in ("fed-ucbvi", "fed-kl-ucbvi")]:
+        process.wait()
+
+
+@pytest.hookimpl(optionalhook=True)  # without xdist, as in the GPU simulator, nobody asks
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: tests of servers, nodes and browsers wait a good part of their time."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

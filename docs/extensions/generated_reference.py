@@ -13,12 +13,16 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+import fed_ucbvi
+
 PACKAGE = Path(__file__).parents[2] / "src" / "fed_ucbvi"
 WIDTH = "88"
 """Columns of the help texts: what the text of a page is wide."""
 
 GROUPS = {
     "algorithms": "Algorithms",
+    "authors": "For authors of algorithms",
+    "run_spec": "What a run is",
     "engine": "Running",
     "results": "Results",
     "analysis": "Before and after a run",
@@ -30,27 +34,16 @@ GROUPS = {
 }
 """Headings of the reference by the package that a name comes from, in this order; others follow by their own name."""
 
+AUTHORS = tuple(f"fed_ucbvi.{name}" for name in ("core.parameters", "core.types")) + tuple(
+    f"fed_ucbvi.algorithms.{name}" for name in ("base", "fields", "kernels", "one_report")
+)
+"""Modules whose public names are for those who write an algorithm."""
+
 MORE = {
-    "For authors of algorithms": (
-        "An algorithm inherits from one of the first two.",
-        "algorithms.base.Algorithm",
-        "algorithms.one_report.OneReport",
-        "algorithms.report_fields.Meaning",
-        "algorithms.one_report.RoundCounts",
-        "algorithms.one_report.first_policy",
-        "algorithms.base.Setting",
-        "algorithms.base.FleetTables",
-        "algorithms.base.TableServer",
-        "algorithms.base.Message",
-        "core.errors.check_number",
-        "core.types.CountArray",
-        "core.types.FloatArray",
-        "core.types.IndexArray",
-    ),
     "For pictures": (
         "What pictures are made of.",
         "analysis.heterogeneity_picture.plot_inspection",
-        "results.learning_curve.learning_curve",
+        "results.curves.learning_curve",
         "charts.picture.Picture",
         "charts.panels.Panel",
         "charts.panels.Series",
@@ -59,7 +52,6 @@ MORE = {
     "Inside a run": (
         "A run in progress, who plays it, and who looks on.",
         "engine.simulation.Simulation",
-        "engine.hosted_agents.HostedAgents",
         "engine.progress.progress_bar",
         "dashboard.watching.watch_run",
         "environments.ENVIRONMENTS",
@@ -67,7 +59,7 @@ MORE = {
     ),
 }
 """Sections for names of the documents that are not imported from ``fed_ucbvi`` itself: a sentence, then the names."""
-OUTSIDERS = ("BaseModel", "Exception", "KeyboardInterrupt", "UserWarning", "tuple")
+OUTSIDERS = ("BaseModel", "Enum", "Exception", "KeyboardInterrupt", "UserWarning", "str", "tuple")
 """Classes of others; what our classes inherit from them is not shown."""
 
 
@@ -91,14 +83,12 @@ def _public_names() -> dict[str, list[str]]:
     names: dict[str, list[str]] = {group: [] for group in GROUPS}
     for line in ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8")).body:
         if isinstance(line, ast.ImportFrom) and line.module is not None:
-            group = line.module.split(".")[1]
+            group = "authors" if line.module in AUTHORS else line.module.split(".")[1]
             names.setdefault(group, []).extend(alias.asname or alias.name for alias in line.names)
     return names
 
 
 def _names_page() -> str:
-    import fed_ucbvi
-
     lines = [
         "# Python",
         "",
@@ -122,8 +112,9 @@ def _entry(path: str, thing: object, whole: bool = False) -> list[str]:
         directive = [f".. autoclass:: fed_ucbvi.{path}", *(["   :members:"] if whole else _members(thing))]
     elif inspect.isroutine(thing):
         directive = [f".. autofunction:: fed_ucbvi.{path}"]
-    else:
-        directive = [f".. autodata:: fed_ucbvi.{path}", "   :no-value:"]
+    else:  # a value is documented in its module
+        home = vars(fed_ucbvi)["_HOMES"].get(path, "fed_ucbvi")
+        directive = [f".. autodata:: {home}.{path}", "   :no-value:"]
     return ["```{eval-rst}", *directive, "```", ""]
 
 
@@ -131,7 +122,7 @@ def _members(thing: type) -> list[str]:
     """What is shown of a class; of an algorithm its constructors alone, the rest is the same for all of them."""
     from fed_ucbvi.algorithms.base import Algorithm
 
-    if issubclass(thing, Algorithm):
+    if issubclass(thing, Algorithm) and not inspect.isabstract(thing):
         made = [name for name, member in vars(thing).items() if isinstance(member, classmethod)]
         return [f"   :members: {', '.join(made)}"] if made else []
     return ["   :members:", f"   :inherited-members: {', '.join(OUTSIDERS)}"]
@@ -141,7 +132,7 @@ def _commands_page() -> str:
     from fed_ucbvi.command_line import COMMANDS
 
     lines = ["# Commands", "", "What `fed-ucbvi COMMAND --help` says, for every command.", ""]
-    for words in ((), *((command.__name__.rstrip("_").replace("_", "-"),) for command in COMMANDS)):
+    for words in ((), *((name,) for name in COMMANDS)):
         lines += [f"## {' '.join(('fed-ucbvi', *words))}", "", "```text", _help(*words), "```", ""]
     return "\n".join(lines)
 

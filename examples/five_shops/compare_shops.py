@@ -1,6 +1,7 @@
 """What five shops earn that learn together, beside a simple rule, each alone, and the best shared policy.
 
     python examples/five_shops/compare_shops.py --months 1000 --seeds 3 --out docs/shops.png
+    python examples/five_shops/compare_shops.py --keep-the-rule --months 1000   # what learning costs, with a promise
     python examples/five_shops/compare_shops.py --judge shops-run     # the policy of a run over the network
 
 The shops learn live: they see stock and money and know no table. The tables serve to say afterwards what a policy
@@ -19,11 +20,12 @@ import live_shops
 import numpy as np
 from shops import DAYS, HIGH, LOW, MOST, ORDERS, euro, shops
 
-from fed_ucbvi import Caution, Federation, FedKLUCBVI, LiveFederation, Run, run_live
+from fed_ucbvi import Caution, Federation, FedKLUCBVI, LiveFederation, Run, run
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.core.colours import BLACK, BLUE, GREEN, ORANGE, VERMILLION
 from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.results.round_record import PLAYING
 
 Curve = dict[int, float]
 """Euro a month by months played."""
@@ -69,7 +71,7 @@ def learn(members: list[int], months: int, seed: int, *, stationary: bool) -> Cu
     fleet = LiveFederation(lambda agent: live_shops.make(members[agent]), len(members), DAYS, (LOW, HIGH))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
-        result = run_live(
+        result = run(
             FedKLUCBVI(stationary=stationary), fleet, months, seed=seed, score_with=shops(members), progress=False
         )
     told = result.recommendations
@@ -90,6 +92,34 @@ def alone(months: int, seeds: int, *, stationary: bool) -> list[Curve]:
         each = [learn([i], months, seed, stationary=stationary) for i in range(5)]
         curves.append({month: float(np.mean([one[month] for one in each])) for month in each[0]})
     return curves
+
+
+def keep_the_rule(months: int, seed: int, *, loss: float | None = 0.05) -> dict[str, Any]:
+    """Shops that go on with their rule while they learn; without a ``loss`` they just learn.
+
+    Gives the most that exploring has cost after any round, as a share of the rule's exact worth, and what was really
+    earned in the first tenth and in all months.
+    """
+    fleet = LiveFederation(live_shops.make, 5, DAYS, (LOW, HIGH))
+    today = None if loss is None else rule(3, 5)
+    result = run(FedKLUCBVI(stationary=True), fleet, months, seed=seed, incumbent=today, loss=loss, progress=False)
+    records, worst = result.records, 0.0
+    exploring = records["playing"] != PLAYING.index("incumbent")
+    paid = np.cumsum(np.where(exploring, records["reward"] * 5, 0.0))
+    E, t = np.cumsum(np.where(exploring, records["agent_episodes"], 0)), np.cumsum(records["agent_episodes"])
+    if loss is not None:
+        earns = worth(rule(3, 5), shops())
+        worst = float(((E * earns - (E * DAYS * LOW + (HIGH - LOW) * paid)) / (t * earns)).max())
+    ends, money = np.append(0, result.round_ends), np.append(0, np.cumsum(records["reward"]))
+    first = float(np.interp(0.1 * months, ends, money)) / (0.1 * months)
+    return {
+        "largest_cost": worst,
+        "explored": float(E[-1] / t[-1]),
+        "first_tenth": euro(first),
+        "all": euro(float(money[-1]) / months),
+        "recommended": worth(result.policy, shops()),
+        "certificates": [str(one) for one in result.certificates],
+    }
 
 
 def compare(months: int, seeds: int) -> dict[str, Any]:
@@ -136,6 +166,9 @@ def main() -> None:
     parser.add_argument("--months", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="a picture")
+    parser.add_argument(
+        "--keep-the-rule", action="store_true", help="what learning costs, with and without a promise"
+    )
     parser.add_argument("--judge", type=Path, nargs="+", help="folders of saved runs: what do their policies earn?")
     options = parser.parse_args()
     if options.judge:
@@ -144,6 +177,11 @@ def main() -> None:
         for folder in options.judge:
             money = worth(Run.load(folder).policy, fleet)
             print(f"{folder}: {money:.1f} euro a month, {money / best:.3f} of the best shared policy ({best:.1f})")
+        return
+    if options.keep_the_rule:
+        for loss in (0.05, None):
+            told = [keep_the_rule(options.months, seed, loss=loss) for seed in range(options.seeds)]
+            print(json.dumps({"loss": loss, "runs": told}))
         return
     figures = compare(options.months, options.seeds)
     if options.out is not None:

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fed_ucbvi import MDP, Federation, FedUCBVI
-from fed_ucbvi.environments.names import known_as
+from fed_ucbvi import MDP, Federation, FedUCBVI, known_as
 
 
 @known_as("small shops")

@@ -1,6 +1,7 @@
 """What four houses pay for heat and discomfort with what they learn together, beside the best thermostat.
 
     python examples/thermostats/compare_thermostats.py --seeds 3 --out docs/thermostats.png
+    python examples/thermostats/compare_thermostats.py --keep-the-rule   # what learning costs, with a promise
     python examples/thermostats/compare_thermostats.py --judge houses-run --bins bins.json   # a run over the network
 
 The houses learn with bins. Every policy is then played in the true, continuous houses, on the same days.
@@ -13,17 +14,19 @@ import itertools
 import json
 import logging
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from houses import HOUSES, STEPS, BangBang, House, make
+from houses import HOUSES, STEPS, BangBang, House, hour_of, is_day, make
 
-from fed_ucbvi import Bins, Caution, FedKLUCBVI, LiveFederation, Run, learn_bins, make_finite, run_live
+from fed_ucbvi import Bins, Caution, FedKLUCBVI, LiveFederation, Run, learn_bins, make_finite, run
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.core.colours import BLACK, BLUE
 from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.environments.bins import Edges
 
 LENGTHS = (50, 100, 200, 400, 800)
 JUDGED, TUNED = 10_000, 20_000
@@ -67,12 +70,43 @@ def best_rule(days: int) -> BangBang:
     return min(rules, key=lambda rule: float(cost_of_rule(rule, days, TUNED).mean()))
 
 
+def usual(bins: Bins, day: float = 20.5, night: float = 20.5) -> Callable[[int, int], int]:
+    """An ordinary thermostat as a function of step and state: full heat where the middle of the bin is too cold."""
+    inside, outside = bins.observations
+    assert isinstance(inside, Edges)
+    cuts = np.array(inside.cuts)
+    middles = np.concatenate([cuts[:1] - 0.5, 0.5 * (cuts[1:] + cuts[:-1]), cuts[-1:] + 0.5])
+
+    def act(step: int, state: int) -> int:
+        setting = day if is_day(hour_of(step)) else night
+        return bins.number_of_actions - 1 if middles[state // outside.count] < setting else 0
+
+    return act
+
+
 def learn(bins: Bins, days: int, seed: int) -> IndexArray:
     """The policy that the houses are recommended."""
     fleet = LiveFederation(lambda agent: make_finite(make(agent), bins), len(HOUSES), bins.horizon, bins.reward_range)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
-        return run_live(FedKLUCBVI(), fleet, days, seed=seed, progress=False).policy
+        return run(FedKLUCBVI(), fleet, days, seed=seed, progress=False).policy
+
+
+def keep_the_rule(bins: Bins, days: int, seed: int, *, loss: float | None = 0.05) -> dict[str, Any]:
+    """Houses that go on with an ordinary thermostat while they learn; without a ``loss`` they just learn.
+
+    Gives euro a day in the first tenth and in all days, and what is certified.
+    """
+    fleet = LiveFederation(lambda agent: make_finite(make(agent), bins), len(HOUSES), bins.horizon, bins.reward_range)
+    today = None if loss is None else usual(bins)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        result = run(FedKLUCBVI(), fleet, days, seed=seed, incumbent=today, loss=loss, progress=False)
+    ends, money = np.append(0, result.round_ends), np.append(0, np.cumsum(result.records["reward"]))
+    first = float(np.interp(0.1 * days, ends, money)) / (0.1 * days)
+    euro = [-fleet.units.original_return(value, STEPS) for value in (first, float(money[-1]) / days)]
+    certified = [f"after {one.played} days: {one}" for one in result.certificates]
+    return {"first_tenth": euro[0], "all": euro[1], "certificates": certified}
 
 
 def difference(one: FloatArray, other: FloatArray) -> tuple[float, float]:
@@ -119,6 +153,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--days", type=int, default=200, help="days on which policies are compared")
     parser.add_argument("--out", type=Path, help="a picture")
+    parser.add_argument(
+        "--keep-the-rule", action="store_true", help="what learning costs, with and without a promise"
+    )
     parser.add_argument("--judge", type=Path, help="the folder of a saved run")
     parser.add_argument("--bins", type=Path, help="its bins")
     options = parser.parse_args()
@@ -130,6 +167,12 @@ def main() -> None:
         print(
             f"{learnt.mean():.2f} euro a day; the thermostat pays {less:.2f} +- {error:.2f} more ({usual.mean():.2f})"
         )
+        return
+    if options.keep_the_rule:
+        bins = bins_of()
+        for loss in (0.05, None):
+            told = [keep_the_rule(bins, LENGTHS[-2], seed, loss=loss) for seed in range(options.seeds)]
+            print(json.dumps({"loss": loss, "runs": told}))
         return
     figures = compare(LENGTHS, options.seeds, options.days)
     if options.out is not None:

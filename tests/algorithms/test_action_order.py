@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import MDP, Federation, FedUCBVI, gridworld, run
+from fed_ucbvi.algorithms.kernels import Choice
 from fed_ucbvi.engine.simulation import Caution
 
 M, T = 20, 3000
@@ -28,14 +29,14 @@ def renumbered(order: list[int]) -> Federation:
     return Federation.from_mdps([MDP(kernel, rewards, world.initial, world.horizon)] * M)
 
 
-def regrets(ties: str, order: list[int], seeds: int) -> list[float]:
+def regrets(ties: Choice, order: list[int], seeds: int) -> list[float]:
     """The common regret of each seed."""
     world = renumbered(order)
     return [run(FedUCBVI(ties=ties), world, T, seed=seed, progress=False).regret for seed in range(seeds)]
 
 
 @pytest.mark.parametrize("ties", ["first", "random"])
-def test_the_problem_is_the_same_however_actions_are_numbered(ties: str) -> None:
+def test_the_problem_is_the_same_however_actions_are_numbered(ties: Choice) -> None:
     assert renumbered([2, 0, 1, 3]).common.solve().V[0] == pytest.approx(gridworld(agents=1).common.solve().V[0])
     again = regrets(ties, [0, 1, 2, 3], 1)
     assert again == [run(FedUCBVI(ties=ties), gridworld(agents=M), T, seed=0, progress=False).regret]

@@ -13,13 +13,13 @@ from by_agent import ByAgent
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import Array, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.communication import Traffic
-from fed_ucbvi.algorithms.fed_ucbvi import Broadcast, FedUCBVIByRows, Query
+from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVIByRows
 from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.recommendations import table_of
-from fed_ucbvi.results.records import COLUMNS
+from fed_ucbvi.results.round_record import COLUMNS
 
 INTEGER = 8
 """Bytes of an integer in a header or a request."""
@@ -48,13 +48,13 @@ class Overheard(FedUCBVIByRows):
 
     name: ClassVar[str] = "overheard"
 
-    def broadcast(self, server: Server) -> Broadcast:
+    def broadcast(self, server: Server) -> Message:
         message = super().broadcast(server)
         header = 2 * INTEGER  # round and episode number
         self.line.down.extend([header + bytes_of(message)] * self.agents_listening)
         return message
 
-    def query(self, server: Server, exchange: int) -> Query:
+    def query(self, server: Server, exchange: int) -> Message:
         message = super().query(server, exchange)
         self.line.down.extend([bytes_of(message)] * self.agents_listening)
         return message
@@ -94,7 +94,7 @@ def test_the_records_count_every_message_and_byte_that_crosses_the_line(name: st
         record = dict(zip(COLUMNS, simulation.rows[-1], strict=True))
         recommended = [row for row in simulation.recommendations if row[0] == len(simulation.rows)]
         more = {name: int(column.sum()) for name, column in table_of(recommended).items()}
-        askers = int(record["askers"])
+        askers = int(record["requests"])
         up.extend([6 * INTEGER] * askers)  # round, episode, step, state, action, rule
         if askers:
             down.extend([2 * INTEGER] * M)  # the server forwards the stop to everyone
@@ -124,7 +124,7 @@ def test_the_totals_are_those_of_the_message_formats() -> None:
     federation = synthetic(agents=M, states=S, actions=A, horizon=H)
     result = run(FedUCBVI(synchronisation="local"), federation, 300, seed=2)
     rounds, records = result.rounds, result.records
-    requests = int(records["askers"].sum())
+    requests = int(records["requests"].sum())
     start = 16 + 4 * H * S + 8 * H * S * A
     played = len(records["start"])
     assert result.bytes_down == M * (played * start + rounds * (16 + H * 8 * S) + 16)
@@ -148,8 +148,8 @@ def test_the_totals_of_sets_of_actions_and_counts_are_those_of_the_message_forma
     algorithm = FedKLUCBVI(stationary=stationary, min_round_growth=0.2)
     result = run(algorithm, federation, 1000, seed=2)
     records, steps = result.records, 1 if stationary else H
-    requests, rounds, played = int(records["askers"].sum()), result.rounds, len(records["start"])
-    asked = records["askers"] > 0
+    requests, rounds, played = int(records["requests"].sum()), result.rounds, len(records["start"])
+    asked = records["requests"] > 0
     assert rounds == asked.sum()
     assert not asked[-1]
     start = 16 + -(-H * S * A // 8) + 8 * steps * S * A + 8
@@ -168,6 +168,6 @@ def test_a_round_cut_short_sends_nothing_up() -> None:
     long = int(np.argmax(whole.records["length"]))
     T = int(whole.records["start"][long]) + int(whole.records["length"][long]) - 1
     cut = run(FedUCBVI(synchronisation="local"), federation, T, seed=5, driver="episodes")
-    assert cut.records["askers"][-1] == 0
+    assert cut.records["requests"][-1] == 0
     assert cut.records["bytes_up"][-1] == cut.records["messages_up"][-1] == 0
     assert cut.records["messages_down"][-1] == 2 * 2  # start and end, to each of two agents

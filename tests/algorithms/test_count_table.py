@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 
 from fed_ucbvi.algorithms.count_table import FIRST_WIDTH, CountTable, NewCounts, mean_reward
 from fed_ucbvi.algorithms.exact_sums import Grid
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray
 
 ONE_WORD, TWO_WORDS = Grid(30, 1, 55), Grid(40, 2, 55)
@@ -176,19 +180,80 @@ def test_means_of_rewards_are_rounded_up_to_the_grid() -> None:
         assert mean_reward(n, np.uint64(total >> 64), np.uint64(total % (1 << 64)), bits) == expected
 
 
-def test_counts_for_a_later_run_are_transitions_and_mean_rewards() -> None:
-    for rng, sizes, reports in problems(6, 60):
-        total = added(reports)
-        fair = Counter({(h, s, a): 0 for h, s, a, _ in total.moves})
-        for (h, s, a, _), n in total.moves.items():
-            fair[h, s, a] += n * int(rng.integers(0, (1 << ONE_WORD.bits) + 1))
-        table = CountTable.empty(*sizes).plus(as_new_counts(rng, Report(total.moves, fair), sizes))
-        counts = table.counts(sizes.steps, ONE_WORD)
-        assert counts.horizon == sizes.steps
-        assert np.array_equal(counts.transitions, table.dense())
-        assert np.array_equal(counts.visits, table.visits)
-        for cell, paid in fair.items():
-            assert counts.rewards[cell] == pytest.approx(paid / int(table.visits[cell]) * ONE_WORD.unit, rel=1e-15)
+def fair_table(rng: np.random.Generator, sizes: Sizes, moves: Counter[Transition], *, by_slot: bool) -> CountTable:
+    """Each move pays 0 or an amount, on 20 bits; with ``by_slot`` sums by next state and of squares are kept."""
+    table = CountTable.empty(*sizes, bits=20, by_slot=by_slot)
+    C, R = np.zeros((2, *sizes, sizes.states), dtype=np.int64)
+    W = np.zeros((*sizes, 2), dtype=np.int64)
+    for at, number in moves.items():
+        n, rho = min(number, 10**6), int(rng.integers(0, (1 << 20) + 1))
+        times = int(rng.integers(0, n + 1))
+        C[at], R[at] = n, times * rho
+        W[at[:3]] += [times * rho**2, 0]
+    grid = Grid(20, 1, 60)
+    return table.plus_dense(C, R.sum(axis=3)[..., None], grid, R, W)
+
+
+@pytest.mark.parametrize("by_slot", [False, True])
+def test_a_file_gives_back_the_table_and_is_as_large_as_what_was_visited(by_slot: bool, tmp_path: Path) -> None:
+    for rng, sizes, reports in problems(6, 40):
+        table = fair_table(rng, sizes, added(reports).moves, by_slot=by_slot)
+        table.widened(table.width + 2).save(tmp_path / "counts.npz")
+        again = CountTable.load(tmp_path / "counts.npz")
+        assert again.equals(table)
+        assert table.equals(again)
+        copy = table.copy()
+        assert same(again.widened(9), copy.widened(9))
+        assert not table.merge(again).equals(copy) or not copy.visits.any()
+    large = CountTable.empty(1, 20_000, 4)
+    large.save(tmp_path / "large.npz")
+    assert (tmp_path / "large.npz").stat().st_size < 5_000
+    assert CountTable.load(tmp_path / "large.npz").equals(large)
+
+
+@pytest.mark.parametrize("by_slot", [False, True])
+def test_merging_adds_and_fewer_bits_round_up(by_slot: bool) -> None:
+    for rng, sizes, reports in problems(9, 40):
+        one, other = (fair_table(rng, sizes, r.moves, by_slot=by_slot) for r in (reports[0], reports[-1]))
+        both, bits = one.copy().merge(other), int(rng.integers(12, 31))
+        assert np.array_equal(both.dense(), one.dense() + other.dense())
+        assert np.array_equal(both.rewards[..., 1], one.rewards[..., 1] + other.rewards[..., 1])
+        if by_slot:
+            assert np.array_equal(both.dense_paid(), one.dense_paid() + other.dense_paid())
+        moved = both.with_bits(bits)
+        for name, factor in (("rewards", 1), ("squares", 2)):
+            words = zip(getattr(both, name).reshape((-1, 2)), getattr(moved, name).reshape((-1, 2)), strict=True)
+            for before, after in words:
+                exact = Fraction((int(before[0]) << 64) + int(before[1])) * Fraction(2) ** (factor * (bits - 20))
+                assert (int(after[0]) << 64) + int(after[1]) == math.ceil(exact)
+        if bits >= 20:
+            assert moved.with_bits(20).equals(both)
+
+
+def test_a_file_that_cannot_be_a_table_is_rejected(tmp_path: Path) -> None:
+    moves = Counter({(0, 0, 0, 1): 3, (0, 0, 0, 2): 4, (1, 2, 1, 0): 5})
+    fair_table(np.random.default_rng(1), Sizes(2, 3, 2), moves, by_slot=True).save(tmp_path / "good.npz")
+    with np.load(tmp_path / "good.npz") as data:
+        good = dict(data)
+    bad: dict[str, tuple[np.ndarray, str]] = {
+        "cells": (np.array([11, 0]), "ascending order"),
+        "seen": (np.array([1, 1], dtype=np.int32), "successors is a table of"),
+        "successors": (np.array([2, 1, 0], dtype=np.int32), "ascending order"),
+        "transitions": (np.array([3, -4, 5]), "counts are positive"),
+        "rewards": (np.full((2, 2), 1 << 40, dtype=np.uint64), "rewards above 1"),
+        "paid": (np.zeros(3), "expected int64"),
+    }
+    for name, (array, message) in bad.items():
+        np.savez(tmp_path / "bad.npz", **(good | {name: array}))
+        with pytest.raises(InputError, match=message):
+            CountTable.load(tmp_path / "bad.npz")
+    np.savez(tmp_path / "bad.npz", **{name: array for name, array in good.items() if name != "squares"})
+    with pytest.raises(InputError, match="expected the tables"):
+        CountTable.load(tmp_path / "bad.npz")
+    with pytest.raises(InputError, match=r"does not end in \.npz"):
+        CountTable.empty(1, 1, 1).save(tmp_path / "counts")
+    with pytest.raises(InputError, match="cannot be merged"):
+        CountTable.empty(1, 1, 1).merge(CountTable.empty(1, 2, 1))
 
 
 def test_a_copy_stays_as_it_is_and_more_room_changes_nothing() -> None:

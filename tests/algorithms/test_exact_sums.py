@@ -140,7 +140,7 @@ def test_the_variance_is_exact_for_the_largest_counts_over_all_steps_together() 
 
 def test_more_visits_than_a_word_counts_are_refused() -> None:
     assert make_grid(1, 2**60 - 1, 1).words == 2
-    with pytest.raises(InputError, match=r"1.15e\+18 visits to one pair are more than can be counted.* Take fewer"):
+    with pytest.raises(InputError, match=r"1.15e\+18 visits to one pair are more than can be counted.* Use fewer"):
         make_grid(1, 2**60, 1)
 
 

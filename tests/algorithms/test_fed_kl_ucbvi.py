@@ -16,11 +16,10 @@ from scipy import stats
 
 from fed_ucbvi import Federation, FedKLUCBVI, InputError, garnet, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
-from fed_ucbvi.algorithms.counts import Counts
-from fed_ucbvi.algorithms.fed_kl_ucbvi import Agents, Estimates, Server
+from fed_ucbvi.algorithms.fed_kl_agents import Agents
+from fed_ucbvi.algorithms.fed_kl_server import Estimates, Server
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.drivers import DRIVERS
-from fed_ucbvi.engine.rounds import ASKERS
 from fed_ucbvi.engine.simulation import Simulation
 from problems import random_federation
 
@@ -150,7 +149,7 @@ def test_one_table_for_all_agents_and_each_agent_by_itself_give_the_same_bits(
     assert together.rounds > 10
     mine, theirs = together.result(), apart.result()
     assert np.array_equal(mine.policy, theirs.policy)
-    for column in ("start", "length", "askers", "agent", "step", "state", "action", "bytes_up", "bytes_down"):
+    for column in ("start", "length", "requests", "agent", "step", "state", "action", "bytes_up", "bytes_down"):
         assert np.array_equal(mine.records[column], theirs.records[column]), column
     np.testing.assert_allclose(mine.records["regret"], theirs.records["regret"], rtol=1e-12)
 
@@ -181,7 +180,7 @@ def test_messages_of_fleets_of_any_split_give_the_bits_of_the_fused_synchronisat
         for fleet in fleets:
             algorithm.budgets(fleet, algorithm.broadcast(server))
         simulation.advance()
-        if simulation.rows[-1][ASKERS]:
+        if simulation.rows[-1].requests:
             query = algorithm.query(server, 0)
             reports = [algorithm.report(fleet, query, 0) for fleet in fleets]
             assert all(len(array) == 1 for report in reports for array in report)
@@ -192,7 +191,10 @@ def test_messages_of_fleets_of_any_split_give_the_bits_of_the_fused_synchronisat
 
 @every_case
 def test_what_is_left_alone_is_what_would_come_out_again(world: str, kind: str) -> None:
-    """A synchronisation works out only what may have changed; all of it once more gives the same bits."""
+    """A synchronisation works out only what may be a maximum; all of it once more gives the same bits.
+
+    The Q of an action that is no maximiser is not less than what would come out, and below the maximum.
+    """
     simulation = Simulation(VARIANTS[kind], WORLDS[world], 300, 9, "episodes")
     while not simulation.done:
         simulation.advance()
@@ -200,10 +202,13 @@ def test_what_is_left_alone_is_what_would_come_out_again(world: str, kind: str) 
         anew = Server(server.table.copy(), Estimates.start(H, S, A, plain=False), server.rule, server.grid)
         anew.table.fresh[:] = True
         anew.update()
-        if simulation.rows[-1][ASKERS]:
-            for name in ("Q", "V", "best", "tops"):
-                mine, again = getattr(server.estimates, name), getattr(anew.estimates, name)
-                assert mine.tobytes() == again.tobytes(), name
+        if simulation.rows[-1].requests:
+            mine, again = server.estimates, anew.estimates
+            for name in ("V", "best", "tops"):
+                assert getattr(mine, name).tobytes() == getattr(again, name).tobytes(), name
+            assert (mine.Q[mine.best] == again.Q[mine.best]).all()
+            assert (mine.Q >= again.Q - 1e-9).all()
+            assert ((mine.V[:-1, :, None] == mine.Q) == mine.best).all()
 
 
 def test_the_recommended_policy_is_planned_from_all_counts_without_optimism() -> None:
@@ -212,7 +217,7 @@ def test_the_recommended_policy_is_planned_from_all_counts_without_optimism() ->
     simulation = Simulation(FedKLUCBVI(), federation, 142, 3, "episodes")
     while not simulation.done:
         simulation.advance()
-    assert not simulation.rows[-1][ASKERS], "the last round must have ended without a synchronisation"
+    assert not simulation.rows[-1].requests, "the last round must have ended without a synchronisation"
     planner = FedKLUCBVI().new_planner(simulation.setting, simulation.server)
     simulation.exchange(planner)
     n, H = planner.table.dense(), federation.horizon
@@ -340,10 +345,9 @@ def test_rewards_on_the_grid_are_rounded_up_and_added_exactly() -> None:
 def test_a_run_started_from_the_counts_of_another_begins_where_that_one_ended(stationary: bool) -> None:
     algorithm, federation = FedKLUCBVI(stationary=stationary), WORLDS["gridworld"]
     earlier = Simulation(algorithm, federation, 200, 1, "episodes")
-    while not earlier.rows or not earlier.rows[-1][ASKERS] or earlier.rounds < 12:
+    while not earlier.rows or not earlier.rows[-1].requests or earlier.rounds < 12:
         earlier.advance()
-    counts = algorithm.counts_of(earlier.setting, earlier.server)
-    assert isinstance(counts, Counts)
+    counts = algorithm.counts_of(earlier.server, earlier.agents)
     later = Simulation(algorithm, federation, 150, 2, "episodes", counts=counts)
     assert np.array_equal(later.server.table.dense(), earlier.server.table.dense())
     np.testing.assert_allclose(later.server.V, earlier.server.V, rtol=0, atol=1e-9)
@@ -352,7 +356,7 @@ def test_a_run_started_from_the_counts_of_another_begins_where_that_one_ended(st
     while not later.done:
         later.advance()
         seen += later.driver.visits.sum(axis=0)
-        if later.rows[-1][ASKERS]:
+        if later.rows[-1].requests:
             assert np.array_equal(later.server.table.visits, seen)
     through_run = run(algorithm, federation, 150, seed=2, driver="episodes", warm_start=counts)
     assert np.array_equal(through_run.V, later.server.V)

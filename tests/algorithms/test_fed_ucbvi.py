@@ -15,7 +15,7 @@ from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError
 from fed_ucbvi.algorithms import make_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.fed_ucbvi import Broadcast
+from fed_ucbvi.algorithms.fed_ucbvi import Broadcast, Synchronisation
 from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents, CountingAgents
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.core.types import CountArray, PolicyArray
@@ -184,9 +184,9 @@ def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
         algorithm.synchronise(server, problem.fleet(algorithm))
         naive = naive_synchronise(problem.naive_agents(), problem.sizes(delta), options)
         assert_server_equals(server, naive, error_bound(problem, algorithm))
-        by_rows = algorithm.by_rows()
-        server = by_rows.new_server(problem.setting)
-        by_rows.synchronise(server, problem.fleet(by_rows))
+        with_agent_reports = algorithm.with_agent_reports()
+        server = with_agent_reports.new_server(problem.setting)
+        with_agent_reports.synchronise(server, problem.fleet(with_agent_reports))
         assert_server_equals(server, naive, [TOLERANCE] * problem.federation.horizon)
         H = problem.federation.horizon
         for (h, s, a), total in naive.N.items():
@@ -200,7 +200,7 @@ def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
 def test_an_agents_rows_are_the_messages_of_the_pseudocode(aggregation: str) -> None:
     rng = np.random.default_rng(2)
     options = Options("practical", 0.5, aggregation)
-    algorithm = algorithm_with(options).by_rows()
+    algorithm = algorithm_with(options).with_agent_reports()
     for _ in range(60):
         problem = random_problem(rng)
         agents, server = problem.fleet(algorithm), algorithm.new_server(problem.setting)
@@ -288,7 +288,7 @@ def test_one_synchronisation_equals_its_messages_bit_for_bit(bonus: str) -> None
         problem, options = random_problem(rng), random_options(rng, bonus)
         algorithm = algorithm_with(options, ties=str(rng.choice(["first", "random"])))
         if rng.integers(3) == 0:
-            algorithm = algorithm.by_rows()
+            algorithm = algorithm.with_agent_reports()
         at_once, by_messages = (algorithm.new_server(problem.setting) for _ in range(2))
         agents = problem.fleet(algorithm)
         for _ in range(2):
@@ -345,8 +345,7 @@ def test_uniform_aggregation_gives_an_agent_that_never_came_the_same_weight() ->
     federation = Federation.mixture(kernel, [kernel, kernel], 0.0, rewards=[[0.8]], initial=0, horizon=1)
     visits = np.array([[[4]], [[0]]], dtype=np.int64)
     problem = Problem(federation, [Round(np.zeros((1, 1), dtype=np.int32), visits[..., None], visits)])
-    for aggregation, expected in (("uniform", 0.4 + 0.25), ("weighted", 1.0)):
-        algorithm = FedUCBVI(aggregation=aggregation)
+    for algorithm, expected in ((FedUCBVI(aggregation="uniform"), 0.4 + 0.25), (FedUCBVI(), 1.0)):
         server = algorithm.new_server(problem.setting)
         algorithm.synchronise(server, problem.fleet(algorithm))
         assert server.estimates.Q[0, 0, 0] == pytest.approx(expected, abs=4e-11)
@@ -431,7 +430,9 @@ def few_visits(rng: np.random.Generator) -> Problem:
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("synchronisation", ["mixture", "local", "global"])
-def test_a_budget_is_the_first_visit_at_which_the_papers_condition_holds(synchronisation: str, strict: bool) -> None:
+def test_a_budget_is_the_first_visit_at_which_the_papers_condition_holds(
+    synchronisation: Synchronisation, strict: bool
+) -> None:
     rng = np.random.default_rng([7, strict])
     rules = set()
     at_threshold = 0
@@ -455,7 +456,9 @@ def test_a_budget_is_the_first_visit_at_which_the_papers_condition_holds(synchro
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("synchronisation", ["mixture", "local", "global"])
-def test_an_agent_asks_at_the_episode_at_which_the_pseudocode_asks(synchronisation: str, strict: bool) -> None:
+def test_an_agent_asks_at_the_episode_at_which_the_pseudocode_asks(
+    synchronisation: Synchronisation, strict: bool
+) -> None:
     """Random trajectories, episode by episode, the conditions checked only at the pairs just visited."""
     rng = np.random.default_rng([8, strict])
     asked = 0
@@ -503,7 +506,7 @@ def test_a_fleet_of_some_agents_has_the_budgets_it_has_within_the_federation() -
         whole, _, N = budgets_of(problem, algorithm, policy)
         for first in range(4):
             part = algorithm.budgets(problem.fleet(algorithm, first, first + 1), Broadcast(policy, N))
-            assert np.array_equal(part.visits[0], whole.visits[first])
+            assert np.array_equal(part.limits[0], whole.limits[first])
             assert np.array_equal(part.rule, whole.rule)
 
 
@@ -515,7 +518,7 @@ def test_budgets_of_huge_counts_are_exact() -> None:
     for strict, expected in ((False, -((1 - 2**53) // 3)), (True, (2**53 - 1) // 3 + 1)):
         algorithm = FedUCBVI(synchronisation="global", strict=strict)
         budgets = algorithm.budgets(algorithm.new_agents(setting, blank_tables(1, 1)), Broadcast(policy, N))
-        assert budgets.visits.item() == expected
+        assert budgets.limits.item() == expected
 
 
 # ------------------------------------------------------------------------------------------------- parameters

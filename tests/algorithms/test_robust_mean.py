@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fed_ucbvi.algorithms.robust_mean import FEW, cow, largest_clique, liars_at_most, pert_cow, trim, workspace
+from fed_ucbvi.algorithms.robust_mean import FEW, largest_clique, liars_at_most, pert_cow, trim, workspace
 from fed_ucbvi.core.types import CountArray, FloatArray
 from naive_byzan import all_largest_cliques, naive_cow
 
@@ -52,20 +52,6 @@ def test_many_intervals_are_swept_as_well_as_few(m: int) -> None:
     covering = [int(((low <= x) & (x <= high)).sum()) for x in low]
     size, members = clique_of(low, high)
     assert size == len(members) == max(covering)
-
-
-def test_cow_equals_brute_force() -> None:
-    rng = np.random.default_rng(2)
-    for _ in range(400):
-        m = int(rng.integers(1, 9))
-        means, counts = random_reports(rng, m)
-        sigma, alpha, log = (
-            float(rng.uniform(0.2, 3)),
-            float(rng.choice([0.0, 0.1, 0.3])),
-            float(rng.uniform(0.01, 4)),
-        )
-        found = cow(means, counts, sigma, alpha, log, 0.7 * log, workspace(m))
-        assert found == pytest.approx(naive_cow(means.tolist(), counts.tolist(), sigma, alpha, log, 0.7 * log))
 
 
 def test_pert_cow_equals_brute_force() -> None:
@@ -121,7 +107,6 @@ def test_no_agent_weighs_more_than_the_count_of_rank_two_f_plus_one() -> None:
 
 def test_too_few_agents_with_data_give_no_mean_and_an_infinite_error() -> None:
     means, counts = np.array([4.0, 5.0, 6.0]), np.array([9, 9, 0])
-    assert cow(means, counts, 1.0, 0.3, 1.0, 1.0, workspace(3)) == (0.0, math.inf)
     assert pert_cow(means, counts, 1.0, 0.3, 0.1, 1.0, 1.0, workspace(3)) == (0.0, math.inf)
 
 

@@ -213,7 +213,7 @@ def test_agents_with_opposite_rewards_are_not_called_alike() -> None:
     assert price.lower > 0.05 * world.common_optimum.own
     assert not advice.together
     assert "The agents differ (eps_p = 0, eps_r = " in advice.reasons[-1]
-    assert f"pays {price.lower:.3g} less an episode" in advice.reasons[-1]
+    assert f"worth {price.lower:.3g} less an episode" in advice.reasons[-1]
     assert not any("alike" in reason for reason in advice.reasons)
     alone = choose_parameters(world.agent(0))
     assert advice.episodes == alone.episodes, "alone each needs as many as one agent"

@@ -20,14 +20,13 @@ from fed_ucbvi import (
     load_policy,
     synthetic,
 )
-from fed_ucbvi.algorithms.own_counts import OwnCounts
-from fed_ucbvi.analysis.alone_or_together import ALONE, BLEND, TOGETHER, advise
-from fed_ucbvi.analysis.own_model import OwnModel, folds
-from fed_ucbvi.command_line.advice import FILE, advice_lines, advise_node
+from fed_ucbvi.algorithms.experience import OwnCounts
+from fed_ucbvi.analysis.alone_or_together import ALONE, BLEND, TOGETHER, OwnModel, advise, folds
+from fed_ucbvi.command_line.nodes import ADVICE, advice_lines, advise_node
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.engine.simulation import Simulation, drive
-from fed_ucbvi.network.live_agents import LiveSource
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import TableEnv
 from network import federate, make_nodes
 
@@ -121,7 +120,7 @@ def test_agents_that_are_alike_stay_together() -> None:
 
 @pytest.mark.slow
 def test_five_shops_get_nearly_the_best_of_the_three() -> None:
-    """After 1 000 months; figures of docs/results.md are from more seeds."""
+    """After 1 000 months; figures of docs/advise.md are from more seeds."""
     problem = shops.shops()
     advised = alone_or_together(FedKLUCBVI(stationary=True), problem, 1000)
     values = [
@@ -194,7 +193,7 @@ def test_a_node_with_real_environments_writes_what_its_agents_should_use(
                     within = sum(len(group) * np.var(group) for group in groups) / (len(paid) - len(groups))
                     assert counts.reward_variance[0, s, a] == pytest.approx(within, rel=1e-4)
     found = advise_node(node, tmp_path / "advice")
-    assert json.loads((tmp_path / "advice" / FILE).read_text()) == found
+    assert json.loads((tmp_path / "advice" / ADVICE).read_text()) == found
     lines = list(advice_lines(found))
     for one, line in zip(found["agents"], lines, strict=True):
         assert load_policy(one["file"]).states == 4

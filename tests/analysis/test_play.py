@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
@@ -26,35 +25,24 @@ from fed_ucbvi import (
     gridworld,
     load_policy,
     run,
-    run_live,
 )
 from fed_ucbvi.analysis.play import play
 from fed_ucbvi.command_line import app
-from fed_ucbvi.engine.simulation import Caution
-from fed_ucbvi.results.policy import LearntPolicy
+from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 
-
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
 
 
 @pytest.fixture(scope="module")
 def cliff() -> Run:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        walk = from_gymnasium("CliffWalking-v1", agents=20, horizon=20)
-        return run(FedKLUCBVI(stationary=True), walk, 800, progress=False)
+    walk = from_gymnasium("CliffWalking-v1", agents=20, horizon=20)
+    return run(FedKLUCBVI(stationary=True), walk, 800, progress=False)
 
 
 @pytest.fixture(scope="module")
 def grid() -> Run:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        world = gridworld(agents=4, eps_p=0.3, seed=1).with_liars(0.25, "flip")
-        return run(FedUCBVI(), world, 300, progress=False)
+    world = gridworld(agents=4, eps_p=0.3, seed=1).with_liars(0.25, "flip")
+    return run(FedUCBVI(), world, 300, progress=False)
 
 
 def invoke(*words: object) -> tuple[int, str]:
@@ -62,9 +50,8 @@ def invoke(*words: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-@pytest.mark.parametrize("suffix", [".json", ".npz"])
-def test_an_exported_policy_loads_back_the_same(cliff: Run, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / "folder" / f"policy{suffix}"
+def test_an_exported_policy_loads_back_the_same(cliff: Run, tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "policy.json"
     cliff.export_policy(path)
     policy = load_policy(path)
     assert np.array_equal(policy.table, cliff.policy)
@@ -72,21 +59,16 @@ def test_an_exported_policy_loads_back_the_same(cliff: Run, tmp_path: Path, suff
     assert (policy.horizon, policy.states, policy.actions, policy.value) == (20, 49, 4, cliff.value)
     assert policy.environment == cliff.about.environment
     assert (policy.units.offset, policy.units.scale) == (-100.0, 100.0)
-    assert [path.name for path in path.parent.iterdir()] == [path.name]
-
-
-def test_an_exported_policy_is_plain_json(cliff: Run, tmp_path: Path) -> None:
-    cliff.export_policy(tmp_path / "policy.json")
-    content = json.loads((tmp_path / "policy.json").read_text())
-    assert content["format"] == "fed-ucbvi/policy"
+    assert list(path.parent.iterdir()) == [path]
+    content = json.loads(path.read_text())
+    assert (content["format"], content["policy"]) == ("fed-ucbvi/policy", cliff.policy.tolist())
     assert content["units"] == {"offset": -100.0, "scale": 100.0}
-    assert content["policy"] == cliff.policy.tolist()
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("policy.txt", "", "neither"),
+        ("policy.txt", "", r"kept in a \.json file"),
         ("none.json", None, "there is no file"),
         ("bad.json", "{", "damaged"),
         ("other.json", "[1]", "not a policy that fed-ucbvi saved"),
@@ -94,11 +76,10 @@ def test_an_exported_policy_is_plain_json(cliff: Run, tmp_path: Path) -> None:
         ("new.json", '{"format": "fed-ucbvi/policy", "format_version": 3}', "format version 3"),
         (
             "sizes.json",
-            '{"format": "fed-ucbvi/policy", "format_version": 1, "actions": 2, "value": null, "horizon": 1, '
+            '{"format": "fed-ucbvi/policy", "format_version": 2, "actions": 2, "value": null, "horizon": 1, '
             '"states": 2, "environment": {}, "policy": [[0, 2]]}',
             "not one of the sizes it names",
         ),
-        ("bad.npz", "text", "damaged"),
     ],
 )
 def test_a_file_that_holds_no_policy_is_refused(tmp_path: Path, name: str, content: str | None, message: str) -> None:
@@ -140,7 +121,7 @@ def test_each_agent_plays_in_its_own_lake() -> None:
 
 def test_what_a_live_run_learnt_plays_though_its_value_is_unknown(tmp_path: Path) -> None:
     live = LiveFederation.from_gymnasium("FrozenLake-v1", 2, horizon=10, reward_range=(0, 1))
-    result = run_live(FedUCBVI(), live, 20, progress=False)
+    result = run(FedUCBVI(), live, 20, progress=False)
     result.export_policy(tmp_path / "policy.json")
     policy = load_policy(tmp_path / "policy.json")
     assert math.isnan(policy.value)
@@ -218,11 +199,6 @@ def test_bad_words_are_refused_and_leave_nothing_behind(
     assert [path.name for path in tmp_path.iterdir()] == ["grid"]
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    code, text = invoke("play", tmp_path)
-    assert (code, "holds no manifest.json" in text) == (2, True)
-
-
 def test_a_run_on_a_gymnasium_table_from_the_command_line(tmp_path: Path) -> None:
     options = ("id=FrozenLake-v1", 'kwargs={"map_name":"8x8"}', "horizon=12", 'vary={"success_rate":[0.6,0.9]}')
     words = ["--env", "from_gymnasium", *(word for option in options for word in ("--env-option", option))]
@@ -259,39 +235,8 @@ def test_it_is_shown_in_one_short_line(table: LearntPolicy) -> None:
     assert repr(signed) == "<LearntPolicy for custom: S = 10, A = 30, H = 3, value unknown, signed>"
 
 
-def test_predict_counts_the_steps_of_one_environment_and_of_several(table: LearntPolicy) -> None:
-    """In the order of calls of Stable-Baselines3's ``evaluate_policy``, and in that of a plain loop."""
-    policy = replace(table)
-    assert [int(policy.predict(s)[0]) for s in (4, 5, 6)] == [4, 15, 26]
-    with pytest.raises(InputError, match="has had its 3 steps; say episode_start=True"):
-        policy.predict(0)
-    assert int(policy.predict(7, episode_start=True)[0]) == 7
-    assert hash(policy.predict(7)[0]) == 17  # environments look actions up in dictionaries
-    actions, state = policy.predict(np.array([1, 2]), None, np.array([True, True]))
-    assert actions.tolist() == [1, 2]
-    actions, state = policy.predict(np.array([3, 4]), state, np.array([False, True]), deterministic=True)
-    assert actions.tolist() == [13, 4]
-    policy.predict(np.array([0]))  # somebody else's; the state that was given back counts
-    assert policy.predict(np.array([5, 5]), state, np.array([False, False]))[0].tolist() == [25, 15]
-    for observation, says in ((10, "states 0 to 9"), (-1, "states 0 to 9"), (0.5, "an observation is a state")):
-        with pytest.raises(InputError, match=says):
-            policy.predict(observation, episode_start=True)
-
-
-def test_predict_plays_what_play_plays(cliff: Run) -> None:
-    policy, total = LearntPolicy.of(cliff), 0.0
-    env = gymnasium.make("CliffWalking-v1")
-    observation, _ = env.reset(seed=0)
-    begins, over = True, False
-    while not over:
-        action, _ = policy.predict(observation, episode_start=begins)
-        observation, reward, terminated, truncated, _ = env.step(action)
-        total, begins, over = total + float(reward), False, terminated or truncated
-    assert total == -13.0
-
-
 def test_act_answers_once_and_line_by_line(table: LearntPolicy, tmp_path: Path, cliff: Run) -> None:
-    path = tmp_path / "policy.npz"
+    path = tmp_path / "policy.json"
     table.save(path)
     assert invoke("act", path, "--step", 2, "--state", 3) == (0, "23\n")
     code, said = invoke("act", path, "--step", 2, "--state", 3, "--json")
@@ -302,9 +247,9 @@ def test_act_answers_once_and_line_by_line(table: LearntPolicy, tmp_path: Path, 
     assert (wrong.exit_code, wrong.stdout) == (2, '{"step": 0, "state": 5, "action": 5}\n')
     assert "line 2 of standard input is '0 x'; expected a step and a state" in " ".join(wrong.stderr.split())
     for words, says in (
-        (("--step", 0), "say both --step and --state"),
+        (("--step", 0), "pass both --step and --state"),
         (("--step", 0, "--state", 10), "state 10 does not exist"),
-        (("--step", 0, "--state", 0, "--server-name", "hub"), "it needs --certs"),
+        (("--step", 0, "--state", 0, "--server-name", "hub"), "pass --certs DIR as well"),
     ):
         code, said = invoke("act", path, *words)
         assert code == 2
@@ -313,9 +258,18 @@ def test_act_answers_once_and_line_by_line(table: LearntPolicy, tmp_path: Path, 
     assert invoke("act", tmp_path / "run", "--step", 0, "--state", 36) == (0, f"{cliff.policy[0, 36]}\n")
 
 
-def test_a_policy_of_the_format_before_can_still_be_read(tmp_path: Path, table: LearntPolicy) -> None:
-    content = json.loads(table.to_bytes()) | {"format_version": 1}
-    for name in ("run", "rounds", "episodes", "final", "policy_sha256"):
-        del content[name]
-    (tmp_path / "old.json").write_text(json.dumps(content))
-    assert load_policy(tmp_path / "old.json").act(2, 3) == 23
+def test_a_file_longer_than_its_policy_can_be_is_not_read(table: LearntPolicy) -> None:
+    long = table.to_bytes() + b" " * (1 << 25)
+    tracemalloc.start()
+    with pytest.raises(InputError, match="more than a policy of its size"):
+        policy_of_bytes(long, "it", sizes=(3, 10))
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+def test_a_signature_is_checked_before_the_actions_are(table: LearntPolicy) -> None:
+    content = table.to_bytes().replace(b'"policy"', b'"absent"')
+    with pytest.raises(InputError, match="it is not to be trusted: it is not signed"):
+        policy_of_bytes(content, "it", authority=b"")
+    with pytest.raises(InputError, match="it is damaged"):
+        policy_of_bytes(content, "it")

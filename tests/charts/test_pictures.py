@@ -10,14 +10,11 @@ import pytest
 from PIL import Image
 
 import sample_report
-from fed_ucbvi import InputError
-from fed_ucbvi.charts.layout import WIDTH
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import FORMATS, POINTS, Picture
-from fed_ucbvi.core.colours import BLUE, PALETTE
+from fed_ucbvi.charts.vega import WIDTH
+from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.report.content import Figure
-from fed_ucbvi.report.page import PICTURES
-from fed_ucbvi.results.style import colour_of
 from figures import SAMPLES, one_panel
 from svg_texts import overlapping, texts_of
 
@@ -50,26 +47,14 @@ def test_no_texts_overlap_or_leave_the_picture(name: str) -> None:
     assert overlapping(picture(SAMPLES[name])) == []
 
 
-@pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("panels", [1, 2, 3, 6])
-def test_labels_of_curves_that_end_together_are_pushed_apart_on_every_kind_of_axis(log: bool, panels: int) -> None:
-    series = [
-        Series(f"Algorithm {k}", PALETTE[k], [1, 10, 100], [1.0, 2.0, height], label=f"Algorithm {k}")
-        for k, height in enumerate((5.0, 5.0, 5.01, 5.02, 90.0, 90.0, 0.5, 100.0))
-    ]
-    panel = Panel("All end together", "along", "up", series, x_log=log, y_log=log)
-    svg = picture(Figure("together", "Labels", "", [panel] * panels))
+def test_a_legend_of_many_long_names_takes_more_lines(panels: int) -> None:
+    series = [Series(f"FedQ-EarlySettled number {k}", BLUE, [0, 1], [0.0, 1.0 + k]) for k in range(20)]
+    panel = one_panel(series).panels[0]
+    svg = picture(Figure("many", "Names", "", [panel] * panels))
     assert overlapping(svg) == []
-    beside = {text.text: text.corners[0, 1] for text in texts_of(svg) if text.text.startswith("Algorithm")}
-    assert len(beside) == len(series)
-    assert beside["Algorithm 6"] > beside["Algorithm 0"] > beside["Algorithm 3"] > beside["Algorithm 7"]
-
-
-def test_more_labels_than_fit_beside_the_axes_make_the_axes_taller() -> None:
-    series = [Series(f"{k}", BLUE, [0, 1], [0.0, 1.0 + k / 1000], label=f"label {k}") for k in range(40)]
-    svg = picture(one_panel(series))
-    assert overlapping(svg) == []
-    assert size(svg)[1] > 1.5 * size(picture(one_panel(series[:5])))[1]
+    assert words(svg).count("FedQ-EarlySettled") == 20, "once for all panels"
+    assert len({text.corners[0, 1] for text in texts_of(svg) if "FedQ" in text.text}) > 3
 
 
 @pytest.mark.parametrize("count", [2, 4, 8, 20, 40])
@@ -101,32 +86,19 @@ def test_numbers_along_an_axis_do_not_overlap_nor_are_they_cut(panels: int, x: S
     assert overlapping(svg) == []
 
 
-def test_labels_name_colours_and_the_legend_names_dashes_and_bands() -> None:
-    texts = texts_of(picture(sample_report.many_curves()))
-    for name in ("fed-ucbvi", "fedq-bernstein", "fedq-advantage"):
-        assert [text.text.lower() for text in texts if text.colour.upper() == colour_of(name)] == [name] * 2
-    legend = [text.text for text in texts[:5]]
-    assert legend == ["εₚ = 0", "εₚ = 0.1", "εₚ = 0.2", "εₚ = 0.3", "95 % interval of the mean"]
-
-
-def test_the_legend_names_what_no_label_does() -> None:
-    drawn = [text.text for text in texts_of(picture(sample_report.speed_up()))]
-    assert drawn[0] == "1/√M"
+def test_the_legend_names_colours_then_dashes_then_bands_once_for_all_panels() -> None:
+    drawn = [text.text for text in texts_of(picture(sample_report.many_curves()))]
+    names, variants = ["Fed-UCBVI", "FedQ-Bernstein", "FedQ-Advantage"], [f"εₚ = {k}" for k in (0, 0.1, 0.2, 0.3)]
+    assert drawn[:8] == [*names, *variants, "95 % interval of the mean"]
     assert drawn.count("Fed-UCBVI") == 1
-    figure = sample_report.by_environment()
-    drawn = [text.text for text in texts_of(picture(figure))]
-    assert drawn[:4] == [series.name for series in figure.panels[0].series]
-    labelled = one_panel([Series("all", BLUE, [1, 2], [1, 2], label="all of it")])
-    drawn = [text.text for text in texts_of(picture(labelled))]
-    assert "all" not in drawn
-    assert "all of it" in drawn
+    alone = Picture(one_panel([Series("", BLUE, [1, 2], [1, 2])]).panels).specification()
+    assert len(alone["vconcat"]) == 1, "a series without a name has no legend"
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_files_of_every_format_are_sound_and_about_as_wide_as_a_page(name: str) -> None:
     picture = Picture(SAMPLES[name].panels)
-    files = {format_: picture.content(format_) for format_ in PICTURES}
-    assert set(files) == {"svg", "png", "pdf"}
+    files = {format_: picture.content(format_) for format_ in ("svg", "png", "pdf")}
     width, height = size(files["svg"].decode())
     assert width == pytest.approx(WIDTH, rel=0.08)
     with Image.open(io.BytesIO(files["png"])) as image:
@@ -145,8 +117,3 @@ def test_files_of_every_format_are_sound_and_about_as_wide_as_a_page(name: str) 
 def test_the_same_figure_gives_the_same_files() -> None:
     one, other = (Picture(sample_report.many_curves().panels) for _ in range(2))
     assert all(one.content(format_) == other.content(format_) for format_ in FORMATS)
-
-
-def test_what_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(InputError, match="has no series"):
-        picture(one_panel([]))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from commands import SMALL, call, refusal
-from fed_ucbvi import FedUCBVI, Run
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, Run
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.network.node import Node
@@ -38,11 +38,11 @@ def test_a_run_goes_on_and_another_starts_from_its_counts(tmp_path: Path) -> Non
     assert (summary["episodes"], summary["complete"]) == (200, True)
     assert Run.load(tmp_path / "longer").episodes_played == 200
     about = told("counts", kept, "--out", counts)
-    assert about["visits"] == 3 * 200 * about["horizon"]
+    assert about["visits"] == 3 * 200 * about["steps"]
     cold, warm = told(*SMALL), told(*SMALL, "--warm-start", counts)
     assert warm["regret"] < cold["regret"]
     assert told(*SMALL, "--warm-start", kept)["regret"] == warm["regret"]
-    assert "cannot go on with 100" in refusal("resume", kept, "--episodes", "100")
+    assert "cannot continue with 100" in refusal("resume", kept, "--episodes", "100")
     assert "is not a file" in refusal(*SMALL, "--warm-start", tmp_path / "missing.npz")
     (tmp_path / "text.txt").write_text("no counts at all", encoding="utf-8")
     words = refusal(*SMALL, "--warm-start", tmp_path / "text.txt")
@@ -53,15 +53,15 @@ def test_a_run_goes_on_and_another_starts_from_its_counts(tmp_path: Path) -> Non
 
 
 def test_the_document_says_of_every_algorithm_what_it_allows() -> None:
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
     table = text[text.index("| algorithm | more episodes") :].split("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     found = {name: row[1:] for row in rows for name in re.findall(r"`([a-z-]+)`", row[0])}
     assert set(found) == set(ALGORITHMS)
     for name, cells in found.items():
-        reasons = make_algorithm(name, {}).going_on
+        reasons = make_algorithm(name, {}).extension
         assert [cell.startswith("yes") for cell in cells] == [reason == "" for reason in reasons], name
-    assert all(FedUCBVI(aggregation="uniform").going_on[1:])
+    assert all(FedUCBVI(aggregation="uniform").extension[1:])
 
 
 @pytest.mark.network
@@ -73,8 +73,8 @@ def test_a_federation_of_processes_goes_on_grows_and_loses_a_node(tmp_path: Path
         make_environment("synthetic", agents=2, eps_p=0.0, seed=0, **sizes),
         ServerCheckpoint(tmp_path / "server"),
     )
-    begun = plan_for(FedUCBVI(), world, 50, exchange="model")
-    node = Node("node-0", lambda M: world, 0, 2, tmp_path / "node-0", share_counts=True)
+    begun = plan_for(FedKLUCBVI(), world, 50)
+    node = Node("node-0", lambda M: world, 0, 2, tmp_path / "node-0")
     federate(kept.adopt(begun), [node], None, kept)
 
     problem = ("--env", "synthetic", *(part for name in sizes for part in ("--env-option", f"{name}={sizes[name]}")))
@@ -89,7 +89,16 @@ def test_a_federation_of_processes_goes_on_grows_and_loses_a_node(tmp_path: Path
             *problem,
             "--json",
         ),
-        *("--checkpoint", str(tmp_path / "server"), "--exchange", "model", "--agents", "3", "--episodes", "100000"),
+        *(
+            "--checkpoint",
+            str(tmp_path / "server"),
+            "--algorithm",
+            "fed-kl-ucbvi",
+            "--agents",
+            "3",
+            "--episodes",
+            "100000",
+        ),
     )
     nodes = {}
     try:
@@ -98,7 +107,7 @@ def test_a_federation_of_processes_goes_on_grows_and_loses_a_node(tmp_path: Path
         for first, agents in ((0, 2), (2, 1)):
             own = ("--name", f"node-{first}", "--first-agent", str(first), "--agents", str(agents))
             state = ("--state", str(tmp_path / f"node-{first}"))
-            nodes[first] = Party("join", address, "--insecure", "--share-counts", *own, *state, *problem)
+            nodes[first] = Party("join", address, "--insecure", *own, *state, *problem)
         wait(server, lambda: "takes part from this round on" in server.words())
         leaving = Party("leave", address, "--insecure", "--name", "node-2", "--json")
         assert leaving.end() == 0, leaving.words()

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,17 @@ import pytest
 from typer.main import get_command
 
 from commands import PROGRAM, SMALL, call
-from fed_ucbvi import FedUCBVI, InputError, Run, run, synthetic
+from fed_ucbvi import FedUCBVI, InputError, Run, RunSpec, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.command_line import COMMANDS, app
 from fed_ucbvi.command_line.examples import EXAMPLES, FIRST
-from fed_ucbvi.command_line.federation_output import finish_federation, show_federation
-from fed_ucbvi.command_line.run import run as run_command
+from fed_ucbvi.command_line.federation import finish_federation, show_federation
+from fed_ucbvi.command_line.options import Output
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.drivers import NAMES
 from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.network.server import Outcome
-from fed_ucbvi.network.wire_count import WireCount
+from fed_ucbvi.network.transport import WireCount
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +44,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.slow
 def test_every_command_has_examples_that_it_would_take() -> None:
-    assert set(EXAMPLES) == {command.__name__ for command in COMMANDS}
+    assert set(EXAMPLES) == set(COMMANDS)
     for command, examples in EXAMPLES.items():
         text = " ".join(call(command, "--help").stdout.split())
         for example in examples:
@@ -71,6 +70,7 @@ def test_the_program_and_the_parts_of_a_command_have_examples_too() -> None:
 def test_quick_examples_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     grid = 'algorithms = ["fed-ucbvi", "fed-kl-ucbvi"]\nenvironments = ["synthetic"]\nepisodes = [20]\nseeds = 2\n'
+    Path("log.csv").write_text("episode,step,state,action,reward,next_state\n0,0,2,1,0.5,3\n")
     Path("sweep.toml").write_text(f'name = "small"\n[[grid]]\n{grid}')
     assert call("sweep", "sweep.toml", "--out", "sweep").exit_code == 0
     for command in ("run", "resume", "counts", "show", "plan", "inspect", "environments", "algorithms"):
@@ -78,17 +78,19 @@ def test_quick_examples_run_as_written(tmp_path: Path, monkeypatch: pytest.Monke
             again = ["--overwrite"] if command == "resume" else []
             assert call(*shlex.split(example), *again).exit_code == 0, example
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("my-run", "my-longer-run", "kept", "counts.npz", "my-run.pdf", "agents.png", "sweep.toml", "sweep")
+        *("my-run", "my-longer-run", "kept", "counts.npz", "my-run.pdf", "agents.png", "sweep.toml", "sweep"),
+        *("log.csv", "policy.json"),
     }
 
 
-def test_the_defaults_that_help_shows_are_fed_ucbvis() -> None:
-    hints = typing.get_type_hints(run_command, include_extras=True)
-    for field in dataclasses.fields(FedUCBVI):
-        shown = hints[field.name].__metadata__[0].show_default
-        words: dict[Any, str] = {None: "from the theory", 1.0: "1", 0.0: "0"}
-        flag = f"no-{field.name}" if field.default is False else None
-        assert shown == (flag or words.get(field.default, str(field.default)))
+def test_no_command_has_a_flag_of_one_algorithm_and_every_field_of_a_run_is_a_flag_of_some_command() -> None:
+    program: Any = get_command(app)
+    flags = {flag for command in program.commands.values() for option in command.params for flag in option.opts}
+    own = {f"--{field.name}".replace("_", "-") for kind in ALGORITHMS.values() for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    assert flags & own <= {"--delta"}, "that of plan is the theory's"
+    for field in dataclasses.fields(RunSpec):
+        flag = field.metadata["flag"].name or f"--{field.name}".replace("_", "-")
+        assert flag in flags or field.name == "label"
 
 
 def test_the_shell_completes_commands_options_and_names() -> None:
@@ -101,7 +103,7 @@ def test_the_shell_completes_commands_options_and_names() -> None:
         assert found.stderr == ""
         return found.stdout.split()
 
-    assert completed("fed-ucbvi re") == ["resume", "reproduce", "report"]
+    assert completed("fed-ucbvi re") == ["resume", "reproduce", "report", "replay"]
     assert completed("fed-ucbvi run --epis") == ["--episodes"]
     assert completed("fed-ucbvi run --env ") == list(ENVIRONMENTS)
     assert completed("fed-ucbvi inspect --env gr") == ["gridworld"]
@@ -149,7 +151,7 @@ def test_one_command_installs_completion_and_bash_then_completes(tmp_path: Path)
 
 def test_every_command_completes_the_names_it_takes() -> None:
     program: Any = get_command(app)
-    known = {"env": ENVIRONMENTS, "leave_out": ENVIRONMENTS, "driver": NAMES}
+    known = {"environment": ENVIRONMENTS, "env": ENVIRONMENTS, "leave_out": ENVIRONMENTS, "driver": NAMES}
     known |= {"algorithm": ALGORITHMS, "algorithms": ALGORITHMS}
     seen = set()
     for name, command in program.commands.items():
@@ -271,9 +273,7 @@ def test_a_federations_run_for_which_the_disk_is_full_is_saved_elsewhere_too(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     outcome = Outcome(run=result, wire=WireCount(), events=[])
     with pytest.raises(InputError, match=r"is saved in .* instead"):
-        finish_federation(
-            outcome, out=saved, overwrite=False, as_json=True, quiet=False, checkpoint=None, failure=None
-        )
+        finish_federation(outcome, RunSpec(out=saved), Output(as_json=True), None)
     (kept,) = tmp_path.iterdir()
     assert Run.load(kept) == result
     assert json.loads(capsys.readouterr().out)["regret"] == result.regret

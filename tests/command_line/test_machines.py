@@ -20,13 +20,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from commands import PROGRAM, SMALL, call, refusal
 from fed_ucbvi import FedUCBVI, RoundRecord, run, synthetic
-from fed_ucbvi.command_line import tracking as tracking_module
-from fed_ucbvi.command_line.program import EXIT_CODES
-from fed_ucbvi.command_line.standard_error import LONGEST_MESSAGE, JsonLines, say, write_log, writes_json
-from fed_ucbvi.command_line.tracking import tracking
+from fed_ucbvi.command_line import page
+from fed_ucbvi.command_line.page import tracking
+from fed_ucbvi.command_line.program import EXIT_CODES, LONGEST_MESSAGE, JsonLines, say, write_log, writes_json
 from fed_ucbvi.network import client
-from fed_ucbvi.network.client import LeftError
-from fed_ucbvi.results.round_record import together
+from fed_ucbvi.network.failures import LeftError
+from fed_ucbvi.results.subscriber import CallbackList
 from fed_ucbvi.trackers.tensorboard_tracker import TensorBoardTracker
 from repository import ROOT
 
@@ -81,7 +80,7 @@ def test_a_whole_federation_that_cannot_start_says_so_in_json() -> None:
     result = call("federate", "--nodes", "3", "--agents", "2", "--log-format", "json")
     assert result.exit_code == 2
     (line,) = lines_of(result.stderr)
-    assert "3 nodes cannot share 2 agents" in line["message"]
+    assert "2 agents make at most 2 nodes, not 3" in line["message"]
 
 
 def test_plain_lines_are_as_they_were() -> None:
@@ -163,7 +162,7 @@ def test_every_code_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         out = tmp_path / "out"
         found.add(call("sweep", tmp_path / "sweep.toml", "--out", out, "--json").exit_code)
     with monkeypatch.context() as patched:
-        patched.setattr("fed_ucbvi.engine.running.run", interrupt)
+        patched.setattr("fed_ucbvi.engine.run.run", interrupt)
         found.add(call(*SMALL).exit_code)
     reading, writing = os.pipe()
     os.close(reading)
@@ -177,7 +176,7 @@ def test_a_node_that_leaves_for_good_ends_well(how: tuple[str, ...], monkeypatch
     async def leave(*_: object, **__: object) -> None:
         raise LeftError("'a' has left this run for good.")
 
-    monkeypatch.setattr(client, "take_part", leave)
+    monkeypatch.setattr(client, "run_node", leave)
     result = call("join", "127.0.0.1:1", "--insecure", "--name", "a", *how)
     assert (result.exit_code, result.stderr) == (0, "")
     if how:
@@ -223,9 +222,8 @@ def test_a_tracker_that_fails_is_let_go_and_the_run_goes_on(tmp_path: Path, monk
     assert result.exit_code == 0
     json.loads(result.stdout)
     assert len(calls) == 1
-    assert (
-        f"warning: tensorboard:{tmp_path / 'one'} cannot be written: no space left. The run goes on" in result.stderr
-    )
+    failed = f"tensorboard:{tmp_path / 'one'} cannot be written: no space left"
+    assert f"warning: {failed}. The run continues" in result.stderr
 
 
 def test_a_slow_tracker_does_not_hold_up_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,12 +235,10 @@ def test_a_slow_tracker_does_not_hold_up_the_run(tmp_path: Path, monkeypatch: py
         rounds.append(figures.get("round"))
 
     monkeypatch.setattr(TensorBoardTracker, "write", wait)
-    monkeypatch.setattr(tracking_module, "MOST_WAITING", 5)
+    monkeypatch.setattr(page, "MAX_WAITING", 5)
     seen: list[RoundRecord] = []
     with tracking([f"tensorboard:{tmp_path / 'one'}"], 1) as trackers:
-        trackers.finish(
-            run(FedUCBVI(nu=50), synthetic(agents=3), 60, on_round=together(trackers.on_round, seen.append))
-        )
+        trackers.finish(run(FedUCBVI(nu=50), synthetic(agents=3), 60, on_round=CallbackList(trackers, seen.append)))
         assert len(seen) > 10
         over.set()
     assert rounds[0] == 1

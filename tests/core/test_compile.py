@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from numba.core.caching import IndexDataCacheFile
 
 import fed_ucbvi
+from fed_ucbvi.core import compiling
 
 pytestmark = pytest.mark.slow
 
@@ -108,25 +106,83 @@ def test_settings_of_numba_that_cannot_work_give_one_line(name: str, value: str)
     assert name in line
 
 
-def test_code_for_different_types_that_is_saved_at_the_same_moment_is_not_mixed_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Savers that know of no code yet would all call theirs number 1; threads will do, as the lock is on a file."""
-    importlib.import_module("fed_ucbvi.core.compiling")
-    know = IndexDataCacheFile._load_index
+SAVE_SLOWLY = """
+import sys, time
+from fed_ucbvi.core import compiling
+known = compiling._LockedFile._load_index
+compiling._LockedFile._load_index = lambda self: (known(self), time.sleep(0.5))[0]
+compiling._LockedFile(sys.argv[1], "function", "stamp").save(sys.argv[2], f"code for {sys.argv[2]}")
+"""
 
-    def know_slowly(self: IndexDataCacheFile) -> dict[str, str]:
-        known: dict[str, str] = know(self)
-        time.sleep(0.2)
-        return known
 
-    monkeypatch.setattr(IndexDataCacheFile, "_load_index", know_slowly)
-
-    def save(types: str) -> None:
-        IndexDataCacheFile(str(tmp_path), "function", "stamp").save(types, f"code for {types}")
-
-    kinds = ["16 bits", "32 bits", "64 bits"]
+def test_code_for_different_types_that_is_saved_at_the_same_moment_is_not_mixed_up(tmp_path: Path) -> None:
+    """Savers that know of no code yet would all call theirs number 1."""
+    kinds = ["16 bits", "32 bits"]
     with ThreadPoolExecutor(len(kinds)) as savers:
-        list(savers.map(save, kinds))
-    cache = IndexDataCacheFile(str(tmp_path), "function", "stamp")
+        ended = list(savers.map(lambda kind: execute(SAVE_SLOWLY, str(tmp_path), kind), kinds))
+    assert [one.stderr for one in ended] == ["", ""]
+    cache = compiling._LockedFile(str(tmp_path), "function", "stamp")
     assert [cache.load(types) for types in kinds] == [f"code for {types}" for types in kinds]
+
+
+UNTOUCHED = """
+import inspect, sys
+import numba
+from numba.core import caching, dispatcher
+from numba.np import linalg
+
+def state():
+    settings = {name: value for name, value in vars(numba.config).items() if name.isupper()}
+    classes = [kind for _, kind in inspect.getmembers(caching, inspect.isclass)] + [dispatcher.Dispatcher]
+    return settings, [dict(vars(kind)) for kind in classes], linalg.ensure_blas, sys.getswitchinterval()
+
+def own(x):
+    return x + 1
+
+before = state()
+import fed_ucbvi
+for name in dir(fed_ucbvi):
+    getattr(fed_ucbvi, name)
+from fed_ucbvi.engine.drivers.auto import AutoDriver
+assert state() == before
+assert numba.njit(cache=False)(own)(1) == 2
+assert type(numba.njit(own)._cache) is caching.NullCache
+import gc
+print(gc.get_threshold() == GC)
+"""
+
+
+def test_importing_the_package_changes_nothing_in_numba_or_in_the_process() -> None:
+    ended = execute(f"import gc; GC = gc.get_threshold(){UNTOUCHED}")
+    assert (ended.stdout, ended.stderr) == ("True\n", "")
+
+
+def test_a_function_of_ones_own_is_cached_where_numba_would_cache_it(tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text("import numba\n\n@numba.njit(cache=True)\ndef double(x):\n    return 2 * x\n")
+    code = "import fed_ucbvi.core.sampling.philox, theirs; print(theirs.double(4))"
+    ended = execute(code, PYTHONPATH=str(tmp_path))
+    assert (ended.stdout, ended.stderr) == ("8\n", "")
+    assert list((tmp_path / "__pycache__").glob("theirs.double-*.nbi"))
+
+
+def test_an_edit_compiles_anew_what_may_depend_on_it_and_nothing_else(tmp_path: Path) -> None:
+    package = tmp_path / "fed_ucbvi"
+    shutil.copytree(Path(fed_ucbvi.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    kernels = [package / "engine" / "drivers" / "episodes.py", package / "algorithms" / "mvp.py"]
+    code = "import sys; from pathlib import Path; from fed_ucbvi.core.compiling import code_digest; "
+    code += "print(*(code_digest(Path(file)) for file in sys.argv[1:]))"
+
+    def digests() -> list[str]:
+        return execute(code, *map(str, kernels), PYTHONPATH=str(tmp_path)).stdout.split()
+
+    before = digests()
+    with kernels[1].open("a") as file:
+        file.write("# edited\n")
+    after_one = digests()
+    with (package / "core" / "sampling" / "philox.py").open("a") as file:
+        file.write("# edited\n")
+    after_both = digests()
+    assert len(before) == 2
+    assert (before[0], before[1] != after_one[1]) == (after_one[0], True)
+    assert after_both[0] != after_one[0]
+    assert after_both[1] != after_one[1]

@@ -109,6 +109,16 @@ def tally(draws: CountArray, cells: range) -> FloatArray:
     return np.bincount(draws - cells.start, minlength=len(cells)).astype(np.float64)
 
 
+def tally_vectors(draws: CountArray, most: list[int], total: int) -> tuple[CountArray, FloatArray]:
+    """All vectors of whole numbers up to ``most`` that add up to ``total``, and how often each was drawn."""
+    vectors = [v for v in itertools.product(*(range(n + 1) for n in most)) if sum(v) == total]
+    place = {vector: k for k, vector in enumerate(vectors)}
+    observed = np.zeros(len(vectors))
+    for value, seen in zip(*np.unique(draws, axis=0, return_counts=True), strict=True):
+        observed[place[tuple(value.tolist())]] = seen
+    return np.array(vectors), observed
+
+
 def assert_normal(draws: CountArray, mean: Fraction, variance: float, share: float) -> None:
     """Five tests that standardised draws are standard normal, at false-alarm rate ``share`` in all.
 
@@ -199,35 +209,12 @@ def test_large_ratios_are_as_exact_as_a_float_can_hold(exponent: int) -> None:
 # Binomial --------------------------------------------------------------------------------------------------------
 
 BINOMIAL_CASES = [
-    # by inversion: n p < 10
-    (1, 0.5),
-    (1, 0.01),
-    (5, 0.3),
-    (20, 0.1),
-    (19, 0.5),
-    (20, 0.499),
-    (1000, 0.0099),
-    (10**9, 5e-9),
-    (2**53, 2.0**-52),
-    # the same from above: p > 1/2
-    (1, 0.9),
-    (20, 0.93),
-    (1000, 0.9911),
-    # by rejection
-    (20, 0.5),
-    (25, 0.41),
-    (40, 0.26),
-    (100, 0.3),
-    (1000, 0.5),
-    (10_000, 0.0011),
-    (10**6, 2e-5),
-    (10**12, 1e-9),
-    # the same from above
-    (20, 0.5000001),
-    (40, 0.74),
-    (100, 0.9),
-    (10_000, 0.7),
-    (10**6, 1 - 2e-5),
+    # by inversion: n p < 10, and the same from above: p > 1/2
+    *[(1, 0.5), (1, 0.01), (5, 0.3), (20, 0.1), (19, 0.5), (20, 0.499), (1000, 0.0099), (10**9, 5e-9)],
+    *[(2**53, 2.0**-52), (1, 0.9), (20, 0.93), (1000, 0.9911)],
+    # by rejection, and the same from above
+    *[(20, 0.5), (25, 0.41), (40, 0.26), (100, 0.3), (1000, 0.5), (10_000, 0.0011), (10**6, 2e-5), (10**12, 1e-9)],
+    *[(20, 0.5000001), (40, 0.74), (100, 0.9), (10_000, 0.7), (10**6, 1 - 2e-5)],
 ]
 
 
@@ -275,34 +262,13 @@ def test_binomial_draws_without_chance_are_certain(n: int) -> None:
 
 HYPERGEOMETRIC_CASES = [
     # one at a time: the smaller of sample, rest, good and bad is at most 12
-    (1, 1, 1),
-    (5, 5, 3),
-    (3, 20, 10),
-    (20, 3, 10),  # good > bad
-    (6, 6, 10),  # more than half is drawn
-    (4, 9, 11),
-    (9, 4, 11),  # both
-    (24, 24, 12),
-    (1000, 2000, 12),
-    (12, 10**6, 400_000),
-    (10**6, 12, 700_000),
-    (10**9, 10**9, 12),
+    *[(1, 1, 1), (5, 5, 3), (3, 20, 10), (24, 24, 12), (1000, 2000, 12), (12, 10**6, 400_000)],
+    # good > bad, or more than half is drawn, or both
+    *[(20, 3, 10), (6, 6, 10), (4, 9, 11), (9, 4, 11), (10**6, 12, 700_000), (10**9, 10**9, 12)],
     # by rejection
-    (13, 13, 13),
-    (30, 30, 30),
-    (20, 40, 15),
-    (40, 20, 15),
-    (20, 40, 46),
-    (40, 20, 46),
-    (100, 900, 500),
-    (900, 100, 501),
-    (1000, 1000, 1000),
-    (13, 10_000, 13),
-    (10_000, 13, 10_000),
-    (5000, 100_000, 2000),
-    (10**6, 10**6, 50),
-    (50, 10**6, 10**5),
-    (10**8, 10**9, 200),
+    *[(13, 13, 13), (30, 30, 30), (20, 40, 15), (40, 20, 15), (20, 40, 46), (40, 20, 46), (100, 900, 500)],
+    *[(900, 100, 501), (1000, 1000, 1000), (13, 10_000, 13), (10_000, 13, 10_000), (5000, 100_000, 2000)],
+    *[(10**6, 10**6, 50), (50, 10**6, 10**5), (10**8, 10**9, 200)],
 ]
 
 
@@ -334,18 +300,10 @@ def test_hypergeometric_draws_have_the_hypergeometric_law(case: int) -> None:
 
 
 LARGE_HYPERGEOMETRIC_CASES = [
-    (10**9, 10**9, 10**9),
-    (3 * 10**9, 3 * 10**9, 3 * 10**9),
-    (10**8, 10**9, 4 * 10**8),
-    (10**9, 10**8, 4 * 10**8),
-    (10**9, 10**8, 9 * 10**8),
-    (4 * 10**9, 4 * 10**9, 4 * 10**9),
-    (10**11, 10**11, 10**11),
-    (10**12, 10**12, 3 * 10**11),
-    (10**12, 3 * 10**12, 3 * 10**12),
-    (2**52, 2**52, 2**52),
-    (2**52, 2**52, 10**9),
-    (2**40, 2**52, 2**51),
+    *[(10**9, 10**9, 10**9), (3 * 10**9, 3 * 10**9, 3 * 10**9), (4 * 10**9, 4 * 10**9, 4 * 10**9)],
+    *[(10**8, 10**9, 4 * 10**8), (10**9, 10**8, 4 * 10**8), (10**9, 10**8, 9 * 10**8), (10**11, 10**11, 10**11)],
+    *[(10**12, 10**12, 3 * 10**11), (10**12, 3 * 10**12, 3 * 10**12), (2**52, 2**52, 2**52)],
+    *[(2**52, 2**52, 10**9), (2**40, 2**52, 2**51)],
 ]
 
 
@@ -391,14 +349,9 @@ def test_multinomial_draws_have_the_joint_law(case: int) -> None:
     n, p = MULTINOMIAL_CASES[case]
     out = np.full((JOINT_DRAWS, len(p)), -1, dtype=np.int64)
     fill_multinomial(stream_for(3, case), n, conditional_shares(np.array(p)), out)
-    vectors = [v for v in itertools.product(*(range(n + 1 if x > 0 else 1) for x in p)) if sum(v) == n]
-    place = {vector: k for k, vector in enumerate(vectors)}
-    values, times = np.unique(out, axis=0, return_counts=True)
-    observed = np.zeros(len(vectors))
-    for value, seen in zip(values.tolist(), times.tolist(), strict=True):
-        observed[place[tuple(value)]] = seen
+    vectors, observed = tally_vectors(out, [n if x > 0 else 0 for x in p], n)
     used = [k for k, x in enumerate(p) if x > 0]
-    probabilities = stats.multinomial.pmf(np.array(vectors)[:, used], n, np.array(p)[used])
+    probabilities = stats.multinomial.pmf(vectors[:, used], n, np.array(p)[used])
     assert chi_square_p_value(observed, probabilities) > FALSE_ALARM / len(MULTINOMIAL_CASES)
 
 
@@ -450,13 +403,8 @@ def test_split_counts_have_the_joint_law(case: int) -> None:
     counts, sample = SPLIT_CASES[case]
     out = np.full((JOINT_DRAWS, len(counts)), -1, dtype=np.int64)
     fill_split(stream_for(6, case), np.array(counts, dtype=np.int64), sample, out)
-    vectors = [v for v in itertools.product(*(range(c + 1) for c in counts)) if sum(v) == sample]
-    place = {vector: k for k, vector in enumerate(vectors)}
-    values, times = np.unique(out, axis=0, return_counts=True)
-    observed = np.zeros(len(vectors))
-    for value, seen in zip(values.tolist(), times.tolist(), strict=True):
-        observed[place[tuple(value)]] = seen
-    probabilities = stats.multivariate_hypergeom.pmf(np.array(vectors), counts, sample)
+    vectors, observed = tally_vectors(out, counts, sample)
+    probabilities = stats.multivariate_hypergeom.pmf(vectors, counts, sample)
     assert chi_square_p_value(observed, probabilities) > FALSE_ALARM / len(SPLIT_CASES)
 
 

@@ -36,7 +36,7 @@ runs = [run(algorithm, world, 300, seed=seed, progress=False)
     "Federation": "world",
     "MDP": "world.common",
     "Inspection": "inspect_federation(world)",
-    "Plan": "plan(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1)",
+    "Forecast": "plan(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1)",
     "Comparison": "compare_runs(runs)",
     "plot": "result.plot()",
     "plot_runs": "plot_runs(runs)",
@@ -54,7 +54,7 @@ def outputs() -> dict[str, list[Any]]:
     return {name: cell["outputs"] for name, cell in zip(CELLS, notebook["cells"], strict=True)}
 
 
-@pytest.mark.parametrize("name", ["Run", "Federation", "MDP", "Inspection", "Plan", "Comparison"])
+@pytest.mark.parametrize("name", ["Run", "Federation", "MDP", "Inspection", "Forecast", "Comparison"])
 def test_a_value_is_a_line_of_text_and_a_small_table(outputs: dict[str, list[Any]], name: str) -> None:
     (shown,) = outputs[name]
     text, table = shown["data"]["text/plain"], shown["data"]["text/html"]

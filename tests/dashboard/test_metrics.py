@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from commands import refusal
-from fed_ucbvi import FedUCBVI, InputError, RoundRecord, run, synthetic
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, RoundRecord, run, synthetic
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.dashboard.metrics import CONTENT_TYPE, Metrics, check_metrics_address, serving
-from fed_ucbvi.dashboard.nodes import STATES
-from fed_ucbvi.network.certificates import make_certificates
-from fed_ucbvi.network.client import take_part
+from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address, serving
+from fed_ucbvi.dashboard.state import STATES
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.members import FederationStatus, NodeStatus
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.server import Service
-from fed_ucbvi.network.status import FederationStatus, NodeStatus, status_of
-from fed_ucbvi.network.transport import TLSFiles
-from fed_ucbvi.network.wire_count import WireCount
+from fed_ucbvi.network.server import FederationServer
+from fed_ucbvi.network.transport import RemoteServer, WireCount
 from federation_processes import SERVER, Processes
 from network import make_nodes
 
@@ -52,23 +52,23 @@ def sample(samples: Samples, name: str, **labels: str) -> float:
 
 def federated(
     plan: RunPlan, split: tuple[int, ...], certificates: Path | None = None
-) -> tuple[Metrics, Service, Any]:
+) -> tuple[Metrics, FederationServer, Any]:
     """The metrics of a run over the network, when it is over and nodes have been told, and the last record."""
 
-    async def work() -> tuple[Metrics, Service, Any]:
+    async def work() -> tuple[Metrics, FederationServer, Any]:
         files = None if certificates is None else TLSFiles.of(certificates, "server")
         seen: list[RoundRecord] = []
-        metrics = Metrics(lambda: status_of(service.coordinator))
+        metrics = Metrics(lambda: service.coordinator.status())
 
         def on_round(record: RoundRecord) -> None:
-            metrics.on_round(record)
+            metrics(record)
             seen.append(record)
 
-        service = Service(plan, "127.0.0.1:0", files, on_round=on_round, on_exchange=metrics.on_exchange)
+        service = FederationServer(plan, "127.0.0.1:0", files, on_round=on_round, on_exchange=metrics.on_exchange)
         tasks = []
         for node in make_nodes(WORLD, split):
             own = None if certificates is None else TLSFiles.of(certificates, node.name)
-            tasks.append(take_part(node, f"127.0.0.1:{service.port}", own))
+            tasks.append(run_node(node, RemoteServer(f"127.0.0.1:{service.port}", own)))
         await asyncio.wait_for(asyncio.gather(service.run(), *tasks), 60)
         return metrics, service, seen[-1]
 
@@ -107,14 +107,14 @@ def test_metrics_of_a_federation_are_what_its_result_says() -> None:
     assert sample(samples, "exchange_seconds_sum") >= slowest > 0
     assert sample(samples, "run_info", run=service.plan.run, secure_sums="false") == 1
     assert sample(samples, "build_info", version=__version__) == 1
-    assert sample(samples, "reward") == pytest.approx(service.coordinator.records.last_round().reward)
+    assert sample(samples, "reward") == pytest.approx(service.coordinator.engine.last_round().reward)
     assert ("process_cpu_seconds_total", frozenset()) in samples
 
 
 def test_nothing_about_single_nodes_is_told_under_secure_sums(tmp_path: Path) -> None:
     names = ("node-0", "node-1", "node-2")
     make_certificates(tmp_path, server="server", nodes=names)
-    plan = plan_for(ALGORITHM, WORLD, 20, seed=1, names=names, secure_sums=True)
+    plan = plan_for(FedKLUCBVI(), WORLD, 20, seed=1, names=names, secure_sums=True)
     metrics, service, _ = federated(plan, (1, 1, 2), tmp_path)
     text = metrics.render().decode()
     assert "node-" not in text
@@ -144,7 +144,7 @@ def test_nodes_are_counted_by_state() -> None:
 def test_a_simulation_has_metrics_without_nodes() -> None:
     metrics = Metrics()
     assert ("fed_ucbvi_rounds_total", frozenset()) not in read(metrics.render().decode()), "nothing has been played"
-    result = run(ALGORITHM, WORLD, 40, seed=1, on_round=metrics.on_round)
+    result = run(ALGORITHM, WORLD, 40, seed=1, on_round=metrics)
     samples = read(metrics.render().decode())
     assert sample(samples, "rounds_total") == len(result.records["start"])
     assert sample(samples, "regret") == pytest.approx(result.regret, rel=1e-12)
@@ -158,9 +158,11 @@ def test_metrics_are_served_on_this_machine_only() -> None:
             assert answer.headers["Content-Type"].startswith("text/plain; version=")
             text = answer.read().decode()
         assert sample(read(text), "build_info", version=__version__) == 1
+        rebound = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError, match="421"):
+            urllib.request.urlopen(rebound, timeout=20)
         with pytest.raises(InputError, match=f"metrics cannot be served at 127.0.0.1:{port}: .*in use"):
             serving(metrics, f"127.0.0.1:{port}").__enter__()
-    assert CONTENT_TYPE.startswith("text/plain; version=")
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", port))  # nobody listens there any more

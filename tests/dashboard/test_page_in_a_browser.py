@@ -16,16 +16,21 @@ import pytest
 from browser import OpenPage, open_browser
 from fed_ucbvi import FedUCBVI, gridworld, run
 from fed_ucbvi.dashboard.access import Access
-from fed_ucbvi.dashboard.app import SECONDS_BETWEEN
 from fed_ucbvi.dashboard.folders import state_of_run
-from fed_ucbvi.dashboard.server import PageServer
+from fed_ucbvi.dashboard.server import SECONDS_BETWEEN, PageServer
 from fed_ucbvi.dashboard.state import LiveState
 from fed_ucbvi.dashboard.subject import Subject
 from federation_processes import SERVER, Processes
 from rounds import made_up_rounds
 
-SUBJECT = Subject("a run", "fed-ucbvi", "nowhere", agents=4, states=8, actions=3, horizon=5)
+SUBJECT = Subject("a run", {"name": "fed-ucbvi"}, {"name": "nowhere"}, agents=4, states=8, actions=3, horizon=5)
 LOOPBACK = Access.parse("127.0.0.1:0")
+
+OVERLAPPING = """[...document.querySelectorAll('#grid text')].flatMap(
+    text => [...document.querySelectorAll('#grid .arrow')].map(arrow => [text.getBBox(), arrow.getBBox()])
+).filter(([a, b]) => a.x < b.x + b.width && b.x < a.x + a.width
+    && a.y < b.y + b.height && b.y < a.y + a.height).length"""
+"""Labels on the grid that meet an arrow."""
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +55,20 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
         page = OpenPage(browser, server.url)
         page.wait("document.querySelector('#phase').textContent === 'finished'")
         assert tile(page, "rounds") == f"{len(result.records['start']):,}"
-        assert tile(page, "regret so far") == f"{result.regret:.4g}"
+        assert tile(page, "regret") == f"{result.regret:.4g}"
         assert texts(page, "#bar-text") == ["3,000 of 3,000 episodes per agent (100 %)"]
         titles = texts(page, ".card:not([hidden]) h3")
-        assert len(titles) == 5
-        assert page("document.querySelectorAll('.plot .line[d^=M]').length") == 8
+        assert titles[-1] == "Recommended policy"
+        assert len(titles) == 6
+        page.wait("document.documentElement.dataset.charts === '5'")
+        assert (
+            page("charts.filter(chart => !chart.card.hidden).map(chart => chart.view.data('points').length)")
+            == [len(result.records["start"])] * 5
+        )
         assert page("document.querySelectorAll('#grid .arrow[d^=M]').length") == 8, "one for each free square"
+        assert page(OVERLAPPING) == 0
+        assert texts(page, "#configuration dt") == ["Algorithm: fed-ucbvi", "Environment: gridworld", "Run"]
+        assert "nu = " not in texts(page, "#configuration dd")[0], "it is not set"
         first = texts(page, "#rounds tbody tr:nth-child(2) td")
         asked = result.records["agent"][-2], result.records["step"][-2] + 1, result.records["action"][-2]
         assert (first[2].split()[1], first[3], first[5]) == tuple(map(str, asked))
@@ -67,13 +80,14 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
             papers.add((scheme, page("getComputedStyle(document.body).backgroundColor")))
         assert papers == {("light", "rgb(255, 255, 255)"), ("dark", "rgb(22, 24, 27)")}
         page.look(1300, "light")
-        plot = browser.find_element("css selector", ".card:not([hidden]) .plot svg")
+        page.wait("charts[0].view && charts[0].key.endsWith('#ffffff')")
+        plot = browser.find_element("css selector", ".card:not([hidden]) .plot canvas")
         page.point_at(plot, 0.95, 0.5)
         page.wait("!document.querySelector('#tooltip').hidden")
-        assert texts(page, "#tooltip dt") == ["episodes", "reward"]
+        assert texts(page, "#tooltip dt") == ["episodes", "each round", "smoothed"]
         browser.execute_script("document.querySelector('[data-log=true]').click()")
         page.wait("document.querySelector('[data-log=true]').ariaPressed === 'true'")
-        address = {server.url, f"{server.url}events"}
+        address = {server.url, f"{server.url}events", f"{server.url}vega.js"}
         assert {url for url in page.requested() if not url.startswith("data:")} <= address
         assert browser.get_log("browser") == []
 
@@ -96,7 +110,7 @@ def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(brow
         try:
             page.wait("Number(document.querySelector('.tile .figure')?.textContent.replace(',', '')) > 1500")
             browser.execute_script("document.querySelector('[data-x=round]').click()")
-            page.wait("document.querySelector('.card:not([hidden]) .plot svg').textContent.includes('rounds')")
+            page.wait("charts.some(chart => chart.view && chart.key.startsWith('round,'))")
         finally:
             stop.set()
             feeding.join()
@@ -117,7 +131,7 @@ def test_the_page_says_when_its_server_is_gone_and_comes_back(browser: Any) -> N
         page.wait("document.documentElement.dataset.link === 'live'")
         assert page("document.querySelector('#notice').hidden")
     page.wait("document.documentElement.dataset.link === 'lost'")
-    assert "connection to the server is lost" in texts(page, "#notice")[0]
+    assert "Connection to the server lost" in texts(page, "#notice")[0]
     state(next(rounds))
     with PageServer(state, Access.parse(f"127.0.0.1:{port}")):
         page.wait("document.documentElement.dataset.link === 'live'")
@@ -157,6 +171,7 @@ def test_a_node_is_killed_and_comes_back_and_the_page_shows_it(browser: Any, tmp
         page = OpenPage(browser, found[1])
         wait_for("node-0", "… expected")
         federation.start("node-0", "node-1")
+        wait_for("node-1", "● present")
         federation.reach(3)
         federation.kill("node-1")
         wait_for("node-1", "○ away")
@@ -165,6 +180,11 @@ def test_a_node_is_killed_and_comes_back_and_the_page_shows_it(browser: Any, tmp
         page.wait("document.querySelectorAll('#rounds tbody tr').length >= 3")
         federation.start("node-1")
         wait_for("node-1", "● present")
+        events = page(
+            "[...document.querySelectorAll('#events tbody tr')].map(row => [...row.cells].map(c => c.textContent))"
+        )
+        assert [row[3] for row in events if row[2] == "node-1"] == ["connected again", "disconnected", "connected"]
+        assert all(re.fullmatch(r"\d\d:\d\d:\d\d", row[0]) for row in events)
         result, _ = federation.finish()
         page.wait("document.documentElement.dataset.link === 'ended'")
         assert texts(page, "#phase") == ["finished"]
@@ -172,4 +192,4 @@ def test_a_node_is_killed_and_comes_back_and_the_page_shows_it(browser: Any, tmp
         assert tile(page, "nodes finished") == "2 of 2"
         wait_for("node-0", "✓ finished")
         assert tile(page, "rounds") == f"{len(result.records['start']):,}"
-        assert tile(page, "regret so far") == f"{result.regret:.4g}"
+        assert tile(page, "regret") == f"{result.regret:.4g}"

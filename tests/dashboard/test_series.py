@@ -9,7 +9,7 @@ import random
 import pytest
 
 from fed_ucbvi import RoundRecord
-from fed_ucbvi.dashboard.series import COLUMNS, Series
+from fed_ucbvi.dashboard.series import COLUMNS, RoundSeries
 from rounds import made_up_rounds
 
 
@@ -19,6 +19,10 @@ def by_hand(records: list[RoundRecord], stride: int) -> list[list[float | None]]
     for start in range(0, len(records), stride):
         group = records[start : start + stride]
         last, paid = group[-1], [one for one in group if not math.isnan(one.reward)]
+        stood = [
+            one for one in records[: start + stride] if one.playing == "incumbent" and not math.isnan(one.reward)
+        ]
+        stood_for = sum(one.length for one in stood)
         played = sum(one.length for one in paid)
         point = {
             "round": last.round,
@@ -29,9 +33,11 @@ def by_hand(records: list[RoundRecord], stride: int) -> list[list[float | None]]
             "recommended": last.recommended_value,
             "bytes_up": last.bytes_up,
             "bytes_down": last.bytes_down,
+            "cost": last.cost,
+            "allowed": last.allowed,
             "reward": sum(one.reward * one.length for one in paid) / played if paid else math.nan,
             "length": sum(one.length for one in group) / len(group),
-            "longest": max(one.length for one in group),
+            "incumbent": sum(one.reward * one.length for one in stood) / stood_for if stood else math.nan,
         }
         values = [float(point[name]) for name in COLUMNS]
         points.append([None if math.isnan(value) else value for value in values])
@@ -42,7 +48,7 @@ def by_hand(records: list[RoundRecord], stride: int) -> list[list[float | None]]
 @pytest.mark.parametrize("most", [2, 7, 50])
 def test_points_are_those_of_the_rounds_however_they_came(seed: int, most: int) -> None:
     chance, records = random.Random(seed), list(made_up_rounds(seed, count=333))
-    series, left = Series(most), iter(records)
+    series, left = RoundSeries(most), iter(records)
     seen = 0
     while batch := list(itertools.islice(left, chance.choice((1, 2, 30, 100)))):
         series.extend(batch)
@@ -59,6 +65,6 @@ def test_points_are_those_of_the_rounds_however_they_came(seed: int, most: int) 
 
 
 def test_nothing_gives_nothing() -> None:
-    series = Series()
+    series = RoundSeries()
     series.extend([])
     assert (series.size, series.points()) == (0, [])

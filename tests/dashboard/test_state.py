@@ -7,21 +7,32 @@ import json
 import math
 import random
 import threading
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fed_ucbvi import FedUCBVI, RoundRecord, gridworld, run
-from fed_ucbvi.dashboard.series import MOST_POINTS
-from fed_ucbvi.dashboard.state import BATCH, OVER, RUNNING, STOPPED, WAITING, LiveState, Position, apply, new_mirror
+from fed_ucbvi.dashboard.series import MAX_POINTS
+from fed_ucbvi.dashboard.state import BATCH, OVER, RUNNING, STOPPED, WAITING, LiveState, Position
 from fed_ucbvi.dashboard.subject import Subject
-from fed_ucbvi.network.status import FederationStatus, NodeStatus
-from fed_ucbvi.network.wire_count import WireCount
+from fed_ucbvi.network.members import FederationStatus, NodeStatus
+from fed_ucbvi.network.transport import WireCount
 from fed_ucbvi.results.grid import policy_arrows
+from page_reader import apply, new_mirror
 from rounds import made_up_rounds
 
-SUBJECT = Subject("a run", "fed-ucbvi", "nowhere", agents=4, states=8, actions=3, horizon=5, nodes=("a", "b", "c"))
+SUBJECT = Subject(
+    "a run",
+    {"name": "fed-ucbvi"},
+    {"name": "nowhere"},
+    agents=4,
+    states=8,
+    actions=3,
+    horizon=5,
+    nodes=("a", "b", "c"),
+)
 
 
 def status(secure: bool, *names: str) -> FederationStatus:
@@ -65,7 +76,7 @@ def test_many_rounds_leave_no_more_behind_than_a_few() -> None:
     assert sum(isinstance(thing, RoundRecord) for thing in gc.get_objects()) <= BATCH + 100
     content = state.snapshot()
     assert sum(isinstance(thing, RoundRecord) for thing in gc.get_objects()) <= 100
-    assert len(content["points"]) <= MOST_POINTS
+    assert len(content["points"]) <= MAX_POINTS
     assert content["points"][-1][0] == content["now"]["round"] == 30_000
     assert sum(content["requests"]["rules"].values()) == content["now"]["synchronisations"]
     assert len(json.dumps(content)) < 1e6
@@ -132,7 +143,27 @@ def test_nodes_are_present_away_excluded_or_expected() -> None:
     }
     assert content["network"]["latency"] == 0.25
     assert content["network"]["violations"] == 2
-    assert content["events"][0]["done"] == "excluded"
+
+
+def test_events_are_changes_of_nodes_and_those_of_the_server_with_the_time_they_were_seen() -> None:
+    """Nodes that are away at first, and events that an earlier server recorded, happened at an unknown time."""
+    state, first = LiveState(SUBJECT), status(False)
+    began = time.time()
+    state.take_status(first)
+    a, b, *others = first.nodes
+    back = first._replace(nodes=(a._replace(state="left"), b._replace(state="present"), *others))
+    state.take_status(back._replace(events=(*first.events, {**first.events[0], "what": "silent"})))
+    events = state.snapshot()["events"]
+    assert [(event["node"], event["what"], event["done"]) for event in events] == [
+        ("a", "connected", ""),
+        (*(first.events[0][name] for name in ("node", "what")), "excluded"),
+        ("a", "left for good", ""),
+        ("b", "connected again", ""),
+        (first.events[0]["node"], "silent", "excluded"),
+    ]
+    times = [event["time"] for event in events]
+    assert times.pop(1) is None
+    assert began <= times[0] <= times[-1] <= time.time()
 
 
 def test_under_secure_sums_nothing_is_told_of_a_node_but_who_it_is_and_whether_it_is_there() -> None:

@@ -6,7 +6,6 @@ import gc
 import json
 import shutil
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,31 +13,15 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import FedUCBVI, InputError, Interrupted, gridworld, resume, run, synthetic
-from fed_ucbvi.engine import simulation as simulation_module
-from fed_ucbvi.engine.log_records import GenerationWriter
-from fed_ucbvi.engine.progress import Progress
+from fed_ucbvi.engine import state_store
 from fed_ucbvi.problem.federation import Federation
 from problems import random_federation, random_mdp
+from runs import interrupt_after
 from saved_states import log_files, saved_in
 
 DRIVERS = ("episodes", "counts", "auto")
 EPISODES = 3000
 FEDERATIONS = ("grid", "rewards of their own", "mean kernel", "stationary")
-
-
-@pytest.fixture(autouse=True)
-def report_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulation_module, "SECONDS_BETWEEN_REPORTS", 0.0)
-
-
-def interrupt_at(rounds: int) -> Callable[[Progress], None]:
-    """A progress function that presses Ctrl-C at that round."""
-
-    def report(progress: Progress) -> None:
-        if progress.rounds >= rounds:
-            raise KeyboardInterrupt
-
-    return report
 
 
 def federation_called(name: str) -> Federation:
@@ -74,13 +57,13 @@ def test_a_resumed_run_equals_one_that_never_stopped(driver: str, name: str, tmp
                 EPISODES,
                 seed=4,
                 driver=driver,
-                progress=interrupt_at(stop),
+                on_round=interrupt_after(rounds=stop),
                 checkpoint=folder,
                 checkpoint_every=every,
             )
         assert not caught.value.partial.same_outcome(whole)
         with pytest.raises(Interrupted):
-            resume(folder, progress=interrupt_at(stop + (whole.rounds - stop) // 2))
+            resume(folder, on_round=interrupt_after(rounds=stop + (whole.rounds - stop) // 2))
         resumed = resume(folder)
         assert resumed.same_outcome(whole)
         assert resume(folder).same_outcome(whole), "a finished run is resumed to itself"
@@ -101,25 +84,25 @@ def test_a_checkpoint_whose_writing_was_interrupted_is_the_one_before(
 ) -> None:
     federation, algorithm = gridworld(agents=2), FedUCBVI(synchronisation="local")
     whole = run(algorithm, federation, 1000, seed=6)
-    add_record = GenerationWriter._add_record
+    append_bytes = state_store.append_bytes
     written = 0
 
-    def interrupted(*arguments: Any) -> int:
+    def interrupted(*arguments: Any, **options: Any) -> int:
         nonlocal written
         written += 1
-        size = add_record(*arguments)
+        size = append_bytes(*arguments, **options)
         if written == 5:  # once
             raise KeyboardInterrupt
         return size
 
-    monkeypatch.setattr(GenerationWriter, "_add_record", interrupted)
+    monkeypatch.setattr(state_store, "append_bytes", interrupted)
     with pytest.raises(Interrupted):
         run(algorithm, federation, 1000, seed=6, checkpoint=tmp_path / "c", checkpoint_every=10)
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
         "federation.npz",
         "lock",
-        "log-000001-0000",
-        "log-000002-0000",
+        "log-000001",
+        "log-000002",
         "manifest.json",
     ]
     assert saved_in(tmp_path / "c").round == 30
@@ -160,7 +143,7 @@ def stopped(tmp_path: Path) -> Path:
             FedUCBVI(synchronisation="local"),
             synthetic(agents=2, states=3, actions=2, horizon=2),
             500,
-            progress=interrupt_at(15),
+            on_round=interrupt_after(rounds=15),
             checkpoint=folder,
             checkpoint_every=5,
         )
@@ -275,7 +258,7 @@ def test_a_state_of_another_shape_is_refused(stopped: Path, tmp_path: Path) -> N
             FedUCBVI(synchronisation="local"),
             synthetic(agents=3, states=4, actions=2, horizon=2),
             500,
-            progress=interrupt_at(15),
+            on_round=interrupt_after(rounds=15),
             checkpoint=tmp_path / "other",
         )
     for file in log_files(stopped):

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numba
 import pytest
 
 from fed_ucbvi import Federation, FedUCBVI, gridworld, run
-from fed_ucbvi.core import second_process
+from fed_ucbvi.core import compiling, second_process
 from fed_ucbvi.engine import compile_rounds
+from fed_ucbvi.engine.drivers import counts
 from fed_ucbvi.engine.drivers.auto import LONG_ROUNDS, SHORT_ROUNDS, AutoDriver
 from fed_ucbvi.engine.simulation import Simulation
 
@@ -30,7 +30,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of modules, and for compiled code, in which there is nothing yet."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiling, "cache_folder", tmp_path)
     return tmp_path
 
 
@@ -58,7 +58,8 @@ def test_it_is_not_started_where_the_cache_has_what_it_compiles_or_there_is_one_
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (elsewhere / "drivers_0").mkdir()
-    index = elsewhere / "drivers_0" / f"{LAST}-130.py311.nbi"
+    digest = compiling.code_digest(Path(counts.__file__))
+    index = elsewhere / "drivers_0" / f"{LAST}-130-{digest}.py311.nbi"
     index.touch()
     second_process.start(MODULE, LAST)
     assert said() is None

@@ -143,7 +143,7 @@ def test_a_thousand_agents_are_the_same_in_every_record(algorithm: Any, eps_p: f
     assert differences(gpu, cpu) == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.skipif(_found(), reason="runs where the others of this file do not")
 def test_all_of_this_holds_in_the_simulator() -> None:
     if importlib.util.find_spec("numba_cuda") is None:

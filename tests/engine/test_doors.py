@@ -22,7 +22,6 @@ from fed_ucbvi import (
     plan,
     price_of_sharing,
     run,
-    run_live,
     synthetic,
 )
 from fed_ucbvi.algorithms import as_algorithm
@@ -42,8 +41,8 @@ def test_an_algorithm_is_a_value_a_class_or_a_name() -> None:
     expected = run(FedUCBVI(), SMALL, 50, progress=False)
     for given in (FedUCBVI, "fed-ucbvi", "fed_ucbvi:FedUCBVI"):
         assert run(given, SMALL, 50, progress=False).same_outcome(expected)
-    live = run_live(FedUCBVI(), World().live(), 20, progress=False)
-    assert np.array_equal(run_live("fed-ucbvi", World().live(), 20, progress=False).V, live.V)
+    live = run(FedUCBVI(), World().live(), 20, progress=False)
+    assert np.array_equal(run("fed-ucbvi", World().live(), 20, progress=False).V, live.V)
 
 
 def test_a_federation_is_one_or_a_name_or_mdps() -> None:
@@ -101,9 +100,10 @@ def test_what_else_is_wrong_is_said() -> None:
         as_federation(gridworld)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown environment 'gridwrld'; did you mean 'gridworld'"):
         price_of_sharing("gridwrld")
-    for table in ("gridworld", SMALL):
-        with pytest.raises(InputError, match=r"^pass a LiveFederation, .* is for run"):
-            run_live(FedUCBVI(), table, 5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="score_with is for live environments"):
+        run(FedUCBVI(), SMALL, 5, score_with=SMALL)
+    with pytest.raises(InputError, match="live environments are played in this process, by a driver of their own"):
+        run(FedUCBVI(), World().live(), 5, driver="episodes")
     with pytest.raises(InputError, match="brings its sizes along"):
         plan(SMALL, states=3, episodes=5)
     with pytest.raises(InputError, match="needs states, actions and horizon"):

@@ -22,9 +22,10 @@ from fed_ucbvi import MDP, Federation, InputError, gridworld, synthetic
 from fed_ucbvi.algorithms.base import Budgets, Counting, as_sets
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers import auto, episodes, make_driver
-from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd
+from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, collect
 from fed_ucbvi.engine.drivers.counts import CountsDriver
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from matrices import in_turn
 from problems import budgets_of, random_dense_kernel, random_federation, random_rows, random_sets
 
 ALARM = 4e-6
@@ -43,7 +44,7 @@ Counts = tuple[int, ...]
 class Situation(NamedTuple):
     """A round about to be played.
 
-    Dense kernels ``[M,steps,S,A,S]``, starts ``[M,S]``, a policy, budgets ``[M or 1,*place]``, the most episodes, how
+    Dense kernels ``[M,steps,S,A,S]``, starts ``[M,S]``, a policy, budgets ``[M or 1,*cell]``, the most episodes, how
     many of them are calm, and by what visits are counted.
     """
 
@@ -61,7 +62,7 @@ class Situation(NamedTuple):
         return len(self.policy), self.kernels.shape[2], self.kernels.shape[3]
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def cells(self) -> tuple[int, ...]:
         return self.counting.shape(*self.sizes)
 
     @property
@@ -86,7 +87,7 @@ class Situation(NamedTuple):
     def small(self) -> bool:
         """Whether transitions are compared; otherwise visits are."""
         H, S, _ = self.sizes
-        return math.prod(self.places) * S <= 8 and (H == 1 or self.counting is not Counting.STATIONARY)
+        return math.prod(self.cells) * S <= 8 and (H == 1 or self.counting is not Counting.STATIONARY)
 
     def paths(self, i: int) -> dict[Counts, float]:
         """The law of the counts of one episode of agent i: all its trajectories, one by one."""
@@ -109,35 +110,37 @@ class Situation(NamedTuple):
         return [float(p) for p in self.kernels[i, h if self.kernels.shape[1] > 1 else 0, s, a]]
 
     def counts_on(self, states: tuple[int, ...], actions: tuple[int, ...]) -> Counts:
-        """Transitions by place and next state (in large problems visits by place), and by state the starts."""
+        """Transitions by cell and next state (in large problems visits by cell), and by state the starts."""
         H, S, A = self.sizes
         transitions = np.zeros((H, S, A, S), dtype=np.int64)
         for h, a in enumerate(actions):
             transitions[h, states[h], a, states[h + 1]] += 1
         starts = np.bincount([states[0]], minlength=S)
-        return self.flat(self.by_place(transitions)[None], starts[None])[0]
+        return self.flat(self.by_cell(transitions)[None], starts[None])[0]
 
-    def by_place(self, transitions: CountArray) -> CountArray:
-        """Counts ``[H,S,A,S]`` as counts ``[*place,S]``."""
+    def by_cell(self, transitions: CountArray) -> CountArray:
+        """Counts ``[H,S,A,S]`` as counts ``[*cell,S]``."""
         if self.counting is Counting.POLICY:
             return np.asarray(transitions.sum(axis=2))
         return transitions if self.counting is Counting.PAIRS else np.asarray(transitions.sum(axis=0, keepdims=True))
 
     def flat(self, transitions: CountArray, starts: CountArray) -> list[Counts]:
-        """Counts ``[n,*place,S]`` and starts ``[n,S]`` as ``n`` keys; starts only where no visits tell them."""
+        """Counts ``[n,*cell,S]`` and starts ``[n,S]`` as ``n`` keys; starts only where no visits tell them."""
         table = (transitions if self.small else transitions.sum(axis=-1)).reshape((len(transitions), -1))
         if self.counting is Counting.STATIONARY:
             table = np.concatenate([table, starts], axis=1)
         return [tuple(row) for row in table.tolist()]
 
     def visits_in(self, counts: Counts) -> Counts:
-        P, S = math.prod(self.places), self.sizes[1]
+        P, S = math.prod(self.cells), self.sizes[1]
         return tuple(sum(counts[j * S : (j + 1) * S]) for j in range(P)) if self.small else counts[:P]
 
     def reaches(self, i: int, counts: Counts, length: int) -> bool:
         """Whether agent i asks, with these counts after so many episodes."""
-        due = self.budgets[i if len(self.budgets) > 1 else 0].reshape(-1).tolist()
-        return self.asking(length) and any(n >= budget for n, budget in zip(self.visits_in(counts), due, strict=True))
+        limits = self.budgets[i if len(self.budgets) > 1 else 0].reshape(-1).tolist()
+        return self.asking(length) and any(
+            n >= budget for n, budget in zip(self.visits_in(counts), limits, strict=True)
+        )
 
 
 def plus(one: Counts, other: Counts) -> Counts:
@@ -244,13 +247,13 @@ class Sample(NamedTuple):
 
 
 def by_next_state(transitions: CountArray, successors: IndexArray, situation: Situation) -> CountArray:
-    """Counts ``[...,*place,K]`` by slot as counts ``[...,*place,S]`` by next state."""
+    """Counts ``[...,*cell,K]`` by slot as counts ``[...,*cell,S]`` by next state."""
     dense = np.zeros((*transitions.shape[:-1], situation.sizes[1]), dtype=np.int64)
-    for place in np.ndindex(*situation.places):
-        h, s = place[:2]
-        a = int(situation.policy[h, s]) if situation.counting is Counting.POLICY else place[2]
+    for cell in np.ndindex(*situation.cells):
+        h, s = cell[:2]
+        a = int(situation.policy[h, s]) if situation.counting is Counting.POLICY else cell[2]
         for k, successor in enumerate(successors[h if len(successors) > 1 else 0, s, a].tolist()):
-            dense[(..., *place, successor)] += transitions[(..., *place, k)]
+            dense[(..., *cell, successor)] += transitions[(..., *cell, k)]
     return dense
 
 
@@ -262,7 +265,7 @@ def play(driver: Driver, situation: Situation, rounds: int) -> Sample:
     starts = np.zeros((rounds, *driver.starts.shape), dtype=np.int64)
     for k in range(rounds):
         first = (k + 1) * situation.most
-        stops[k] = driver.collect(situation.policy, situation.budgets_at(first), first, situation.most)
+        stops[k] = collect(driver, situation.policy, situation.budgets_at(first), first, situation.most)
         transitions[k], visits[k], starts[k] = driver.transitions, driver.visits, driver.starts
     lengths = stops[:, 0]
     asking = (lengths >= situation.calm).reshape((-1, *[1] * (visits.ndim - 1)))
@@ -430,8 +433,6 @@ RESTING: dict[str, Situation] = {
 
 ALL_SITUATIONS = {**SITUATIONS, **COMPETING, **TIED, **RESTING}
 
-CASES = [pytest.param(driver, name, id=f"{driver}: {name}") for driver in DRIVERS for name in ALL_SITUATIONS]
-
 
 @pytest.fixture
 def eager_auto(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,7 +459,7 @@ def test_playing_agents_apart_gives_the_law_of_playing_them_together(name: str) 
 
 
 @pytest.mark.usefixtures("eager_auto")
-@pytest.mark.parametrize(("driver", "name"), CASES)
+@pytest.mark.parametrize(("name", "driver"), in_turn([(name,) for name in ALL_SITUATIONS], list(DRIVERS)))
 def test_a_round_has_the_law_of_the_enumerated_trajectories(driver: str, name: str) -> None:
     """H0: (length, who asks) has the exact law, alone and with the counts of each agent; 5 000 rounds."""
     situation = ALL_SITUATIONS[name]
@@ -502,7 +503,7 @@ def test_the_auto_driver_takes_all_its_ways_in_these_situations(monkeypatch: pyt
         driver = make_driver("auto", situation.fleet(seed=1))
         for k in range(100):
             calls.clear()
-            driver.collect(situation.policy, situation.budgets_at(0), k * situation.most, situation.most)
+            collect(driver, situation.policy, situation.budgets_at(0), k * situation.most, situation.most)
             ways[tuple(calls)] += 1
     assert set(ways) == {("episodes",), ("counts",), ("episodes", "counts")}
     assert min(ways.values()) >= 25
@@ -530,8 +531,7 @@ TWO_SAMPLES: dict[str, tuple[Federation, int, bool]] = {
 
 
 @pytest.mark.usefixtures("eager_auto")
-@pytest.mark.parametrize("driver", ["counts", "auto"])
-@pytest.mark.parametrize("name", TWO_SAMPLES)
+@pytest.mark.parametrize(("name", "driver"), in_turn([(name,) for name in TWO_SAMPLES], ["counts", "auto"]))
 def test_competing_agents_stop_and_count_alike_under_two_drivers(driver: str, name: str) -> None:
     """H0: over 4000 rounds each, (length, who asks) and all mean counts agree with those of the episodes driver.
 
@@ -547,7 +547,7 @@ def test_competing_agents_stop_and_count_alike_under_two_drivers(driver: str, na
         party = make_driver(kind, Fleet.of(federation, seed))
         visits, lengths = np.zeros((4000, *party.visits.shape)), np.zeros(4000)
         for k in range(4000):
-            lengths[k] = party.collect(policy, budgets_of(budgets), 1000 * k, 1000).length
+            lengths[k] = collect(party, policy, budgets_of(budgets), 1000 * k, 1000).length
             visits[k] = party.visits
         samples.append((lengths, visits))
     kinds = [
@@ -581,11 +581,11 @@ def transition_rows(
     The latter only where visits are counted by step.
     """
     rows = [(federation.initial[i], driver.starts[i]) for i in range(federation.agents)]
-    for i, *place in np.ndindex(*driver.visits.shape):
-        h, s = place[:2]
-        a = int(policy[h, s]) if counting is Counting.POLICY else place[2]
+    for i, *cell in np.ndindex(*driver.visits.shape):
+        h, s = cell[:2]
+        a = int(policy[h, s]) if counting is Counting.POLICY else cell[2]
         step = h if federation.probabilities.shape[1] > 1 else 0
-        rows.append((federation.probabilities[i, step, s, a], driver.transitions[(i, *place)]))
+        rows.append((federation.probabilities[i, step, s, a], driver.transitions[(i, *cell)]))
     if counting is Counting.PAIRS:
         for i, h, s in np.ndindex(*driver.visits.shape[:3]):
             rows.append((policy[h, s] / policy[h, s].sum(), driver.visits[i, h, s]))
@@ -605,9 +605,9 @@ def pearson(rows: list[tuple[FloatArray, CountArray]]) -> tuple[float, int]:
     return float(stats.chi2.sf(statistic, freedom)), freedom
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("counting", Counting)
-@pytest.mark.parametrize("states", [6, 20])
+@pytest.mark.parametrize(
+    ("counting", "states", "driver"), in_turn(list(itertools.product(Counting, (6, 20))), list(DRIVERS))
+)
 def test_long_rounds_have_the_kernels_frequencies(driver: str, counting: Counting, states: int) -> None:
     """H0: given the visits, transitions are multinomial; starts, and actions drawn from a set, too.
 
@@ -621,7 +621,7 @@ def test_long_rounds_have_the_kernels_frequencies(driver: str, counting: Countin
     policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
     budgets = np.full((2, *counting.shape(3, states, 3)), NEVER, dtype=np.int64)
     party = make_driver(driver, Fleet.of(federation, seed=3, counting=counting))
-    assert party.collect(policy, budgets_of(budgets), 0, 60_000) == RoundEnd(60_000, 0, -1, -1, -1, -1)
+    assert collect(party, policy, budgets_of(budgets), 0, 60_000) == RoundEnd(60_000, 0, -1, -1, -1, -1)
     p, freedom = pearson(transition_rows(federation, party, policy, counting))
     assert freedom > 60
     assert p > ALARM
@@ -639,7 +639,7 @@ def test_a_block_of_ten_thousand_million_episodes_has_the_exact_moments(counting
     budgets = np.full((2, *counting.shape(4, 4, 3)), NEVER, dtype=np.int64)
     party = make_driver("counts", Fleet.of(federation, seed=4, counting=counting))
     episodes_played = 10**10
-    assert party.collect(policy, budgets_of(budgets), 0, episodes_played).length == episodes_played
+    assert collect(party, policy, budgets_of(budgets), 0, episodes_played).length == episodes_played
     p, freedom = pearson(transition_rows(federation, party, policy, counting))
     assert freedom > 30
     assert ALARM < p < 1 - ALARM
@@ -664,33 +664,33 @@ def test_counts_are_conserved(driver: str) -> None:
             sets = random_sets(rng, H, S, A)
             policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
             rows = M if rng.integers(2) else 1
-            due = rng.choice([2, 5, 30, 1000, NEVER], size=(rows, *shape)).astype(np.int64)
-            budgets, most = budgets_of(due, float(rng.choice([0.0, 0.01]))), int(rng.choice([1, 2, 7, 300]))
-            stop = party.collect(policy, budgets, first, most)
+            limits = rng.choice([2, 5, 30, 1000, NEVER], size=(rows, *shape)).astype(np.int64)
+            budgets, most = budgets_of(limits, float(rng.choice([0.0, 0.01]))), int(rng.choice([1, 2, 7, 300]))
+            stop = collect(party, policy, budgets, first, most)
             visits, transitions, starts = party.visits, party.transitions, party.starts
             assert 1 <= stop.length <= most
-            assert stop.askers > 0 or stop.length == most
+            assert stop.requests > 0 or stop.length == most
             asking = stop.length >= budgets.min_length(first)
-            assert stop.askers == (asking & (visits >= due)).reshape((M, -1)).any(axis=1).sum()
+            assert stop.requests == (asking & (visits >= limits)).reshape((M, -1)).any(axis=1).sum()
             assert np.array_equal(transitions.sum(axis=-1), visits)
             assert (starts.sum(axis=1) == stop.length).all()
             assert not starts[federation.initial == 0].any()
             step_by_step = visits.reshape((M, shape[0], -1)).sum(axis=2)
             assert (step_by_step == stop.length * (H if counting is Counting.STATIONARY else 1)).all()
-            for place in np.ndindex(*shape):
-                h, s = place[:2]
-                a = int(policy[h, s]) if counting is Counting.POLICY else place[2]
+            for cell in np.ndindex(*shape):
+                h, s = cell[:2]
+                a = int(policy[h, s]) if counting is Counting.POLICY else cell[2]
                 step = h if federation.probabilities.shape[1] > 1 else 0
-                assert not transitions[(slice(None), *place)][federation.probabilities[:, step, s, a] == 0].any()
+                assert not transitions[(slice(None), *cell)][federation.probabilities[:, step, s, a] == 0].any()
             if counting is not Counting.POLICY:
                 never = ~(sets if counting is Counting.PAIRS else sets.any(axis=0, keepdims=True))
                 assert not visits[:, never].any()
             arrived = np.zeros((M, shape[0], S), dtype=np.int64)
-            for place in np.ndindex(*shape):
-                h, s = place[:2]
-                a = int(policy[h, s]) if counting is Counting.POLICY else place[2]
+            for cell in np.ndindex(*shape):
+                h, s = cell[:2]
+                a = int(policy[h, s]) if counting is Counting.POLICY else cell[2]
                 for slot, there in enumerate(federation.successors[h if not stationary else 0, s, a].tolist()):
-                    arrived[:, h, there] += transitions[(slice(None), *place, slot)]
+                    arrived[:, h, there] += transitions[(slice(None), *cell, slot)]
             by_state = visits if counting is Counting.POLICY else visits.sum(axis=3)
             if counting is Counting.STATIONARY:  # whoever is somewhere began there or arrived, but for the ends
                 ended = (starts + arrived[:, 0]) - by_state[:, 0]
@@ -699,7 +699,7 @@ def test_counts_are_conserved(driver: str) -> None:
             else:
                 assert np.array_equal(starts, by_state[:, 0])
                 assert np.array_equal(arrived[:, :-1], by_state[:, 1:])
-            ends[counting, stop.askers > 0] += 1
+            ends[counting, stop.requests > 0] += 1
     assert len(ends) == 6
     assert min(ends.values()) > 10
 
@@ -712,8 +712,8 @@ def test_a_round_is_drawn_from_seed_and_first_episode_alone(driver: str, name: s
     def counts(seed: int, first: int, before: int = 0) -> bytes:
         party = make_driver(driver, situation.fleet(seed))
         for k in range(before):
-            party.collect(situation.policy, situation.budgets_at(0), 100 * k, 20)
-        party.collect(situation.policy, situation.budgets_at(0), first, 20)
+            collect(party, situation.policy, situation.budgets_at(0), 100 * k, 20)
+        collect(party, situation.policy, situation.budgets_at(0), first, 20)
         return party.transitions.tobytes()
 
     assert counts(1, 500) == counts(1, 500) == counts(1, 500, before=3)
@@ -734,14 +734,14 @@ class Setup(NamedTuple):
 
     federation: Federation
     policy: PolicyArray
-    due: CountArray
+    limits: CountArray
     counting: Counting
     rest: float
     most: int = 400
 
     @property
     def budgets(self) -> Budgets:
-        return budgets_of(self.due, self.rest)
+        return budgets_of(self.limits, self.rest)
 
     def fleet(self, begin: int = 0, end: int | None = None, *, pooled: bool = False) -> Fleet:
         f = self.federation
@@ -749,8 +749,8 @@ class Setup(NamedTuple):
         return Fleet(f.successors, *own, f.horizon, 77, begin, pooled, self.counting)
 
     def collect(self, driver: EpisodesDriver, begin: int = 0, end: int | None = None) -> RoundEnd:
-        due = self.due[begin:end] if len(self.due) > 1 else self.due
-        return driver.collect(self.policy, budgets_of(due.copy(), self.rest), 5000, self.most)
+        limits = self.limits[begin:end] if len(self.limits) > 1 else self.limits
+        return collect(driver, self.policy, budgets_of(limits.copy(), self.rest), 5000, self.most)
 
 
 def setups() -> list[Setup]:
@@ -765,8 +765,8 @@ def setups() -> list[Setup]:
             policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
             rows = 7 if rng.integers(2) else 1
             spread = rng.integers(1, 4, size=(rows, *counting.shape(6, 4, 3)))
-            due = np.minimum(spread * budget, NEVER).astype(np.int64)
-            found.append(Setup(federation, policy, due, counting, rest))
+            limits = np.minimum(spread * budget, NEVER).astype(np.int64)
+            found.append(Setup(federation, policy, limits, counting, rest))
     return found
 
 
@@ -781,7 +781,7 @@ def test_setups_end_at_the_least_length_after_it_and_not_at_all_and_never_before
     for setup in setups():
         stop, calm = setup.collect(EpisodesDriver(setup.fleet())), setup.budgets.min_length(5000)
         when = "in" if stop.length < calm else ("at" if stop.length == calm else "after")
-        ends[setup.counting, when if stop.askers else "none"] += 1
+        ends[setup.counting, when if stop.requests else "none"] += 1
     assert set(ends) == {(counting, when) for counting in Counting for when in ("at", "after", "none")}
 
 
@@ -825,8 +825,8 @@ def test_splitting_a_federation_into_fleets_does_not_change_the_episodes(cuts: t
             assert np.array_equal(part.transitions, whole.transitions[begin:end])
             together.append(cut)
         assert min(alone) == stop.length
-        assert sum(cut.askers for cut in together) == stop.askers
-        first = next((cut for cut in together if cut.askers), None)
+        assert sum(cut.requests for cut in together) == stop.requests
+        first = next((cut for cut in together if cut.requests), None)
         assert stop[2:] == ((-1, -1, -1, -1) if first is None else first[2:])
 
 
@@ -844,13 +844,13 @@ def test_what_is_taken_back_was_never_played() -> None:
         if setup.rest == 0.0:
             for pooled in (False, True):
                 ahead, straight = (EpisodesDriver(setup.fleet(pooled=pooled)) for _ in range(2))
-                never = np.full_like(setup.due, NEVER)
-                ahead.collect(setup.policy, budgets_of(never), 5000, 50)
+                never = np.full_like(setup.limits, NEVER)
+                collect(ahead, setup.policy, budgets_of(never), 5000, 50)
                 ahead.rewind(setup.policy, never, 5020, 30)
-                straight.collect(setup.policy, budgets_of(never), 5000, 20)
+                collect(straight, setup.policy, budgets_of(never), 5000, 20)
                 assert same_round(ahead, straight)
                 for i in range(7):
-                    listed = [f.touched.places[i, : f.touched.numbers[i]] for f in (ahead.fleet, straight.fleet)]
+                    listed = [f.touched.cells[i, : f.touched.numbers[i]] for f in (ahead.fleet, straight.fleet)]
                     assert sorted(listed[0].tolist()) == sorted(listed[1].tolist())
 
 
@@ -888,19 +888,19 @@ def test_every_trajectory_can_be_replayed_from_seed_agent_episode_and_step(count
         starts[i, state] += 1
         for h in range(H):
             step = 0 if stationary else h
-            place: tuple[int, ...]
+            cell: tuple[int, ...]
             if counting is Counting.POLICY:
-                action, place = int(policy[h, state]), (h, state)
+                action, cell = int(policy[h, state]), (h, state)
             else:
                 greedy = np.flatnonzero(policy[h, state]).tolist()
                 action = greedy[int(ties[h] * len(greedy))]
-                place = (step, state, action)
+                cell = (step, state, action)
             row = federation.probabilities[i, step, state, action]
             slot = int(np.searchsorted(np.cumsum(row), uniforms[h + 1], side="right"))
-            expected[(i, *place, slot)] += 1
+            expected[(i, *cell, slot)] += 1
             state = int(federation.successors[step, state, action, slot])
     driver = EpisodesDriver(Fleet.of(federation, seed, counting=counting))
-    driver.collect(policy, budgets_of(np.full((M, *shape), NEVER, dtype=np.int64)), first, most)
+    collect(driver, policy, budgets_of(np.full((M, *shape), NEVER, dtype=np.int64)), first, most)
     assert np.array_equal(driver.transitions, expected)
     assert np.array_equal(driver.starts, starts)
 

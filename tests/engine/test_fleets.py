@@ -8,7 +8,6 @@ import random
 import re
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +22,14 @@ from hypothesis import strategies as st
 from fed_ucbvi import Federation, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Message
-from fed_ucbvi.engine import chunks
-from fed_ucbvi.engine.fleets.actors import ATTEMPTS, Actors
-from fed_ucbvi.engine.fleets.history import History
-from fed_ucbvi.engine.fleets.simulation import FleetSimulation, split
-from fed_ucbvi.engine.simulation import Caution
+from fed_ucbvi.engine import party
+from fed_ucbvi.engine.party import split_agents
+from fed_ucbvi.engine.ray_fleets import ATTEMPTS, Actors, FleetSimulation, PastRounds
 from fed_ucbvi.results.recommendations import PLANNED
 from ray_cluster import needs_ray, two_nodes
+from runs import finished, without_cautions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, without_cautions]
 
 SAME = synthetic(agents=5, eps_p=0.2, seed=3, states=3, actions=2, horizon=3)
 OWN_REWARDS = synthetic(agents=5, eps_p=0.2, eps_r=0.3, seed=3, states=3, actions=2, horizon=3)
@@ -128,20 +126,15 @@ def _sent(value: Any) -> Any:
 def run_in_fleets(
     algorithm: Any, federation: Federation, episodes: int, parts: list[tuple[int, int]], cluster: Cluster
 ) -> Run:
-    def make(simulation: FleetSimulation) -> Actors:
-        about = simulation.algorithm, simulation.setting, federation, parts
-        return Actors(cluster, *about, sum_visits=simulation.sum_visits)
+    def connect(simulation: FleetSimulation) -> Actors:
+        return Actors(cluster, simulation.algorithm, simulation.setting, federation, parts)
 
-    simulation = FleetSimulation(algorithm, federation, episodes, 1, parts, make)
-    while not simulation.done:
-        simulation.advance()
-    return simulation.result()
+    simulation = FleetSimulation(algorithm, federation, episodes, 1, parts, connect)
+    return finished(simulation).result()
 
 
 def at_home(algorithm: Any, federation: Federation, episodes: int, seed: int = 1) -> Run:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        return run(algorithm, federation, episodes, seed=seed, driver="episodes")
+    return run(algorithm, federation, episodes, seed=seed, driver="episodes")
 
 
 CASES: dict[str, tuple[str, dict[str, Any], Federation, int]] = {
@@ -189,8 +182,8 @@ def test_every_algorithm_gives_the_run_of_one_process_in_fleets_of_any_size_of_w
 
 
 def test_long_rounds_are_played_in_growing_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "FIRST_STEPS", 1)
-    monkeypatch.setattr(chunks, "MAX_STEPS", 60)
+    monkeypatch.setattr(party, "FIRST_STEPS", 1)
+    monkeypatch.setattr(party, "MAX_STEPS", 60)
     algorithm = FedUCBVI(synchronisation="global")
     expected = at_home(algorithm, SAME, 2_000)
     assert expected.records["length"].max() > 100
@@ -203,7 +196,7 @@ def test_long_rounds_are_played_in_growing_chunks(monkeypatch: pytest.MonkeyPatc
 def test_a_fleet_that_is_lost_again_and_again_ends_the_run_by_its_agents() -> None:
     cluster = Cluster(lambda call: call > 40)
     with pytest.raises(InputError, match=rf"agents 0 to 1 was lost {ATTEMPTS} times in a row"):
-        run_in_fleets(FedUCBVI(), SAME, 60, split(5, 2), cluster)
+        run_in_fleets(FedUCBVI(), SAME, 60, split_agents(5, 2), cluster)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9), st.integers(0, 2**32)), min_size=1, max_size=6))
@@ -213,11 +206,11 @@ def test_a_history_gives_back_its_rounds(rounds: list[tuple[int, int, int]]) -> 
         values = np.array([0.0, -0.0, np.nan, 1.5])
         return np.arange(6, dtype=np.int32).reshape(2, 3) % (1 + changed), rng.choice(values, size=(2, 2))
 
-    history, expected = History(), []
+    history, expected = PastRounds(), []
     for changed, length, seed in rounds:
         expected.append((broadcast(changed, seed), seed, length))
         history.add(*expected[-1])
-    for (found, first, length), (arrays, *numbers) in zip(history.rounds(), expected, strict=True):
+    for (found, first, length), (arrays, *numbers) in zip(history, expected, strict=True):
         assert [first, length] == numbers
         assert [array.tobytes() for array in found] == [array.tobytes() for array in arrays]
 
@@ -229,8 +222,8 @@ def test_a_history_gives_back_its_rounds(rounds: list[tuple[int, int, int]]) -> 
     ("options", "says"),
     [
         ({"fleets": "mars"}, "unknown place of the fleets 'mars'.*local, ray"),
-        ({"address": "127.0.0.1:9"}, "say fleets='ray'"),
-        ({"fleet_count": 2}, "say fleets='ray'"),
+        ({"address": "127.0.0.1:9"}, "pass fleets='ray'"),
+        ({"fleet_count": 2}, "pass fleets='ray'"),
         ({"fleets": "ray", "driver": "counts"}, "cannot play with the driver counts"),
         ({"fleets": "ray", "driver": "dice"}, "unknown driver 'dice'"),
         ({"fleets": "ray", "fleet_count": 6}, "5 agents make at most 5 fleets, not 6"),
@@ -269,7 +262,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from fed_ucbvi.engine.fleets.simulation import FleetSimulation
+from fed_ucbvi.engine.ray_fleets import FleetSimulation
 
 raylet, plain = int(sys.argv.pop(1)), FleetSimulation.advance
 tasks = Path(f"/proc/{raylet}/task")
@@ -294,6 +287,7 @@ main()
 
 
 @needs_ray
+@pytest.mark.full
 def test_a_run_on_a_cluster_goes_on_when_a_node_is_killed_and_gives_the_same_bits(tmp_path: Path) -> None:
     """Two nodes on this machine, a fleet on each; the second node is killed in the middle of the run."""
     arguments = ("--agents", "4", "--eps-p", "0.1", "--episodes", "60", "--seed", "3", "--json")

@@ -17,6 +17,7 @@ from scipy import stats
 
 from fed_ucbvi import Federation, FedUCBVI, gridworld, run, synthetic
 from fed_ucbvi.core.types import FloatArray
+from matrices import first_of
 from repository import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")]
@@ -56,9 +57,9 @@ FIRST_SEED = {"episodes": 0, "counts": 10_000, "auto": 20_000}
 """Different seeds, so that the samples are independent: ``auto`` plays the same trajectories as ``episodes``."""
 
 PROBLEMS: dict[str, tuple[Federation, int, int]] = {
+    "synthetic": (synthetic(agents=20, eps_p=0.1), 2000, 100),
     "gridworld": (gridworld(agents=5, eps_p=0.1), 3000, 100),
     "gridworld with many agents": (gridworld(agents=20, eps_p=0.1), 700, 60),
-    "synthetic": (synthetic(agents=20, eps_p=0.1), 2000, 100),
 }
 """Federation, episodes, runs."""
 
@@ -69,8 +70,7 @@ def paper_runs(problem: str, driver: str) -> Figures:
     return figures(FedUCBVI(), [federation] * runs, episodes, driver=driver, first_seed=FIRST_SEED[driver])
 
 
-@pytest.mark.parametrize("driver", ["counts", "auto"])
-@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize(("problem", "driver"), first_of([(p, d) for p in PROBLEMS for d in ("counts", "auto")]))
 def test_the_drivers_agree_in_law_on_the_papers_environments(problem: str, driver: str) -> None:
     """H0: same law of final regret (Kolmogorov-Smirnov) and of rounds (Mann-Whitney)."""
     mine, reference = paper_runs(problem, driver), paper_runs(problem, "episodes")
@@ -104,12 +104,14 @@ def assert_near(mine: FloatArray, mean: float, deviation: float, runs: int) -> N
 
 @pytest.mark.parametrize(
     ("agents", "eps_p", "row"),
-    [
-        (5, 0.0, Row(808.1, 16.0, 367.7, 7.1)),
-        (5, 0.1, Row(773.1, 15.9, 342.2, 6.1)),
-        (20, 0.0, Row(311.5, 6.5, 574.1, 12.8)),
-        (20, 0.1, Row(245.7, 6.1, 483.4, 10.9)),
-    ],
+    first_of(
+        [
+            (20, 0.1, Row(245.7, 6.1, 483.4, 10.9)),
+            (20, 0.0, Row(311.5, 6.5, 574.1, 12.8)),
+            (5, 0.0, Row(808.1, 16.0, 367.7, 7.1)),
+            (5, 0.1, Row(773.1, 15.9, 342.2, 6.1)),
+        ]
+    ),
 )
 def test_gridworld_has_the_regret_and_rounds_of_the_independent_trial(agents: int, eps_p: float, row: Row) -> None:
     """T = 30 000, practical bonus, individual kernels redrawn for each of 20 seeds."""
@@ -119,12 +121,14 @@ def test_gridworld_has_the_regret_and_rounds_of_the_independent_trial(agents: in
     assert_near(mine.rounds, row.rounds, row.rounds_spread, REFERENCE_SEEDS)
 
 
+@pytest.mark.full
 def test_gridworld_with_the_bonus_as_printed_has_the_figures_of_the_independent_trial() -> None:
     mine = figures(FedUCBVI(bonus="theory"), [gridworld(agents=20)] * 8, 30_000, driver="auto", first_seed=0)
     assert_near(mine.regret, 55_810, 379, REFERENCE_SEEDS)
     assert_near(mine.rounds, 2568, 31, REFERENCE_SEEDS)
 
 
+@pytest.mark.full
 def test_a_million_episodes_by_counts_have_the_regret_of_the_independent_trial() -> None:
     """One run there, 10 here."""
     mine = figures(FedUCBVI(), [gridworld(agents=20)] * 10, 10**6, driver="counts", first_seed=0)
@@ -133,11 +137,13 @@ def test_a_million_episodes_by_counts_have_the_regret_of_the_independent_trial()
 
 @pytest.mark.parametrize(
     ("agents", "eps_p", "row"),
-    [
-        (5, 0.0, Row(160.4, 2.2, 207.1, 3.6)),
-        (20, 0.0, Row(46.3, 1.1, 142.2, 3.9)),
-        (20, 0.1, Row(49.2, 0.9, 139.8, 4.4)),
-    ],
+    first_of(
+        [
+            (20, 0.1, Row(49.2, 0.9, 139.8, 4.4)),
+            (20, 0.0, Row(46.3, 1.1, 142.2, 3.9)),
+            (5, 0.0, Row(160.4, 2.2, 207.1, 3.6)),
+        ]
+    ),
 )
 def test_synthetic_instances_have_regret_and_rounds_of_the_right_size(agents: int, eps_p: float, row: Row) -> None:
     """T = 3000; the figures there are of one other random instance, so a factor of 1.5 is all that can be asked."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,15 +23,16 @@ from fed_ucbvi import (
     from_gymnasium,
     riverswim,
     run,
-    run_live,
 )
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.live import LiveSimulation
-from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from gymnasium_problems import ExpectedReward, Failing, TableEnv, corridor
+from runs import without_cautions
+
+pytestmark = without_cautions
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ALGORITHMS},
@@ -42,13 +42,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fed-kl-ucbvi, stationary, rest": ("fed-kl-ucbvi", {"stationary": True, "min_round_growth": 0.3}),
 }
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
-
-
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
 
 
 def setting(variant: str, agents: int = 3) -> tuple[Any, int]:
@@ -61,7 +54,7 @@ def same_learning(one: Run, other: Run) -> bool:
     """All the same but rewards, which one may add up in another order, or by episode, and what runs are called."""
     names = [name for name in one.records if not name.startswith("reward")]
     return (
-        all(np.array_equal(one.records[name], other.records[name]) for name in names)
+        all(np.array_equal(one.records[name], other.records[name], equal_nan=True) for name in names)
         and np.array_equal(one.policy, other.policy)
         and np.array_equal(one.V, other.V)
         and bool(np.allclose(one.records["reward"], other.records["reward"], rtol=1e-12))
@@ -74,7 +67,7 @@ def test_where_nothing_depends_on_chance_live_and_simulated_runs_are_the_same_to
     table = from_gymnasium("CliffWalking-v1", agents=agents, horizon=8)
     live = LiveFederation.from_gymnasium("CliffWalking-v1", agents, horizon=8, reward_range=(-100, 0))
     simulated = run(algorithm, table, 60, seed=3, driver="episodes", progress=False)
-    played = run_live(algorithm, live, 60, seed=3, score_with=table, progress=False)
+    played = run(algorithm, live, 60, seed=3, score_with=table, progress=False)
     assert same_learning(played, simulated)
     assert (played.value, played.about.optimal_value) == (simulated.value, simulated.about.optimal_value)
 
@@ -90,7 +83,7 @@ def test_agents_whose_supports_widen_lose_nothing(variant: str, monkeypatch: pyt
         while not simulation.done:
             simulation.advance()
         simulation.close()
-        outcomes.append((simulation.result(), simulation.tables.width))
+        outcomes.append((simulation.result(), simulation.party.tables.width))
     (narrow, narrow_width), (wide, wide_width) = outcomes
     assert (narrow_width, wide_width) == (4, 8)
     assert narrow.same_outcome(wide)
@@ -134,7 +127,7 @@ def finished(algorithm: Any, fleet: Fleet, episodes: int) -> LiveSimulation:
 def test_agents_count_exactly_what_their_environments_did_and_average_all_rewards() -> None:
     fleet = Fleet()
     simulation = finished(FedUCBVI(), fleet, 40)
-    experience, known = simulation.agents.experience, simulation.tables.known
+    experience, known = simulation.agents.experience, simulation.party.tables.known
     observed = fleet.observed(4)
     assert all(len(env.log) == 40 for env in fleet.made.values())
     for i, h, s, a in np.ndindex(3, 4, 3, 2):
@@ -169,7 +162,7 @@ def test_the_reward_on_record_is_the_one_that_was_paid() -> None:
 
 def test_the_same_seed_gives_the_same_run_and_processes_change_nothing() -> None:
     runs = [
-        run_live(
+        run(
             FedUCBVI(),
             LiveFederation.from_gymnasium(
                 "FrozenLake-v1", 3, horizon=10, reward_range=(0, 1), vectorisation=vectorisation
@@ -189,7 +182,7 @@ def slippery(success: float) -> Callable[[int], Any]:
     return lambda i: ExpectedReward(gymnasium.make("FrozenLake-v1", success_rate=success, max_episode_steps=12))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_live_and_simulated_runs_on_frozen_lake_agree_in_law() -> None:
     """Hypothesis: regret and rounds of a run have the same law, live and simulated (counts and episodes mixed).
 
@@ -206,7 +199,7 @@ def test_live_and_simulated_runs_on_frozen_lake_agree_in_law() -> None:
 
     def live_figures(success: float, seed: int) -> list[float]:
         live = LiveFederation(slippery(success), 4, horizon=12, reward_range=(0, 1))
-        return figures(run_live(algorithm, live, 60, seed=seed, score_with=table, progress=False))
+        return figures(run(algorithm, live, 60, seed=seed, score_with=table, progress=False))
 
     simulated = np.array([figures(run(algorithm, table, 60, seed=seed, progress=False)) for seed in range(40)])
     played = np.array([live_figures(0.5, seed) for seed in range(40)])
@@ -217,7 +210,7 @@ def test_live_and_simulated_runs_on_frozen_lake_agree_in_law() -> None:
 
 def test_what_nobody_knows_is_nan_in_python_and_null_in_files(tmp_path: Path) -> None:
     live = LiveFederation.from_gymnasium("Taxi-v4", 2, horizon=10, reward_range=(-10, 20))
-    result = run_live(FedUCBVI(), live, 5, progress=False)
+    result = run(FedUCBVI(), live, 5, progress=False)
     assert (result.about.states, result.about.actions) == (501, 6)
     assert np.isnan([result.regret, result.value, result.about.optimal_value, result.about.eps_r]).all()
     assert np.isnan(result.regret_at([1, 5])).all()
@@ -230,7 +223,7 @@ def test_what_nobody_knows_is_nan_in_python_and_null_in_files(tmp_path: Path) ->
     result.plot(tmp_path / "run.png")
     texts = dict(summary_rows(result)[1])
     guess = f"value unknown, estimated {result.estimated_value:.4f}"
-    paid = f"{guess}; the last tenth of the episodes paid {result.recent_reward:.4f}"
+    paid = f"{guess}; mean reward of the last tenth of the episodes {result.recent_reward:.4f}"
     assert (texts["regret"], texts["recommended policy"]) == ("unknown", paid)
 
 
@@ -289,7 +282,7 @@ def test_an_environment_that_breaks_its_word_is_found_out(
     fleet: Fleet, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        run_live(FedUCBVI(), fleet.live(**options), 50, progress=False)
+        run(FedUCBVI(), fleet.live(**options), 50, progress=False)
 
 
 @pytest.mark.filterwarnings("ignore:.*(Worker|Traceback|last exception):UserWarning")
@@ -312,19 +305,19 @@ def test_whatever_ends_a_call_of_an_environment_is_an_error_that_names_agent_and
 
     live = LiveFederation(make, 3, 4, (-1, 3), vectorisation=vectorisation)
     with pytest.raises(InputError, match=rf"^the environment of agent 1 failed in {where}: {cause}\.$"):
-        run_live(FedUCBVI(), live, 50, progress=False)
+        run(FedUCBVI(), live, 50, progress=False)
 
 
 def test_an_environment_that_cannot_be_closed_is_named() -> None:
     live = LiveFederation(lambda i: Failing("close", SystemExit(0)), 1, 4, (-1, 3))
     with pytest.raises(InputError, match="of agent 0 failed in close: SystemExit: 0"):
-        run_live(FedUCBVI(), live, 50, progress=False)
+        run(FedUCBVI(), live, 50, progress=False)
 
 
 def test_ctrl_c_inside_a_step_is_an_interruption_and_no_error() -> None:
     live = LiveFederation(lambda i: Failing("step", KeyboardInterrupt()), 1, 4, (-1, 3))
     with pytest.raises(Interrupted):
-        run_live(FedUCBVI(), live, 50, progress=False)
+        run(FedUCBVI(), live, 50, progress=False)
 
 
 def paying(reward: float) -> Callable[[int], TableEnv]:
@@ -337,17 +330,17 @@ def paying(reward: float) -> Callable[[int], TableEnv]:
 def test_a_reward_outside_its_range_by_rounding_counts_as_the_end_of_the_range(
     reward: float, bounds: tuple[float, float]
 ) -> None:
-    result = run_live(FedUCBVI(), LiveFederation(paying(reward), 1, 4, bounds), 5, progress=False)
+    result = run(FedUCBVI(), LiveFederation(paying(reward), 1, 4, bounds), 5, progress=False)
     assert result.average_reward == (4.0 if reward > 1 else 0.0)
 
 
 def test_a_reward_outside_its_range_is_printed_with_the_digits_that_show_it() -> None:
     with pytest.raises(InputError, match=r"was paid 1\.00000001 at step 0, outside reward_range \(0, 1\)"):
-        run_live(FedUCBVI(), LiveFederation(paying(1 + 1e-8), 1, 4, (0, 1)), 5, progress=False)
+        run(FedUCBVI(), LiveFederation(paying(1 + 1e-8), 1, 4, (0, 1)), 5, progress=False)
 
 
 def test_a_cut_at_the_horizon_is_no_cut() -> None:
-    assert run_live(FedUCBVI(), Fleet(cut_after=4).live(), 5, progress=False).complete
+    assert run(FedUCBVI(), Fleet(cut_after=4).live(), 5, progress=False).complete
 
 
 @pytest.mark.parametrize(
@@ -358,7 +351,7 @@ def test_a_table_of_another_problem_scores_nothing(options: dict[str, Any], mess
     table = from_gymnasium("FrozenLake-v1", **{"agents": 2, "horizon": 8, **options})
     live = LiveFederation.from_gymnasium("FrozenLake-v1", 2, horizon=8, reward_range=(0, 1))
     with pytest.raises(InputError, match=message):
-        run_live(FedUCBVI(), live, 5, score_with=table, progress=False)
+        run(FedUCBVI(), live, 5, score_with=table, progress=False)
 
 
 def test_a_table_of_ones_own_needs_no_added_state_to_score_with() -> None:
@@ -367,11 +360,11 @@ def test_a_table_of_ones_own_needs_no_added_state_to_score_with() -> None:
     live = LiveFederation(
         lambda i: TabularEnv("riverswim", agent=i, agents=2, eps_p=0.2, horizon=6), 2, horizon=6, reward_range=(0, 1)
     )
-    played = run_live(FedUCBVI(), live, 40, score_with=problem, progress=False)
+    played = run(FedUCBVI(), live, 40, score_with=problem, progress=False)
     policy, common = played.policy[:, : problem.states], problem.common
     assert played.policy.shape == (6, problem.states + 1)
     assert played.value == pytest.approx(float(common.initial @ common.evaluate(policy)[0]), rel=1e-12)
     assert played.about.optimal_value == pytest.approx(float(common.initial @ common.solve().V[0]), rel=1e-12)
     assert np.isfinite(played.regret)
     with pytest.raises(InputError, match="not the same problem"):
-        run_live(FedUCBVI(), live, 5, score_with=riverswim(agents=2, horizon=6, states=5), progress=False)
+        run(FedUCBVI(), live, 5, score_with=riverswim(agents=2, horizon=6, states=5), progress=False)

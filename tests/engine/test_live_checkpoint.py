@@ -20,9 +20,7 @@ from fed_ucbvi import (
     from_gymnasium,
     gridworld,
     resume,
-    resume_live,
     run,
-    run_live,
 )
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine.drivers import live as live_driver
@@ -70,10 +68,10 @@ def test_an_interrupted_and_resumed_live_run_equals_the_uninterrupted_one_to_the
     """Supports begin with one slot, so that they have widened at some of the interruptions."""
     name, parameters = VARIANTS[variant]
     algorithm = make_algorithm(name, parameters)
-    whole = run_live(algorithm, World().live(), EPISODES, seed=4, progress=False)
+    whole = run(algorithm, World().live(), EPISODES, seed=4, progress=False)
     folder = tmp_path / "checkpoint"
     with pytest.raises(Interrupted) as stop:
-        run_live(
+        run(
             algorithm,
             World(before_step=stop_in(episode)).live(),
             EPISODES,
@@ -86,7 +84,7 @@ def test_an_interrupted_and_resumed_live_run_equals_the_uninterrupted_one_to_the
     assert kept[-1] <= episode
     if every == 1:
         assert stop.value.partial.episodes_played == int(kept.mean())
-    resumed = resume_live(folder, World(kept).live(), progress=False)
+    resumed = resume(folder, World(kept).live(), progress=False)
     assert resumed.same_outcome(whole)
     assert resumed.complete
 
@@ -98,18 +96,18 @@ def test_a_killed_live_run_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> 
     assert done.returncode == -9
     kept = clock(folder)
     assert 0 < kept.max() <= 30
-    whole = run_live(FedUCBVI(), World().live(), EPISODES, seed=4, progress=False)
-    assert resume_live(folder, World(kept).live(), progress=False).same_outcome(whole)
+    whole = run(FedUCBVI(), World().live(), EPISODES, seed=4, progress=False)
+    assert resume(folder, World(kept).live(), progress=False).same_outcome(whole)
 
 
 def finished(folder: Path, world: World | None = None, **options: Any) -> Run:
     live = (world or World()).live(**options)
-    return run_live(FedUCBVI(), live, 20, seed=4, progress=False, checkpoint=folder)
+    return run(FedUCBVI(), live, 20, seed=4, progress=False, checkpoint=folder)
 
 
 def test_a_finished_live_run_is_given_again_without_a_step(tmp_path: Path) -> None:
     result = finished(tmp_path / "checkpoint")
-    again = resume_live(tmp_path / "checkpoint", World(before_step=stop_in(0)).live(), progress=False)
+    again = resume(tmp_path / "checkpoint", World(before_step=stop_in(0)).live(), progress=False)
     assert again.same_outcome(result)
 
 
@@ -127,32 +125,32 @@ def test_other_environments_than_those_of_the_checkpoint_are_refused(
 ) -> None:
     finished(tmp_path / "checkpoint")
     with pytest.raises(InputError, match=message):
-        resume_live(tmp_path / "checkpoint", World().live(**options), progress=False)
+        resume(tmp_path / "checkpoint", World().live(**options), progress=False)
 
 
 def test_other_agents_states_and_scores_are_refused(tmp_path: Path) -> None:
     finished(tmp_path / "checkpoint")
     live = World().live()
     with pytest.raises(InputError, match="agents was 3, and is 2 now"):
-        resume_live(tmp_path / "checkpoint", replace(live, agents=2), progress=False)
+        resume(tmp_path / "checkpoint", replace(live, agents=2), progress=False)
     lake = LiveFederation.from_gymnasium("FrozenLake-v1", 3, horizon=4, reward_range=(-2, 4))
     with pytest.raises(InputError, match="states was 4, and is 17 now"):
-        resume_live(tmp_path / "checkpoint", lake, progress=False)
+        resume(tmp_path / "checkpoint", lake, progress=False)
     scored, table = tmp_path / "scored", from_gymnasium("FrozenLake-v1", 3, horizon=4, reward_range=(-2, 4))
-    run_live(FedUCBVI(), lake, 5, progress=False, checkpoint=scored, score_with=table)
+    run(FedUCBVI(), lake, 5, progress=False, checkpoint=scored, score_with=table)
     with pytest.raises(InputError, match="scored was True, and is False now"):
-        resume_live(scored, lake, progress=False)
-    assert resume_live(scored, lake, progress=False, score_with=table).value > 0
+        resume(scored, lake, progress=False)
+    assert resume(scored, lake, progress=False, score_with=table).value > 0
 
 
 def test_live_and_simulated_checkpoints_are_told_apart(tmp_path: Path) -> None:
     finished(tmp_path / "live")
-    with pytest.raises(InputError, match=r"live run, which needs its environments.*resume_live\("):
+    with pytest.raises(InputError, match=r"live run, which needs its environments.*resume\("):
         resume(tmp_path / "live")
     assert "checkpoint of a live run" in refusal("resume", str(tmp_path / "live"))
     run(FedUCBVI(), gridworld(agents=3), 20, checkpoint=tmp_path / "simulated")
-    with pytest.raises(InputError, match=r"checkpoint of a simulation; go on with it by resume\("):
-        resume_live(tmp_path / "simulated", World().live(), progress=False)
+    with pytest.raises(InputError, match=r"checkpoint of a simulation; continue it with resume\("):
+        resume(tmp_path / "simulated", World().live(), progress=False)
 
 
 def test_a_live_checkpoint_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
@@ -160,11 +158,11 @@ def test_a_live_checkpoint_of_which_nothing_can_be_read_is_refused(tmp_path: Pat
     for file in log_files(tmp_path / "checkpoint"):
         file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(InputError, match="is damaged"):
-        resume_live(tmp_path / "checkpoint", World().live(), progress=False)
+        resume(tmp_path / "checkpoint", World().live(), progress=False)
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5])
 def test_checkpoint_every_must_be_a_positive_whole_number(every: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="checkpoint_every"):
-        run_live(FedUCBVI(), World().live(), 5, checkpoint=tmp_path / "checkpoint", checkpoint_every=every)
+        run(FedUCBVI(), World().live(), 5, checkpoint=tmp_path / "checkpoint", checkpoint_every=every)
     assert not (tmp_path / "checkpoint").exists()

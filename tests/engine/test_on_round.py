@@ -10,6 +10,7 @@ import pytest
 
 from fed_ucbvi import FedUCBVI, Interrupted, RoundRecord, resume, run, synthetic
 from fed_ucbvi.core.types import IndexArray
+from fed_ucbvi.results.subscriber import Subscriber
 
 ALGORITHM, EPISODES = FedUCBVI(nu=100), 200
 
@@ -20,12 +21,12 @@ def test_there_is_one_record_a_round_and_they_add_up_to_the_runs_own() -> None:
     records, told = result.records, result.recommendations
     assert [one.round for one in seen] == list(range(1, len(records["start"]) + 1))
     assert [one.episodes for one in seen] == (records["start"] + records["length"]).tolist()
-    for name, column in {"length": "length", "requests": "askers", "state": "state", "action": "action"}.items():
+    for name, column in {"length": "length", "requests": "requests", "state": "state", "action": "action"}.items():
         assert [getattr(one, name) for one in seen] == records[column].tolist()
     np.testing.assert_allclose([one.regret for one in seen], np.cumsum(records["regret"]), rtol=1e-12)
     np.testing.assert_allclose([one.reward for one in seen], records["reward"] / records["length"], rtol=1e-12)
     assert [one.bytes_up for one in seen] == np.cumsum(records["bytes_up"]).tolist()
-    assert [one.synchronisations for one in seen] == np.cumsum(records["askers"] > 0).tolist()
+    assert [one.synchronisations for one in seen] == np.cumsum(records["requests"] > 0).tolist()
     assert {one.rule for one in seen if one.requests} == {name for name, n in result.rules_fired.items() if n}
     assert seen[-1].planned_episodes == EPISODES
     assert seen[-1].gap == told["optimistic"][-1] - told["estimated"][-1]
@@ -51,8 +52,8 @@ def test_a_run_that_is_resumed_goes_on_with_the_totals_it_had(tmp_path: Path) ->
     assert timeless == [one._replace(seconds=0.0) for one in whole]
 
 
-def test_a_watcher_is_given_every_policy_that_is_recommended() -> None:
-    class Watching:
+def test_a_subscriber_is_given_every_policy_that_is_recommended() -> None:
+    class Watching(Subscriber):
         def __init__(self) -> None:
             self.rounds, self.policies = 0, list[tuple[int, IndexArray]]()
 

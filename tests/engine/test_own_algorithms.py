@@ -11,12 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedKLUCBVI, FedQHoeffding, InputError, run, run_live, synthetic
+from fed_ucbvi import FedKLUCBVI, FedQHoeffding, InputError, run, synthetic
 from fed_ucbvi.algorithms.base import Array, Budgets, Message
 from fed_ucbvi.engine.drivers import DRIVERS
-from fed_ucbvi.engine.fleets.history import History
-from fed_ucbvi.engine.fleets.host import FleetHost
-from fed_ucbvi.engine.hosted_problem import host
+from fed_ucbvi.engine.party import SimulatedParty
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.messages import Query, Start, Stop
 from fed_ucbvi.network.node import Node
@@ -84,23 +82,23 @@ FAULTS: dict[str, tuple[str, Change, str]] = {
     "nothing to broadcast": ("broadcast", lambda message: (), r"broadcast\(\) must return a tuple .*, got tuple"),
     "budget 0": (
         "budgets",
-        budget(visits=entry(0)),
-        r"at least 1 visit, got 0 for agent 0 at \(0, 0\). Take np.maximum",
+        budget(limits=entry(0)),
+        r"at least 1 visit, got 0 for agent 0 at \(0, 0\). Use np.maximum",
     ),
     "budgets in floats": (
         "budgets",
-        budget(visits=lambda visits: visits + 0.5),
+        budget(limits=lambda visits: visits + 0.5),
         "must be integers of shape .* float64",
     ),
     "budgets of some agents": (
         "budgets",
-        budget(visits=lambda visits: visits[:-1]),
+        budget(limits=lambda visits: visits[:-1]),
         r"integers of shape \(1, 3, 3\) or",
     ),
     "budgets of fewer steps": (
         "budgets",
-        budget(visits=lambda visits: visits[:, 1:]),
-        "visits of its budgets must be",
+        budget(limits=lambda visits: visits[:, 1:]),
+        "limits of its budgets must be",
     ),
     "rules of fewer steps": (
         "budgets",
@@ -109,7 +107,7 @@ FAULTS: dict[str, tuple[str, Change, str]] = {
     ),
     "no such rule": ("budgets", budget(rule=entry(7)), "a rule of its budgets must be 0 to 1, .*, got 7"),
     "growth that is none": ("budgets", budget(growth=lambda _: np.nan), "growth of its budgets must be .*, got nan"),
-    "budgets alone": ("budgets", lambda asks: asks.visits, r"budgets\(\) must return a Budgets, got int64"),
+    "budgets alone": ("budgets", lambda asks: asks.limits, r"budgets\(\) must return a Budgets, got int64"),
     "NaN in a report": ("report", lambda report: (*report[:-1], report[-1] * np.nan), r"report\(\) has nan at"),
 }
 
@@ -162,7 +160,7 @@ class OneBudget(FedQHoeffding):
 
     def budgets(self, agents: Any, broadcast: Message) -> Budgets:
         asks = super().budgets(agents, broadcast)
-        return asks._replace(visits=asks.visits[:1])
+        return asks._replace(limits=asks.limits[:1])
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -189,7 +187,7 @@ def test_an_algorithm_that_is_not_broken_runs_as_the_one_it_inherits_from() -> N
 @pytest.mark.parametrize("fault", ["no such action", "NaN in V", "budget 0", "NaN in a report"])
 def test_so_it_is_in_live_environments(fault: str) -> None:
     with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
-        run_live(Broken(fault=fault), World().live(), 60, progress=False)
+        run(Broken(fault=fault), World().live(), 60, progress=False)
 
 
 @pytest.mark.parametrize("fault", ["budget 0", "budgets of some agents", "NaN in a report"])
@@ -198,11 +196,12 @@ def test_fleets_and_nodes_check_what_their_agents_return(fault: str) -> None:
     broken, good = Broken(fault=fault), Broken()
     setting = Simulation(good, WORLD, 40, 0, "episodes").setting
     broadcast = tuple(good.broadcast(good.new_server(setting)))
-    fleet = FleetHost(broken, setting, host(WORLD, 0, 4), False, History())
+    fleet = SimulatedParty(broken, setting, WORLD)
 
     def play_and_report() -> None:
-        fleet.start(broadcast, 0, 5)
-        fleet.finish(5)
+        fleet.start(broadcast, 0)
+        fleet.play(5)
+        fleet.stop(5)
         fleet.report((), 0)
 
     with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):

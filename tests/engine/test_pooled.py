@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,22 +14,20 @@ from hypothesis import strategies as st
 from by_agent import ByAgent
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, gridworld, run
 from fed_ucbvi.algorithms import experience
-from fed_ucbvi.algorithms.base import Counting, FleetTables, Message, Setting
+from fed_ucbvi.algorithms.base import Counting, Setting
 from fed_ucbvi.core.types import CountArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Fleet
+from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from fed_ucbvi.engine.party import AskReport, InMemory, Party, PartyMessage, SimulatedParty, part_of
+from fed_ucbvi.engine.ray_fleets import FleetSimulation
 from fed_ucbvi.engine.regret import Scorer
-from fed_ucbvi.engine.simulation import Caution, Simulation
+from fed_ucbvi.engine.simulation import Simulation
 from problems import budgets_of, random_federation, random_sets
+from runs import without_cautions
 
-SAME = ("start", "length", "askers", "agent", "step", "state", "action", "rule", "bytes_up", "bytes_down")
+pytestmark = without_cautions
 
-
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
+SAME = ("start", "length", "requests", "agent", "step", "state", "action", "rule", "bytes_up", "bytes_down")
 
 
 def same_server(one: Any, other: Any) -> bool:
@@ -67,14 +63,15 @@ def random_algorithm(rng: np.random.Generator, federation: Federation) -> FedUCB
             stationary=bool(rng.integers(2)) and not by_step,
             min_round_growth=float(rng.choice([0.0, 0.2, 1.0])),
         )
-    return FedUCBVI(
-        bonus=str(rng.choice(["practical", "practical", "theory", "corrected"])),
-        bonus_scale=float(rng.choice([1.0, 0.1, 0.003])),
-        synchronisation=str(rng.choice(["mixture", "local", "global"])),
-        nu=float(rng.choice([1, 10, 1e9])),
-        strict=bool(rng.integers(2)),
-        ties=str(rng.choice(["first", "random"])),
-    )
+    parameters: dict[str, Any] = {
+        "bonus": str(rng.choice(["practical", "practical", "theory", "corrected"])),
+        "bonus_scale": float(rng.choice([1.0, 0.1, 0.003])),
+        "synchronisation": str(rng.choice(["mixture", "local", "global"])),
+        "nu": float(rng.choice([1, 10, 1e9])),
+        "strict": bool(rng.integers(2)),
+        "ties": str(rng.choice(["first", "random"])),
+    }
+    return FedUCBVI(**parameters)
 
 
 def test_random_algorithms_are_of_all_kinds() -> None:
@@ -90,50 +87,33 @@ def test_random_algorithms_are_of_all_kinds() -> None:
     assert len(sets) == 8
 
 
-class Split:
-    """A run whose agents are dealt out to fleets; each fleet reports one row, in an order that changes."""
+class Shuffled(InMemory):
+    """Reports come in an order that changes."""
 
-    def __init__(self, algorithm: Any, federation: Federation, whole: Simulation, cuts: list[int], order: Any):
-        self.algorithm, self.whole, self.order = algorithm, whole, order
-        self.server = algorithm.new_server(whole.setting)
-        self.spans = [slice(begin, end) for begin, end in itertools.pairwise(cuts)]
-        self.drivers, self.fleets = [], []
-        for span in self.spans:
-            f = federation
-            rewards = f.rewards[span] if len(f.rewards) > 1 else f.rewards
-            tables = (f.successors, f.probabilities[span], f.initial[span])
-            fleet = Fleet(*tables, f.horizon, whole.setting.seed, span.start, counting=algorithm.counting)
-            self.drivers.append(EpisodesDriver(fleet))
-            count = span.stop - span.start
-            self.fleets.append(
-                algorithm.new_agents(whole.setting, FleetTables(count, f.successors, rewards, span.start))
-            )
-        self.played = 0
+    def __init__(self, parties: list[Party], order: np.random.Generator) -> None:
+        super().__init__(parties)
+        self._order = order
 
-    def advance(self) -> None:
-        """Find the earliest ask among the fleets, bring all to it, and synchronise."""
-        broadcast = self.algorithm.broadcast(self.server)
-        budgets = [self.algorithm.budgets(fleet, broadcast) for fleet in self.fleets]
-        most = self.whole.setting.episodes - self.played
-        stops = [
-            driver.collect(broadcast[0], budget, self.played, most)
-            for driver, budget in zip(self.drivers, budgets, strict=True)
-        ]
-        length = min(stop.length for stop in stops)
-        for driver, fleet, budget, stop in zip(self.drivers, self.fleets, budgets, stops, strict=True):
-            driver.rewind(broadcast[0], budget.visits, self.played + length, stop.length - length)
-            self.algorithm.absorb(fleet, broadcast[0], driver.transitions, driver.visits)
-        self.played += length
-        if any(stop.askers and stop.length == length for stop in stops):
-            for exchange in range(self.algorithm.exchanges(self.whole.setting)):
-                query = self.algorithm.query(self.server, exchange)
-                rows: list[Message] = [
-                    tuple(array.sum(axis=0, keepdims=True) for array in self.algorithm.report(fleet, query, exchange))
-                    for fleet in self.fleets
-                ]
-                rows = [rows[k] for k in self.order.permutation(len(rows))]
-                report = tuple(np.concatenate(parts) for parts in zip(*rows, strict=True))
-                self.algorithm.aggregate(self.server, report, exchange)
+    def ask_all(self, message: PartyMessage) -> list[Any]:
+        answers = super().ask_all(message)
+        return (
+            [answers[k] for k in self._order.permutation(len(answers))] if isinstance(message, AskReport) else answers
+        )
+
+
+def in_fleets(
+    algorithm: Any, federation: Federation, episodes: int, seed: int, cuts: list[int], order: np.random.Generator
+) -> FleetSimulation:
+    """A run whose agents are dealt out to fleets in this process; each reports one row."""
+    parts = [(begin, end - begin) for begin, end in itertools.pairwise(cuts)]
+
+    def connect(run: FleetSimulation) -> Shuffled:
+        own = [(part_of(federation, first, agents), first) for first, agents in parts]
+        return Shuffled(
+            [SimulatedParty(algorithm, run.setting, some, first_agent=first) for some, first in own], order
+        )
+
+    return FleetSimulation(algorithm, federation, episodes, seed, parts, connect)
 
 
 @given(st.integers(0, 10**6))
@@ -144,7 +124,7 @@ def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int
     pooled = Simulation(algorithm, federation, T, seed, "episodes")
     by_agent = ByAgent(algorithm, federation, T, seed, "episodes")
     inner = rng.choice(np.arange(1, M), size=rng.integers(0, M), replace=False).tolist() if M > 1 else []
-    split = Split(algorithm, federation, pooled, [0, *sorted(inner), M], rng)
+    split = in_fleets(algorithm, federation, T, seed, [0, *sorted(inner), M], rng)
     while not pooled.done:
         for one in (pooled, by_agent, split):
             one.advance()
@@ -152,6 +132,7 @@ def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int
         assert same_server(pooled.server, split.server)
     mine, theirs = pooled.records(), by_agent.records()
     assert all(np.array_equal(mine[name], theirs[name]) for name in SAME)
+    assert split.result().same_outcome(pooled.result())
     assert np.allclose(mine["regret"], theirs["regret"], rtol=1e-12, atol=1e-12)
     assert np.allclose(mine["reward"], theirs["reward"], rtol=1e-12, atol=1e-12)
     assert np.array_equal(mine["value"], theirs["value"])
@@ -185,14 +166,14 @@ def test_what_a_round_touched_is_listed_once_and_completely() -> None:
         policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
         budgets: CountArray = rng.integers(2, 60, size=(M, *counting.shape(H, S, A)))
         for first in (0, 1000):
-            driver.collect(policy, budgets_of(budgets, float(rng.choice([0.0, 0.01]))), first, 100)
+            collect(driver, policy, budgets_of(budgets, float(rng.choice([0.0, 0.01]))), first, 100)
             touched = fleet.touched
             for i in range(M):
-                listed = touched.places[i, : touched.numbers[i]]
+                listed = touched.cells[i, : touched.numbers[i]]
                 assert sorted(listed.tolist()) == np.flatnonzero(fleet.visits[i]).tolist()
             assert np.array_equal(touched.all_visits[0], fleet.visits.sum(axis=0))
             assert np.array_equal(fleet.transitions[0].sum(axis=-1), touched.all_visits[0])
-            everywhere = touched.all_places[: touched.number[0]]
+            everywhere = touched.all_cells[: touched.number[0]]
             assert sorted(everywhere.tolist()) == np.flatnonzero(touched.all_visits).tolist()
         fleet.clear()
         assert not fleet.visits.any()
@@ -218,7 +199,7 @@ def test_counters_of_16_bits_give_the_same_run(
     longer = Simulation(algorithm, world, episodes + 1, 2, "auto")
     assert longer.driver.visits.dtype == np.int32
     if isinstance(algorithm, FedUCBVI):
-        assert [one.agents.asks.visits.dtype for one in (simulation, longer)] == [np.int16, np.int32]
+        assert [one.agents.asks.limits.dtype for one in (simulation, longer)] == [np.int16, np.int32]
 
 
 def test_counters_have_room_for_the_budgets_that_a_warm_start_brings() -> None:

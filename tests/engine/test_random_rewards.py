@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import warnings
 from collections import Counter
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,14 +21,11 @@ from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Budgets, Counting
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
-from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.drivers import make_driver
-from fed_ucbvi.engine.drivers.base import Fleet
+from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
-from fed_ucbvi.engine.hosted_agents import SimulatedHostedAgents
-from fed_ucbvi.engine.hosted_problem import host
-from fed_ucbvi.engine.progress import Progress
-from fed_ucbvi.engine.simulation import Caution, Simulation
+from fed_ucbvi.engine.party import SimulatedParty
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.problem.liars import ATTACKS
@@ -40,13 +35,9 @@ from fed_ucbvi.sweeps.job import Job
 from naive_random_rewards import Visit, Visits, no_visits, plan
 from network import assert_same, federate, make_nodes
 from problems import random_dense_kernel, random_rows
+from runs import interrupt_after, without_cautions
 
-
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
+pytestmark = without_cautions
 
 
 def random_world(
@@ -163,7 +154,7 @@ def test_every_environment_can_pay_1_or_0_with_the_same_means() -> None:
         make_environment("synthetic", bernoulli_rewards="yes")
 
 
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize("name", sorted(set(ENVIRONMENTS) - {"icu_sepsis"}))  # it needs a package and a second
 def test_its_function_takes_the_option_too(name: str) -> None:
     made = ENVIRONMENTS[name](agents=2, bernoulli_rewards=True)
     assert made.description["bernoulli_rewards"] is True
@@ -174,7 +165,9 @@ def test_its_function_takes_the_option_too(name: str) -> None:
 
 def test_a_sweep_can_ask_for_random_rewards_and_knows_its_runs_again() -> None:
     plain, random = (
-        Job("fed-ucbvi", {}, "synthetic", {"states": 3, **more}, 2, 0.0, 0, 30, 1)
+        Job(
+            environment="synthetic", environment_options={"states": 3, **more}, agents=2, episodes=30, seed=1
+        ).complete()
         for more in ({}, {"bernoulli_rewards": True})
     )
     made = random.run()
@@ -182,7 +175,8 @@ def test_a_sweep_can_ask_for_random_rewards_and_knows_its_runs_again() -> None:
     assert random.made(made)
     assert not random.made(plain.run())
     assert random.id != plain.id
-    assert dataclasses.replace(plain, environment_options={"states": 3, "bernoulli_rewards": False}) == plain
+    said = dataclasses.replace(plain, environment_options={"states": 3, "bernoulli_rewards": False})
+    assert said.complete() == plain
     assert Run.from_bytes(made.to_bytes()).about.random_rewards
 
 
@@ -216,7 +210,7 @@ def test_an_episode_brings_what_enumeration_says(driver: str) -> None:
     player, K = make_driver(driver, fleet), world.successors.shape[-1]
     seen: Counter[tuple[Any, ...]] = Counter()
     for episode in range(4_000):
-        player.collect(policy, never((3, 3)), episode, 1)
+        collect(player, policy, never((3, 3)), episode, 1)
         steps = [tuple(int(i) for i in np.argwhere(player.transitions[0, h])[0]) for h in range(3)]
         s, slot = steps[-1]
         last = int(world.successors[2, s, policy[2, s], slot % K])
@@ -242,7 +236,7 @@ def test_rewards_of_long_rounds_have_their_mean_and_do_not_depend_on_the_next_st
     sets = np.ones((3, 3, 2), dtype=np.bool_)
     fleet = Fleet.of(world, 3, counting=Counting.PAIRS, random_rewards=True)
     player, K = make_driver(driver, fleet), world.successors.shape[-1]
-    player.collect(sets, never((3, 3, 2)), 0, 20_000)
+    collect(player, sets, never((3, 3, 2)), 0, 20_000)
     unpaid, paid = player.transitions[..., :K], player.transitions[..., K:]
     n = unpaid + paid
     assert world.payments is not None
@@ -289,7 +283,7 @@ CASES: dict[str, tuple[FedUCBVI, bool]] = {
     "published": (FedUCBVI(), False),
     "published, own amounts": (FedUCBVI(), True),
     "uniform weights": (FedUCBVI(aggregation="uniform"), True),
-    "by rows": (FedUCBVI(bonus_scale=0.05).by_rows(), True),
+    "by rows": (FedUCBVI(bonus_scale=0.05).with_agent_reports(), True),
 }
 
 
@@ -334,7 +328,8 @@ def test_a_table_of_counts_has_what_every_visit_paid(algorithm: FedKLUCBVI, own:
         if simulation.rounds > rounds:
             expected = fed_kl_ucbvi(n, paid, 3, radius=algorithm.radius, random_rewards=True)
             assert np.array_equal(simulation.server.table.dense(), n[0])
-            assert np.allclose(simulation.server.estimates.Q, expected.Q, rtol=0, atol=1e-8)
+            assert np.allclose(simulation.server.V, expected.V, rtol=0, atol=1e-8)
+            assert (simulation.server.estimates.Q >= expected.Q - 1e-8).all()
             below_cap += int((caps > expected.Q).sum())
     assert below_cap > 20
 
@@ -354,7 +349,9 @@ def test_mvp_reports_sums_of_what_the_round_paid() -> None:
 
 
 READ_MEANS = sorted(
-    name for name, kind in ALGORITHMS.items() if kind.takes == "rows" and kind.reward_grid is Algorithm.reward_grid
+    name
+    for name, kind in ALGORITHMS.items()
+    if kind.report_kind == "rows" and kind.reward_grid is Algorithm.reward_grid
 )
 
 
@@ -366,7 +363,8 @@ def test_other_algorithms_read_means_of_what_was_paid(name: str) -> None:
     simulation = Simulation(algorithm, world, 30, 2, "episodes")
     watched = Observed(simulation)
     keeps = hasattr(simulation.agents, "experience")
-    rewards = simulation._rewards
+    assert isinstance(simulation.party, SimulatedParty)
+    rewards = simulation.party.rewards
     assert rewards is not None
     assert rewards.sums.by_slot.size == 0
     while not simulation.done:
@@ -462,16 +460,16 @@ def test_a_node_that_goes_back_to_an_earlier_round_pays_it_anew() -> None:
     """Counts, sums and means after a round that was played, taken back and played again."""
     world, algorithm = random_world(10, 3, own=True), FedUCBVI(aggregation="uniform")
     setting = plan_for(algorithm, world, 50, seed=2).setting
-    players = SimulatedHostedAgents(algorithm, setting, host(world, 0, 3))
+    party = SimulatedParty(algorithm, setting, world, pooled=False)
     broadcast = algorithm.broadcast(algorithm.new_server(setting))
     after = []
     for first in (0, 10):
-        before = {name: array.copy() for name, array in players.arrays().items()}
+        before = {name: array.copy() for name, array in party.state().items()}
         for _ in range(2):
-            players.restore(before)
-            players.play(broadcast[0], never((3, 3)).visits, first, 10, True)
-            players.absorb(broadcast)
-            after.append({name: array.copy() for name, array in players.arrays().items()})
+            party.restore(before)
+            party.start(broadcast, first)
+            party.stop(10)
+            after.append({name: array.copy() for name, array in party.state().items()})
     assert (after[0]["seen.reward_sums"] > 0).any()
     for once, again in (after[:2], after[2:]):
         assert all(np.array_equal(once[name], again[name]) for name in once)
@@ -479,19 +477,12 @@ def test_a_node_that_goes_back_to_an_earlier_round_pays_it_anew() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [FedKLUCBVI(), FedUCBVI(aggregation="uniform")], ids=["pooled", "apart"])
-def test_a_resumed_run_equals_one_that_never_stopped(
-    algorithm: FedUCBVI | FedKLUCBVI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(simulation_module, "SECONDS_BETWEEN_REPORTS", 0.0)
+def test_a_resumed_run_equals_one_that_never_stopped(algorithm: FedUCBVI | FedKLUCBVI, tmp_path: Path) -> None:
     world = random_world(11)
     whole = run(algorithm, world, 300, seed=4, progress=False)
-
-    def interrupt(progress: Progress) -> None:
-        if progress.rounds >= whole.rounds // 2:
-            raise KeyboardInterrupt
-
+    stop = interrupt_after(rounds=whole.rounds // 2)
     with pytest.raises(Interrupted):
-        run(algorithm, world, 300, seed=4, progress=interrupt, checkpoint=tmp_path / "kept", checkpoint_every=3)
+        run(algorithm, world, 300, seed=4, on_round=stop, checkpoint=tmp_path / "kept", checkpoint_every=3)
     assert resume(tmp_path / "kept", progress=False).same_outcome(whole)
 
 
@@ -523,7 +514,7 @@ def test_folding_gives_back_the_buffer_empty_where_the_next_round_did_not_go() -
     player = make_driver("episodes", fleet)
     policy = np.zeros((3, 3), dtype=np.int32)
     for episode in range(20):
-        player.collect(policy, never((3, 3)), episode, 1)
+        collect(player, policy, never((3, 3)), episode, 1)
         folded = rewards.take(policy, player.transitions, player.visits)
         assert folded.sum() == 3 * 3
         assert np.array_equal(folded.sum(axis=-1), fleet.touched.all_visits)

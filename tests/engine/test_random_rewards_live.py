@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,32 +16,25 @@ from shops import HIGH, LOW, shops, variance_of_money
 
 import fed_ucbvi.gymnasium_environments  # noqa: F401 (registers)
 from commands import Result
-from fed_ucbvi import FedUCBVI, Interrupted, LiveFederation, resume_live, run, run_live
+from fed_ucbvi import FedUCBVI, Interrupted, LiveFederation, resume, run
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
-from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.live import LiveSimulation
-from fed_ucbvi.engine.progress import Progress
-from fed_ucbvi.engine.simulation import Caution
-from fed_ucbvi.network.live_agents import LiveSource
 from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import TableEnv
 from naive_random_rewards import Visit, Visits, no_visits, plan
 from network import federate, make_nodes
+from runs import finished, interrupt_after, without_cautions
 from saved_states import saved_in
+
+pytestmark = without_cautions
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
     from typer.testing import CliRunner
 
     from fed_ucbvi.command_line import app
-
-
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
 
 
 class Corridors:
@@ -76,8 +68,7 @@ class Corridors:
 
 def played(algorithm: Any, live: LiveFederation, episodes: int) -> LiveSimulation:
     simulation = LiveSimulation(algorithm, live, episodes, 1, None)
-    while not simulation.done:
-        simulation.advance()
+    finished(simulation)
     simulation.close()
     return simulation
 
@@ -104,30 +95,22 @@ def test_without_the_option_rewards_are_replaced_by_means_as_before() -> None:
     assert not simulation.result().about.random_rewards
 
 
-def test_a_live_run_is_resumed_with_its_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_run_is_resumed_with_its_sums(tmp_path: Path) -> None:
     """The environments here begin anew; supports, sums and means are those of the checkpoint."""
-    monkeypatch.setattr(simulation_module, "SECONDS_BETWEEN_REPORTS", 0.0)
-    corridors = Corridors()
-
-    def interrupt(progress: Progress) -> None:
-        if progress.rounds >= 5:
-            raise KeyboardInterrupt
-
+    kept = {"checkpoint": tmp_path / "kept", "checkpoint_every": 1}
     with pytest.raises(Interrupted):
-        run_live(
-            FedUCBVI(), corridors.live(), 60, progress=interrupt, checkpoint=tmp_path / "kept", checkpoint_every=1
-        )
+        run(FedUCBVI(), Corridors().live(), 60, on_round=interrupt_after(rounds=5), **kept)  # type: ignore[arg-type]
     assert saved_in(tmp_path / "kept").arrays["seen.reward_sums"].sum() > 0
-    assert resume_live(tmp_path / "kept", Corridors().live(), progress=False).complete
+    assert resume(tmp_path / "kept", Corridors().live(), progress=False).complete
     with pytest.raises(Exception, match="random_rewards"):
-        resume_live(tmp_path / "kept", Corridors().live(random_rewards=False), progress=False)
+        resume(tmp_path / "kept", Corridors().live(random_rewards=False), progress=False)
 
 
 def test_a_node_with_a_live_environment_learns_what_a_live_run_does() -> None:
     setting = Setting(4, 2, 4, 1, 40, 0.0, 1, random_rewards=True)
     source = LiveSource(Corridors(1).make, (-2.0, 4.0), 4, "corridors")
     outcome = federate(RunPlan(FedKLUCBVI(), setting, collection="live"), make_nodes(source, [1]))
-    alone = run_live(FedKLUCBVI(), Corridors(1).live(), 40, seed=1, progress=False)
+    alone = run(FedKLUCBVI(), Corridors(1).live(), 40, seed=1, progress=False)
     assert np.array_equal(outcome.run.policy, alone.policy)
     assert np.array_equal(outcome.run.V, alone.V)
     assert outcome.run.about.random_rewards

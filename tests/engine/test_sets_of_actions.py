@@ -1,6 +1,6 @@
 """Policies that are sets of actions, drawn from at every visit: values, occupancies and regret.
 
-A place is visited at most once in an episode, so such a policy is the mean over all deterministic policies in its
+A cell is visited at most once in an episode, so such a policy is the mean over all deterministic policies in its
 sets: brute force takes that mean, over sums over all paths.
 """
 
@@ -14,7 +14,7 @@ from fed_ucbvi.algorithms.base import as_sets
 from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.problem.agent_tables import mean_value, no_policy, occupancies, update_values
-from fed_ucbvi.results.agents import values_by_agent
+from fed_ucbvi.results.recommendations import values_by_agent
 from problems import (
     all_policies,
     brute_force_occupancy,
@@ -104,9 +104,9 @@ def test_values_brought_up_to_date_are_those_computed_anew_to_the_last_bit() -> 
         V, last = np.zeros((H + 1, S, M)), no_policy(H, S, A)
         policy: PolicyArray = random_sets(rng, H, S, A)
         for turn in range(30):
-            update_values(*tables[:3], tables.reachable, policy, last, V)
+            update_values(tables, policy, last, V)
             anew, nothing = np.zeros_like(V), no_policy(H, S, A)
-            update_values(*tables[:3], tables.reachable, policy, nothing, anew)
+            update_values(tables, policy, nothing, anew)
             assert V[:H][tables.reachable].tobytes() == anew[:H][tables.reachable].tobytes()
             assert np.array_equal(last[tables.reachable], as_sets(policy, A)[tables.reachable])
             for i in range(M):
@@ -122,7 +122,7 @@ def test_values_brought_up_to_date_are_those_computed_anew_to_the_last_bit() -> 
             policy[h, s] = random_sets(rng, 1, 1, A)[0, 0]
             if turn % 10 == 9:  # from sets to one action each and back
                 policy = random_policy(rng, federation.common)
-                update_values(*tables[:3], tables.reachable, policy, last, V)
+                update_values(tables, policy, last, V)
                 fresh = federation.agent(0).evaluate(policy)
                 assert np.array_equal(V[:H, :, 0][tables.reachable], fresh[:H][tables.reachable])
                 policy = random_sets(rng, H, S, A)

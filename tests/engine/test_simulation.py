@@ -24,13 +24,13 @@ from fed_ucbvi import (
     synthetic,
 )
 from fed_ucbvi.algorithms.base import Counting
+from fed_ucbvi.algorithms.fed_ucbvi import Synchronisation
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine import simulation as module
-from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.progress import Progress
 from fed_ucbvi.engine.simulation import Simulation, drive
-from fed_ucbvi.results.records import COLUMNS
+from fed_ucbvi.results.round_record import RoundRecord
 from problems import all_policies, brute_force_value, policies_in, random_federation
+from runs import finished, interrupt_after
 
 DRIVERS = ("episodes", "counts", "auto")
 LOCAL = FedUCBVI(synchronisation="local")
@@ -39,12 +39,7 @@ LOCAL = FedUCBVI(synchronisation="local")
 
 def last_record(simulation: Simulation) -> dict[str, float]:
     """The record of the round just played, by column."""
-    return dict(zip(COLUMNS, simulation.rows[-1], strict=True))
-
-
-def advance_to_end(simulation: Simulation) -> None:
-    while not simulation.done:
-        simulation.advance()
+    return simulation.rows[-1]._asdict()
 
 
 # --------------------------------------------------------------------------------------------------- episodes
@@ -61,8 +56,8 @@ def test_a_run_plays_exactly_the_episodes_asked_for(driver: str, agents: int, ep
     assert np.array_equal(result.records["agent_episodes"], agents * lengths)
     assert (lengths > 0).all()
     assert np.array_equal(starts, np.concatenate([[0], np.cumsum(lengths)[:-1]]))
-    assert (result.records["askers"][:-1] > 0).all(), "only the last round may end without a request"
-    assert result.rounds == (result.records["askers"] > 0).sum()
+    assert (result.records["requests"][:-1] > 0).all(), "only the last round may end without a request"
+    assert result.rounds == (result.records["requests"] > 0).sum()
     assert result.regret == pytest.approx(result.records["regret"].sum(), rel=1e-12)
     assert result.regret >= 0
 
@@ -72,12 +67,12 @@ def test_a_run_plays_exactly_the_episodes_asked_for(driver: str, agents: int, ep
 def test_every_visit_is_in_the_servers_books_or_in_the_last_round(driver: str, seed: int) -> None:
     M, T = 3, 200 + seed
     simulation = Simulation(LOCAL, synthetic(agents=M, eps_p=0.1), T, seed, driver)
-    advance_to_end(simulation)
-    asked_at_the_end = last_record(simulation)["askers"] > 0
+    finished(simulation)
+    asked_at_the_end = last_record(simulation)["requests"] > 0
     N = simulation.server.estimates.N
     rest = 0 if asked_at_the_end else simulation.driver.visits.sum(axis=(0, 2))
     assert (N.sum(axis=(1, 2)) + rest == M * T).all()
-    own, pool = simulation.agents.own_visits, simulation.agents.pool
+    own, pool = simulation.agents.own_visits, simulation.agents.table
     assert (own.sum(axis=(2, 3)) == T).all()
     assert np.array_equal(own.sum(axis=0), pool.visits)
     assert np.array_equal(pool.transitions.sum(axis=3), pool.visits)
@@ -93,7 +88,7 @@ def test_a_shorter_run_is_the_beginning_of_a_longer_one_trajectory_by_trajectory
     for T in (1, int(ends[3]), int(ends[10]) + 1, 250):
         part = run(LOCAL, federation, T, seed=5, driver="episodes")
         kept = int((ends <= T).sum())
-        for name in ("start", "length", "regret", "askers", "agent", "step", "state", "action", "rule"):
+        for name in ("start", "length", "regret", "requests", "agent", "step", "state", "action", "rule"):
             assert np.array_equal(part.records[name][:kept], whole.records[name][:kept], equal_nan=True)
 
 
@@ -110,12 +105,12 @@ def test_a_request_at_the_very_last_episode_is_honoured_and_a_round_cut_short_is
     asked = Simulation(algorithm, federation, int(ends[index]), 5, driver)
     cut = Simulation(algorithm, federation, int(ends[index]) - 1, 5, driver)
     for simulation in (before, asked, cut):
-        advance_to_end(simulation)
+        finished(simulation)
     assert asked.rounds == before.rounds + 1 == index + 1
-    assert last_record(asked)["askers"] > 0
+    assert last_record(asked)["requests"] > 0
     assert (asked.server.estimates.N.sum(axis=(1, 2)) == 3 * ends[index]).all()
     assert cut.rounds == before.rounds
-    assert last_record(cut)["askers"] == 0
+    assert last_record(cut)["requests"] == 0
     assert {last_record(cut)[name] for name in ("agent", "step", "state", "action", "rule")} == {-1}
     for mine, theirs in zip(cut.server.arrays().values(), before.server.arrays().values(), strict=True):
         assert np.array_equal(mine, theirs)
@@ -132,7 +127,7 @@ def test_the_record_names_the_first_agent_that_asked_and_why() -> None:
         n = simulation.agents.own_visits.copy()
         simulation.advance()
         record = last_record(simulation)
-        if not record["askers"]:
+        if not record["requests"]:
             continue
         agent, step, state, action, rule = (
             int(record[name]) for name in ("agent", "step", "state", "action", "rule")
@@ -282,7 +277,7 @@ def test_regret_agrees_with_simulated_value_gaps() -> None:
     ("nu", "reachable"), [(100.0, True), (99.5, True), (100.5, False), (1e9, False), (None, False)]
 )
 def test_a_caution_is_given_exactly_where_nu_is_given_and_the_global_rule_can_never_fire(
-    synchronisation: str, nu: float | None, reachable: bool
+    synchronisation: Synchronisation, nu: float | None, reachable: bool
 ) -> None:
     """M T = 100."""
     with warnings.catch_warnings(record=True) as caught:
@@ -328,40 +323,30 @@ def test_an_unknown_driver_is_refused_with_the_nearest_name() -> None:
 # ------------------------------------------------------------------------------------- progress and interruption
 
 
-@pytest.fixture
-def report_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS_BETWEEN_REPORTS", 0.0)
-
-
-@pytest.mark.usefixtures("report_every_round")
-def test_progress_is_reported_as_it_is() -> None:
-    reports: list[Progress] = []
+    reports: list[RoundRecord] = []
     result = run(LOCAL, gridworld(agents=2), 500, seed=1, progress=reports.append)
     assert len(reports) == len(result.records["start"])
     assert [report.episodes for report in reports] == np.cumsum(result.records["length"]).tolist()
-    assert {report.total for report in reports} == {500}
-    assert [report.rounds for report in reports] == np.cumsum(result.records["askers"] > 0).tolist()
+    assert {report.planned_episodes for report in reports} == {500}
+    assert [report.synchronisations for report in reports] == np.cumsum(result.records["requests"] > 0).tolist()
     assert [report.regret for report in reports] == pytest.approx(np.cumsum(result.records["regret"]).tolist())
 
 
 def test_the_last_report_is_about_the_whole_run() -> None:
-    reports: list[Progress] = []
+    reports: list[RoundRecord] = []
     result = run(LOCAL, gridworld(agents=2), 500, seed=1, progress=reports.append)
-    assert reports[-1][:3] == (500, 500, result.rounds)
+    assert (reports[-1].episodes, reports[-1].synchronisations) == (500, result.rounds)
     assert reports[-1].regret == pytest.approx(result.regret)
 
 
-@pytest.mark.usefixtures("report_every_round")
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_an_interrupted_run_carries_what_it_has_and_that_loads(driver: str, tmp_path: Path) -> None:
-    def interrupt(progress: Progress) -> None:
-        if progress.rounds >= 20:
-            raise KeyboardInterrupt
-
     federation = gridworld(agents=3, eps_p=0.1)
     whole = run(LOCAL, federation, 3000, seed=2, driver=driver)
     with pytest.raises(Interrupted, match="interrupted after") as caught:
-        run(LOCAL, federation, 3000, seed=2, driver=driver, progress=interrupt)
+        run(LOCAL, federation, 3000, seed=2, driver=driver, on_round=interrupt_after(rounds=20))
     partial = caught.value.partial
     assert isinstance(caught.value, KeyboardInterrupt)
     assert not partial.complete
@@ -375,15 +360,15 @@ def test_an_interrupted_run_carries_what_it_has_and_that_loads(driver: str, tmp_
 
 def test_an_interrupt_in_the_middle_of_a_round_leaves_the_rounds_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = Simulation(LOCAL, gridworld(agents=3), 3000, 2, "episodes")
-    collect = simulation.driver.collect
+    extend = simulation.driver.extend
     calls = itertools.count()
 
-    def interrupted_collect(*arguments: object) -> RoundEnd:
+    def interrupted(*arguments: object) -> tuple[int, bool]:
         if next(calls) == 10:
             raise KeyboardInterrupt
-        return collect(*arguments)  # type: ignore[arg-type]
+        return extend(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(simulation.driver, "collect", interrupted_collect)
+    monkeypatch.setattr(simulation.driver, "extend", interrupted)
     with pytest.raises(Interrupted) as caught:
         drive(simulation, progress=False)
     assert len(caught.value.partial.records["start"]) == 10
@@ -395,10 +380,10 @@ def test_an_interrupt_before_the_first_round_leaves_an_empty_result(
 ) -> None:
     simulation = Simulation(LOCAL, gridworld(agents=3), 3000, 2, "episodes")
 
-    def interrupted_collect(*arguments: object) -> RoundEnd:
+    def interrupted(*arguments: object) -> tuple[int, bool]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(simulation.driver, "collect", interrupted_collect)
+    monkeypatch.setattr(simulation.driver, "extend", interrupted)
     with pytest.raises(Interrupted) as caught:
         drive(simulation, progress=False)
     partial = caught.value.partial

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fed_ucbvi import FedUCBVI, LiveFederation, Run, gridworld, run_live
+from fed_ucbvi import FedUCBVI, LiveFederation, Run, RunSpec, gridworld, run
 from fed_ucbvi.command_line.outputs import summary_rows
-from fed_ucbvi.command_line.parameters import build_plan
-from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.run_plan import plan_of
 from fed_ucbvi.theory.constants import threshold_nu
 from network import federate, make_nodes
 
@@ -21,11 +20,11 @@ Make = Callable[[float | None], Run]
 
 def live(eps_p: float | None = None, nu: float | None = None) -> Run:
     fleet = LiveFederation.from_gymnasium("FrozenLake-v1", 3, horizon=6, reward_range=(0, 1), eps_p=eps_p)
-    return run_live(FedUCBVI(nu=nu), fleet, 20, progress=False)
+    return run(FedUCBVI(nu=nu), fleet, 20, progress=False)
 
 
 def network(eps_p: float | None) -> Run:
-    plan: RunPlan = build_plan(FedUCBVI(), None, "8,4,10", 3, 20, eps_p, 0, (), 0, {})
+    plan = plan_of(RunSpec(sizes=(8, 4, 10), agents=3, episodes=20, eps_p=eps_p))
     return federate(plan, make_nodes(gridworld(agents=3, eps_p=0.2), [1, 2])).run
 
 
@@ -41,7 +40,7 @@ def test_an_unknown_eps_p_is_unknown_everywhere_and_nu_says_what_it_assumes(make
     texts = dict(summary_rows(result)[1])
     assert "eps_p unknown" in texts["setting"]
     assert "eps_p =" not in texts["setting"]
-    assert texts["nu"] == f"{nu:,.0f} (with eps_p = 0, as if agents were alike)"
+    assert texts["nu"] == f"{nu:,.0f} (with eps_p = 0, as if agents were identical)"
     result.save(tmp_path / "run")
     assert Run.load(tmp_path / "run") == result
     result.plot(tmp_path / "run.png")
@@ -69,5 +68,5 @@ def test_a_nu_that_is_given_assumes_nothing() -> None:
 
 
 def test_a_server_that_knows_the_environment_knows_its_eps_p() -> None:
-    plan = build_plan(FedUCBVI(), "gridworld", None, 3, 20, None, 0, (), 0, {})
+    plan = plan_of(RunSpec(environment="gridworld", agents=3, episodes=20))
     assert (plan.setting.eps_p, plan.setting.eps_p_known) == (0.0, True)

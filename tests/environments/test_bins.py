@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fed_ucbvi import FedKLUCBVI, InputError
-from fed_ucbvi.environments.bin_learning import learn_bins, quantile_edges
-from fed_ucbvi.environments.bins import Bins, Edges, Grid, Whole
+from fed_ucbvi.environments.bin_making import given_bins, learn_bins, make_finite, quantile_edges
+from fed_ucbvi.environments.bins import Bins, Edges, Levels, Whole
 from fed_ucbvi.environments.finite_spaces import dimensions_of, numbers_in
-from fed_ucbvi.environments.making_finite import given_bins, make_finite
 
 EVERYTHING = spaces.Dict(
     {
@@ -145,7 +144,7 @@ def test_few_values_get_a_bin_each() -> None:
 
 def test_bins_survive_a_file_and_say_who_they_are(tmp_path: Path) -> None:
     bins = Bins(
-        (Edges("inside", (18.0, 21.1)), Whole("hour", 0, 24)), (Grid("power", (0.0, 0.1 + 0.2)),), 24, (-1.0, 0.5)
+        (Edges("inside", (18.0, 21.1)), Whole("hour", 0, 24)), (Levels("power", (0.0, 0.1 + 0.2)),), 24, (-1.0, 0.5)
     )
     bins.save(tmp_path / "bins.json")
     again = Bins.load(tmp_path / "bins.json")
@@ -209,7 +208,7 @@ def test_an_observation_that_is_no_number_is_an_error() -> None:
 
 def test_a_registered_environment_is_learnt_in_bins_and_its_time_limit_is_the_horizon() -> None:
     """CartPole pays 1 a step until it falls: an episode that ends early goes to the absorbing state."""
-    from fed_ucbvi import LiveFederation, run_live
+    from fed_ucbvi import LiveFederation, run
 
     env = gymnasium.make("CartPole-v1", max_episode_steps=30)
     bins = learn_bins(env, bins_per_dimension={"0": 1, "1": 2, "2": 4, "3": 3}, reward_range=(0, 1))
@@ -219,5 +218,5 @@ def test_a_registered_environment_is_learnt_in_bins_and_its_time_limit_is_the_ho
         agents=3,
         reward_range=(0, 1),
     )
-    result = run_live(FedKLUCBVI(), fleet, 60, progress=False)
+    result = run(FedKLUCBVI(), fleet, 60, progress=False)
     assert (result.about.states, result.about.actions, result.about.horizon) == (25, 2, 30)

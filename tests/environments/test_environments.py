@@ -12,30 +12,19 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment
-from fed_ucbvi.environments.gridworld import gridworld
-from fed_ucbvi.environments.squares import ACTIONS
-from fed_ucbvi.environments.synthetic import synthetic
+from fed_ucbvi.environments.gridworlds import ACTIONS, gridworld
+from fed_ucbvi.environments.random_problems import synthetic
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
+from problems import OF_OTHER_PACKAGES, dense_agents, individual_kernels, law_of_a_share
 from repository import ROOT
 
 REFERENCE = ROOT / "tests" / "reference"
 LEFT, RIGHT, DOWN, UP = range(4)
 FALSE_ALARM = 1e-3
-MIXTURES = sorted(set(ENVIRONMENTS) - {"from_gymnasium"})
+MIXTURES = sorted(set(ENVIRONMENTS) - set(OF_OTHER_PACKAGES))
 """Environments whose agents are made by Assumption 1; tables from elsewhere are not."""
-
-
-def dense_agents(federation: Federation) -> FloatArray:
-    return np.stack([federation.agent(i).kernel.dense() for i in range(federation.agents)])
-
-
-def individual_kernels(federation: Federation) -> FloatArray:
-    """``P^{ind,i}``, by solving Assumption 1 for it."""
-    eps_p = federation.eps_p
-    return np.asarray((dense_agents(federation) - (1 - eps_p) * federation.common.kernel.dense()) / eps_p)
 
 
 def moves(federation: Federation, s: int, a: int) -> dict[int, float]:
@@ -177,21 +166,21 @@ def test_an_isolated_square_cannot_be_left_by_anyone() -> None:
     assert world.common.solve().V[0, 0] == 0.0
 
 
-def test_a_grid_of_one_square_pays_at_every_step() -> None:
-    world = gridworld(agents=2, eps_p=0.3, rows=1, columns=1, horizon=7)
-    assert world.states == 1
-    assert world.common.solve().V[0, 0] == 7.0
-
-
-def test_several_goals_pay_alike() -> None:
-    world = gridworld(agents=1, rows=2, columns=3, goals=[(0, 2), (1, 0)])
-    np.testing.assert_array_equal(world.common.rewards[0].sum(axis=1), [0.0, 0.0, 4.0, 4.0, 0.0, 0.0])
-
-
-def test_only_the_grid_of_three_by_three_has_a_wall_by_default() -> None:
-    assert gridworld(agents=1, rows=3, columns=4).states == 12
-    assert gridworld(agents=1, walls=[]).states == 9
-    assert gridworld(agents=1, walls=[(0, 1), (2, 1)], start=(1, 1)).states == 7
+@pytest.mark.parametrize(
+    ("options", "states", "pays"),
+    [
+        ({"rows": 1, "columns": 1}, 1, [0]),
+        ({"rows": 2, "columns": 3, "goals": [(0, 2), (1, 0)]}, 6, [2, 3]),
+        ({"rows": 3, "columns": 4}, 12, [11]),  # only the grid of 3 x 3 has a wall by default
+        ({"walls": []}, 9, [8]),
+        ({"walls": [(0, 1), (2, 1)], "start": (1, 1)}, 7, [6]),
+    ],
+)
+def test_grids_of_other_sizes_walls_and_goals(options: dict[str, Any], states: int, pays: list[int]) -> None:
+    world = gridworld(agents=2, eps_p=0.3, **options)
+    assert world.states == states
+    assert np.flatnonzero(world.common.rewards[0].all(axis=1)).tolist() == pays
+    assert set(world.common.rewards.ravel().tolist()) <= {0.0, 1.0}
 
 
 def test_another_start_is_where_every_agent_begins() -> None:
@@ -208,19 +197,12 @@ def test_a_large_grid_is_stored_by_support() -> None:
 def test_own_moves_have_weights_uniform_on_the_unit_interval() -> None:
     """Hypothesis: the weights of the two free neighbours every square of the paper's grid has are independent U(0,1).
 
-    Then the share X of the first has P(X <= x) = x / (2 (1 - x)) for x <= 1/2, and 1 - X has the same law. One
-    Kolmogorov-Smirnov test at false-alarm rate 1e-3.
+    One Kolmogorov-Smirnov test at false-alarm rate 1e-3.
     """
-
-    def distribution(x: FloatArray) -> FloatArray:
-        low = np.minimum(x, 1 - x)
-        below = low / (2 * (1 - low))
-        return np.asarray(np.where(x <= 0.5, below, 1 - below))
-
     own = individual_kernels(gridworld(agents=100, eps_p=0.9, seed=1))[:, 0].reshape(-1, 8)
     shares = np.array([row[row > 1e-9][0] for row in own])
     assert shares.shape == (100 * 8 * 4,)
-    assert stats.kstest(shares, distribution).pvalue > FALSE_ALARM
+    assert stats.kstest(shares, law_of_a_share).pvalue > FALSE_ALARM
 
 
 @pytest.mark.parametrize(
@@ -239,16 +221,12 @@ def test_own_moves_have_weights_uniform_on_the_unit_interval() -> None:
         ({"columns": 2.5}, "columns must be a whole number"),
         ({"success": "often"}, "success must be a number, got 'often'"),
         ({"horizon": 0}, "horizon must be at least 1"),
+        ({"goals": (2, 2)}, r"goals: 2 is not a \(row, column\) pair"),
     ],
 )
 def test_a_bad_gridworld_is_refused_with_the_reason(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_environment("gridworld", **options)
-
-
-def test_one_square_in_place_of_a_list_is_refused_with_the_reason() -> None:
-    with pytest.raises(InputError):
-        gridworld(agents=1, goals=(2, 2))  # type: ignore[arg-type]
 
 
 # Synthetic -------------------------------------------------------------------------------------------------------
@@ -349,25 +327,6 @@ def test_the_seed_alone_decides_what_is_drawn(name: str) -> None:
     first, again, other = (make_environment(name, agents=2, eps_p=0.2, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.probabilities, again.probabilities)
     assert np.abs(first.probabilities - other.probabilities).max() > 1e-3
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"name": "gridworld", "agents": 2, "eps_p": 0.2, "seed": 3},
-        {"name": "gridworld", "agents": 2, "rows": 2, "columns": 4, "walls": {(0, 1)}, "goals": [(1, 3), (0, 3)]},
-        {"name": "synthetic", "agents": 3, "eps_p": 0.2, "seed": 4, "states": 3, "eps_r": 0.1},
-    ],
-)
-def test_a_description_written_to_json_makes_the_same_environment_again(given: dict[str, object]) -> None:
-    name = str(given["name"])
-    made = make_environment(name, **{key: value for key, value in given.items() if key != "name"})
-    described = json.loads(json.dumps(made.description))
-    assert described.pop("name") == name
-    again = make_environment(name, **described)
-    for field in ("successors", "probabilities", "rewards", "initial"):
-        np.testing.assert_array_equal(getattr(again, field), getattr(made, field))
-    assert (again.horizon, again.eps_p, again.description) == (made.horizon, made.eps_p, made.description)
 
 
 def test_an_unknown_environment_suggests_the_nearest_and_lists_all() -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.grid import first_steps, moves_from
-from problems import SMALL_ENVIRONMENTS
+from problems import SMALL_ENVIRONMENTS, dense_agents, law_of_a_share
 from svg_texts import overlapping
 
 FALSE_ALARM = 1e-3
@@ -29,10 +30,6 @@ every_one = pytest.mark.parametrize("name", KNOWN)
 
 def small(name: str, **options: object) -> Federation:
     return make_environment(name, **{**SMALL_ENVIRONMENTS[name], **options})
-
-
-def dense_agents(federation: Federation) -> FloatArray:
-    return np.stack([federation.agent(i).kernel.dense() for i in range(federation.agents)])
 
 
 def log_odds(p: FloatArray) -> FloatArray:
@@ -230,19 +227,12 @@ def test_an_individual_kernel_of_n_room_moves_to_the_free_neighbours_and_ends_at
 def test_individual_weights_are_uniform_on_the_unit_interval() -> None:
     """Hypothesis: weights of the two sides of a chain are independent U(0,1).
 
-    Then the share X of the left has P(X <= x) = x / (2 (1 - x)) for x <= 1/2, and 1 - X has the same law. One
-    Kolmogorov-Smirnov test at false-alarm rate 1e-3.
+    One Kolmogorov-Smirnov test at false-alarm rate 1e-3.
     """
     federation = small("chain", agents=200, eps_p=0.9)
     common = federation.common.kernel.dense()[0, 1]
     left = ((dense_agents(federation)[:, 0, 1] - 0.1 * common) / 0.9)[:, :, 0].ravel()
-
-    def distribution(x: FloatArray) -> FloatArray:
-        low = np.minimum(x, 1 - x)
-        below = low / (2 * (1 - low))
-        return np.asarray(np.where(x <= 0.5, below, 1 - below))
-
-    assert stats.kstest(left, distribution).pvalue > FALSE_ALARM
+    assert stats.kstest(left, law_of_a_share).pvalue > FALSE_ALARM
 
 
 # Bad input, descriptions, pictures -------------------------------------------------------------------------------
@@ -294,20 +284,23 @@ def test_a_bad_option_is_refused_with_the_reason(name: str, options: dict[str, o
         make_environment(name, **options)
 
 
-@every_one
-@pytest.mark.parametrize("differ", [{"eps_p": 0.2}, {"spread": 0.3}])
-def test_a_description_written_to_json_makes_the_same_environment_again(name: str, differ: dict[str, float]) -> None:
-    made = small(name, agents=2, seed=5, **differ)
+GRID = {"rows": 2, "columns": 4, "walls": {(0, 1)}, "goals": [(1, 3), (0, 3)]}
+DESCRIBED: list[tuple[str, dict[str, Any]]] = [
+    *((name, differ) for name in KNOWN for differ in ({"eps_p": 0.2}, {"spread": 0.3})),
+    *(("gridworld", options) for options in ({"eps_p": 0.2}, GRID)),
+    ("synthetic", {"eps_p": 0.2, "eps_r": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), DESCRIBED)
+def test_a_description_written_to_json_makes_the_same_environment_again(
+    name: str, options: dict[str, object]
+) -> None:
+    made = small(name, agents=2, seed=5, **options)
     described = json.loads(json.dumps(made.description))
     assert described.pop("name") == name
-    assert {described.pop(key) for key in ("reward_scale", "reward_offset")} <= {
-        0.0,
-        1.0,
-        6000.0,
-        -0.01 / 4,
-        200.0,
-        -100.0,
-    }
+    units = {described.pop(key) for key in ("reward_scale", "reward_offset") if key in described}
+    assert units <= {0.0, 1.0, 6000.0, -0.01 / 4, 200.0, -100.0}
     again = make_environment(name, **described)
     for field in ("successors", "probabilities", "rewards", "initial"):
         np.testing.assert_array_equal(getattr(again, field), getattr(made, field))

@@ -29,14 +29,14 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment
-from fed_ucbvi.environments.families import Part
-from fed_ucbvi.environments.seeds import generator
+from fed_ucbvi.environments.family import RandomPart, generator
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
+from problems import individual_kernels, law_of_a_share
 from repository import ROOT
 
 FALSE_ALARM = 1e-3
-garnet_module = importlib.import_module("fed_ucbvi.environments.garnet")
+garnet_module = importlib.import_module("fed_ucbvi.environments.random_problems")
 
 
 def tables(federation: Federation) -> tuple[FloatArray, FloatArray]:
@@ -435,7 +435,7 @@ def test_a_garnet_leads_to_the_states_of_lowest_rank(
 ) -> None:
     """In whatever blocks the ranks are drawn, they are those of one table (1, S, A, S), sorted whole."""
     monkeypatch.setattr(garnet_module, "AT_ONCE", 1000)
-    ranks = generator(seed, Part.STRUCTURE).random((1, S, A, S)).argsort(axis=-1)[..., :b]
+    ranks = generator(seed, RandomPart.STRUCTURE).random((1, S, A, S)).argsort(axis=-1)[..., :b]
     problem = garnet(agents=1, seed=seed, states=S, actions=A, branching=b)
     np.testing.assert_array_equal(problem.successors, np.sort(ranks, axis=-1))
 
@@ -520,22 +520,14 @@ def test_individual_cliffs_have_a_wind_of_their_own_drawn_evenly() -> None:
 
 
 def test_rows_and_rewards_of_random_mdps_are_normalised_uniform_weights_and_uniform() -> None:
-    """Hypothesis: weights are independent U(0,1), so that of two states the share X of the first has
-    P(X <= x) = x / (2 (1 - x)) for x <= 1/2, and 1 - X has the same law; rewards are U(0,1).
+    """Hypothesis: weights of two states are independent U(0,1); so are rewards.
 
     Kolmogorov-Smirnov tests of the common rows, an agent's own and the rewards, at false-alarm rate 1e-3 each.
     """
     kappa = 0.3
     problem = random_mdps(agents=1, eps_p=kappa, seed=4, states=2, actions=300)
-    common, own = problem.common.kernel.dense()[0], problem.agent(0).kernel.dense()[0]
-    individual = (own - (1 - kappa) * common) / kappa
-
-    def distribution(x: FloatArray) -> FloatArray:
-        low = np.minimum(x, 1 - x)
-        return np.asarray(np.where(x <= 0.5, low / (2 * (1 - low)), 1 - low / (2 * (1 - low))))
-
-    for rows in (common, individual):
-        assert stats.kstest(rows[..., 0].ravel(), distribution).pvalue > FALSE_ALARM
+    for rows in (problem.common.kernel.dense()[0], individual_kernels(problem)[0, 0]):
+        assert stats.kstest(rows[..., 0].ravel(), law_of_a_share).pvalue > FALSE_ALARM
     assert stats.kstest(problem.common.rewards.ravel(), stats.uniform.cdf).pvalue > FALSE_ALARM
     np.testing.assert_array_equal(problem.common.initial, [0.5, 0.5])
 
@@ -583,12 +575,12 @@ def test_the_documented_sizes_and_optima_are_what_the_documented_command_prints(
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     documented = [[name, S, A, H, best] for name, S, A, H, _, _, best in rows_of("| name | S |")]
     assert documented == printed
-    assert [getattr(fed_ucbvi, row[0]) for row in rows_of("| name | S |")] == list(ENVIRONMENTS.values())[:-1]
+    assert [getattr(fed_ucbvi, row[0]) for row in rows_of("| name | S |")] == list(ENVIRONMENTS.values())[:-2]
 
 
 def test_the_documented_eps_p_of_each_spread_is_what_is_computed() -> None:
     options: dict[str, dict[str, object]] = {"deep_sea": {"stochastic": True}, "two_state_chain": {"leave": 0.1}}
-    names = list(ENVIRONMENTS)[2:-1]
+    names = list(ENVIRONMENTS)[2:-2]
     for spread, *documented in rows_of("| spread | riverswim"):
         for name, eps_p in zip(names, documented, strict=True):
             made = make_environment(name, agents=20, spread=float(spread), **options.get(name, {}))

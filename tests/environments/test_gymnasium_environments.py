@@ -14,15 +14,16 @@ from scipy import stats
 from fed_ucbvi import InputError, make_environment
 from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.environments import ENVIRONMENTS
-from fed_ucbvi.environments.frames import draw_picture, draw_text, layout_of
+from fed_ucbvi.environments.gymnasium_environments import draw_picture, draw_text, layout_of
 from fed_ucbvi.gymnasium_environments import TabularEnv, register
+from problems import OF_OTHER_PACKAGES
 
 IDS = register()
 
 
 def test_every_environment_of_ours_is_registered_once() -> None:
     assert register() == IDS
-    assert {f"fed_ucbvi/{name}-v0" for name in ENVIRONMENTS if name != "from_gymnasium"} == set(IDS)
+    assert {f"fed_ucbvi/{name}-v0" for name in set(ENVIRONMENTS) - set(OF_OTHER_PACKAGES)} == set(IDS)
     assert set(IDS) <= set(gymnasium.registry)
 
 

@@ -194,7 +194,7 @@ def spoilt(s: int, a: int, row: Any) -> Any:
         (TableEnv({0: corridor()[0]}), "missing or empty"),
         (TableEnv(initial=(0.0, 0.5, 0.0)), "sums to 0.5, not to 1"),
         (TableEnv(initial=None), "no initial_state_distrib"),
-        (TableEnv(P=False), "no table P.*run_live"),
+        (TableEnv(P=False), "no table P.*LiveFederation"),
         (TableEnv(observations=spaces.Box(0, 1)), "observations of it are Box.*only Discrete"),
         (TableEnv(observations=spaces.Dict({"a": spaces.Discrete(3)})), "observations of it are Dict"),
         (TableEnv(actions=spaces.Box(0, 1)), "actions of it are Box"),

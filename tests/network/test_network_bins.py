@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import gymnasium
 import houses
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from fed_ucbvi import (
@@ -23,15 +24,15 @@ from fed_ucbvi import (
     learn_bins,
     load_policy,
     make_finite,
-    run_live,
+    run,
 )
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.command_line import app
-from fed_ucbvi.network.live_agents import LiveSource
 from fed_ucbvi.network.messages import Welcome, decode_down, encode
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.sources import LiveSource
 from federation_processes import Party
 from network import federate, make_nodes
 
@@ -63,7 +64,7 @@ def test_nodes_take_the_servers_bins_and_learn_what_they_learn_without_a_network
     """One node with all agents: nothing depends on timing, so the two runs are equal bit for bit."""
     over_the_network = federate(plan(bins), make_nodes(source(), [2])).run
     fleet = LiveFederation(lambda i: make_finite(houses.make(i), bins), 2, bins.horizon, bins.reward_range)
-    alone = run_live(FedKLUCBVI(), fleet, 20, seed=3, progress=False)
+    alone = run(FedKLUCBVI(), fleet, 20, seed=3, progress=False)
     assert np.array_equal(over_the_network.policy, alone.policy)
     assert np.array_equal(over_the_network.V, alone.V)
 
@@ -80,7 +81,7 @@ def test_a_node_refuses_what_does_not_fit_the_servers_bins(bins: Bins) -> None:
         with pytest.raises(InputError, match=says):
             entered(task, Node("a", live, 0, 1))
 
-    other = replace(bins, reward_range=(-9.0, 1.0))
+    other = dataclasses.replace(bins, reward_range=(-9.0, 1.0))
 
     def own(agent: int) -> gymnasium.Env[Any, Any]:
         return make_finite(houses.make(agent), other)
@@ -96,18 +97,18 @@ def test_a_node_refuses_what_does_not_fit_the_servers_bins(bins: Bins) -> None:
 
 def test_bins_are_part_of_what_a_run_is(bins: Bins, tmp_path: Path) -> None:
     """A node that comes back, and a server that is started again, must have the same ones."""
-    other = replace(bins, reward_range=(-9.0, 1.0))
+    other = dataclasses.replace(bins, reward_range=(-9.0, 1.0))
     assert source().host(0, 1, bins).digest() == source().host(0, 1, bins).digest()
     assert source().host(0, 1, bins).digest() != source().host(0, 1, other).digest()
     node, task = Node("a", source(), 0, 1), plan(bins)
     entered(task, node)
     with pytest.raises(InputError, match="has changed the run"):
-        entered(replace(task, bins=other), node)
+        entered(dataclasses.replace(task, bins=other), node)
     kept = ServerCheckpoint(tmp_path / "kept")
     kept.adopt(task)
     kept.close()
     with pytest.raises(InputError, match="holds another run"):
-        ServerCheckpoint(tmp_path / "kept").adopt(replace(task, bins=other))
+        ServerCheckpoint(tmp_path / "kept").adopt(dataclasses.replace(task, bins=other))
     with pytest.raises(InputError, match="its bins make"):
         RunPlan(FedKLUCBVI(), Setting(9, 2, 24, 2, 5, 0.0, 0), collection="live", bins=bins)
     with pytest.raises(InputError, match="cannot play in lockstep"):
@@ -117,9 +118,9 @@ def test_bins_are_part_of_what_a_run_is(bins: Bins, tmp_path: Path) -> None:
 def test_a_servers_bins_are_read_with_suspicion(bins: Bins) -> None:
     welcome = plan(bins).welcome()
     for text, says in (
-        ("[]", "does not hold bins"),
+        (b"[]", "does not hold bins"),
         (welcome.bins[:-9], "is no JSON"),
-        (welcome.bins.replace('"edges": [', '"edges": [1e999, '), "must be a number"),
+        (welcome.bins.replace(b'"edges": [', b'"edges": [1e999, '), "must be a number"),
     ):
         with pytest.raises(InputError, match=says):
             Node("a", source(), 0, 1).enter(replace(welcome, bins=text))

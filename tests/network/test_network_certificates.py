@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import AttributeOID, NameOID
 
 from fed_ucbvi import FedUCBVI, InputError, synthetic
-from fed_ucbvi.network.certificates import make_certificates, read_request, revoke, revoked_names
-from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates, read_request, revoke, revoked_names
+from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.network.server import Service
-from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.network.server import FederationServer
+from fed_ucbvi.network.transport import RemoteServer
 from network import make_nodes
 
 with warnings.catch_warnings():
@@ -39,7 +39,7 @@ def outcome_of(tls_files: Path, joining: Path, name: str = "node-0", names: tupl
     """What becomes of a node with these certificates: an empty text if it takes part to the end."""
 
     async def attempt() -> str:
-        service = Service(
+        service = FederationServer(
             plan_for(FedUCBVI(nu=10), WORLD, 5, names=names),
             "127.0.0.1:0",
             TLSFiles.of(tls_files, "server"),
@@ -49,7 +49,7 @@ def outcome_of(tls_files: Path, joining: Path, name: str = "node-0", names: tupl
         (node,) = make_nodes(WORLD, [1])
         node.name = name
         try:
-            await take_part(node, f"127.0.0.1:{service.port}", TLSFiles.of(joining, name), patience=0.3)
+            await run_node(node, RemoteServer(f"127.0.0.1:{service.port}", TLSFiles.of(joining, name)), patience=0.3)
         except InputError as error:
             return str(error)
         finally:
@@ -158,7 +158,7 @@ def test_every_party_makes_its_own_key_and_takes_part_with_what_the_authority_si
         (("request", "ca", "--out", str(own)), "there is a key 'ca'"),
         (("sign", request_file, "--out", str(authority)), "already; --renew makes another"),
         (("sign", request_file, "--out", str(tmp_path / "new"), "--renew"), "no certificate 'node-0'"),
-        (("sign", request_file, "--out", str(authority), "--host", "x"), "say --server"),
+        (("sign", request_file, "--out", str(authority), "--host", "x"), "pass --server"),
         (("sign", request_file, "--out", str(own)), "already"),
         (("sign", str(own / "none.csr"), "--out", str(authority)), "No such file"),
     ):
@@ -207,10 +207,10 @@ def test_a_request_that_asks_for_more_than_a_name_or_is_not_its_keys_own_is_refu
 def test_insecure_is_refused_off_loopback() -> None:
     for address in ("0.0.0.0:0", "10.1.2.3:5", "[::]:5", "example.org:1"):
         with pytest.raises(InputError, match="--insecure is for this machine alone"):
-            Service(plan_for(FedUCBVI(), WORLD, 5), address, None)
+            FederationServer(plan_for(FedUCBVI(), WORLD, 5), address, None)
         (node,) = make_nodes(WORLD, [1])
         with pytest.raises(InputError, match="--insecure is for this machine alone"):
-            asyncio.run(take_part(node, address, None))
+            asyncio.run(run_node(node, RemoteServer(address)))
 
 
 def test_the_commands_make_revoke_and_refuse(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_the_commands_make_revoke_and_refuse(tmp_path: Path) -> None:
         (("serve", "--insecure"), "one of --env NAME"),
         (("serve", "--insecure", "--sizes", "3,x,4"), "three whole numbers"),
         (("serve", "--certs", folder, "--name", "nobody", "--sizes", "3,2,4"), "nobody.crt is missing"),
-        (("serve", "--insecure", "--sizes", "3,2,4", "--on-away", "hope"), "unknown policy"),
+        (("serve", "--insecure", "--sizes", "3,2,4", "--on-away", "hope"), "unknown on_away"),
         (("join", "localhost:1", "--name", "a", "--insecure", "--env", "nowhere:at_all"), "cannot load"),
         (("join", "localhost", "--name", "a", "--insecure"), "HOST:PORT"),
         (("join", "localhost:1", "--name", "nobody", "--certs", folder), "nobody.crt is missing"),

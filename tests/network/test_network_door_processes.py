@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from enemies import SECONDS, outcome_of
-from fed_ucbvi.network.certificates import make_certificates, revoke
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke
 from fed_ucbvi.network.messages import PART_BYTES, Part, encode
-from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import SERVER, Party, Processes
 from vague_certificates import without_usage
 
@@ -40,7 +40,7 @@ def test_revoked_and_vague_certificates_open_nothing_and_fill_no_memory(tmp_path
         (vague / theirs).write_bytes((certs / own).read_bytes())
 
     async def flood(address: str, name: str) -> list[str]:
-        streams = (outcome_of(address, ENDLESS, TLSFiles.of(certs, name)) for _ in range(8))
+        streams = (outcome_of(RemoteServer(address, TLSFiles.of(certs, name)), ENDLESS) for _ in range(8))
         return await asyncio.wait_for(asyncio.gather(*streams), SECONDS)
 
     with Processes(tmp_path, certs=certs, problem=LARGE) as processes:

@@ -14,10 +14,11 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 import pytest
 
-from enemies import SECONDS, SPLIT, WORLD, hello_of, outcome_of, plan, simulated
+from enemies import SECONDS, SPLIT, WORLD, hello_of, long_fault, outcome_of, plan, simulated
 from fed_ucbvi import FedUCBVI, InputError, run, synthetic
-from fed_ucbvi.network import door, transport
+from fed_ucbvi.network import reception, transport
 from fed_ucbvi.network.certificates import (
+    TLSFiles,
     make_certificates,
     read_request,
     revoke,
@@ -26,23 +27,22 @@ from fed_ucbvi.network.certificates import (
     sign_request,
     write_request,
 )
-from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.messages import PART_BYTES, Fault, Part, encode, in_parts
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_stream import NodeStream
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.network.server import Service
-from fed_ucbvi.network.transport import SERVICE, TLSFiles, ask_certificate
-from fed_ucbvi.network.violation import ViolationError
-from fed_ucbvi.network.wire_count import WireCount
+from fed_ucbvi.network.server import FederationServer
+from fed_ucbvi.network.transport import SERVICE, RemoteServer, WireCount
 from network import assert_same, federate, make_nodes
 from vague_certificates import without_usage
 
 
 @asynccontextmanager
-async def served(certs: Path, name: str = "server") -> AsyncIterator[tuple[Service, str]]:
+async def served(certs: Path, name: str = "server") -> AsyncIterator[tuple[FederationServer, str]]:
     """A server that waits for nodes, and its address."""
-    service = Service(plan(), "127.0.0.1:0", TLSFiles.of(certs, name), revoked=lambda: revoked_names(certs))
+    service = FederationServer(plan(), "127.0.0.1:0", TLSFiles.of(certs, name), revoked=lambda: revoked_names(certs))
     serving = asyncio.ensure_future(service.run())
     try:
         yield service, f"127.0.0.1:{service.port}"
@@ -61,15 +61,18 @@ def tell(story: Any) -> Any:
 def test_nothing_is_read_from_the_revoked_and_little_from_those_not_yet_let_in(tmp_path: Path) -> None:
     make_certificates(tmp_path, server="server", nodes=["lost", "node-0"])
     revoke(tmp_path, ["lost"])
-    long = in_parts(encode(Fault("x" * (2 * PART_BYTES))))
+    long = in_parts(long_fault(2 * PART_BYTES))
 
     async def story() -> None:
         async with served(tmp_path) as (service, address):
-            service.registry.most_bytes = 1 << 30  # what those who were let in may send
             for messages in ([], long):
-                assert "has been revoked" in await outcome_of(address, messages, TLSFiles.of(tmp_path, "lost"))
+                assert "has been revoked" in await outcome_of(
+                    RemoteServer(address, TLSFiles.of(tmp_path, "lost")), messages
+                )
             assert vars(service.registry.wire) == vars(WireCount())
-            assert "above the limit of 65536" in await outcome_of(address, long[:1], TLSFiles.of(tmp_path, "node-0"))
+            assert "above the limit of 65536" in await outcome_of(
+                RemoteServer(address, TLSFiles.of(tmp_path, "node-0")), long[:1]
+            )
             assert service.registry.wire.bytes_up < 2 * PART_BYTES
 
     tell(story())
@@ -82,12 +85,12 @@ def test_a_certificate_that_does_not_say_what_it_is_for_opens_no_door(tmp_path: 
 
     async def joined(address: str) -> str:
         with pytest.raises(InputError) as failure:
-            await take_part(node, address, TLSFiles.of(tmp_path, "node-0"), patience=0.1)
+            await run_node(node, RemoteServer(address, TLSFiles.of(tmp_path, "node-0")), patience=0.1)
         return str(failure.value)
 
     async def story() -> None:
         async with served(tmp_path) as (service, address):
-            told = await outcome_of(address, [hello_of(node)], vague)
+            told = await outcome_of(RemoteServer(address, vague), [hello_of(node)])
             assert told == "the certificate is not one for nodes (its extended key usage lacks clientAuth)"
             assert vars(service.registry.wire) == vars(WireCount())
         async with served(tmp_path, "vague") as (service, _):
@@ -123,7 +126,7 @@ def test_a_server_that_shows_anothers_certificate_is_left_before_a_word_is_said(
         (node,) = make_nodes(WORLD, [3])
         try:
             with pytest.raises(InputError) as failure:
-                await take_part(node, f"localhost:{port}", TLSFiles.of(tmp_path, "node-0"), patience=0.1)
+                await run_node(node, RemoteServer(f"localhost:{port}", TLSFiles.of(tmp_path, "node-0")), patience=0.1)
         finally:
             await server.stop(None)
         return str(failure.value)
@@ -140,7 +143,7 @@ def test_a_name_that_would_write_into_the_log_is_shown_escaped(
 
     async def story() -> str:
         async with served(tmp_path) as (_, address):
-            return await outcome_of(address, [], forged)
+            return await outcome_of(RemoteServer(address, forged), [])
 
     with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
         told = tell(story())
@@ -151,16 +154,18 @@ def test_a_name_that_would_write_into_the_log_is_shown_escaped(
 
 def test_one_name_may_open_so_many_streams_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_certificates(tmp_path, server="server", nodes=["node-0", "node-1", "flood"])
-    monkeypatch.setattr(door, "MAX_ATTEMPTS", 3)
+    monkeypatch.setattr(reception, "MAX_ATTEMPTS", 3)
 
     async def story() -> None:
         async with served(tmp_path) as (service, address):
-            told = [await outcome_of(address, [b""], TLSFiles.of(tmp_path, "flood")) for _ in range(5)]
-            assert ["no known kind" in reason for reason in told] == [True, True, True, False, False]
+            told = [await outcome_of(RemoteServer(address, TLSFiles.of(tmp_path, "flood")), [b""]) for _ in range(5)]
+            assert ["no message" in reason for reason in told] == [True, True, True, False, False]
             assert told[3] == told[4] == "too many streams in 60 s"
             assert service.registry.wire.messages_up == 3
             nodes = make_nodes(WORLD, SPLIT)
-            await asyncio.gather(*(take_part(node, address, TLSFiles.of(tmp_path, node.name)) for node in nodes))
+            await asyncio.gather(
+                *(run_node(node, RemoteServer(address, TLSFiles.of(tmp_path, node.name))) for node in nodes)
+            )
 
     tell(story())
 
@@ -184,7 +189,7 @@ def received(frames: Sequence[bytes], most_bytes: int = 1 << 20) -> Any:
 
 
 def test_a_long_message_is_put_together_and_one_that_cannot_be_is_a_violation() -> None:
-    fault = encode(Fault("x" * (3 * PART_BYTES)))
+    fault = long_fault(3 * PART_BYTES)
     parts = in_parts(fault)
     assert [len(part) <= PART_BYTES + 16 for part in parts] == 4 * [True]
     assert isinstance(received(parts), Fault)
@@ -220,7 +225,7 @@ def test_a_revoked_nodes_open_stream_is_closed_and_the_node_told_why(tmp_path: P
     async def story() -> None:
         async with served(tmp_path) as (service, address):
             node = make_nodes(WORLD, SPLIT)[0]
-            joined = asyncio.ensure_future(take_part(node, address, TLSFiles.of(tmp_path, "node-0")))
+            joined = asyncio.ensure_future(run_node(node, RemoteServer(address, TLSFiles.of(tmp_path, "node-0"))))
             while not service.registry.connected:
                 await asyncio.sleep(0.01)
             revoke(tmp_path, ["node-0"])
@@ -250,12 +255,14 @@ def test_certificates_of_node_and_server_are_renewed_while_the_run_waits(
         shutil.copy(ours / f"{name}.crt", own)
 
     async def story() -> None:
-        service = Service(plan(), "127.0.0.1:0", TLSFiles.of(own, "server"), revoked=lambda: revoked_names(ours))
+        service = FederationServer(
+            plan(), "127.0.0.1:0", TLSFiles.of(own, "server"), revoked=lambda: revoked_names(ours)
+        )
         serving, address = asyncio.ensure_future(service.run()), f"127.0.0.1:{service.port}"
         nodes = make_nodes(WORLD, SPLIT)
 
         def join(node: Node) -> asyncio.Future[Any]:
-            return asyncio.ensure_future(take_part(node, address, TLSFiles.of(own, node.name)))
+            return asyncio.ensure_future(run_node(node, RemoteServer(address, TLSFiles.of(own, node.name))))
 
         joined = [join(nodes[0])]
         while not service.registry.connected:
@@ -266,13 +273,13 @@ def test_certificates_of_node_and_server_are_renewed_while_the_run_waits(
         while service.registry.connected == 0 or service.registry.members["node-0"].stream is before:
             await asyncio.sleep(0.01)
 
-        old = await ask_certificate(address, TLSFiles.of(own, "node-1"))
+        old = await RemoteServer(address, TLSFiles.of(own, "node-1")).certificate()
         good = (own / "server.key").read_bytes()
         (own / "server.key").write_bytes((own / "node-1.key").read_bytes())  # half of a change
-        assert await ask_certificate(address, TLSFiles.of(own, "node-1")) == old
+        assert await RemoteServer(address, TLSFiles.of(own, "node-1")).certificate() == old
         (own / "server.key").write_bytes(good)
         renew("server", server=True)
-        new = await ask_certificate(address, TLSFiles.of(own, "node-1"))
+        new = await RemoteServer(address, TLSFiles.of(own, "node-1")).certificate()
         assert new == (own / "server.crt").read_bytes() != old
         joined.append(join(nodes[1]))
         outcome = await serving

@@ -13,14 +13,14 @@ import pytest
 from commands import refusal
 from enemies import SECONDS, SPLIT, WORLD, plan, simulated
 from fed_ucbvi import InputError, Run, load_policy
-from fed_ucbvi.network.certificates import make_certificates
-from fed_ucbvi.network.client import ask_policy, take_part
-from fed_ucbvi.network.server import Service
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network.client import ask_policy, run_node
+from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint
-from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.network.transport import RemoteServer
 from fed_ucbvi.results.policy import LearntPolicy
 from federation_processes import SERVER, Party, Processes
-from network import assert_same, federate, make_nodes
+from network import assert_same, federate, make_nodes, reach
 
 HOST = "127.0.0.1"
 
@@ -48,7 +48,7 @@ def test_a_server_signs_the_policy_and_a_node_that_missed_the_end_takes_it_from_
         assert node.policy.to_bytes() == file.read_bytes()
 
     late = make_nodes(WORLD, SPLIT, tmp_path)[1]  # a new process that knows its state folder
-    told = asyncio.run(take_part(late, f"{HOST}:1", TLSFiles.of(certs, late.name), result=file))
+    told = asyncio.run(run_node(late, RemoteServer(f"{HOST}:1", TLSFiles.of(certs, late.name)), result=file))
     assert told is not None
     assert told.run == "the-run"
     assert late.finished
@@ -63,15 +63,18 @@ def test_a_server_signs_the_policy_and_a_node_that_missed_the_end_takes_it_from_
         other.signed(*key).save(tmp_path / "other.json")
         late = make_nodes(WORLD, SPLIT, tmp_path)[1]
         with pytest.raises(InputError, match=says):
-            asyncio.run(take_part(late, f"{HOST}:1", TLSFiles.of(certs, late.name), result=tmp_path / "other.json"))
+            asyncio.run(
+                run_node(
+                    late, RemoteServer(f"{HOST}:1", TLSFiles.of(certs, late.name)), result=tmp_path / "other.json"
+                )
+            )
 
 
 POLICY = LearntPolicy(np.zeros((2, 3), dtype=np.int32), 2, {}, np.nan, "run", 3, 9)
 
 
-@pytest.mark.parametrize("suffix", [".json", ".npz"])
-def test_a_policy_that_the_server_has_not_signed_is_not_trusted(tmp_path: Path, certs: Path, suffix: str) -> None:
-    theirs, file = tmp_path / "theirs", tmp_path / f"policy{suffix}"
+def test_a_policy_that_the_server_has_not_signed_is_not_trusted(tmp_path: Path, certs: Path) -> None:
+    theirs, file = tmp_path / "theirs", tmp_path / "policy.json"
     make_certificates(theirs, server="server")
     good = POLICY.signed(*TLSFiles.of(certs, "server").read()[1:])
 
@@ -116,8 +119,10 @@ def test_a_node_that_finds_no_server_says_what_to_do_and_takes_a_policy_that_com
 
     async def story() -> LearntPolicy | None:
         with pytest.raises(InputError, match=r"no connection .* same command once it is back.* add --result FILE"):
-            await take_part(node, f"{HOST}:1", tls_files, patience=0.01)
-        looking = asyncio.ensure_future(take_part(node, f"{HOST}:1", tls_files, result=tmp_path / POLICY_FILE))
+            await run_node(node, RemoteServer(f"{HOST}:1", tls_files), patience=0.01)
+        looking = asyncio.ensure_future(
+            run_node(node, RemoteServer(f"{HOST}:1", tls_files), result=tmp_path / POLICY_FILE)
+        )
         await asyncio.sleep(0.05)
         POLICY.signed(*TLSFiles.of(certs, "server").read()[1:]).save(tmp_path / POLICY_FILE)
         return await looking
@@ -152,14 +157,14 @@ def test_a_node_may_ask_for_the_policy_while_the_run_goes_on(
     asked: list[LearntPolicy] = []
 
     async def story() -> Run:
-        service = Service(
+        service = FederationServer(
             plan(), f"{HOST}:0", TLSFiles.of(certs, "server"), revoked=lambda: revoked, on_round=lambda _: None
         )
         address = f"{HOST}:{service.port}"
         advance = service.coordinator._advance
 
         async def ask(name: str) -> None:
-            asked.append(await ask_policy(address, TLSFiles.of(certs, name)))
+            asked.append(await ask_policy(RemoteServer(address, TLSFiles.of(certs, name))))
 
         async def advance_and_ask() -> None:
             if service.coordinator.round == 0:
@@ -174,7 +179,7 @@ def test_a_node_may_ask_for_the_policy_while_the_run_goes_on(
             revoked.clear()
 
         monkeypatch.setattr(service.coordinator, "_advance", advance_and_ask)
-        parties = [take_part(n, address, TLSFiles.of(certs, n.name)) for n in make_nodes(WORLD, SPLIT)]
+        parties = [run_node(n, RemoteServer(address, TLSFiles.of(certs, n.name))) for n in make_nodes(WORLD, SPLIT)]
         serving = asyncio.ensure_future(service.run())
         await asyncio.gather(*parties)
         return (await serving).run
@@ -194,15 +199,15 @@ def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeypatch: 
     monkeypatch.setattr("fed_ucbvi.network.server.FAREWELL_SECONDS", SECONDS)
 
     async def story() -> None:
-        service = Service(plan(), f"{HOST}:0", None)
-        registry, address = service.registry, f"{HOST}:{service.port}"
+        service = FederationServer(plan(), None, None)
+        registry, address = service.registry, reach(service)
         away, steady = make_nodes(WORLD, SPLIT)
-        leaving = asyncio.ensure_future(take_part(away, address, None))
-        staying = asyncio.ensure_future(take_part(steady, address, None))
+        leaving = asyncio.ensure_future(run_node(away, address))
+        staying = asyncio.ensure_future(run_node(steady, address))
 
         async def last_round() -> None:
-            await registry.wait_until(lambda: registry.complete, SECONDS)
-            registry.begun = True
+            await registry.wait_until(lambda: registry.complete(WORLD.agents), SECONDS)
+            service.coordinator.begun = True
             leaving.cancel()
             await registry.wait_until(lambda: registry.connected == 1, SECONDS)
 
@@ -211,7 +216,7 @@ def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeypatch: 
         await staying
         assert not serving.done()
         again = make_nodes(WORLD, SPLIT)[0]
-        await take_part(again, address, None)
+        await run_node(again, address)
         await serving
         assert again.finished
         assert again.policy is not None
@@ -227,7 +232,7 @@ def test_processes_started_after_the_end_learn_it_from_the_file_or_from_the_serv
         processes.start(SERVER, "node-0", "node-1")
         run, _ = processes.finish()
         words = processes._join("node-0", None)
-        out = tmp_path / "mine" / "policy.npz"
+        out = tmp_path / "mine" / "policy.json"
         told = Party(*words, "--result", str(tmp_path / "checkpoint" / POLICY_FILE), "--out", str(out))
         assert told.end() == 0, told.words()
         policy = json.loads("".join(told.said["stdout"]))["policy"]

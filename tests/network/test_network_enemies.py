@@ -7,12 +7,12 @@ import math
 import random
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from enemies import (
     ALGORITHM,
@@ -22,34 +22,37 @@ from enemies import (
     WORLD,
     T,
     Turn,
+    long_fault,
     plan,
     simulated,
     turning,
 )
-from fed_ucbvi.network.checks import check_report
-from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.arrays import Changes, DeltaCache
+from fed_ucbvi.network.checks import Expected, check_report
+from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.coordinator import Coordinator
-from fed_ucbvi.network.copies import Copies
+from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import PROTOCOL, Fault, Hello, Played, Ready, Report, Request, Up, encode, in_parts
-from fed_ucbvi.network.node_calls import FederationStoppedError
+from fed_ucbvi.network.messages import PROTOCOL, Hello, Joining, Played, Report, Request, Up, encode, in_parts
 from fed_ucbvi.network.report_schema import ReportSchema
-from fed_ucbvi.network.row_checks import Expected
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.schema import CLASSES
-from fed_ucbvi.network.server import Outcome, Service
+from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from fed_ucbvi.network.violation import ViolationError
-from network import assert_run_without_the_first_agent, assert_same, make_nodes
+from fed_ucbvi.network.transport import RemoteServer
+from network import assert_run_without_the_first_agent, assert_same, federate, make_nodes, reach
 
 
-async def with_turned(task: RunPlan, turn: Turn) -> tuple[Outcome, str]:
+async def with_turned(
+    task: RunPlan, turn: Turn, folder: Path | None = None, *, in_memory: bool = True
+) -> tuple[Outcome, str]:
     """A run in which node-0 turns; the outcome, and what it was told at the end."""
-    service = Service(task, "127.0.0.1:0", None)
-    address = f"127.0.0.1:{service.port}"
-    enemy, honest = make_nodes(WORLD, SPLIT)
+    kept = None if folder is None else ServerCheckpoint(folder / "checkpoint")
+    task = task if kept is None else kept.adopt(task)
+    service = FederationServer(task, None if in_memory else "127.0.0.1:0", None, server_checkpoint=kept)
+    address = reach(service) if in_memory else RemoteServer(f"127.0.0.1:{service.port}")
+    enemy, honest = make_nodes(WORLD, SPLIT, folder)
     turned = asyncio.ensure_future(turning(enemy, address, turn))
-    steady = asyncio.ensure_future(take_part(honest, address, None))
+    steady = asyncio.ensure_future(run_node(honest, address))
     try:
         outcome = await service.run()
         await steady
@@ -65,7 +68,7 @@ def _as_played(**changes: Any) -> Turn:
 
 FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
     "random bytes": (lambda _: [random.Random(3).randbytes(64)], "64 bytes that are no message"),
-    "no bytes": (lambda _: [b""], "a message of no known kind"),
+    "no bytes": (lambda _: [b""], "0 bytes that are no message"),
     "a truncated message": (lambda answer: [encode(answer)[:-1]], "bytes that are no message"),
     "too long a message": (lambda _: [b"x" * 70_000], "a message of 70000 bytes or more, above the limit of 65552"),
     "one twenty times too long": (
@@ -76,7 +79,7 @@ FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
         lambda _: [encode(Hello(PROTOCOL, "", "node-0", INCARNATION, 0, 1, ""))],
         "a Hello in the middle",
     ),
-    "another ready": (lambda _: [encode(Ready(3, 2, 3, b"", (0,)))], "a Ready in the middle"),
+    "another ready": (lambda _: [encode(Joining(3, 2, 3, b"", (0,)))], "a Joining in the middle"),
     "an answer of a later round": (
         _as_played(round=2),
         "answered round 2, episodes when asked for round 1, episodes",
@@ -118,11 +121,20 @@ def test_a_node_that_answers_wrongly_stops_the_run_if_that_is_the_policy(kind: s
         asyncio.run(asyncio.wait_for(with_turned(plan(), turn), SECONDS))
 
 
+def test_a_run_that_a_violation_has_stopped_goes_on_with_honest_nodes(tmp_path: Path) -> None:
+    lie = in_reports(_set(0, (0, 1, 1), -1), 3)
+    with pytest.raises(FederationStoppedError, match="'node-0' broke the rules in round 3: agent 0: n"):
+        asyncio.run(asyncio.wait_for(with_turned(plan(), lie, tmp_path), SECONDS))
+    kept = ServerCheckpoint(tmp_path / "checkpoint")
+    honest = federate(kept.adopt(plan()), make_nodes(WORLD, SPLIT, tmp_path), server_checkpoint=kept)
+    assert_same(honest.run, simulated(), regret=False)
+
+
 def test_replayed_answers_are_passed_over_and_change_nothing() -> None:
     """Every answer comes twice, after copies of some of the earlier ones, out of order."""
     chance = random.Random(5)
     past: list[bytes] = []
-    sent = Copies()
+    sent = DeltaCache()
 
     def turn(answer: Up) -> Iterable[bytes]:
         copies = chance.sample(past, min(len(past), 3))
@@ -148,18 +160,18 @@ def test_messages_that_are_cut_off_unread_are_a_violation_if_they_come_again_and
     """Above eight times the limit gRPC ends the stream, as a dying process would; but this one lives on."""
 
     async def story() -> Outcome:
-        service = Service(plan(violation="drop"), "127.0.0.1:0", None)
-        address = f"127.0.0.1:{service.port}"
+        service = FederationServer(plan(violation="drop"), "127.0.0.1:0", None)
+        address = RemoteServer(f"127.0.0.1:{service.port}")
         enemy, honest = make_nodes(WORLD, SPLIT)
 
         async def insist() -> list[str]:
             told: list[str] = []
-            while not told or not re.search("excluded|UNAVAILABLE", told[-1]):  # the run may be over by then
+            while not told or not re.search("excluded|failed to connect", told[-1]):  # the run may be over by then
                 told.append(await turning(enemy, address, lambda _: [b"x" * (9 * 65_536)]))
             return told
 
         insisting = asyncio.ensure_future(insist())
-        steady = asyncio.ensure_future(take_part(honest, address, None))
+        steady = asyncio.ensure_future(run_node(honest, address))
         outcome = await service.run()
         await asyncio.gather(insisting, steady)
         return outcome
@@ -177,10 +189,10 @@ def test_a_node_that_talks_without_end_is_not_listened_to() -> None:
     def turn(answer: Up) -> Iterable[bytes]:
         yield encode(answer)
         for _ in range(100_000):
-            yield encode(Fault("a" * 5_000))
+            yield long_fault(5_000)
 
     task = plan(violation="drop", away="exclude", patience=0.5)
-    outcome, _ = asyncio.run(asyncio.wait_for(with_turned(task, turn), SECONDS))
+    outcome, _ = asyncio.run(asyncio.wait_for(with_turned(task, turn, in_memory=False), SECONDS))
     assert [(event["round"], event["node"], event["done"]) for event in outcome.events] == [(1, "node-0", "exclude")]
     assert outcome.ended
     assert not outcome.run.complete
@@ -193,8 +205,8 @@ def _in_second_round(**content: Any) -> Turn:
     def turn(answer: Up) -> Iterable[bytes]:
         if not isinstance(answer, Report) or (answer.round, answer.exchange) != (2, 0):
             return [encode(answer)]
-        report = CLASSES["Report"](**{"round": 2, "exchange": 0, "since": 1, **content})
-        return [CLASSES["Up"](report=report).SerializeToString()]
+        changes: Any = Changes(**{"since": 1, "changed": b"", "data": b"", **content})
+        return [encode(Report(2, 0, changes))]
 
     return turn
 
@@ -205,7 +217,6 @@ def _in_second_round(**content: Any) -> Turn:
         ({"since": 7}, "changes since round 7, of which nothing is known"),
         ({"changed": b"\1"}, "1 changed words take 8 bytes, got 0"),
         ({"changed": b"\0" * 99 + b"\1"}, r"beyond the \d+ words"),
-        ({"arrays": [CLASSES["Array"](dtype=4, shape=[1], data=b"\0" * 8)]}, "whole arrays and changes"),
         ({}, "n .* does not add up to the"),
     ],
 )
@@ -224,20 +235,20 @@ def test_changes_that_cannot_be_are_a_violation(content: dict[str, Any], says: s
 # ----------------------------------------------------------------------------------------------------- false reports
 
 
-def in_reports(lie: Callable[[list[Any], int], None]) -> Turn:
-    """Change the arrays of a report, given its exchange."""
+def in_reports(lie: Callable[[list[Any]], None], first_round: int = 1) -> Turn:
+    """Change the arrays of reports, from some round on."""
 
     def turn(answer: Up) -> Iterable[bytes]:
-        if isinstance(answer, Report):
+        if isinstance(answer, Report) and answer.round >= first_round:
             arrays: list[Any] = [array.copy() for array in answer.arrays]
-            lie(arrays, answer.exchange)
+            lie(arrays)
             answer = replace(answer, arrays=tuple(arrays))
         return [encode(answer)]
 
     return turn
 
 
-def _wrap_around(arrays: list[Any], _: int) -> None:
+def _wrap_around(arrays: list[Any]) -> None:
     """Counts near 2^63 on three states whose sum, in 64 bits, is the honest one."""
     n = arrays[0]
     total, largest = n.sum(), np.iinfo(np.int64).max
@@ -246,15 +257,15 @@ def _wrap_around(arrays: list[Any], _: int) -> None:
     n[0, 2, 0] = total + 2
 
 
-def _wrong_type(arrays: list[Any], _: int) -> None:
+def _wrong_type(arrays: list[Any]) -> None:
     arrays[0] = arrays[0].astype(np.int32)
 
 
-def _one_agent_more(arrays: list[Any], _: int) -> None:
+def _one_agent_more(arrays: list[Any]) -> None:
     arrays[1] = np.repeat(arrays[1], 2, axis=0)
 
 
-def _off_policy(arrays: list[Any], exchange: int) -> None:
+def _off_policy(arrays: list[Any]) -> None:
     """All that was seen at the first pair visited is said to have been seen with the other action."""
     (s, a), *_ = np.argwhere(arrays[0][0])
     for array in arrays[:-1]:  # the last are rewards
@@ -262,23 +273,73 @@ def _off_policy(arrays: list[Any], exchange: int) -> None:
         array[0, s, a] = 0
 
 
-@pytest.mark.parametrize(
-    ("lie", "says"),
-    [
-        (_off_policy, r"agent 0: n at \(\d, \d\) is \d: changed where the policy did not go"),
-        (_wrap_around, r"agent 0: n at \(0, 0\) is 9223372036854775807: does not add up"),
-        (_wrong_type, r"agent 0: n is int32 \(1, 3, 2\), expected int64 \(1, 3, 2\)"),
-        (_one_agent_more, r"agent 0: X is int64 \(2, 3, 2, 1\), expected int64 \(1, 3, 2, 1\)"),
-    ],
-)
-def test_a_false_report_is_refused_by_agent_and_field(lie: Any, says: str) -> None:
-    outcome, told = asyncio.run(asyncio.wait_for(with_turned(plan(violation="drop"), in_reports(lie)), SECONDS))
+def _set(place: int, index: Any, value: Any) -> Callable[[list[Any]], None]:
+    def lie(arrays: list[Any]) -> None:
+        arrays[place][index] = value
+
+    return lie
+
+
+def _swap(arrays: list[Any]) -> None:
+    arrays[0], arrays[1] = arrays[1], arrays[0]
+
+
+def _flatten(arrays: list[Any]) -> None:
+    arrays[2] = arrays[2].reshape(-1)
+
+
+def _floats(arrays: list[Any]) -> None:
+    arrays[1] = arrays[1].astype(np.float64)
+
+
+def _claim_values(arrays: list[Any]) -> None:
+    arrays[1][..., 0] += arrays[0] == 0
+
+
+def _move(arrays: list[Any]) -> None:
+    s, a = np.argwhere(arrays[0][0] > 0)[0]
+    arrays[0][0, s, a] -= 1
+    arrays[0][0, s, 1 - a] += 1
+
+
+FALSE_REPORTS = [
+    (1, _off_policy, r"agent 0: n at \(\d, \d\) is \d: changed where the policy did not go"),
+    (1, _wrap_around, r"agent 0: n at \(0, 0\) is 9223372036854775807: does not add up"),
+    (1, _wrong_type, r"agent 0: n is int32 \(1, 3, 2\), expected int64 \(1, 3, 2\)"),
+    (1, _one_agent_more, r"agent 0: X is int64 \(2, 3, 2, 1\), expected int64 \(1, 3, 2, 1\)"),
+    (3, _set(1, (0, 2, 0), 2**60), "agent 0: X .* outside n times"),  # a sum of values too large
+    (3, _set(2, (0, 2, 0, 1), 2**60), "agent 0: Y .* outside n times"),  # a sum of squares too large
+    (
+        3,
+        _set(2, (0, 2, 0, 0), 2**62),
+        "agent 0: Y .* low word too large",
+    ),  # a low word too large
+    (3, _set(3, (0, 2, 0), 2**60), "agent 0: Z .* outside n times"),  # rewards above one
+    (3, _set(3, (0, 2, 0), -1), "agent 0: Z .* negative"),  # negative rewards
+    (3, _claim_values, "agent 0: X .* outside n times"),  # values without visits
+    (3, _set(0, (0, 1, 1), -1), "agent 0: n .* negative"),  # a negative count
+    (3, _set(0, (0, 1, 1), 10**9), "agent 0: n .* does not add up"),  # too many visits
+    (3, _move, "agent 0: n .* (smaller than before|changed where the policy did not go)"),  # visits that move
+    (3, _swap, r"agent 0: n is int64 \(1, 3, 2, 1\)"),  # types exchanged
+    (3, _flatten, "agent 0: Y is int64"),  # another shape
+    (3, _floats, "agent 0: X is float64"),  # another type
+    (3, lambda arrays: arrays.pop(), "agent 0: 3 arrays, expected 4"),  # one array fewer
+]
+
+
+@pytest.mark.parametrize(("number", "lie", "says"), FALSE_REPORTS)
+def test_a_false_report_is_refused_by_agent_and_field(number: int, lie: Any, says: str) -> None:
+    """From the first round on, or later."""
+    turn = in_reports(lie, number)
+    outcome, told = asyncio.run(asyncio.wait_for(with_turned(plan(violation="drop"), turn), SECONDS))
     (event,) = outcome.events
-    assert (event["round"], event["node"], event["done"]) == (1, "node-0", "drop")
+    assert (event["round"], event["node"], event["done"]) == (number, "node-0", "drop")
     assert re.search(says, event["what"])
     assert told == event["what"]
     assert outcome.ended
     assert not outcome.run.complete
+    later = slice(number - 1, None)
+    assert (outcome.run.records["agent_episodes"][later] == 2 * outcome.run.records["length"][later]).all()
 
 
 class StopError(Exception):
@@ -294,7 +355,7 @@ def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: Path) 
 
     moved = False
 
-    def move(arrays: list[Any], _: int) -> None:
+    def move(arrays: list[Any]) -> None:
         """A visit that was reported before the server went down is now said to have been to another action."""
         nonlocal moved
         if not moved:
@@ -305,14 +366,16 @@ def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: Path) 
 
     async def story() -> Outcome:
         first, second = (ServerCheckpoint(tmp_path / "checkpoint") for _ in range(2))
-        service = Service(first.adopt(plan()), "127.0.0.1:0", None, server_checkpoint=first, report=die)
-        address = f"127.0.0.1:{service.port}"
+        service = FederationServer(first.adopt(plan()), None, None, server_checkpoint=first, report=die)
+        address = reach(service)
         nodes = make_nodes(WORLD, SPLIT, tmp_path)
-        tasks = [asyncio.ensure_future(take_part(node, address, None)) for node in nodes]
+        tasks = [asyncio.ensure_future(run_node(node, address)) for node in nodes]
         with pytest.raises(StopError):
             await service.run()
         tasks[0].cancel()
-        service = Service(second.adopt(plan(violation="drop")), address, None, server_checkpoint=second)
+        service = address.server = FederationServer(
+            second.adopt(plan(violation="drop")), None, None, server_checkpoint=second
+        )
         enemy = make_nodes(WORLD, SPLIT, tmp_path)[0]
         turned = asyncio.ensure_future(turning(enemy, address, in_reports(move)))
         outcome = await service.run()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +16,16 @@ from fed_ucbvi import FedUCBVI, InputError, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
-from fed_ucbvi.engine.log_records import GenerationWriter
+from fed_ucbvi.engine import state_store
 from fed_ucbvi.network import client, coordinator
-from fed_ucbvi.network.client import take_part
-from fed_ucbvi.network.messages import Down, Report, Up
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.node_calls import FederationStoppedError
-from fed_ucbvi.network.rounds import Round
+from fed_ucbvi.network.rounds import ExchangeCall
 from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
-from fed_ucbvi.network.server import Outcome, Service
+from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.transport import InMemoryServer
 from network import (
     CrashError,
     Fragile,
@@ -36,6 +34,7 @@ from network import (
     federate,
     keep_alive,
     make_nodes,
+    reach,
 )
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
@@ -54,8 +53,8 @@ def simulated(algorithm: FedUCBVI = ALGORITHM) -> Any:
 
 async def with_restarts(task: RunPlan, folder: Path, deaths: list[int], *, after: bool) -> Outcome:
     """A run in which node-0 dies again and again, each time after so many answers."""
-    service = Service(task, "127.0.0.1:0", None)
-    address = f"127.0.0.1:{service.port}"
+    service = FederationServer(task, None, None)
+    address = reach(service)
     left = list(deaths)
 
     def fragile() -> Node:
@@ -66,7 +65,7 @@ async def with_restarts(task: RunPlan, folder: Path, deaths: list[int], *, after
     _, steady = make_nodes(WORLD, SPLIT)
     tasks = [
         asyncio.ensure_future(keep_alive(fragile, address)),
-        asyncio.ensure_future(take_part(steady, address, None)),
+        asyncio.ensure_future(run_node(steady, address)),
     ]
     outcome = await service.run()
     await asyncio.gather(*tasks)
@@ -97,7 +96,7 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(
     calls = 0
     place, name = {
         "before a round": (coordinator.Coordinator, "_advance"),
-        "in the middle of a synchronisation": (Round, "exchange"),
+        "in the middle of a synchronisation": (ExchangeCall, "__init__"),
         "before its checkpoint": (coordinator.Coordinator, "_keep"),
     }[moment]
     original = getattr(place, name)
@@ -114,19 +113,19 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(
 
     async def story() -> Outcome:
         nodes = make_nodes(WORLD, SPLIT, tmp_path)
-        address = "127.0.0.1:0"
+        address: InMemoryServer | None = None
         tasks: list[asyncio.Future[Any]] = []
         while True:
             server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
-            service = Service(
+            service = FederationServer(
                 server_checkpoint.adopt(replace(plan(), run="another")),
-                address,
+                None,
                 None,
                 server_checkpoint=server_checkpoint,
             )
-            if not tasks:
-                address = f"127.0.0.1:{service.port}"
-                tasks = [asyncio.ensure_future(take_part(node, address, None)) for node in nodes]
+            address = address or reach(service)
+            address.server = service
+            tasks = tasks or [asyncio.ensure_future(run_node(node, address)) for node in nodes]
             with suppress(CrashError):
                 outcome = await service.run()
                 await asyncio.gather(*tasks)
@@ -138,17 +137,17 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(
 
 
 def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writes, original = 0, GenerationWriter._add_record
+    writes, original = 0, state_store.append_bytes
 
-    def full(*arguments: Any) -> int:
+    def full(*arguments: Any, **options: Any) -> int:
         nonlocal writes
         writes += 1
-        size = original(*arguments)
+        size = original(*arguments, **options)
         if writes in (4, 5, 9, 10, 11, 20):
             raise OSError(errno.ENOSPC, "No space left on device")
         return size
 
-    monkeypatch.setattr(GenerationWriter, "_add_record", full)
+    monkeypatch.setattr(state_store, "append_bytes", full)
     monkeypatch.setattr(coordinator, "DISK_PAUSE", 0.01)
     monkeypatch.setattr(client, "DISK_PAUSE", 0.01)
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
@@ -176,10 +175,10 @@ def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tm
 
     async def story() -> Outcome:
         server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
-        service = Service(
-            server_checkpoint.adopt(task), "127.0.0.1:0", None, server_checkpoint=server_checkpoint, report=die
+        service = FederationServer(
+            server_checkpoint.adopt(task), None, None, server_checkpoint=server_checkpoint, report=die
         )
-        address = f"127.0.0.1:{service.port}"
+        address = reach(service)
         deaths = [14, 60]
 
         def forgetful() -> Node:
@@ -189,13 +188,15 @@ def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tm
 
         tasks = [
             asyncio.ensure_future(keep_alive(forgetful, address)),
-            asyncio.ensure_future(take_part(make_nodes(WORLD, SPLIT, tmp_path)[1], address, None)),
+            asyncio.ensure_future(run_node(make_nodes(WORLD, SPLIT, tmp_path)[1], address)),
         ]
         with pytest.raises(CrashError):
             await service.run()
         tasks[0].cancel()
         server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
-        service = Service(server_checkpoint.adopt(task), address, None, server_checkpoint=server_checkpoint)
+        service = address.server = FederationServer(
+            server_checkpoint.adopt(task), None, None, server_checkpoint=server_checkpoint
+        )
         tasks[0] = asyncio.ensure_future(keep_alive(forgetful, address))
         outcome = await service.run()
         await asyncio.gather(*tasks)
@@ -207,19 +208,19 @@ def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tm
 
 
 async def with_restarts_and_lost_state(task: RunPlan, folder: Path) -> Outcome:
-    service = Service(task, "127.0.0.1:0", None)
-    address = f"127.0.0.1:{service.port}"
+    service = FederationServer(task, None, None)
+    address = reach(service)
     first, steady = make_nodes(WORLD, SPLIT)
     fragile = Fragile("node-0", lambda M: WORLD, 0, 1)
     fragile.dies_at = 14
 
     async def story() -> None:
         with suppress(CrashError):
-            await take_part(fragile, address, None)
+            await run_node(fragile, address)
         with pytest.raises(InputError, match="must go on after round"):
-            await take_part(first, address, None)
+            await run_node(first, address)
 
-    tasks = [asyncio.ensure_future(story()), asyncio.ensure_future(take_part(steady, address, None, patience=0.5))]
+    tasks = [asyncio.ensure_future(story()), asyncio.ensure_future(run_node(steady, address, patience=0.5))]
     try:
         return await service.run()
     finally:
@@ -233,21 +234,21 @@ async def with_restarts_and_lost_state(task: RunPlan, folder: Path) -> Outcome:
 
 async def with_departure(task: RunPlan, dies_at: int, folder: Path, *, back: bool = False) -> Outcome:
     """node-0 dies; if ``back``, it comes back once the others have gone on without it."""
-    service = Service(task, "127.0.0.1:0", None)
-    address = f"127.0.0.1:{service.port}"
+    service = FederationServer(task, None, None)
+    address = reach(service)
     _, steady = make_nodes(WORLD, SPLIT)
 
     async def story() -> None:
         node = Fragile("node-0", lambda M: WORLD, 0, 1, folder)
         node.dies_at = dies_at
         with suppress(CrashError):
-            await take_part(node, address, None)
+            await run_node(node, address)
         if back:
-            while not service.coordinator.records.events:
+            while not service.coordinator.engine.events:
                 await asyncio.sleep(0.01)
-            await take_part(Node("node-0", lambda M: WORLD, 0, 1, folder), address, None)
+            await run_node(Node("node-0", lambda M: WORLD, 0, 1, folder), address)
 
-    tasks = [asyncio.ensure_future(story()), asyncio.ensure_future(take_part(steady, address, None))]
+    tasks = [asyncio.ensure_future(story()), asyncio.ensure_future(run_node(steady, address))]
     outcome = await service.run()
     await asyncio.gather(*tasks)
     return outcome
@@ -296,7 +297,7 @@ def test_only_algorithms_that_report_counts_may_go_on_without_all_their_agents(n
     task = plan_for(algorithm, federation, 10, rules=Rules(away="exclude"))
 
     async def build() -> None:
-        Service(task, "127.0.0.1:0", None)
+        FederationServer(task, None, None)
 
     if name in ("ucbvi", "concurrent-ucbvi", "ucb-advantage", "concurrent-ucb-advantage"):
         with pytest.raises(InputError, match="cannot go on without all its agents"):
@@ -306,105 +307,6 @@ def test_only_algorithms_that_report_counts_may_go_on_without_all_their_agents(n
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be true
-
-
-class Liar(Node):
-    """A node that changes its reports from some round on."""
-
-    lie: Callable[[list[Any]], None]
-
-    def answer(self, message: Down) -> Up | None:
-        answer = super().answer(message)
-        if isinstance(answer, Report) and answer.round >= 3:
-            arrays: list[Any] = [array.copy() for array in answer.arrays]
-            self.lie(arrays)
-            return Report(answer.round, answer.exchange, tuple(arrays))
-        return answer
-
-
-def _set(place: int, index: Any, value: Any) -> Callable[[list[Any]], None]:
-    def lie(arrays: list[Any]) -> None:
-        arrays[place][index] = value
-
-    return lie
-
-
-def _swap(arrays: list[Any]) -> None:
-    arrays[0], arrays[1] = arrays[1], arrays[0]
-
-
-def _flatten(arrays: list[Any]) -> None:
-    arrays[2] = arrays[2].reshape(-1)
-
-
-def _floats(arrays: list[Any]) -> None:
-    arrays[1] = arrays[1].astype(np.float64)
-
-
-def _claim_values(arrays: list[Any]) -> None:
-    arrays[1][..., 0] += arrays[0] == 0
-
-
-def _move(arrays: list[Any]) -> None:
-    s, a = np.argwhere(arrays[0][0] > 0)[0]
-    arrays[0][0, s, a] -= 1
-    arrays[0][0, s, 1 - a] += 1
-
-
-LIES: dict[str, tuple[Callable[[list[Any]], None], str]] = {
-    "a sum of values too large": (_set(1, (0, 2, 0), 2**60), "agent 0: X .* outside n times"),
-    "a sum of squares too large": (_set(2, (0, 2, 0, 1), 2**60), "agent 0: Y .* outside n times"),
-    "a sum of squares with too large a low word": (_set(2, (0, 2, 0, 0), 2**62), "agent 0: Y .* low word too large"),
-    "rewards above one": (_set(3, (0, 2, 0), 2**60), "agent 0: Z .* outside n times"),
-    "negative rewards": (_set(3, (0, 2, 0), -1), "agent 0: Z .* negative"),
-    "values without visits": (_claim_values, "agent 0: X .* outside n times"),
-    "a negative count": (_set(0, (0, 1, 1), -1), "agent 0: n .* negative"),
-    "too many visits": (_set(0, (0, 1, 1), 10**9), "agent 0: n .* does not add up"),
-    "visits that move": (_move, "agent 0: n .* (smaller than before|changed where the policy did not go)"),
-    "types exchanged": (_swap, r"agent 0: n is int64 \(1, 3, 2, 1\)"),
-    "another shape": (_flatten, "agent 0: Y is int64"),
-    "another type": (_floats, "agent 0: X is float64"),
-    "one array fewer": (lambda arrays: arrays.pop(), "agent 0: 3 arrays, expected 4"),
-}
-
-
-@pytest.mark.parametrize("kind", LIES)
-def test_a_report_that_cannot_be_true_is_refused_by_agent_and_field(kind: str) -> None:
-    lie, says = LIES[kind]
-    nodes = make_nodes(WORLD, SPLIT)
-    liar = Liar("node-0", lambda M: WORLD, 0, 1)
-    liar.lie = lie
-    dropped = plan(violation="drop")
-
-    async def story() -> Outcome:
-        service = Service(dropped, "127.0.0.1:0", None)
-        address = f"127.0.0.1:{service.port}"
-        lying = asyncio.ensure_future(take_part(liar, address, None))
-        honest = asyncio.ensure_future(take_part(nodes[1], address, None))
-        outcome = await service.run()
-        await honest
-        with pytest.raises(InputError, match="turned 'node-0' away"):
-            await lying
-        return outcome
-
-    outcome = asyncio.run(asyncio.wait_for(story(), 60))
-    (event,) = outcome.events
-    assert (event["node"], event["round"], event["done"]) == ("node-0", 3, "drop")
-    assert re.search(says, event["what"]), event["what"]
-    assert outcome.ended
-    assert not outcome.run.complete
-    assert (outcome.run.records["agent_episodes"][2:] == 2 * outcome.run.records["length"][2:]).all()
-
-
-def test_a_violation_stops_the_run_if_that_is_the_policy(tmp_path: Path) -> None:
-    liar, steady = Liar("node-0", lambda M: WORLD, 0, 1, tmp_path / "node-0"), make_nodes(WORLD, SPLIT, tmp_path)[1]
-    liar.lie = LIES["a negative count"][0]
-    book = ServerCheckpoint(tmp_path / "checkpoint")
-    with pytest.raises(FederationStoppedError, match="'node-0' broke the rules in round 3: agent 0: n"):
-        federate(book.adopt(plan()), [liar, steady], server_checkpoint=book)
-    again = ServerCheckpoint(tmp_path / "checkpoint")
-    honest = federate(again.adopt(plan()), make_nodes(WORLD, SPLIT, tmp_path), server_checkpoint=again)
-    assert_same(honest.run, simulated(), regret=False)
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))

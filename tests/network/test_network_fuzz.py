@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from enemies import hello_of
 from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.algorithms.exact_sums import make_grid
-from fed_ucbvi.network import client, transport
+from fed_ucbvi.network import client
 from fed_ucbvi.network.arrays import WireError
-from fed_ucbvi.network.checks import check_played, check_report
-from fed_ucbvi.network.client import take_part
-from fed_ucbvi.network.health import Health
+from fed_ucbvi.network.checks import Expected, check_played, check_report
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, ViolationError
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import (
     PROTOCOL,
@@ -39,13 +39,11 @@ from fed_ucbvi.network.messages import (
     encode,
 )
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.node_registry import NodeRegistry
-from fed_ucbvi.network.node_stream import NodeStream, StreamLostError
+from fed_ucbvi.network.node_stream import NodeStream
 from fed_ucbvi.network.report_schema import ReportSchema
-from fed_ucbvi.network.row_checks import Expected
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.network.violation import ViolationError
-from fed_ucbvi.network.wire_count import WireCount
+from fed_ucbvi.network.server import FederationServer
+from fed_ucbvi.network.transport import Connection, InMemoryServer, WireCount
 from network import make_nodes
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
@@ -55,20 +53,24 @@ CHUNK = 5
 many = settings(max_examples=300)
 
 
-class Context:
+class Arriving:
     """The server's end of a stream on which these bytes arrive."""
+
+    peer, certificate = "nowhere", b""
 
     def __init__(self, *arriving: bytes) -> None:
         self.arriving, self.sent = list(arriving), list[bytes]()
 
-    def peer(self) -> str:
-        return "nowhere"
-
-    async def read(self) -> Any:
-        return self.arriving.pop(0) if self.arriving else grpc.aio.EOF
+    async def read(self) -> bytes:
+        if not self.arriving:
+            raise ConnectionEndedError("it has ended")
+        return self.arriving.pop(0)
 
     async def write(self, data: bytes) -> None:
         self.sent.append(data)
+
+    async def finish(self) -> None:
+        pass
 
 
 @st.composite
@@ -110,14 +112,13 @@ def test_the_door_survives_any_bytes_and_seats_nobody_who_has_not_said_the_right
     log = logging.getLogger("fed_ucbvi.federation")
     log.addHandler(handler)
 
-    async def attempt() -> tuple[NodeRegistry, list[Down]]:
-        registry = NodeRegistry(PLAN, certified=False)
-        context = Context(*arriving)
-        session = asyncio.ensure_future(registry.session(None, context))
+    async def attempt() -> list[Down]:
+        server, connection = FederationServer(PLAN, None, None), Arriving(*arriving)
+        registry, session = server.registry, asyncio.ensure_future(server.session(connection))
         for _ in range(20):
             await asyncio.sleep(0)
         seated = dict(registry.members)
-        await registry.close()
+        await server.reception.close()
         await session
         assert set(seated) <= {"node-0"}
         assert seated or arriving[:2] != [HELLO, READY]
@@ -126,10 +127,10 @@ def test_the_door_survives_any_bytes_and_seats_nobody_who_has_not_said_the_right
             assert len(arriving) >= 2
         if not seated and arriving:
             assert lines
-        return registry, [decode_down(data) for data in context.sent]
+        return [decode_down(data) for data in connection.sent]
 
     try:
-        _, sent = asyncio.run(attempt())
+        sent = asyncio.run(attempt())
     finally:
         log.removeHandler(handler)
     assert all(isinstance(message, Welcome | Refusal) for message in sent)
@@ -172,15 +173,17 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
     """What passes the checks could be an honest node's: requests that exist, counts that add up, values in range."""
 
     async def attempt() -> None:
-        stream, member, reason = NodeStream(Context(data), WireCount()), _member(), "possible"
+        stream, member, reason = NodeStream(Arriving(data), WireCount()), _member(), "possible"
         try:
             if episodes:
-                played = await stream.expect_played(1)
+                played = await stream.expect(1)
+                assert isinstance(played, Played)
                 check_played(played, member, POLICY, PLAN.algorithm, CHUNK, early=False)
                 assert played.played == CHUNK or played.requests
                 assert all(POLICY[request.step, request.state] == request.action for request in played.requests)
             else:
-                report = await stream.expect_report(1, 0)
+                report = await stream.expect(1, 0)
+                assert isinstance(report, Report)
                 expected = Expected(FORMS, PLAN.setting, POLICY, QUERIES[0].arrays, 0, frozenset(), GRID)
                 check_report(report.arrays, member, CHUNK, expected)
                 n, X, Y, Z = report.arrays
@@ -190,7 +193,7 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
                 assert (X[..., 0] <= n * (most + 1e-3)).all()
                 assert (Y[..., 1] * 2.0**GRID.base <= n * (most + 1e-3) ** 2).all()
                 assert (Z[..., 0] <= n * (1 + 1e-6) * 2.0**GRID.bits).all()
-        except (StreamLostError, ViolationError) as refused:
+        except (ConnectionLostError, ViolationError) as refused:
             reason = str(refused)
         assert reason
         if data == (PLAYED if episodes else REPORTS[0]):
@@ -231,23 +234,36 @@ def test_a_node_obeys_or_says_what_is_wrong_whatever_the_server_sends(orders: li
             assert answer.played <= PLAN.setting.episodes
 
 
+def respelt(welcome: Welcome, **fields: Any) -> Welcome:
+    """With other fields in its spec."""
+    return replace(welcome, spec=json.dumps({**json.loads(welcome.spec), **fields}).encode())
+
+
+def numbers() -> st.SearchStrategy[int]:
+    return st.integers(-1, 2**64 - 1)
+
+
 @given(st.fixed_dictionaries({}, optional={
-    "algorithm": st.sampled_from(["", "fed-ucbvi", "ucbvi", "concurrent-ucbvi", "os.system"]),
-    "parameters": st.sampled_from(["", "[]", "{", "{}", '{"nu": "x"}', '{"nu": -1}', '{"import": 1}', "[" * 10_000]),
-    "states": st.integers(0, 2**64 - 1),
-    "agents": st.integers(0, 2**64 - 1),
-    "episodes": st.integers(0, 2**64 - 1),
-    "eps_p": st.floats(),
-    "seed": st.integers(0, 2**64 - 1),
+    "algorithm": st.sampled_from(["", "fed-ucbvi", "ucbvi", "concurrent-ucbvi", "os.system", "os:system", 7]),
+    "parameters": st.sampled_from(["", [], {}, {"nu": "x"}, {"nu": -1}, {"import": 1}, [[[]]]]),
+    "sizes": st.none() | st.lists(numbers(), max_size=4),
+    "agents": st.none() | numbers(),
+    "episodes": numbers(),
+    "seed": numbers(),
     "collection": st.sampled_from(["", "live", "lockstep", "forever"]),
-}))  # fmt: skip
-def test_a_node_enters_only_runs_that_can_be(changes: dict[str, Any]) -> None:
-    welcome = replace(PLAN.welcome(), **changes)
+    "environment": st.sampled_from([None, "os:system", "gridworld"]),
+    "unknown": st.just(1),
+}), st.floats() | st.floats(0, 1), st.sampled_from([None, b"", b"[]", b"{", b"[" * 10_000, b"\xff"]))  # fmt: skip
+def test_a_node_enters_only_runs_that_can_be(fields: dict[str, Any], eps_p: float, spec: bytes | None) -> None:
+    welcome = replace(respelt(PLAN.welcome(), **fields), eps_p=eps_p)
+    welcome = welcome if spec is None else replace(welcome, spec=spec)
     node = Node("node-0", lambda M: WORLD, 0, 1)
     with suppress(InputError):
         node.enter(welcome)
+        told = json.loads(welcome.spec)
         assert node.run == "the-run"
-        assert 0 < welcome.agents * welcome.episodes < 2**62
+        assert told["sizes"] == [3, 2, 3]
+        assert 0 < told["agents"] * told["episodes"] <= 2**53
         assert 0 <= welcome.eps_p <= 1
         return
     assert node.run == ""
@@ -259,28 +275,31 @@ class Impostor:
     def __init__(self, *words: bytes, silent: bool = False) -> None:
         self._words, self._silent = words, silent
 
-    async def session(self, _: Any, context: Any) -> None:
-        await context.read()
+    async def session(self, connection: Connection) -> None:
+        await connection.read()
         for data in self._words:
-            await context.write(data)
+            await connection.write(data)
         if self._silent:
             await asyncio.sleep(60)
+
+    async def policy(self, certificate: bytes) -> bytes:
+        return b""
 
 
 @pytest.mark.parametrize(
     ("impostor", "says"),
     [
         (Impostor(b"\xff\xff"), "2 bytes that are no message"),
-        (Impostor(b""), "no known kind"),
+        (Impostor(b""), "0 bytes that are no message"),
         (
-            Impostor(encode(replace(PLAN.welcome(), protocol=9))),
-            f"the server speaks protocol 9, this node {PROTOCOL}",
+            Impostor(encode(replace(PLAN.welcome(), protocol=PROTOCOL + 1))),
+            f"the server speaks protocol {PROTOCOL + 1}, this node {PROTOCOL}",
         ),
-        (Impostor(encode(replace(PLAN.welcome(), parameters="{"))), "parameters are no JSON"),
+        (Impostor(encode(replace(PLAN.welcome(), spec=b"{"))), "spec is no JSON"),
         (Impostor(encode(Stop(3, 1))), "speaks of round 3, which it has not started"),
         (Impostor(encode(Refusal("go\naway", retry=False))), r"turned 'node-0' away: go\?away"),
         (Impostor(silent=True), "no connection .* the server does not answer"),
-        (Impostor(), "no connection .* the server has closed the stream"),
+        (Impostor(), "no connection .* has closed the stream"),
     ],
 )
 def test_a_node_leaves_a_server_that_makes_no_sense_and_says_why(
@@ -288,16 +307,5 @@ def test_a_node_leaves_a_server_that_makes_no_sense_and_says_why(
 ) -> None:
     monkeypatch.setattr(client, "WELCOME_SECONDS", 0.3)
 
-    async def no_policy(_: Any, context: Any) -> bytes:
-        return b""
-
-    async def story() -> None:
-        server, port = transport.open_server("127.0.0.1:0", impostor.session, None, Health(()), no_policy)
-        await server.start()
-        try:
-            await take_part(make_nodes(WORLD, [3])[0], f"127.0.0.1:{port}", None, patience=0.2)
-        finally:
-            await server.stop(0)
-
     with pytest.raises(InputError, match=says):
-        asyncio.run(asyncio.wait_for(story(), 60))
+        asyncio.run(run_node(make_nodes(WORLD, [3])[0], InMemoryServer(impostor), patience=0.2))

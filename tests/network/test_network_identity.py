@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +13,10 @@ import pytest
 from by_agent import ByAgent
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.engine import chunks
-from fed_ucbvi.engine.simulation import Caution, Simulation
-from fed_ucbvi.network.certificates import make_certificates
+from fed_ucbvi.engine import party
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.transport import TLSFiles
 from network import assert_same, federate, make_nodes
 from problems import random_federation
 
@@ -44,12 +41,7 @@ CASES: dict[str, tuple[str, dict[str, object], int]] = {
     "concurrent-ucbvi": ("concurrent-ucbvi", {}, 20),
 }
 
-
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +119,8 @@ def test_regret_of_sets_of_actions_is_that_of_the_simulation(stationary: bool) -
 def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
     algorithm: FedUCBVI | FedKLUCBVI, small: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "FIRST_STEPS", 1)
-    monkeypatch.setattr(chunks, "MAX_STEPS", 256)
+    monkeypatch.setattr(party, "FIRST_STEPS", 1)
+    monkeypatch.setattr(party, "MAX_STEPS", 256)
     simulated = run(algorithm, small, 2_000, seed=1, driver="episodes")
     assert simulated.records["length"].max() > 256
     assert_same(

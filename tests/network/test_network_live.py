@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from commands import refusal
-from fed_ucbvi import MDP, FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, run_live
+from fed_ucbvi import MDP, FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, run
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.engine import state_store
 from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.drivers.live import environment_seed
-from fed_ucbvi.engine.log_records import GenerationWriter
-from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.network import client
-from fed_ucbvi.network.client import take_part
-from fed_ucbvi.network.live_agents import LiveSource
+from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.messages import Continue, Down, Played, Query, Report, Start, Stop
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.rounds import Round
+from fed_ucbvi.network.rounds import ExchangeCall
 from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
-from fed_ucbvi.network.server import Outcome, Service
+from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.sources import LiveSource
+from fed_ucbvi.network.transport import InMemoryServer
 from gymnasium_problems import Failing, TableEnv
-from network import CrashError, federate, keep_alive, make_nodes
+from network import CrashError, federate, keep_alive, make_nodes, reach
 
 LAKE, CLIFF = "FrozenLake-v1", "CliffWalking-v1"
 SIZES = {LAKE: (17, 4), CLIFF: (49, 4)}
@@ -49,12 +49,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 
-
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
 
 
 @pytest.fixture
@@ -84,7 +79,7 @@ def alone(name: str) -> tuple[Any, int]:
 def by_itself(algorithm: Any, id: str, horizon: int, agents: int, episodes: int) -> Run:
     """The same agents without a network, in lockstep."""
     live = LiveFederation.from_gymnasium(id, agents, horizon=horizon, reward_range=REWARDS[id])
-    return run_live(algorithm, live, episodes, seed=1, progress=False)
+    return run(algorithm, live, episodes, seed=1, progress=False)
 
 
 def assert_same_learning(one: Run, other: Run) -> None:
@@ -95,7 +90,7 @@ def assert_same_learning(one: Run, other: Run) -> None:
     for column, recommended in one.recommendations.items():
         assert np.array_equal(recommended, other.recommendations[column], equal_nan=True), column
     np.testing.assert_equal(one.gap, other.gap)
-    for column in ("start", "length", "agent_episodes", "askers", "agent", "step", "state", "action", "bytes_up"):
+    for column in ("start", "length", "agent_episodes", "requests", "agent", "step", "state", "action", "bytes_up"):
         assert np.array_equal(one.records[column], other.records[column]), column
 
 
@@ -114,20 +109,6 @@ def test_one_node_with_all_agents_learns_what_they_learn_without_a_network(name:
     outcome = federate(plan(algorithm, LAKE, 6, agents, 40), make_nodes(source(LAKE, 6), [agents]))
     assert_same_learning(outcome.run, by_itself(algorithm, LAKE, 6, agents, 40))
     assert outcome.events == []
-
-
-@narrow
-@pytest.mark.parametrize("id", [LAKE, CLIFF])
-def test_counts_that_are_asked_for_at_once_teach_the_same(id: str) -> None:
-    """One node, so that an episode depends on nothing but its number: the same bits by either exchange."""
-    runs = {}
-    for exchange in ("steps", "model"):
-        task = plan(FedUCBVI(synchronisation="global"), id, 6, 3, 40, exchange=exchange)
-        runs[exchange] = federate(task, [Node("node-0", source(id, 6), 0, 3, share_counts=True)])
-    assert_same_learning(runs["model"].run, runs["steps"].run)
-    rounds = len(runs["model"].run.records["length"])
-    assert rounds > 10
-    assert runs["model"].wire.messages_up <= 2 + 2 * rounds + 1 < runs["steps"].wire.messages_up
 
 
 def test_two_nodes_learn_frozen_lake() -> None:
@@ -323,13 +304,13 @@ def test_a_round_the_server_went_on_without_leaves_no_trace() -> None:
         play(node, length)
         node.answer(Continue(number, 0))
         if number == 1:
-            before = {name: array.copy() for name, array in node._players.arrays().items()}
-    assert node._players.arrays()["seen.successors"].shape[3] > before["seen.successors"].shape[3]
+            before = {name: array.copy() for name, array in node._party.state().items()}
+    assert node._party.state()["seen.successors"].shape[3] > before["seen.successors"].shape[3]
     node.answer(replace(begin(node, task, 3, 1, first=1), chunk=0))
-    after = node._players.arrays()
+    after = node._party.state()
     assert all(np.array_equal(array, before[name]) for name, array in after.items())
-    assert not node._players.visits.any()
-    assert not node._players.transitions.any()
+    assert not node._party.driver.visits.any()
+    assert not node._party.driver.transitions.any()
 
 
 # ------------------------------------------------------------------------------------------------ deaths
@@ -370,12 +351,12 @@ def with_deaths(task: RunPlan, live: LiveSource, folder: Path, deaths: list[int]
         return node
 
     async def story() -> Outcome:
-        service = Service(task, "127.0.0.1:0", None)
-        address = f"127.0.0.1:{service.port}"
+        service = FederationServer(task, None, None)
+        address = reach(service)
         work = [keep_alive(mortal, address)]
         if others:
             steady = Node("node-1", live, agents, others)
-            work.append(take_part(steady, address, None))  # type: ignore[arg-type]
+            work.append(run_node(steady, address))  # type: ignore[arg-type]
         tasks = [asyncio.ensure_future(one) for one in work]
         outcome = await service.run()
         await asyncio.gather(*tasks)
@@ -408,27 +389,29 @@ def test_a_server_that_dies_loses_nothing_that_its_nodes_have_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The nodes live on with the rounds they have told; the run is the one that it would have been."""
-    calls, exchange = 0, Round.exchange
+    calls, made = 0, ExchangeCall.__init__
 
     def dying(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls in (3, 20):
             raise CrashError
-        return exchange(*arguments)
+        return made(*arguments)
 
-    monkeypatch.setattr(Round, "exchange", dying)
+    monkeypatch.setattr(ExchangeCall, "__init__", dying)
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.05)
 
     async def story() -> Outcome:
-        task, address = plan(FedUCBVI(), LAKE, 6, 2, 30), "127.0.0.1:0"
+        task = plan(FedUCBVI(), LAKE, 6, 2, 30)
+        address: InMemoryServer | None = None
         work: asyncio.Future[Any] | None = None
         while True:
             server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
-            service = Service(server_checkpoint.adopt(task), address, None, server_checkpoint=server_checkpoint)
+            service = FederationServer(server_checkpoint.adopt(task), None, None, server_checkpoint=server_checkpoint)
+            address = address or reach(service)
+            address.server = service
             if work is None:
-                address = f"127.0.0.1:{service.port}"
-                work = asyncio.ensure_future(take_part(make_nodes(source(LAKE, 6), [2])[0], address, None))
+                work = asyncio.ensure_future(run_node(make_nodes(source(LAKE, 6), [2])[0], address))
             with suppress(CrashError):
                 outcome = await service.run()
                 await work
@@ -440,16 +423,16 @@ def test_a_server_that_dies_loses_nothing_that_its_nodes_have_seen(
 
 
 def test_a_round_that_could_not_be_written_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writes, original = 0, GenerationWriter._add_record
+    writes, original = 0, state_store.append_bytes
 
-    def full(*arguments: Any) -> int:
+    def full(*arguments: Any, **options: Any) -> int:
         nonlocal writes
         writes += 1
         if writes in (2, 3, 9):
             raise OSError(errno.ENOSPC, "No space left on device")
-        return original(*arguments)
+        return original(*arguments, **options)
 
-    monkeypatch.setattr(GenerationWriter, "_add_record", full)
+    monkeypatch.setattr(state_store, "append_bytes", full)
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.05)
     outcome = federate(plan(FedUCBVI(), LAKE, 6, 2, 30), make_nodes(source(LAKE, 6), [2], tmp_path))
     assert writes > 9
@@ -460,7 +443,7 @@ def test_a_round_that_could_not_be_written_is_counted_once(tmp_path: Path, monke
 
 
 def test_real_environments_cannot_play_in_lockstep() -> None:
-    task = replace(plan(FedUCBVI(), LAKE, 6, 2, 5), collection="lockstep")
+    task = dataclasses.replace(plan(FedUCBVI(), LAKE, 6, 2, 5), collection="lockstep")
     (node,) = make_nodes(source(LAKE, 6), [2])
     with pytest.raises(InputError, match=r"cannot be taken back to an earlier episode.*--collection live"):
         node.enter(task.welcome())
@@ -468,7 +451,7 @@ def test_real_environments_cannot_play_in_lockstep() -> None:
 
 def test_sizes_count_one_state_more() -> None:
     task = plan(FedUCBVI(), LAKE, 6, 2, 5)
-    task = replace(task, setting=replace(task.setting, states=16))
+    task = dataclasses.replace(task, setting=dataclasses.replace(task.setting, states=16))
     with pytest.raises(InputError, match=r"\(16, 4, 6\), this node's \(17, 4, 6\) \(one state more than"):
         make_nodes(source(LAKE, 6), [2])[0].enter(task.welcome())
 
@@ -477,10 +460,10 @@ def test_a_server_that_knows_the_problem_has_no_use_for_real_environments() -> N
     task = plan_for(FedUCBVI(), from_gymnasium(LAKE, agents=2, horizon=6), 5, collection="live")
 
     async def story() -> None:
-        service = Service(task, "127.0.0.1:0", None)
+        service = FederationServer(task, None, None)
         serving = asyncio.ensure_future(service.run())
         with pytest.raises(InputError, match="for real environments serve with --sizes"):
-            await take_part(make_nodes(source(LAKE, 6), [2])[0], f"127.0.0.1:{service.port}", None)
+            await run_node(make_nodes(source(LAKE, 6), [2])[0], reach(service))
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
 
@@ -502,7 +485,7 @@ def test_a_node_comes_back_with_the_same_environments_only() -> None:
 @pytest.mark.parametrize("name", ["concurrent-ucbvi", "concurrent-ucb-advantage"])
 def test_algorithms_that_need_an_episode_of_everyone_are_refused(name: str) -> None:
     async def build() -> None:
-        Service(plan(make_algorithm(name, {}), LAKE, 6, 2, 5), "127.0.0.1:0", None)
+        FederationServer(plan(make_algorithm(name, {}), LAKE, 6, 2, 5), None, None)
 
     with pytest.raises(InputError, match="needs one episode of every agent in every round"):
         asyncio.run(build())
@@ -533,11 +516,11 @@ def test_a_node_whose_environment_fails_tells_the_server_and_ends(
     task = RunPlan(FedUCBVI(), Setting(4, 2, 4, 2, 500, 0.0, 0), collection="live", rules=Rules(patience=0.2))
 
     async def story() -> None:
-        service = Service(task, "127.0.0.1:0", None)
+        service = FederationServer(task, None, None)
         serving = asyncio.ensure_future(service.run())
         (node,) = make_nodes(LiveSource(make, (-1, 3), 4), [2])
         with pytest.raises(InputError, match=says):
-            await take_part(node, f"127.0.0.1:{service.port}", None)
+            await run_node(node, reach(service))
         with pytest.raises(InputError, match="'node-0' has stayed away"):
             await serving
 

@@ -7,14 +7,13 @@ import pytest
 
 from fed_ucbvi import FedMVP, run
 from fed_ucbvi.core.types import CountArray, FloatArray
-from fed_ucbvi.network.checks import check_report
+from fed_ucbvi.network.checks import Expected, check_report
+from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Played, Query, Report, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.report_schema import ReportSchema
-from fed_ucbvi.network.row_checks import Expected
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.network.violation import ViolationError
 from network import assert_same, federate, make_nodes
 from problems import random_federation
 

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from fed_ucbvi import FedUCBVI, InputError, run, synthetic
+from fed_ucbvi import FedUCBVI, InputError, RunSpec, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.command_line.parameters import build_source
-from fed_ucbvi.engine.drivers.base import Fleet
+from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
-from fed_ucbvi.engine.hosted_problem import Source, host
-from fed_ucbvi.network import questions
-from fed_ucbvi.network.client import take_part
-from fed_ucbvi.network.messages import PROTOCOL, Hello, Query, Ready, Start, Stop, Welcome
+from fed_ucbvi.network import query_guard
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.failures import ConnectionLostError
+from fed_ucbvi.network.messages import PROTOCOL, Hello, Joining, Query, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import NodeStateStore
-from fed_ucbvi.network.node_stream import StreamLostError
 from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
-from fed_ucbvi.network.server import Service
+from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from network import assert_same, federate, make_nodes
+from fed_ucbvi.network.sources import Source, host
+from network import assert_same, federate, make_nodes, reach
 from problems import budgets_of
 
 WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.1, states=3, actions=2, horizon=3)
@@ -56,7 +56,7 @@ def nonsense():
 
 
 def source_of(env: str) -> Source:
-    return build_source(env, 4, 0.0, 0, ())
+    return RunSpec(environment=env).source(4)
 
 
 def test_a_problem_comes_from_a_file_a_function_or_the_nodes_own_mdps(
@@ -111,7 +111,7 @@ def test_a_node_does_not_do_what_a_server_must_not_ask() -> None:
         (replace(good, arrays=(policy,)), "does not fit"),
         (replace(good, most=41), "does not fit"),
         (replace(good, base=7), "cannot go on after round 7"),
-        (Welcome(1, "", "", "", "", 1, 1, 1, 1, 1, 0.0, 1, ""), "where none belongs"),
+        (plan().welcome(), "where none belongs"),
     ):
         with pytest.raises(InputError, match=says):
             node.answer(bad)
@@ -126,9 +126,9 @@ def test_what_is_taken_back_was_never_played() -> None:
     ahead, straight = (EpisodesDriver(fleet) for fleet in fleets)
     policy = np.ones((3, 3), dtype=np.int32)
     never = np.full((4, 3, 3), 10**9, dtype=np.int64)
-    ahead.collect(policy, budgets_of(never), 10, 50)
+    collect(ahead, policy, budgets_of(never), 10, 50)
     ahead.rewind(policy, never, 10 + 20, 30)
-    straight.collect(policy, budgets_of(never), 10, 20)
+    collect(straight, policy, budgets_of(never), 10, 20)
     assert np.array_equal(ahead.visits, straight.visits)
     assert np.array_equal(ahead.transitions, straight.transitions)
 
@@ -144,7 +144,7 @@ class Scripted:
 
     async def receive(self) -> object:
         if not self.said:
-            raise StreamLostError("nothing more")
+            raise ConnectionLostError("nothing more")
         return self.said.pop(0)
 
     async def send(self, data: bytes) -> None:
@@ -168,13 +168,13 @@ HELLO = Hello(PROTOCOL, "0.1.0", "a", b"x" * 16, 0, 4, "")
         (replace(HELLO, agents=0), "not all among"),
         (replace(HELLO, first_agent=1), "agents 1 to 4 are not all among"),
         (replace(HELLO, first_agent=2**63, agents=2**63), "not all among"),
-        (Ready(3, 2, 3, b"", (0,)), "first message must be a hello"),
+        (Joining(3, 2, 3, b"", (0,)), "first message must be a hello"),
     ],
 )
 def test_who_cannot_take_part_is_turned_away_with_the_reason(hello: object, says: str) -> None:
     async def attempt() -> None:
-        service = Service(replace(plan(), names=("a",)), "127.0.0.1:0", None)
-        await service.registry._admit(Scripted(hello), None)  # type: ignore[arg-type]
+        service = FederationServer(dataclasses.replace(plan(), names=("a",)), None, None)
+        await service.reception._admit(Scripted(hello), None)  # type: ignore[arg-type]
 
     with pytest.raises(Exception, match=says):
         asyncio.run(attempt())
@@ -182,13 +182,14 @@ def test_who_cannot_take_part_is_turned_away_with_the_reason(hello: object, says
 
 def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
     digest = host(WORLD, 0, 4).digest()
-    ready = Ready(3, 2, 3, digest, (0,))
+    ready = Joining(3, 2, 3, digest, (0,))
 
     async def story() -> None:
-        registry = Service(plan(), "127.0.0.1:0", None).registry
+        server = FederationServer(plan(), None, None)
+        registry = server.registry
 
         async def admit(*said: object) -> None:
-            await registry._admit(Scripted(*said), None)  # type: ignore[arg-type]
+            await server.reception._admit(Scripted(*said), None)  # type: ignore[arg-type]
 
         for wrong, says in (
             (replace(ready, states=4), r"problem has \(S, A, H\) = \(4, 2, 3\)"),
@@ -200,16 +201,16 @@ def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
             (replace(ready, reward_scale=0.0), "cannot pay"),
             (replace(ready, reward_offset=math.nan), "cannot pay"),
             (replace(ready, rounds=(3, 4)), "must go on after round 0"),
-            (HELLO, "a ready was expected"),
+            (HELLO, "a joining was expected"),
         ):
             with pytest.raises(Exception, match=says):
                 await admit(HELLO, wrong)
         assert registry.members == {}
         await admit(HELLO, ready)
-        assert registry.complete
+        assert registry.complete(4)
         for other, says in (
             (replace(HELLO, incarnation=b"y" * 16), "another process is connected as 'a'"),
-            (replace(HELLO, agents=2), "came with agents 0-3 before"),
+            (replace(HELLO, agents=2), "came with agents 0 to 3 before"),
             (replace(HELLO, node="b", first_agent=3, agents=1), "overlap with those of 'a'"),
         ):
             with pytest.raises(Exception, match=says):
@@ -225,11 +226,11 @@ def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
 
 def test_a_node_with_another_problem_gives_up_at_once() -> None:
     async def story() -> None:
-        service = Service(plan(), "127.0.0.1:0", None)
+        service = FederationServer(plan(), None, None)
         serving = asyncio.ensure_future(service.run())
         other = Node("a", lambda M: synthetic(agents=4, eps_p=0.1, states=3, actions=2, horizon=3), 0, 4)
         try:
-            await take_part(other, f"127.0.0.1:{service.port}", None)
+            await run_node(other, reach(service))
         finally:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
@@ -245,13 +246,13 @@ def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> N
     book = ServerCheckpoint(tmp_path / "run")
     first = book.adopt(plan())
     outcome = federate(first, make_nodes(WORLD, [4]), server_checkpoint=book)
-    for same in (plan(), replace(plan(), rules=Rules(away="last"))):
+    for same in (plan(), dataclasses.replace(plan(), rules=Rules(away="last"))):
         again = ServerCheckpoint(tmp_path / "run")
         assert again.adopt(same).run == first.run
         again.close()
     for other in (
-        replace(plan(), setting=replace(plan().setting, seed=2)),
-        replace(plan(), algorithm=FedUCBVI(nu=31)),
+        dataclasses.replace(plan(), setting=dataclasses.replace(plan().setting, seed=2)),
+        dataclasses.replace(plan(), algorithm=FedUCBVI(nu=31)),
         RunPlan(ALGORITHM, plan().setting),
     ):
         with pytest.raises(InputError, match="holds another run"):
@@ -269,8 +270,8 @@ def test_a_finished_run_is_read_back_from_its_checkpoint(tmp_path: Path, monkeyp
     outcome = federate(book.adopt(plan()), make_nodes(WORLD, [4]), server_checkpoint=book)
     again = ServerCheckpoint(tmp_path / "run")
 
-    async def reopen() -> Service:
-        service = Service(again.adopt(plan()), "127.0.0.1:0", None, server_checkpoint=again)
+    async def reopen() -> FederationServer:
+        service = FederationServer(again.adopt(plan()), None, None, server_checkpoint=again)
         await service.run()
         return service
 
@@ -285,7 +286,7 @@ class Counter:
     def __init__(self) -> None:
         self.count = np.zeros(2, dtype=np.int64)
 
-    def arrays(self) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+    def state(self) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
         return {"count": self.count}
 
     def restore(self, arrays: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]) -> None:
@@ -321,9 +322,6 @@ def test_a_node_holds_the_round_it_came_from_and_the_one_it_has_taken_in(tmp_pat
     assert again.count.tolist() == [0, 0]
     with pytest.raises(InputError, match="the state of another run"):
         NodeStateStore(Counter(), {"run": "other"}, tmp_path)
-    (tmp_path / "state-0.snapshot").write_bytes(b"old")
-    with pytest.raises(InputError, match="an earlier version"):
-        NodeStateStore(Counter(), {"run": "r"}, tmp_path)
 
 
 def test_a_node_goes_to_no_older_server_than_it_has_met(tmp_path: Path) -> None:
@@ -377,18 +375,18 @@ def test_a_node_answers_one_question_for_each_round_and_exchange_of_either_synch
 
 
 def test_a_server_that_begins_again_may_ask_again_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "MAX_EPOCHS", 3)
-    monkeypatch.setattr(questions, "MAX_REPEATS", 4)
+    monkeypatch.setattr(query_guard, "MAX_EPOCHS", 3)
+    monkeypatch.setattr(query_guard, "MAX_REPEATS", 4)
     task = plan()
     node, start = ended_round(ALGORITHM, task)
     for number in (1, 2):
         asked(node, 1, 1, 1.0, 0.0, float(number))
-        node.enter(replace(task, epoch=task.epoch + number).welcome())
+        node.enter(dataclasses.replace(task, epoch=task.epoch + number).welcome())
         node.answer(start)
         node.answer(Stop(1, 1))
     asked(node, 1, 1, 1.0, 0.0, 3.0)
     with pytest.raises(InputError, match="begun again 3 times"):
-        node.enter(replace(task, epoch=task.epoch + 3).welcome())
+        node.enter(dataclasses.replace(task, epoch=task.epoch + 3).welcome())
     for _ in range(9):
         asked(node, 1, 1, 1.0, 0.0, 3.0)
     with pytest.raises(InputError, match="has asked 11 times in round 1"):
@@ -428,12 +426,3 @@ def test_values_that_never_rise_must_not_rise() -> None:
         node.answer(replace(start, round=2, arrays=(policy, V, *rest)))
     with pytest.raises(InputError, match=r"at step 1 that cannot be fedq-advantage's"):
         node.answer(replace(start, arrays=(policy, V + 0.5, *rest)))
-
-
-def test_counts_are_exchanged_in_the_open_where_every_node_agrees() -> None:
-    task = plan_for(ALGORITHM, WORLD, 40, seed=1, exchange="model")
-    nodes = [Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, share_counts=True) for i in (0, 1)]
-    outcome = federate(task, nodes)
-    assert_same(outcome.run, run(ALGORITHM, WORLD, 40, seed=1, driver="episodes"), regret=False)
-    rounds = outcome.run.records["askers"]
-    assert outcome.wire.messages_up <= 2 * (2 + 2 * len(rounds) + 1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +12,15 @@ from commands import call
 from fed_ucbvi import Federation, FedUCBVI, RoundRecord, Run, compare_runs, gridworld, synthetic
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.dashboard.folders import state_of_folder
-from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.network import coordinator as coordinator_module
-from fed_ucbvi.network.live_agents import LiveSource
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.learning_curve import learning_curve
-from fed_ucbvi.results.replay import replay
+from fed_ucbvi.results.curves import learning_curve
+from fed_ucbvi.results.round_record import replay
 from gymnasium_problems import TableEnv
 from network import federate, make_nodes, part_of
 
@@ -33,13 +30,12 @@ ALIKE = gridworld(agents=4)
 UNLIKE = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, states=3, actions=2, horizon=3)
 PAYING = synthetic(agents=4, seed=2, states=3, actions=2, horizon=3)
 
+pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
+
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_module, "REUNION_SECONDS", 0.5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
 
 
 class Story:

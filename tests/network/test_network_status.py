@@ -8,12 +8,12 @@ import math
 import pytest
 
 from fed_ucbvi import FedUCBVI, RoundRecord, run, synthetic
-from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.coordinator import Coordinator
+from fed_ucbvi.network.members import FederationStatus
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.network.server import Service
-from fed_ucbvi.network.status import FederationStatus, status_of
-from network import make_nodes
+from fed_ucbvi.network.server import FederationServer
+from network import make_nodes, reach
 
 pytestmark = pytest.mark.network
 
@@ -26,13 +26,13 @@ def test_rounds_are_told_as_in_a_simulation_and_nodes_with_what_they_carried() -
     seen: list[FederationStatus] = []
 
     def look(coordinator: Coordinator) -> None:
-        seen.append(status_of(coordinator))
+        seen.append(coordinator.status())
 
-    async def work() -> Service:
-        service = Service(
-            plan_for(ALGORITHM, WORLD, 40, seed=1), "127.0.0.1:0", None, report=look, on_round=told.append
+    async def work() -> FederationServer:
+        service = FederationServer(
+            plan_for(ALGORITHM, WORLD, 40, seed=1), None, None, report=look, on_round=told.append
         )
-        tasks = [take_part(node, f"127.0.0.1:{service.port}", None) for node in make_nodes(WORLD, (2, 2))]
+        tasks = [run_node(node, reach(service)) for node in make_nodes(WORLD, (2, 2))]
         await asyncio.wait_for(asyncio.gather(service.run(), *tasks), 60)
         return service
 

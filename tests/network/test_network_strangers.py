@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import random
 import re
@@ -11,11 +12,11 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from enemies import (
     NO_REASON,
@@ -23,19 +24,19 @@ from enemies import (
     SPLIT,
     WORLD,
     hello_of,
+    long_fault,
     outcome_of,
     plan,
     simulated,
     stream_to,
 )
 from fed_ucbvi import InputError
-from fed_ucbvi.network import door, node_registry
-from fed_ucbvi.network.certificates import make_certificates, revoke, revoked_names
-from fed_ucbvi.network.client import take_part
+from fed_ucbvi.network import reception
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke, revoked_names
+from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.messages import (
     PART_BYTES,
     PROTOCOL,
-    Fault,
     Hello,
     Played,
     Up,
@@ -45,8 +46,8 @@ from fed_ucbvi.network.messages import (
     in_parts,
 )
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.server import Outcome, Service
-from fed_ucbvi.network.transport import SERVICE, TLSFiles
+from fed_ucbvi.network.server import FederationServer, Outcome
+from fed_ucbvi.network.transport import SERVICE, RemoteServer
 from network import assert_same, make_nodes
 
 Told = list[tuple[str, str]]
@@ -54,7 +55,7 @@ Told = list[tuple[str, str]]
 
 
 async def beset(
-    service: Service, tls_files: Callable[[str], TLSFiles] | None, attack: Callable[[], Awaitable[Told]]
+    service: FederationServer, tls_files: Callable[[str], TLSFiles] | None, attack: Callable[[], Awaitable[Told]]
 ) -> None:
     """An honest run under attack: with one node there, before it begins, and again and again until it is over."""
     address = f"127.0.0.1:{service.port}"
@@ -62,7 +63,9 @@ async def beset(
     serving = asyncio.ensure_future(service.run())
 
     def join(node: Node) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(take_part(node, address, None if tls_files is None else tls_files(node.name)))
+        return asyncio.ensure_future(
+            run_node(node, RemoteServer(address, None if tls_files is None else tls_files(node.name)))
+        )
 
     joined = [join(nodes[0])]
     while not service.registry.members:
@@ -73,7 +76,7 @@ async def beset(
     attacks = 0
     while not serving.done():
         answers = [told for _, told in await attack()]
-        assert service.registry.end is not None or NO_REASON not in answers
+        assert service.coordinator.done or NO_REASON not in answers
         attacks += 1
     assert attacks
     await asyncio.gather(*joined)
@@ -94,10 +97,10 @@ def test_strangers_are_turned_away_by_certificate_and_name_and_change_nothing(
     own = make_nodes(WORLD, SPLIT)[1]
     forged = TLSFiles(theirs / "real-ca.crt", theirs / "node-1.crt", theirs / "node-1.key")
     cases: list[tuple[TLSFiles, Hello, str]] = [
-        (forged, hello_of(own), "UNAVAILABLE"),
-        (TLSFiles.of(ours, "late"), hello_of(own, node="late"), "UNAVAILABLE"),
-        (TLSFiles.of(ours, "server"), hello_of(own, node="server"), "UNAVAILABLE"),
-        (TLSFiles.of(theirs, "node-1"), hello_of(own), "UNAVAILABLE"),
+        (forged, hello_of(own), "failed to connect"),
+        (TLSFiles.of(ours, "late"), hello_of(own, node="late"), "failed to connect"),
+        (TLSFiles.of(ours, "server"), hello_of(own, node="server"), "failed to connect"),
+        (TLSFiles.of(theirs, "node-1"), hello_of(own), "failed to connect"),
         (TLSFiles.of(ours, "node-0"), hello_of(own), "the certificate is for node-0, not for 'node-1'"),
         (TLSFiles.of(ours, "guest"), hello_of(own), "'guest' is not on the list of nodes"),
         (TLSFiles.of(ours, "lost"), hello_of(own), "the certificate of 'lost' has been revoked"),
@@ -105,8 +108,8 @@ def test_strangers_are_turned_away_by_certificate_and_name_and_change_nothing(
     ]
 
     async def story() -> None:
-        service = Service(
-            replace(plan(), names=("node-0", "node-1", "lost")),
+        service = FederationServer(
+            dataclasses.replace(plan(), names=("node-0", "node-1", "lost")),
             "127.0.0.1:0",
             TLSFiles.of(ours, "server"),
             revoked=lambda: revoked_names(ours),
@@ -114,7 +117,10 @@ def test_strangers_are_turned_away_by_certificate_and_name_and_change_nothing(
 
         async def attack() -> Told:
             address = f"127.0.0.1:{service.port}"
-            return [(says, await outcome_of(address, [hello], tls_files)) for tls_files, hello, says in cases]
+            return [
+                (says, await outcome_of(RemoteServer(address, tls_files), [hello]))
+                for tls_files, hello, says in cases
+            ]
 
         await beset(service, lambda name: TLSFiles.of(ours, name), attack)
 
@@ -128,13 +134,13 @@ def test_a_node_does_not_take_another_nodes_certificate_for_the_servers(tmp_path
     make_certificates(tmp_path, server="server", nodes=["localhost", "victim"])
 
     async def story() -> None:
-        impostor = Service(plan(), "127.0.0.1:0", TLSFiles.of(tmp_path, "localhost"))
+        impostor = FederationServer(plan(), "127.0.0.1:0", TLSFiles.of(tmp_path, "localhost"))
         serving = asyncio.ensure_future(impostor.run())
         victim = Node("victim", lambda M: WORLD, 0, 3)
         try:
             tls_files = TLSFiles.of(tmp_path, "victim")
             with pytest.raises(InputError, match="no connection"):
-                await take_part(victim, f"localhost:{impostor.port}", tls_files, patience=0.2)
+                await run_node(victim, RemoteServer(f"localhost:{impostor.port}", tls_files), patience=0.2)
         finally:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
@@ -189,28 +195,28 @@ def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pyte
         ([replace(hello, node="node-0", first_agent=0, agents=1)], "another process is connected as 'node-0'"),
         ([replace(hello, incarnation=b"short")], "16 bytes"),
         ([replace(hello, node="a\nroot: all is well")], r"'a?root: all is well' cannot be a node's name"),
-        ([ready], "the first message must be a hello, got Ready"),
+        ([ready], "the first message must be a hello, got Joining"),
         ([Played(1, 5, ())], "the first message must be a hello, got Played"),
-        ([hello, hello], "a ready was expected, got Hello"),
+        ([hello, hello], "a joining was expected, got Hello"),
         ([hello, replace(ready, states=4)], "the node's problem has (S, A, H) = (4, 2, 3)"),
         ([hello, replace(ready, digest=b"x" * 32)], "is not the one of this run"),
         ([hello, replace(ready, rounds=())], "must go on after round 0 but holds rounds []"),
-        ([b""], "a message of no known kind"),
+        ([b""], "0 bytes that are no message"),
         ([good[:-3]], "bytes that are no message of this protocol"),
         ([random.Random(1).randbytes(300)], "300 bytes that are no message of this protocol"),
-        ([Fault("x" * (PART_BYTES + 20))], "above the limit of 65552"),
-        (in_parts(encode(Fault("x" * PART_BYTES)))[:1], "above the limit of 65536"),
-        ([Fault("x" * (3 * PART_BYTES))], "RESOURCE_EXHAUSTED"),
+        ([long_fault(PART_BYTES + 20)], "above the limit of 65552"),
+        (in_parts(long_fault(PART_BYTES))[:1], "above the limit of 65536"),
+        ([long_fault(3 * PART_BYTES)], "larger than max"),
     ]
 
     async def story() -> None:
-        service = Service(plan(), "127.0.0.1:0", None)
+        service = FederationServer(plan(), "127.0.0.1:0", None)
 
         async def attack() -> Told:
             for prank in (_cut_short, _noise):
                 await asyncio.to_thread(prank, service.port)
             address = f"127.0.0.1:{service.port}"
-            return [(says, await outcome_of(address, messages)) for messages, says in cases]
+            return [(says, await outcome_of(RemoteServer(address), messages)) for messages, says in cases]
 
         await beset(service, None, attack)
 
@@ -226,16 +232,17 @@ def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
 ) -> None:
     """One node's certificate is good for no more than its share of handshakes."""
     make_certificates(tmp_path, server="server", nodes=["node-0", "node-1", "flood"])
-    monkeypatch.setattr(door, "MAX_HANDSHAKES", 12)
-    monkeypatch.setattr(door, "MAX_STREAMS", 6)
+    monkeypatch.setattr(reception, "MAX_HANDSHAKES", 12)
+    monkeypatch.setattr(reception, "MAX_STREAMS", 6)
 
     async def story() -> Outcome:
-        service = Service(plan(), "127.0.0.1:0", TLSFiles.of(tmp_path, "server"))
+        service = FederationServer(plan(), "127.0.0.1:0", TLSFiles.of(tmp_path, "server"))
         address = f"127.0.0.1:{service.port}"
         serving = asyncio.ensure_future(service.run())
         async with AsyncExitStack() as stack:
             streams = [
-                await stack.enter_async_context(stream_to(address, TLSFiles.of(tmp_path, "flood"))) for _ in range(14)
+                await stack.enter_async_context(stream_to(RemoteServer(address, TLSFiles.of(tmp_path, "flood"))))
+                for _ in range(14)
             ]
             for stream in streams:
                 await stream.say()
@@ -246,7 +253,7 @@ def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
                 "too many streams at one time"
             }
             nodes = make_nodes(WORLD, SPLIT)
-            joined = [take_part(node, address, TLSFiles.of(tmp_path, node.name)) for node in nodes]
+            joined = [run_node(node, RemoteServer(address, TLSFiles.of(tmp_path, node.name))) for node in nodes]
             await asyncio.gather(*joined)
             outcome = await serving
             for answer in answers:
@@ -257,13 +264,13 @@ def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
 
 
 def test_a_stream_that_never_says_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_registry, "HELLO_SECONDS", 0.2)
+    monkeypatch.setattr(reception, "HELLO_SECONDS", 0.2)
 
     async def story() -> str:
-        service = Service(plan(), "127.0.0.1:0", None)
+        service = FederationServer(plan(), "127.0.0.1:0", None)
         serving = asyncio.ensure_future(service.run())
         try:
-            return await outcome_of(f"127.0.0.1:{service.port}", [])
+            return await outcome_of(RemoteServer(f"127.0.0.1:{service.port}"), [])
         finally:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
@@ -273,11 +280,11 @@ def test_a_stream_that_never_says_hello_is_closed(monkeypatch: pytest.MonkeyPatc
 
 def test_a_seat_is_free_again_if_its_node_leaves_before_the_run() -> None:
     async def story() -> None:
-        service = Service(plan(), "127.0.0.1:0", None)
+        service = FederationServer(plan(), "127.0.0.1:0", None)
         serving = asyncio.ensure_future(service.run())
         address = f"127.0.0.1:{service.port}"
         squatter = Node("squatter", lambda M: WORLD, 0, 2)
-        async with stream_to(address) as stream:
+        async with stream_to(RemoteServer(address)) as stream:
             await stream.say(hello_of(squatter))
             welcome = await stream.hear()
             assert isinstance(welcome, Welcome)
@@ -285,11 +292,11 @@ def test_a_seat_is_free_again_if_its_node_leaves_before_the_run() -> None:
             while not service.registry.members:
                 await asyncio.sleep(0.01)
             assert "overlap with those of 'squatter'" in await outcome_of(
-                address, [hello_of(make_nodes(WORLD, SPLIT)[0])]
+                RemoteServer(address), [hello_of(make_nodes(WORLD, SPLIT)[0])]
             )
         while service.registry.members:
             await asyncio.sleep(0.01)
-        await asyncio.gather(*(take_part(node, address, None) for node in make_nodes(WORLD, SPLIT)))
+        await asyncio.gather(*(run_node(node, RemoteServer(address)) for node in make_nodes(WORLD, SPLIT)))
         assert_same((await serving).run, simulated(), regret=False)
 
     asyncio.run(asyncio.wait_for(story(), SECONDS))
@@ -299,19 +306,19 @@ def test_texts_of_others_are_cut_and_cleaned_before_they_are_shown() -> None:
     """The rounds a node says it holds, and the algorithm a server says it runs."""
 
     async def story() -> str:
-        service = Service(plan(), "127.0.0.1:0", None)
+        service = FederationServer(plan(), "127.0.0.1:0", None)
         serving = asyncio.ensure_future(service.run())
         node = make_nodes(WORLD, SPLIT)[0]
         ready = replace(node.enter(plan().welcome()), rounds=tuple(range(10, 20_000)))
-        told = await outcome_of(f"127.0.0.1:{service.port}", [hello_of(node, run=""), ready])
+        told = await outcome_of(RemoteServer(f"127.0.0.1:{service.port}"), [hello_of(node, run=""), ready])
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
         return told
 
     told = asyncio.run(asyncio.wait_for(story(), SECONDS))
     assert "but holds rounds [..., 19996, 19997, 19998, 19999], and what it lacks" in told
-    welcome = replace(plan().welcome(), algorithm="fedq\n\x1b[31mroot: logged in" + "x" * 5_000)
+    welcome = replace(plan().welcome(), version="fedq\n\x1b[31mroot: logged in" + "x" * 5_000)
     heard = decode_down(encode(welcome))
     assert isinstance(heard, Welcome)
-    assert heard.algorithm.isprintable()
-    assert len(heard.algorithm) == 500
+    assert heard.version.isprintable()
+    assert len(heard.version) == 500

@@ -9,24 +9,27 @@ from typing import Any
 
 import pytest
 
-from fed_ucbvi import FedUCBVI, LiveFederation, Run, load_policy, run_live
+from fed_ucbvi import FedUCBVI, LiveFederation, Run, load_policy, run
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.core.numbers import number
-from fed_ucbvi.dashboard.federation import following, subject_of
 from fed_ucbvi.dashboard.folders import state_of_folder, state_of_run
 from fed_ucbvi.dashboard.metrics import Metrics
 from fed_ucbvi.dashboard.state import LiveState
-from fed_ucbvi.network.client import RefusedError, take_part
-from fed_ucbvi.network.live_agents import LiveSource
+from fed_ucbvi.dashboard.subject import Subject
+from fed_ucbvi.dashboard.watching import following
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.failures import RefusedError
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.server import Service
+from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint
+from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.round_record import together
+from fed_ucbvi.results.subscriber import CallbackList
 from fed_ucbvi.trackers.tracker import results_of
 from gymnasium_problems import TableEnv
+from network import reach
 
 H, T = 4, 40
 RANGE = (-1.5, 3.5)
@@ -55,11 +58,11 @@ async def serve(
     plan: RunPlan, nodes: Sequence[Node], checkpoint: ServerCheckpoint | None = None
 ) -> tuple[Run, LiveState, Metrics]:
     """A run with a page and metrics."""
-    state, metrics = LiveState(subject_of(plan)), Metrics()
-    on_round = together(state, metrics.on_round)
-    service = Service(plan, "127.0.0.1:0", None, server_checkpoint=checkpoint, on_round=on_round)
+    state, metrics = LiveState(Subject.of_plan(plan)), Metrics()
+    on_round = CallbackList(state, metrics)
+    service = FederationServer(plan, None, None, server_checkpoint=checkpoint, on_round=on_round)
     async with following(state, service.coordinator):
-        parties = [take_part(node, f"127.0.0.1:{service.port}", None) for node in nodes]
+        parties = [run_node(node, reach(service)) for node in nodes]
         await asyncio.wait_for(asyncio.gather(service.run(), *parties), 60)
     return service.outcome().run, state, metrics
 
@@ -102,7 +105,7 @@ def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None
     async def start_again() -> Run:
         again = ServerCheckpoint(tmp_path / "kept")
         try:
-            return Service(again.adopt(PLAN), "127.0.0.1:0", None, server_checkpoint=again).outcome().run
+            return FederationServer(again.adopt(PLAN), None, None, server_checkpoint=again).outcome().run
         finally:
             again.close()
 
@@ -112,22 +115,22 @@ def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None
 def test_a_run_over_the_network_has_the_figures_of_one_in_one_process() -> None:
     shops = Shops()
     node = Node("a", LiveSource(shops.make, RANGE, H), 0, 2)
-    run = asyncio.run(serve(PLAN, [node]))[0]
+    served = asyncio.run(serve(PLAN, [node]))[0]
     live = LiveFederation(lambda i: TableEnv(noise=0.5), 2, H, RANGE)
-    alone = run_live(PLAN.algorithm, live, T, seed=0, progress=False)
-    assert run.original_units == pytest.approx(alone.original_units, nan_ok=True)
+    alone = run(PLAN.algorithm, live, T, seed=0, progress=False)
+    assert served.original_units == pytest.approx(alone.original_units, nan_ok=True)
 
 
 def test_nodes_whose_rewards_have_other_units_are_refused() -> None:
     async def story() -> str:
-        service = Service(PLAN, "127.0.0.1:0", None)
+        service = FederationServer(PLAN, None, None)
         serving = asyncio.ensure_future(service.run())
-        shops, address = Shops(), f"127.0.0.1:{service.port}"
-        first = asyncio.ensure_future(take_part(Node("a", LiveSource(shops.make, RANGE, H), 0, 1), address, None))
+        shops, address = Shops(), reach(service)
+        first = asyncio.ensure_future(run_node(Node("a", LiveSource(shops.make, RANGE, H), 0, 1), address))
         await service.registry.wait_until(lambda: "a" in service.registry.members, 30)
         with pytest.raises(RefusedError) as refused:
-            await take_part(Node("b", LiveSource(shops.make, (-1.5, 4.0), H), 1, 1), address, None)
-        good = take_part(Node("b", LiveSource(shops.make, RANGE, H), 1, 1), address, None)
+            await run_node(Node("b", LiveSource(shops.make, (-1.5, 4.0), H), 1, 1), address)
+        good = run_node(Node("b", LiveSource(shops.make, RANGE, H), 1, 1), address)
         await asyncio.gather(serving, first, good)
         assert service.outcome().run.complete
         return str(refused.value)

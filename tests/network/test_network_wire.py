@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,16 +17,15 @@ from fed_ucbvi import FedKLUCBVI, FedUCBVI, gridworld, run
 from fed_ucbvi.algorithms.base import Message, exchange_messages
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.network import schema
-from fed_ucbvi.network.arrays import DTYPES, WireError, changes, pack, unpack, with_changes
-from fed_ucbvi.network.copies import Copies
+from fed_ucbvi.network.arrays import MAX_AXES, Changes, DeltaCache, DTypeName, PackedArray, WireError
 from fed_ucbvi.network.messages import (
+    MAX_ARRAYS,
     REWARDS_ALONE,
     Fault,
     Hello,
+    Joining,
     Played,
     Query,
-    Ready,
     Report,
     Request,
     ToMany,
@@ -37,10 +35,10 @@ from fed_ucbvi.network.messages import (
     keep_taken,
 )
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.network.schema import CLASSES
 from network import Tap, assert_same, federate, make_nodes
 
 M, T, SEED = 4, 120, 3
+DTYPES = get_args(DTypeName)
 ALGORITHM = FedUCBVI(synchronisation="local")
 WORLD = gridworld(agents=M, eps_p=0.2)
 
@@ -62,10 +60,10 @@ class Overheard(Simulation):
 
 
 def spelt_out(
-    heard: Sequence[tuple[int, bytes]], decode: Callable[[bytes, Copies], Any]
+    heard: Sequence[tuple[int, bytes]], decode: Callable[[bytes, DeltaCache], Any]
 ) -> Iterator[tuple[Any, bytes]]:
     """The messages of all streams, with their bytes, none of which says anything that the message does not."""
-    taken, sent = defaultdict[int, Copies](Copies), defaultdict[int, Copies](Copies)
+    taken, sent = defaultdict[int, DeltaCache](DeltaCache), defaultdict[int, DeltaCache](DeltaCache)
     for stream, data in heard:
         message = decode(data, taken[stream])
         keep_taken(message, taken[stream])
@@ -111,7 +109,7 @@ def test_only_the_papers_messages_go_up_and_no_trajectory_or_transition_count(
         elif isinstance(message, Played):
             assert len(data) < 40 * (1 + len(message.requests))
         else:
-            assert isinstance(message, Hello | Ready)
+            assert isinstance(message, Hello | Joining)
             assert len(data) < 200
     assert sums.keys() == simulated.reports.keys()
     for key, reports in sums.items():
@@ -124,7 +122,7 @@ def test_only_the_papers_messages_go_up_and_no_trajectory_or_transition_count(
             assert np.array_equal(*words)
     rounds, records = outcome.run.rounds, len(outcome.run.records["start"])
     answers = (rounds + recommended) * H + records - rounds
-    assert seen == {Hello: 2, Ready: 2, Played: 2 * records, Report: 2 * answers}
+    assert seen == {Hello: 2, Joining: 2, Played: 2 * records, Report: 2 * answers}
 
 
 def test_down_go_the_policy_n_and_v(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,18 +168,18 @@ def test_pairs_that_nobody_visits_are_sent_once_and_never_again(monkeypatch: pyt
     """After the first report of an exchange a pair travels only if it has been visited; others never change."""
     tap = Tap(monkeypatch)
     federate(plan_for(ALGORITHM, WORLD, 60, seed=SEED), make_nodes(WORLD, [M]))
-    taken, first = Copies(), set[int]()
+    taken, first = DeltaCache(), set[int]()
     for _, data in tap.up:
         message = decode_up(data, taken)
         keep_taken(message, taken)
         if not isinstance(message, Report):
             continue
-        sent = CLASSES["Up"].FromString(data).report
-        assert (message.exchange in first) == (sent.since > 0)
-        if sent.since:
+        sent = msgspec.msgpack.decode(data)[3]
+        assert (message.exchange in first) == isinstance(sent, dict)
+        if isinstance(sent, dict):
             n = message.arrays[0].reshape(-1)
             words = sum(array.size for array in message.arrays)
-            bits = np.unpackbits(np.frombuffer(sent.changed, np.uint8), count=words, bitorder="little")
+            bits = np.unpackbits(np.frombuffer(sent["c"], np.uint8), count=words, bitorder="little")
             start = 0
             for array in message.arrays[:4]:  # a fifth are rewards
                 assert not bits[start : start + array.size].reshape(n.size, -1)[n == 0].any()
@@ -193,32 +191,32 @@ def test_pairs_that_nobody_visits_are_sent_once_and_never_again(monkeypatch: pyt
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(sorted(DTYPES)), st.lists(st.integers(0, 4), max_size=4)), max_size=4),
+    st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=4)), max_size=4),
     st.integers(0, 2**32),
 )
 def test_arrays_come_back_from_their_changes_and_unchanged_words_take_a_bit_at_most(
-    forms: list[tuple[int, list[int]]], seed: int
+    forms: list[tuple[str, list[int]]], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    before = tuple(rng.integers(0, 2 if code == 1 else 100, size=shape).astype(DTYPES[code]) for code, shape in forms)
+    before = tuple(rng.integers(0, 2 if code == "b1" else 100, size=shape).astype(code) for code, shape in forms)
     arrays = tuple(np.where(rng.random(old.shape) < 0.5, old, old.dtype.type(1)).astype(old.dtype) for old in before)
     kept = [old.copy() for old in before]
-    changed, data = changes(arrays, before)
-    for back, array, old, same in zip(with_changes(before, changed, data), arrays, before, kept, strict=True):
+    changes = Changes.of(arrays, before, 1)
+    for back, array, old, same in zip(changes.made_to(before), arrays, before, kept, strict=True):
         assert (back.dtype, back.shape, back.flags.writeable) == (array.dtype, array.shape, True)
         assert np.array_equal(back, array)
         assert np.array_equal(old, same)
     words = sum(-(-array.nbytes // 8) for array in arrays)
-    assert len(data) <= 8 * sum(int((array != old).sum()) for array, old in zip(arrays, before, strict=True))
-    assert len(changed) <= -(-words // 8)
-    assert changes(before, before) == (b"", b"")
+    assert len(changes.data) <= 8 * sum(int((array != old).sum()) for array, old in zip(arrays, before, strict=True))
+    assert len(changes.changed) <= -(-words // 8)
+    assert Changes.of(before, before, 1) == Changes(1, b"", b"")
 
 
 def test_what_differs_in_a_bit_is_a_change_and_nan_is_not() -> None:
     before, array = np.array([0.0, np.nan, 1.0]), np.array([-0.0, np.nan, 1.0])
-    changed, data = changes((array,), (before,))
-    assert (changed, len(data)) == (b"\x01", 8)
-    (back,) = with_changes((before,), changed, data)
+    changes = Changes.of((array,), (before,), 1)
+    assert (changes.changed, len(changes.data)) == (b"\x01", 8)
+    (back,) = changes.made_to((before,))
     assert np.signbit(back).tolist() == [True, bool(np.signbit(np.nan)), False]
 
 
@@ -237,14 +235,14 @@ def test_changes_that_contradict_themselves_or_what_was_there_are_refused(
     changed: bytes, data: bytes, says: str
 ) -> None:
     before = np.arange(4).reshape(2, 2), np.array([True, False, True])
-    numbers, truths = with_changes(before, b"\x14", b"\7" + b"\0" * 7 + b"\0\1\1" + b"\0" * 5)
+    numbers, truths = Changes(1, b"\x14", b"\7" + b"\0" * 7 + b"\0\1\1" + b"\0" * 5).made_to(before)
     assert (numbers.tolist(), truths.tolist()) == ([[0, 1], [7, 3]], [False, True, True])
     with pytest.raises(WireError, match=says):
-        with_changes(before, changed, data)
+        Changes(1, changed, data).made_to(before)
 
 
 def test_changes_are_told_from_late_copies_and_from_changes_of_what_is_not_here() -> None:
-    sent, taken = Copies(), Copies()
+    sent, taken = DeltaCache(), DeltaCache()
     first, second, third = (Report(r, 0, (np.array([r, 1, 5]),)) for r in (1, 2, 4))
     data = [encode(message, sent) for message in (first, second, third)]
     for i, message in enumerate((first, second, third)):
@@ -255,13 +253,13 @@ def test_changes_are_told_from_late_copies_and_from_changes_of_what_is_not_here(
     for late in data[1:]:
         assert decode_up(late, taken).arrays == ()  # type: ignore[union-attr]
     with pytest.raises(WireError, match="changes since round 1, of which nothing is known"):
-        decode_up(data[1], Copies())
+        decode_up(data[1], DeltaCache())
 
 
 def test_a_message_to_many_is_the_same_bytes_as_to_each() -> None:
     """Streams that have carried the same, one that has missed a round, and one that is new; and again."""
     one, other, third = ([Query(r, e, (np.arange(4.0) * r + e,)) for e in (0, 1)] for r in (1, 2, 3))
-    shared, alone = [Copies() for _ in range(4)], [Copies() for _ in range(4)]
+    shared, alone = [DeltaCache() for _ in range(4)], [DeltaCache() for _ in range(4)]
     for streams, messages in (((0, 1, 2), one), ((0, 1), other), ((0, 1, 2, 3), third), ((0, 1, 2, 3), third)):
         for message in messages:
             many = ToMany(message)
@@ -274,38 +272,69 @@ def test_a_message_to_many_is_the_same_bytes_as_to_each() -> None:
 
 
 @given(
-    st.sampled_from(sorted(DTYPES)),
+    st.sampled_from(DTYPES),
     st.lists(st.integers(0, 4), max_size=4),
     st.integers(0, 2**32),
 )
-def test_arrays_come_back_equal_writable_and_of_the_same_type(code: int, shape: list[int], seed: int) -> None:
+def test_arrays_come_back_equal_writable_and_of_the_same_type(code: str, shape: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    array = rng.integers(0, 2 if code == 1 else 100, size=shape).astype(DTYPES[code])
-    back = unpack(CLASSES["Array"].FromString(pack(array).SerializeToString()))
+    array = rng.integers(0, 2 if code == "b1" else 100, size=shape).astype(code)
+    back = msgspec.msgpack.decode(msgspec.msgpack.encode(PackedArray.of(array)), type=PackedArray).unpacked()
     assert back.shape == array.shape
     assert back.dtype == array.dtype
     assert np.array_equal(back, array)
     assert back.flags.writeable
-    assert len(pack(array).data) == (-(-array.size // 8) if code == 1 else array.nbytes)
+    assert len(PackedArray.of(array).data) == (-(-array.size // 8) if code == "b1" else array.nbytes)
+
+
+WHOLE = {"dtype": "f8", "shape": [2, 2], "data": b"\0" * 32}
+MUCH = 2**31
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("arrays", "says"),
     [
-        ({"dtype": 0}, "unknown type"),
-        ({"dtype": 77}, "unknown type"),
-        ({"shape": [3, 2]}, "takes 48 bytes, got 32"),
-        ({"shape": [2**31, 2**31, 2**31]}, "got 32"),
-        ({"shape": [1] * 7}, "7 axes"),
-        ({"data": b"short"}, "got 5"),
-        ({"dtype": 1, "shape": [3, 3], "data": b"\0"}, "takes 2 bytes, got 1"),
-        ({"dtype": 1, "shape": [2**31, 2**31, 2**31]}, "got 32"),
+        ([WHOLE | {"dtype": "O8"}], "Invalid enum value 'O8'"),
+        ([WHOLE | {"dtype": 4}], "Expected `str`, got `int`"),
+        ([WHOLE | {"shape": [3, 2]}], "takes 48 bytes, got 32"),
+        ([WHOLE | {"shape": [MUCH] * 3}], "got 32"),
+        ([WHOLE | {"shape": [-2, -2]}], "Expected `int` >= 0"),
+        ([WHOLE | {"shape": [1] * (MAX_AXES + 1)}], "length <= 6"),
+        ([WHOLE | {"data": b"short"}], "got 5"),
+        ([WHOLE | {"data": "text"}], "Expected `bytes`"),
+        ([WHOLE | {"more": 1}], "at most length 3"),
+        ([WHOLE | {"dtype": "b1", "shape": [3, 3], "data": b"\0"}], "takes 2 bytes, got 1"),
+        ([WHOLE | {"dtype": "b1", "shape": [MUCH] * 3}], "got 32"),
+        ([WHOLE] * (MAX_ARRAYS + 1), f"length <= {MAX_ARRAYS}"),
     ],
 )
-def test_an_array_that_contradicts_itself_is_no_array(change: dict[str, object], says: str) -> None:
-    content = {"dtype": 5, "shape": [2, 2], "data": b"\0" * 32, **change}
+def test_an_array_that_contradicts_itself_is_no_array(arrays: list[dict[str, object]], says: str) -> None:
+    data = msgspec.msgpack.encode(["Report", 1, 0, [list(array.values()) for array in arrays]])
     with pytest.raises(WireError, match=says):
-        unpack(CLASSES["Array"](**content))
+        decode_up(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x95\xa5Ready" + b"\x01" * 3 + b"\xc4\x00\xdd" + b"\xff" * 4,  # rounds without end
+        b"\x94\xa6Played\x01\x01\xdd" + b"\xff" * 4,  # requests
+        b"\x94\xa6Report\x01\x00\xdd" + b"\xff" * 4,  # arrays
+        b"\x94\xa6Report\x01\x00\x91\x93\xa2i8\xdd" + b"\xff" * 4,  # axes
+        b"\x93\xa4Part\xc6" + b"\xff" * 4,  # bytes
+        b"\xdd\xff\xff\xff\xff\xa4Part",  # fields
+        b"\x92\xa5Fault\xdb\xff\xff\xff\xff",  # a text
+        b"\x91" * 50_000,
+    ],
+)
+def test_a_message_that_claims_to_be_enormous_takes_no_memory(data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError):
+            decode_up(data)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.binary(max_size=200))
@@ -322,17 +351,7 @@ def test_messages_come_back_equal() -> None:
     for message in (
         Hello(1, "0.1.0", "clinic", b"x" * 16, 2, 3, ""),
         Played(7, 12, (Request(3, 0, 1, 2, 0), Request(4, 5, 0, 0, 1))),
-        Ready(8, 4, 10, b"d" * 32, (0, 6, 7)),
+        Joining(8, 4, 10, b"d" * 32, (0, 6, 7)),
         Fault("no room"),
     ):
         assert decode_up(encode(message)) == message
-
-
-def test_the_compiled_schema_is_that_of_the_source(tmp_path: Path) -> None:
-    compiled = tmp_path / "federation.binpb"
-    command = (
-        *(sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={schema.SCHEMA.parent}"),
-        *(f"--descriptor_set_out={compiled}", schema.SCHEMA.name),
-    )
-    subprocess.run(command, check=True, timeout=60)
-    assert compiled.read_bytes() == schema.DESCRIPTOR.read_bytes()

@@ -14,13 +14,22 @@ from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.command_line import app
 from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.paper import leaderboard
-from fed_ucbvi.paper.leaderboard import Board, Row, places, read_rows, standing_rows, standings, write_rows
-from fed_ucbvi.paper.leaderboard_page import markdown, page
-from fed_ucbvi.report.checks import check_report
+from fed_ucbvi.paper.leaderboard import (
+    LeaderboardPlan,
+    Row,
+    markdown,
+    page,
+    places,
+    read_rows,
+    standing_rows,
+    standings,
+    write_rows,
+)
+from fed_ucbvi.report.content import check_report
 from fed_ucbvi.sweeps.job import Job
 from repository import ROOT
 
-BOARD, ROWS = Board.standing(), standing_rows()
+BOARD, ROWS = LeaderboardPlan.standing(), standing_rows()
 JOBS = BOARD.sweep().jobs()
 
 
@@ -37,7 +46,7 @@ def test_the_stored_rows_are_those_of_the_sweep() -> None:
 def in_order() -> list[Job]:
     environments, algorithms = list(BOARD.episodes), list(ALGORITHMS)
     return sorted(
-        JOBS, key=lambda job: (environments.index(job.environment), algorithms.index(job.algorithm), job.seed)
+        JOBS, key=lambda job: (environments.index(str(job.environment)), algorithms.index(job.algorithm), job.seed)
     )
 
 
@@ -87,7 +96,7 @@ def test_ratios_are_geometric_means_over_environments_with_students_interval_ove
             for k in range(4)
         ]
         mean = float(stats.gmean(ratios))
-        assert standing.environments == len(where)
+        assert standing.agents == len(where)
         assert standing.regret.mean == pytest.approx(mean)
         if standing.algorithm == "fed-ucbvi":
             assert (standing.regret.low, standing.regret.high) == (1.0, 1.0)
@@ -97,14 +106,18 @@ def test_ratios_are_geometric_means_over_environments_with_students_interval_ove
     assert [one.regret.mean for one in standings(rows)] == sorted(one.regret.mean for one in standings(rows))
 
 
-def test_places_are_means_with_students_interval_the_least_regret_first() -> None:
+def test_places_are_means_with_students_interval_on_a_logarithmic_scale_the_least_regret_first() -> None:
     rows = made_up()
     found = places(rows, "b")
     assert {place.algorithm for place in found} == {"fed-ucbvi", "x"}
     for place in found:
         values = [row.regret for row in rows if (row.environment, row.algorithm) == ("b", place.algorithm)]
-        low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
-        assert (place.regret.mean, place.regret.low, place.regret.high) == pytest.approx((np.mean(values), low, high))
+        mean, (_, high) = np.mean(values), stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+        factor = np.exp(high / mean - 1)
+        assert place.regret.mean == pytest.approx(mean)
+        assert (place.regret.low, place.regret.high) == pytest.approx((mean / factor, mean * factor))
+        assert place.median == pytest.approx(np.median(values))
+        assert place.failing == "0 of 4 [0, 60 %]"
         assert (place.share.mean, place.megabytes.mean) == pytest.approx((0.75, 3e-5))
     assert found[0].regret.mean <= found[1].regret.mean
 
@@ -127,18 +140,20 @@ def test_the_page_can_be_drawn() -> None:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Board:
+def small(monkeypatch: pytest.MonkeyPatch) -> LeaderboardPlan:
     """A board of two environments, whose standing rows are those of three algorithms."""
-    board = Board(2, 0.1, 2, {"synthetic": 20, "chain": 30}, {"ucbvi on chain": "a test"})
+    board = LeaderboardPlan(2, 0.1, 2, {"synthetic": 20, "chain": 30}, {"ucbvi on chain": "a test"})
     jobs = board.sweep(["fed-ucbvi", "ucbvi"]).jobs()
     rows = [Row.of(job, job.run()) for job in jobs]
-    monkeypatch.setattr(Board, "standing", lambda: board)
+    monkeypatch.setattr(LeaderboardPlan, "standing", lambda: board)
     monkeypatch.setattr(leaderboard, "standing_rows", lambda: rows)
     return board
 
 
 @pytest.mark.slow
-def test_an_algorithm_of_ones_own_is_run_everywhere_and_shown_among_the_others(small: Board, tmp_path: Path) -> None:
+def test_an_algorithm_of_ones_own_is_run_everywhere_and_shown_among_the_others(
+    small: LeaderboardPlan, tmp_path: Path
+) -> None:
     own = "examples.epsilon_greedy:EpsilonGreedy"
     words = ["leaderboard", "--algorithm", own, "--store", str(tmp_path / "runs"), "--jobs", "1", "--json"]
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "board")])
@@ -158,7 +173,7 @@ def test_an_algorithm_of_ones_own_is_run_everywhere_and_shown_among_the_others(s
 
 
 @pytest.mark.slow
-def test_an_environment_can_be_left_out(small: Board, tmp_path: Path) -> None:
+def test_an_environment_can_be_left_out(small: LeaderboardPlan, tmp_path: Path) -> None:
     words = ["leaderboard", "--algorithm", "fedq-hoeffding", "--leave-out", "synthetic", "--jobs", "1", "--json"]
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output

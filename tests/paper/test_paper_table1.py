@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.command_line import app
-from fed_ucbvi.paper import scale, table1
-from fed_ucbvi.paper.scale import Scale
-from fed_ucbvi.paper.traces import Pair, Trace
+from fed_ucbvi.paper import experiment, table1
+from fed_ucbvi.paper.experiment import RunScale
+from fed_ucbvi.report.traces import Pair, Trace, table_of
 from fed_ucbvi.results.style import colour_of
 from fed_ucbvi.sweeps.specification import Sweep
 
@@ -24,8 +24,8 @@ SHORT = {"gridworld": 40, "synthetic": 60}
 @pytest.fixture(scope="module")
 def pairs() -> list[Pair]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scale, "EPISODES", SHORT)
-        jobs = Sweep(name="short", grids=table1.grids(Scale(seeds=2))).jobs()
+        patch.setattr(experiment, "EPISODES", SHORT)
+        jobs = Sweep(name="short", grids=table1.grids(RunScale(seeds=2))).jobs()
     return [(job, Trace.of(job.run())) for job in jobs]
 
 
@@ -33,27 +33,28 @@ def test_every_algorithm_runs_on_both_environments_with_every_seed(pairs: list[P
     done = [(job.environment, job.algorithm, job.seed) for job, _ in pairs]
     assert sorted(done) == sorted((env, name, seed) for env in SHORT for name in ALGORITHMS for seed in range(2))
     for job, _ in pairs:
-        assert job.agents == (1 if ALGORITHMS[job.algorithm].single_agent else scale.BASE_AGENTS)
+        assert job.agents == (1 if ALGORITHMS[job.algorithm].single_agent else experiment.BASE_AGENTS)
         assert job.env_seed == job.seed
         assert job.episodes == SHORT[job.environment]
 
 
 def test_the_table_holds_the_means_of_the_runs_with_their_intervals(pairs: list[Pair]) -> None:
-    for env, rows in table1.tabulate(pairs)["tables"].items():
+    for env, rows in table1.tabulate(table_of(pairs))["tables"].items():
         assert [row["algorithm"] for row in rows] == list(ALGORITHMS)
         for row in rows:
             replicates = [run for job, run in pairs if (job.environment, job.algorithm) == (env, row["algorithm"])]
             regrets = [run.regret for run in replicates]
             assert row["regret"]["mean"] == pytest.approx(np.mean(regrets))
             error = np.std(regrets, ddof=1) / np.sqrt(len(regrets))
-            high = np.mean(regrets) + stats.t.ppf(0.975, len(regrets) - 1) * error
+            high = np.mean(regrets) * np.exp(stats.t.ppf(0.975, len(regrets) - 1) * error / np.mean(regrets))
+            assert row["median"] == pytest.approx(np.median(regrets))
             assert row["regret"]["high"] == pytest.approx(high)
             assert row["rounds"]["mean"] == pytest.approx(np.mean([run.rounds for run in replicates]))
             assert row["megabytes_up"] == pytest.approx(np.mean([run.bytes_up for run in replicates]) / 1e6)
 
 
 def test_curves_over_bytes_end_at_the_total_of_bytes_and_regret(pairs: list[Pair]) -> None:
-    section = table1.analyse(pairs, Scale(seeds=2))
+    section = table1.analyse(table_of(pairs), RunScale(seeds=2))
     (figure,) = section.figures
     for panel, env in zip(figure.panels, SHORT, strict=True):
         assert len(panel.series) == len(ALGORITHMS)
@@ -69,16 +70,16 @@ def test_every_algorithm_has_a_colour_of_its_own() -> None:
 
 def test_every_ordering_is_judged_and_names_algorithms_that_exist(pairs: list[Pair]) -> None:
     assert {name for ordering in table1.ORDERINGS for name in ordering.algorithms} <= set(ALGORITHMS)
-    assert len(table1.analyse(pairs, Scale(seeds=2)).verdicts) == len(table1.ORDERINGS)
+    assert len(table1.analyse(table_of(pairs), RunScale(seeds=2)).verdicts) == len(table1.ORDERINGS)
     few = [(job, run) for job, run in pairs if job.algorithm in ("fed-ucbvi", "fedq-bernstein")]
-    assert [verdict.claim for verdict in table1.analyse(few, Scale(seeds=2)).verdicts] == [
+    assert [verdict.claim for verdict in table1.analyse(table_of(few), RunScale(seeds=2)).verdicts] == [
         f"{table1.ORDERINGS[0].text}."
     ]
 
 
 @pytest.mark.slow
 def test_the_command_writes_markdown_and_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "EPISODES", {"synthetic": 30})
+    monkeypatch.setattr(experiment, "EPISODES", {"synthetic": 30})
     arguments = ["compare", "--algorithm", "fed-ucbvi", "--algorithm", "fedq-bernstein", "--seeds", "2"]
     printed = CliRunner().invoke(app, [*arguments, "--json", "--out", str(tmp_path / "table.md")])
     assert printed.exit_code == 0, printed.output
@@ -102,7 +103,19 @@ def test_names_that_cannot_be_compared_are_refused(names: list[str], message: st
 
 
 def test_liars_can_be_asked_for_on_the_command_line() -> None:
-    arguments = ["run", "--episodes", "60", "--agents", "4", "--nu", "10", "--json", "--liars", "0.25", "--attack"]
+    arguments = [
+        "run",
+        "--episodes",
+        "60",
+        "--agents",
+        "4",
+        "--option",
+        "nu=10",
+        "--json",
+        "--liars",
+        "0.25",
+        "--attack",
+    ]
     lied = CliRunner().invoke(app, [*arguments, "counts"])
     assert lied.exit_code == 0
     environment = json.loads(lied.stdout)["environment"]

@@ -62,20 +62,20 @@ def test_what_agents_that_differ_get_is_printed_before_anything_of_the_common_md
     title, rows = summary_rows(result)
     assert title.endswith("shops")
     names = [name for name, _ in rows]
-    assert names[:3] == ["setting", "agents get", "could get"]
-    assert names.index("agents get") < names.index("in the common MDP") < names.index("regret")
+    assert names[:3] == ["setting", "value per agent", "best shared policy"]
+    assert names.index("value per agent") < names.index("in the common MDP") < names.index("regret")
     agents, texts = result.agents_value, dict(rows)
-    assert texts["agents get"] == (
+    assert texts["value per agent"] == (
         f"mean {agents.mean:.4f}, worst {agents.worst:.4f} (agent {agents.worst_agent}), "
         f"best {agents.best:.4f} (agent {agents.best_agent})"
     )
-    assert texts["could get"] == "[11.4307, 11.4506] from the best shared policy, 11.4562 each from its own (means)"
+    assert texts["best shared policy"] == "[11.4307, 11.4506]; each agent's own best policy 11.4562 (means)"
     assert texts["in the common MDP"].startswith(
         f"value {result.value:.4f}, optimum {result.about.optimal_value:.4f}"
     )
     euros = [text for name, text in rows if name == "in its own units"]
-    assert euros[0].startswith(f"agents get mean {shops.euro(agents.mean):,.4g}")
-    assert "could get [120.2, 121.8] from the best shared policy, 122.3 each from its own" in euros[1]
+    assert euros[0].startswith(f"per agent: mean {shops.euro(agents.mean):,.4g}")
+    assert "best shared policy [120.2, 121.8], each agent's own best 122.3" in euros[1]
     assert all("value" not in text for text in euros)
 
 
@@ -120,7 +120,7 @@ def test_liars_do_not_count() -> None:
     assert result.by_agent[federation.honest] == pytest.approx(list(expected.values()), abs=1e-12)
     assert result.agents_value.mean == pytest.approx(np.mean(list(expected.values())), abs=1e-12)
     assert expected[result.agents_value.worst_agent] == pytest.approx(min(expected.values()), abs=1e-12)
-    assert dict(summary_rows(result)[1])["agents get"].endswith("; over the 3 honest agents")
+    assert dict(summary_rows(result)[1])["value per agent"].endswith("; over the 3 honest agents")
 
 
 def test_two_thousand_agents_have_their_figures_too() -> None:

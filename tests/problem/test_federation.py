@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,16 +18,11 @@ from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP
-from problems import random_dense_kernel, random_federation, random_mdp, random_rows
+from problems import dense_agents, random_dense_kernel, random_federation, random_mdp, random_rows
 
 SEEDS = st.integers(0, 2**32 - 1)
 EPS = st.floats(0, 1, exclude_max=True)
 CLOSE = 1e-12
-
-
-def dense_agents(federation: Federation) -> FloatArray:
-    """``P^i_h(s'|s,a)`` of all agents, read from the agents' MDPs."""
-    return np.stack([federation.agent(i).kernel.dense() for i in range(federation.agents)])
 
 
 def agents_of(federation: Federation) -> list[MDP]:
@@ -154,16 +150,8 @@ def test_description_and_layout_are_kept() -> None:
     plain = Federation.mixture(table, [table], 0.1, rewards=np.ones((2, 1)), initial=0, horizon=2)
     assert plain.description == {"name": "custom"}
     assert plain.layout is None
-    named = Federation.mixture(
-        table,
-        [table],
-        0.1,
-        rewards=np.ones((2, 1)),
-        initial=0,
-        horizon=2,
-        description={"name": "coin"},
-        layout={"rows": 1},
-    )
+    more: dict[str, Any] = {"description": {"name": "coin"}, "layout": {"rows": 1}}
+    named = Federation.mixture(table, [table], 0.1, rewards=np.ones((2, 1)), initial=0, horizon=2, **more)
     assert named.description == {"name": "coin"}
     assert named.layout == {"rows": 1}
 
@@ -304,11 +292,6 @@ def two_agents_apart() -> list[MDP]:
     return [MDP(kernel, [[0.0], [1.0]], 0) for kernel in kernels]
 
 
-def test_agents_with_nothing_in_common_are_refused_with_the_place_and_the_remedy() -> None:
-    with pytest.raises(InputError, match=r"Assumption 1 fails: at \(h=1, s=1, a=0\).*reference=\"mean\""):
-        Federation.from_mdps(two_agents_apart())
-
-
 def test_agents_with_nothing_in_common_may_be_compared_with_their_mean() -> None:
     federation = Federation.from_mdps(two_agents_apart(), reference="mean")
     assert federation.eps_p == 1.0
@@ -351,23 +334,24 @@ def test_overlap_is_the_mass_that_all_agents_share() -> None:
     assert shared.eps_p == 0.5
 
 
-def test_a_federation_of_no_mdps_is_refused() -> None:
-    with pytest.raises(InputError, match="at least one agent; the list of MDPs is empty"):
-        Federation.from_mdps([])
-
-
-def test_agents_with_different_horizons_are_refused_with_both() -> None:
-    mdps = [MDP([[[1.0]]], [[1.0]], 0, horizon) for horizon in (3, 5)]
-    with pytest.raises(InputError, match=re.escape("same horizon; got [3, 5]")):
-        Federation.from_mdps(mdps)
-
-
-def test_agents_with_different_numbers_of_states_are_refused_with_both() -> None:
-    rng = np.random.default_rng(15)
-    with pytest.raises(InputError, match=re.escape("got (S, A) in [(2, 2), (3, 2)]")):
-        Federation.from_mdps([random_mdp(rng, 2), random_mdp(rng, 3)])
-
-
-def test_an_unknown_reference_suggests_the_nearest() -> None:
-    with pytest.raises(InputError, match="unknown reference kernel 'overlapp'; did you mean 'overlap'"):
-        Federation.from_mdps(two_agents_apart(), reference="overlapp")
+@pytest.mark.parametrize(
+    ("mdps", "options", "message"),
+    [
+        ([], {}, "at least one agent; the list of MDPs is empty"),
+        ([MDP([[[1.0]]], [[1.0]], 0, horizon) for horizon in (3, 5)], {}, r"same horizon; got \[3, 5\]"),
+        (
+            [random_mdp(np.random.default_rng(15), states) for states in (2, 3)],
+            {},
+            r"got \(S, A\) in \[\(2, 2\), \(3, 2\)\]",
+        ),
+        (two_agents_apart(), {}, r"Assumption 1 fails: at \(h=1, s=1, a=0\).*reference=\"mean\""),
+        (
+            two_agents_apart(),
+            {"reference": "overlapp"},
+            "unknown reference kernel 'overlapp'; did you mean 'overlap'",
+        ),
+    ],
+)
+def test_mdps_that_make_no_federation_are_refused(mdps: list[MDP], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Federation.from_mdps(mdps, **options)

@@ -13,9 +13,9 @@ import sample_report
 from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import BLUE
-from fed_ucbvi.report.checks import check_table
-from fed_ucbvi.report.content import Cell, Figure, Interval, Table
-from fed_ucbvi.report.data import cell_text, figure_frame, table_frame
+from fed_ucbvi.report.content import Cell, Figure, Interval, Table, check_table
+from fed_ucbvi.report.page import cell_text
+from fed_ucbvi.report.writing import figure_frame, table_frame
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,8 @@ def test_a_table_keeps_figures_as_figures_and_intervals_with_their_ends() -> Non
         (Interval(312.04, 304.9, 319.2), "312 [305, 319]"),
         (Interval(0.001234, 0.001194, 0.001274), "0.001234 [0.001194, 0.001274]"),
         (Interval(123456.7, 120000.0, 126913.4), "123,457 [120,000, 126,913]"),
-        (Interval(5.0, 5.0, 5.0), "5.000 [5.000, 5.000]"),
+        (Interval(5.0, 5.0, 5.0), "5.000"),
+        (Interval(15.72, 15.7199999999, 15.7200000001), "15.7200"),
         (Interval(-1.0, -3.0, 1.0), "-1.0 [-3.0, 1.0]"),
         (0.0, "0"),
         (0.5, "0.5"),

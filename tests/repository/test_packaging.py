@@ -22,11 +22,10 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(enco
 EXTRAS: Mapping[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 ELSEWHERE = {"flwr": {"flwr"}}
 """Packages that are not installed with the tests."""
-NAMESPACES = {"google": {"protobuf"}}
-"""Parts of a package that several distributions share; this is the one used here."""
-BY_OTHERS = {"pandas", "pyarrow", "numba-cuda"}
-"""Packages that a dependency imports when it is asked to: Polars for ``.to_pandas()``, Numba for ``numba.cuda``."""
-KNOWN = {**packages_distributions(), **ELSEWHERE, **NAMESPACES}
+BY_OTHERS = {"pandas", "pyarrow", "numba-cuda", "icu-sepsis"}
+"""Packages that a dependency imports when it is asked to: Polars for ``.to_pandas()``, Numba for ``numba.cuda``; and
+one of which only a file is read."""
+KNOWN = {**packages_distributions(), **ELSEWHERE}
 
 
 def names(requirements: list[str]) -> set[str]:

@@ -121,7 +121,7 @@ def test_the_landing_page_says_how_to_install_and_has_a_run_that_works(capsys: p
     assert "\npip install " in text
     (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     exec(compile(example, "index.md", "exec"), {})
-    assert capsys.readouterr().out.startswith("<Run fed-kl-ucbvi on gridworld: 20 agents, 30,000 episodes")
+    assert capsys.readouterr().out in text, "it prints what the page shows"
 
 
 def test_every_block_of_commands_is_run_or_says_why_not() -> None:

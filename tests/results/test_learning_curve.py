@@ -11,7 +11,7 @@ import pytest
 from fed_ucbvi import FedUCBVI, Run, gridworld, run
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.results.learning_curve import learning_curve
+from fed_ucbvi.results.curves import learning_curve
 from fed_ucbvi.results.plotting import LEARNING, plot_run
 from fed_ucbvi.results.statistics import INTERVAL_NAME
 

@@ -1,4 +1,4 @@
-"""The Python in docs/results.md runs as written and prints the table shown there."""
+"""The Python in docs/comparing.md and docs/tracking.md runs as written and prints the table shown there."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fed_ucbvi import load_runs
 from fed_ucbvi.engine.simulation import Caution
 from repository import ROOT
 
-DOCUMENT = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT, flags=re.DOTALL)
+DOCUMENT, TRACKING = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("comparing.md", "tracking.md"))
+EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT + TRACKING, flags=re.DOTALL)
 
 
 def execute(example: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
-        exec(compile(example, "results.md", "exec"), {})
+        exec(compile(example, "the document", "exec"), {})
 
 
 def test_the_comparison_prints_the_table_in_the_document(

@@ -14,8 +14,11 @@ from fed_ucbvi.results.statistics import (
     paired_difference,
     paired_ratio,
     seeds_needed,
+    share_interval,
     student_quantile,
+    summarise,
 )
+from matrices import first_of
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 30, 101, 10_000])
@@ -35,6 +38,22 @@ def test_a_single_run_is_its_own_band_and_no_run_has_none() -> None:
     assert [float(part) for part in mean_interval([7.0])] == [7.0, 7.0, 7.0]
     with pytest.raises(InputError, match="at least one run"):
         mean_interval([])
+
+
+@pytest.mark.parametrize(("failing", "runs"), [(0, 1), (0, 50), (3, 20), (7, 7)])
+def test_the_interval_of_a_share_is_scipys_exact_one(failing: int, runs: int) -> None:
+    ends = stats.binomtest(failing, runs).proportion_ci(0.95, "exact")
+    assert share_interval(failing, runs) == pytest.approx((ends.low, ends.high))
+
+
+def test_a_summary_says_how_many_runs_carry_the_mean() -> None:
+    values = [3.0, 1.0, 2.0, 2.0, 6.1, 6.0]
+    found = summarise(values)
+    assert (found.runs, found.median, found.failing) == (6, 2.5, 0)
+    found = summarise([*values, 100.0])
+    assert (found.failing, found.failing_low, found.failing_high) == (1, *share_interval(1, 7))
+    assert (found.lower_quartile, found.upper_quartile) == tuple(np.percentile([*values, 100.0], [25, 75]))
+    assert math.isnan(summarise([1.0]).deviation)
 
 
 @pytest.mark.parametrize("seeds", [2, 5, 40])
@@ -82,7 +101,7 @@ def test_a_single_pair_decides_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [3, 10])
+@pytest.mark.parametrize("seeds", first_of([3, 10]))
 def test_intervals_of_differences_and_ratios_cover_the_truth_as_often_as_they_say(seeds: int) -> None:
     """Hypothesis: with normal pairs both 95 % intervals cover the truth in 95 % of samples.
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]
+import msgspec
+from msgspec.structs import replace
 
 from fed_ucbvi import FedUCBVI, Run, run, synthetic
-from fed_ucbvi.network.copies import Copies
+from fed_ucbvi.network.arrays import DeltaCache
+from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError
 from fed_ucbvi.network.messages import PROTOCOL, Down, Hello, Refusal, Up, Welcome, decode_down, encode, keep_taken
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
-from fed_ucbvi.network.transport import TLSFiles, open_channel, open_stream
+from fed_ucbvi.network.transport import Connection, Remote
 
 INCARNATION = b"enemy and friend"
 NO_REASON = "ended without a word"
@@ -42,46 +43,48 @@ def simulated() -> Run:
 class Stream:
     """A node's stream, for whatever one likes to say on it."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._taken = Copies()
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._taken = DeltaCache()
 
     async def say(self, *messages: Up | bytes) -> None:
         """Send messages, or bytes that are none."""
         for message in messages:
-            await self._stream.write(message if isinstance(message, bytes) else encode(message))
+            await self._connection.write(message if isinstance(message, bytes) else encode(message))
 
     async def hear(self) -> Down | None:
         """The server's next message; None at the end."""
-        data = await self._stream.read()
-        if data is grpc.aio.EOF:
+        try:
+            message = decode_down(await self._connection.read(), self._taken)
+        except ConnectionEndedError:
             return None
-        message = decode_down(data, self._taken)
         keep_taken(message, self._taken)
         return message
 
 
 @asynccontextmanager
-async def stream_to(address: str, tls_files: TLSFiles | None = None) -> AsyncIterator[Stream]:
-    """Open a stream to a server."""
-    channel = open_channel(address, tls_files)
-    try:
-        yield Stream(open_stream(channel))
-    finally:
-        await channel.close()
+async def stream_to(server: Remote) -> AsyncIterator[Stream]:
+    """Open a stream to a server; a certificate that is not the server's does not matter here."""
+    async with server.connect() as connection:
+        yield Stream(connection)
 
 
-async def outcome_of(address: str, messages: Iterable[Up | bytes], tls_files: TLSFiles | None = None) -> str:
+async def outcome_of(server: Remote, messages: Iterable[Up | bytes]) -> str:
     """Why the server ends a stream on which just this is said; in gRPC's words if it has no say in it."""
     try:
-        async with stream_to(address, tls_files) as stream:
+        async with stream_to(server) as stream:
             await stream.say(*messages)
             while (message := await stream.hear()) is not None:
                 if isinstance(message, Refusal):
                     return message.reason
-    except grpc.aio.AioRpcError as error:
-        return f"{error.code().name}: {error.details()}"
+    except ConnectionLostError as lost:
+        return str(lost)
     return NO_REASON
+
+
+def long_fault(length: int) -> bytes:
+    """A fault with a reason of so many letters, which an honest node would cut short."""
+    return msgspec.msgpack.encode(["Fault", "x" * length])
 
 
 def hello_of(party: Node, **changes: Any) -> Hello:
@@ -91,10 +94,9 @@ def hello_of(party: Node, **changes: Any) -> Hello:
     )
 
 
-async def turning(node: Node, address: str, turn: Turn) -> str:
+async def turning(node: Node, server: Remote, turn: Turn) -> str:
     """A node that says ``turn(answer)`` for every answer; why it was dismissed, or an empty text at the end."""
-    reason = ""
-    async with stream_to(address) as stream:
+    async with stream_to(server) as stream:
         try:
             await stream.say(hello_of(node))
             while not node.finished and (message := await stream.hear()) is not None:
@@ -104,6 +106,6 @@ async def turning(node: Node, address: str, turn: Turn) -> str:
                     await stream.say(node.enter(message))
                 elif (answer := node.answer(message)) is not None:
                     await stream.say(*turn(answer))
-        except grpc.aio.AioRpcError as error:
-            reason = f"{error.code().name}: {error.details()}"
-    return reason
+        except ConnectionLostError as lost:
+            return str(lost)
+    return ""

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fed_ucbvi import FedUCBVI, Run, run, synthetic
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, Run, run, synthetic
 from saved_states import log_in
 from warm_start import WarmProcess
 
@@ -38,10 +38,11 @@ PROBLEM = (
 )
 
 
-def simulated() -> Run:
-    """The run that all this must give."""
+def simulated(*, secure: bool = False) -> Run:
+    """The run that all this must give; secure sums are of what is new, which Fed-KL-UCBVI reports."""
     world = synthetic(agents=3, eps_p=EPS_P, seed=ENV_SEED, **SIZES)
-    return run(FedUCBVI(synchronisation="local"), world, T, seed=SEED, driver="episodes")
+    algorithm = FedKLUCBVI() if secure else FedUCBVI(synchronisation="local")
+    return run(algorithm, world, T, seed=SEED, driver="episodes")
 
 
 class Party:
@@ -133,7 +134,8 @@ class Processes:
                 *self._tls_files,
             ),
             *("--nodes", ",".join(self._nodes), "--episodes", str(T), "--seed", str(SEED), *self._problem),
-            *("--option", "synchronisation=local", "--checkpoint", str(self.folder / "checkpoint")),
+            *(("--algorithm", "fed-kl-ucbvi") if self._secure else ("--option", "synchronisation=local")),
+            *("--checkpoint", str(self.folder / "checkpoint")),
             *("--out", str(self.folder / "run"), "--json", "--quiet", *self._rules),
             *(("--secure-sums",) if self._secure else ()),
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi import FedUCBVI, LiveFederation, run_live
+from fed_ucbvi import FedUCBVI, LiveFederation, run
 from gymnasium_problems import TableEnv
 
 AGENTS, EPISODES = 3, 60
@@ -64,4 +64,4 @@ def kill_in(episode: int) -> Callable[[int, int], None]:
 if __name__ == "__main__":
     folder, when = Path(sys.argv[1]), int(sys.argv[2])
     world = World(before_step=kill_in(when))
-    run_live(FedUCBVI(), world.live(), EPISODES, seed=4, progress=False, checkpoint=folder, checkpoint_every=3)
+    run(FedUCBVI(), world.live(), EPISODES, seed=4, progress=False, checkpoint=folder, checkpoint_every=3)

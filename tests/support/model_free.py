@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -38,4 +40,35 @@ def seen_in_round(
 
 def asked(simulation: Simulation) -> bool:
     """Whether the last round ended with a synchronisation."""
-    return bool(simulation.records()["askers"][-1])
+    return bool(simulation.records()["requests"][-1])
+
+
+class Step(NamedTuple):
+    """One step of one agent."""
+
+    h: int
+    s: int
+    a: int
+    reward: float
+    successor: int
+
+
+def played_steps(simulation: Simulation, policy: npt.NDArray[np.int32]) -> list[list[Step]]:
+    """What each agent did in the round just played, from the driver's counts."""
+    f, transitions = simulation.federation, simulation.driver.transitions
+    steps: list[list[Step]] = [[] for _ in range(f.agents)]
+    for i, h, s, k in np.argwhere(transitions > 0).tolist():
+        a = int(policy[h, s])
+        successor = int(f.successors[h if len(f.successors) > 1 else 0, s, a, k])
+        rewards = f.rewards[i if len(f.rewards) > 1 else 0]
+        step = Step(h, s, a, float(rewards[h if len(rewards) > 1 else 0, s, a]), successor)
+        steps[i].extend([step] * int(transitions[i, h, s, k]))
+    return steps
+
+
+def finished(algorithm: Any, federation: Federation, episodes: int, seed: int, driver: str) -> Simulation:
+    """A simulation played to its end."""
+    simulation = Simulation(algorithm, federation, episodes, seed, driver)
+    while not simulation.done:
+        simulation.advance()
+    return simulation

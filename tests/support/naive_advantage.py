@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
+from model_free import Step
+
 Triplet = tuple[int, int, int]
 """(h, s, a)."""
 
@@ -35,16 +37,6 @@ class Visit(NamedTuple):
     reward: Fraction
     value: Fraction
     reference: Fraction
-
-
-class Step(NamedTuple):
-    """One step of an episode, told by an agent."""
-
-    h: int
-    s: int
-    a: int
-    reward: float
-    successor: int
 
 
 def mean(numbers: list[Fraction]) -> Fraction:

@@ -10,15 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-
-class Step(NamedTuple):
-    """One step of one agent."""
-
-    h: int
-    s: int
-    a: int
-    reward: float
-    successor: int
+from model_free import Step
 
 
 class Options(NamedTuple):

@@ -37,6 +37,10 @@ SMALL_ENVIRONMENTS: dict[str, dict[str, object]] = {
 """For every environment of our own, options that make it small and in which ``spread`` has something to vary."""
 
 
+OF_OTHER_PACKAGES = ("from_gymnasium", "icu_sepsis")
+"""Environments whose tables other packages hold."""
+
+
 class Path(NamedTuple):
     """One way an episode can go: its probability and the states at steps ``0, 1, ...``."""
 
@@ -201,3 +205,21 @@ def all_policies(mdp: MDP, first: int = 0) -> Iterator[IndexArray]:
         policy = np.zeros((mdp.horizon, mdp.states), dtype=np.int32)
         policy[first:] = np.reshape(choice, (free, mdp.states))
         yield policy
+
+
+def dense_agents(federation: Federation) -> FloatArray:
+    """``P^i_h(s'|s,a)`` of all agents, read from the agents' MDPs."""
+    return np.stack([federation.agent(i).kernel.dense() for i in range(federation.agents)])
+
+
+def individual_kernels(federation: Federation) -> FloatArray:
+    """``P^{ind,i}``, by solving Assumption 1 for it."""
+    eps_p = federation.eps_p
+    return np.asarray((dense_agents(federation) - (1 - eps_p) * federation.common.kernel.dense()) / eps_p)
+
+
+def law_of_a_share(x: FloatArray) -> FloatArray:
+    """P(X <= x) for the share X of one of two independent U(0,1): x / (2 (1 - x)) for x <= 1/2, and symmetric."""
+    low = np.minimum(x, 1 - x)
+    below = low / (2 * (1 - low))
+    return np.asarray(np.where(x <= 0.5, below, 1 - below))

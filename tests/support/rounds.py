@@ -42,4 +42,5 @@ def made_up_rounds(seed: int, count: int = 10**9, agents: int = 4, states: int =
             bytes_up=up,
             bytes_down=down,
             seconds=number / 1000,
+            playing=chance.choice(("exploring", "incumbent")),
         )

@@ -34,7 +34,6 @@ def curve(algorithm: str, eps_p: float, *, scale: float, power: float) -> Series
         high=[value * 1.1 for value in y],
         dash=dash,
         marker=marker,
-        label=label_of(algorithm),
         variant=f"εₚ = {eps_p:g}",
         band="95 % interval of the mean",
     )
@@ -74,7 +73,6 @@ def speed_up() -> Figure:
             [v - 600 for v in y],
             [v + 600 for v in y],
             marker="circle",
-            label=label_of(name),
         )
 
     ideal = Series("1/√M", "#000000", AGENTS, [4000 / math.sqrt(agents) for agents in AGENTS], dash="dashed")
@@ -157,6 +155,7 @@ def sample_report() -> PageContent:
             "undecided",
             "",
             "20 seeds would decide",
+            ours=True,
         ),
     ]
     broken = Verdict(NASTY, "Section 5", NASTY, "never", "does not hold")

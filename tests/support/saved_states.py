@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from fed_ucbvi.core.files import manifest_digest
-from fed_ucbvi.engine.log import Log
-from fed_ucbvi.engine.saved_state import SavedState
+from fed_ucbvi.engine.state_store import SavedState, StateStore
 
 
-def log_in(folder: Path) -> Log:
+def log_in(folder: Path) -> StateStore:
     """The log of a checkpoint or of a node's state."""
-    return Log(folder, manifest_digest(folder), durable=False)
+    return StateStore(folder, manifest_digest(folder))
 
 
 def saved_in(folder: Path) -> SavedState:

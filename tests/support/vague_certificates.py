@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fed_ucbvi.network.certificates import read_authority
-from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.network.certificates import TLSFiles, read_authority
 
 
 def without_usage(folder: Path, name: str, common_name: str) -> TLSFiles:

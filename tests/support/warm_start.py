@@ -20,8 +20,8 @@ from typing import Any
 
 MODULES = (
     "fed_ucbvi.command_line.program",
-    "fed_ucbvi.command_line.serve",
-    "fed_ucbvi.command_line.join",
+    "fed_ucbvi.command_line.federation",
+    "fed_ucbvi.command_line.nodes",
     "fed_ucbvi.network.server",
     "fed_ucbvi.network.client",
     "fed_ucbvi.engine.simulation",

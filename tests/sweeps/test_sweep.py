@@ -185,7 +185,7 @@ def test_long_runs_come_first_after_one_of_each_algorithm(small: Sweep) -> None:
     ordered = by_need(small.jobs())
     assert sorted(job.id for job in ordered) == sorted(job.id for job in small.jobs())
     assert {job.algorithm for job in ordered[:2]} == {"fed-ucbvi", "fedq-hoeffding"}
-    sizes = [job.agents * job.episodes for job in ordered[2:]]
+    sizes = [(job.agents or 1) * job.episodes for job in ordered[2:]]
     assert sizes == sorted(sizes, reverse=True)
 
 
@@ -401,7 +401,7 @@ def test_a_finished_sweep_is_skipped_and_left_as_it_is(made: Path, tiny: Sweep) 
 
 def test_this_sweep_is_not_run_again_unless_resuming_is_said(made: Path, tiny: Sweep) -> None:
     before = everything_in(made)
-    with pytest.raises(InputError, match="holds this sweep already; go on with it by --resume"):
+    with pytest.raises(InputError, match="holds this sweep already; continue it with --resume"):
         run_sweep(tiny, made)
     assert everything_in(made) == before
 
@@ -501,13 +501,14 @@ def test_resuming_sets_damaged_files_aside_and_makes_the_runs_anew(made: Path, t
 
 def test_the_command_line_refuses_what_cannot_be_used(made: Path, folder: Path, tmp_path: Path) -> None:
     toml = tmp_path / "tiny.toml"
-    toml.write_text('name = "x"\n[[grid]]\nalgorithms = ["fed-ucb"]\n')
+    grid = 'algorithms = ["fed-ucb"]\nenvironments = ["gridworld"]\nepisodes = [1]\n'
+    toml.write_text('name = "x"\n[[grid]]\n' + grid)
     cases: list[tuple[tuple[str | Path, ...], str]] = [
         ((toml, "--out", tmp_path / "x"), r"tiny\.toml: grid\[0\]\.algorithms\[0\]: unknown algorithm 'fed-ucb'"),
         ((folder / "small.toml", "--out", made), "holds another sweep, 'tiny'"),
         ((folder / "small.toml", "--out", tmp_path / "x", "--jobs", "0"), "jobs must be at least 1"),
         ((folder / "small.toml", "--out", tmp_path / "x", "--executor", "slurm"), "unknown executor 'slurm'.*ray"),
-        ((folder / "small.toml", "--out", tmp_path / "x", "--address", "host:1"), "say executor='ray'"),
+        ((folder / "small.toml", "--out", tmp_path / "x", "--address", "host:1"), "pass executor='ray'"),
     ]
     if importlib.util.find_spec("ray") is not None:
         nowhere = ("--out", tmp_path / "x", "--executor", "ray", "--address", "127.0.0.1:9")

@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from fed_ucbvi import FedUCBVI, InputError, Run, gridworld, run
-from fed_ucbvi.results.records import COLUMNS
-from fed_ucbvi.results.storage import CHECKSUM_KEY, FORMAT_VERSION, MANIFEST_KEY, manifest_of
+from fed_ucbvi.results.round_record import COLUMNS
+from fed_ucbvi.results.run import CHECKSUM_KEY, FORMAT_VERSION, MANIFEST_KEY, manifest_of
 
 
 @pytest.fixture(scope="module")
@@ -106,19 +106,41 @@ def test_other_parquet_files_are_refused(result: Run, tmp_path: Path) -> None:
 
 def test_a_later_format_is_refused_by_its_version(result: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
-        later.setattr("fed_ucbvi.results.storage.FORMAT_VERSION", FORMAT_VERSION + 1)
+        later.setattr("fed_ucbvi.results.run.FORMAT_VERSION", FORMAT_VERSION + 1)
         content = result.to_bytes()
     with pytest.raises(InputError, match=f"format version {FORMAT_VERSION + 1}; this program reads {FORMAT_VERSION}"):
         Run.from_bytes(content, "theirs")
 
 
-def test_a_sealed_file_with_nonsense_inside_is_refused(result: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(key: str) -> bytes:
-        manifest: dict[str, Any] = {name: value for name, value in manifest_of(result).items() if name != key}
-        with monkeypatch.context() as broken:
-            broken.setattr("fed_ucbvi.results.storage.manifest_of", lambda run: manifest)
-            return result.to_bytes()
+NONSENSE: dict[str, tuple[Any, ...]] = {
+    "about": (None, {}, "nothing"),
+    "policy": (None, [[0, 1], [2]], [["left"]], [[2**40]], [[1e300]], [[0]]),
+    "V": ({"a": 1}, "high"),
+    "value": (None, "much"),
+    "wall_seconds": ([],),
+}
 
-    for key in ("about", "policy", "V", "value"):
+
+@pytest.mark.parametrize("key", NONSENSE)
+def test_a_sealed_file_with_nonsense_inside_is_refused(
+    key: str, result: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = manifest_of(result)
+    less, about = {name: part for name, part in content.items() if name != key}, content["about"]
+    fewer = {name: part for name, part in about.items() if name != "agents"}
+    wrong = [less, *({**content, key: value} for value in NONSENSE[key])]
+    for manifest in (*wrong, {**content, "about": {**about, "extra": 1}}, {**content, "about": fewer}):
+        with monkeypatch.context() as broken:
+            broken.setattr("fed_ucbvi.results.run.manifest_of", lambda run, manifest=manifest: manifest)
+            sealed = result.to_bytes()
         with pytest.raises(InputError, match="theirs is damaged"):
-            Run.from_bytes(without(key), "theirs")
+            Run.from_bytes(sealed, "theirs")
+
+
+@pytest.mark.parametrize("columns", [{"length": None}, {"length": "many"}])
+def test_a_sealed_file_with_other_records_is_refused(columns: dict[str, Any], result: Run) -> None:
+    records: dict[str, Any] = {name: column for name, column in result.records.items() if name != "length"}
+    rows = len(result.records["length"])
+    records |= {name: [text] * rows for name, text in columns.items() if text is not None}
+    with pytest.raises(InputError, match="theirs is damaged"):
+        Run.from_bytes(replace(result, records=records).to_bytes(), "theirs")

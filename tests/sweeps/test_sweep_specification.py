@@ -30,7 +30,7 @@ def job(**changes: Any) -> Job:
         "episodes": 60,
         "seed": 5,
     }
-    return Job(**{**plain, **changes})
+    return Job(**{**plain, **changes}).complete()
 
 
 # ------------------------------------------------------------------------------------------------------- jobs
@@ -172,7 +172,7 @@ def test_the_example_of_the_documentation_is_the_example_file_and_says_what_it_s
     assert list(dict.fromkeys(one.label for one in jobs)) == labels
     for label in labels:  # each runs, at a small size
         chosen = next(one for one in jobs if one.label == label)
-        assert Job(**{**chosen.content(), "episodes": 20}).run().episodes_played == 20
+        assert Job(**{**chosen.content(), "episodes": 20}).complete().run().episodes_played == 20
 
 
 def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path) -> None:
@@ -198,16 +198,19 @@ def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path)
         ("algorithms = [{name = 'fed-ucbvi', bonus = 'x'}]", r"algorithms\[0\]: unknown bonus 'x'.*practical"),
         ("algorithms = [{name = 'fed-ucbvi', bonsu = 'theory'}]", r"algorithms\[0\]: .*did you mean 'bonus'"),
         ("algorithms = [{name = 'fed-ucbvi', delta = 2}]", r"algorithms\[0\]: delta must be a number in \(0, 1\)"),
-        ("algorithms = [{name = 'fed-ucbvi', strict = 'no'}]", r"algorithms\[0\]: strict must be true or false"),
-        ("algorithms = [{name = 'fed-ucbvi', label = 3}]", r"algorithms\[0\]\.label: must be text"),
+        (
+            "algorithms = [{name = 'fed-ucbvi', strict = 'maybe'}]",
+            r"algorithms\[0\]: strict of fed-ucbvi must be true or false",
+        ),
+        ("algorithms = [{name = 'fed-ucbvi', label = 3}]", r"algorithms\[0\]: the label must be text"),
         ("algorithms = []", r"grid\[1\]\.algorithms: is empty; give at least one"),
         ('environments = ["gridwrld"]', r"environments\[0\]: unknown environment .* did you mean 'gridworld'"),
         ("environments = [{name = 'gridworld', rowz = 4}]", r"environments\[0\]: .*did you mean 'rows'"),
         ("environments = [{name = 'gridworld', rows = 0}]", r"environments\[0\]: rows must be at least 1, got 0"),
-        ("environments = [{name = 'gridworld', agents = 4}]", r"environments\[0\]: agents is no option"),
+        ("environments = [{name = 'gridworld', agents = 4}]", r"environments\[0\]: agents is not an option"),
         ("environments = 'gridworld'", r"grid\[1\]\.environments: must be a list in square brackets"),
         ("eps_p = [0.1, 1.0]", r"grid\[1\]\.eps_p\[1\]: eps_p must be a number in \[0, 1\)"),
-        ("eps_p = ['much']", r"grid\[1\]\.eps_p\[0\]: eps_p must be a number"),
+        ("eps_p = ['much']", r"grid\[1\]\.eps_p\[0\]: eps_p must be a finite number"),
         ("agents = [5, 0]", r"grid\[1\]\.agents\[1\]: agents must be at least 1, got 0"),
         ("agents = 5", r"grid\[1\]\.agents: must be a list in square brackets, got 5"),
         ("agents = [1.5]", r"grid\[1\]\.agents\[0\]: agents must be a whole number"),
@@ -219,7 +222,7 @@ def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path)
         ("episodes = {gridworld = 0}", r"grid\[1\]\.episodes\.gridworld: episodes must be at least 1"),
         ("seeds = 0", r"grid\[1\]\.seeds: seeds must be at least 1"),
         ("seeds = []", r"grid\[1\]\.seeds: is empty"),
-        ("seeds = [1, -1]", r"grid\[1\]\.seeds\[1\]: a seed must be at least 0"),
+        ("seeds = [1, -1]", r"grid\[1\]\.seeds\[1\]: seed must be at least 0"),
         ("env_seed = 'sed'", r"grid\[1\]\.env_seed: must be a whole number, or 'seed'"),
         ("driver = 'slow'", r"grid\[1\]\.driver: unknown driver 'slow'. Known: auto, counts, cuda, episodes"),
         ("eps = [0.1]", r"grid\[1\]\.eps: unknown key 'eps'; did you mean 'eps_p'"),

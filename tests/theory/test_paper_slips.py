@@ -1,4 +1,4 @@
-"""Slips in the paper, each by a small numeric check; ``docs/theory.md`` lists them by the same numbers.
+"""Slips in the paper, each by a small numeric check; ``docs/paper_slips.md`` lists them by the same numbers.
 
 Letters: S, A, H, M, T as in the paper; ``e`` is Euler's number. Where a slip does no harm, that is checked too.
 """
@@ -23,6 +23,7 @@ from fed_ucbvi.engine.simulation import Caution, Simulation
 from fed_ucbvi.problem.heterogeneity import distances
 from fed_ucbvi.theory.bounds import regret_bound_terms, rounds_bound
 from fed_ucbvi.theory.constants import beta_common, beta_max, beta_star, most_rounds, threshold_nu
+from model_free import finished
 
 e = math.e
 
@@ -74,7 +75,7 @@ def test_3_the_condition_of_the_algorithm_box_would_synchronise_after_every_visi
     agents = algorithm.new_agents(setting, FleetTables(M, np.zeros((1, 1, 1, 1), np.int32), np.zeros((1, 1, 1, 1))))
     server = algorithm.new_server(setting)
     server.estimates.N[:] = N
-    budget = int(algorithm.budgets(agents, algorithm.broadcast(server)).visits[0, 0, 0])
+    budget = int(algorithm.budgets(agents, algorithm.broadcast(server)).limits[0, 0, 0])
     assert budget == min(v for v in range(1, N) if N + M * v > 2 * N) == 51
 
 
@@ -82,20 +83,16 @@ def test_4_the_main_text_compares_strictly_and_the_appendix_does_not() -> None:
     """One agent: visits double at 1, 2, 4, ... by ``>=`` and at 1, 3, 7, ... by ``>``."""
     ends = {}
     for strict in (False, True):
-        simulation = Simulation(FedUCBVI(nu=1e9, strict=strict), one_state(1), 100, 0, "episodes")
-        while not simulation.done:
-            simulation.advance()
+        simulation = finished(FedUCBVI(nu=1e9, strict=strict), one_state(1), 100, 0, "episodes")
         records = simulation.records()
-        ends[strict] = np.cumsum(records["length"])[records["askers"] > 0].tolist()
+        ends[strict] = np.cumsum(records["length"])[records["requests"] > 0].tolist()
     assert ends[False] == [1, 2, 4, 8, 16, 32, 64]
     assert ends[True] == [1, 3, 7, 15, 31, 63]
 
 
 def test_5_doublings_are_logarithms_to_base_two_and_the_first_visit_is_none() -> None:
     """One agent, nu above T = 1024: 11 rounds; ``log nu`` of ``def:roundsmax`` with nu = 1024 is 6.9, ``log2`` 10."""
-    simulation = Simulation(FedUCBVI(nu=1024.0), one_state(1), 1024, 0, "counts")
-    while not simulation.done:
-        simulation.advance()
+    simulation = finished(FedUCBVI(nu=1024.0), one_state(1), 1024, 0, "counts")
     assert simulation.rounds == 11 == 1 + math.log2(1024)
     assert simulation.rounds > math.log2(1024) > math.log(1024)
     nu = threshold_nu(8, 4, 10, 20, 30_000, 0.1, 0.05)
@@ -394,9 +391,7 @@ def test_24_given_how_often_a_pair_was_visited_its_next_states_are_not_drawn_ind
     alone = Federation.from_mdps([MDP(lucky, rewards, initial=0, horizon=2)])
     seen: dict[int, list[int]] = {}
     for seed in range(200):
-        simulation = Simulation(FedUCBVI(), alone, 12, seed, "episodes")
-        while not simulation.done:
-            simulation.advance()
+        simulation = finished(FedUCBVI(), alone, 12, seed, "episodes")
         N = simulation.server.arrays()["N"]
         seen.setdefault(int(N[0, 0, 0]), []).append(int(N[1, 1].sum()))
     least, most = min(seen), max(n for n, lot in seen.items() if len(lot) >= 15)

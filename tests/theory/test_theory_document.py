@@ -1,4 +1,4 @@
-"""docs/theory.md names code that exists and slips that are checked."""
+"""The pages on theory name code that exists and slips that are checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from repository import ROOT
 
-TEXT = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+PAGES = ("theory", "kl_proofs", "kl_regret", "paper_slips")
+TEXT = "".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in PAGES)
 HOMES = "algorithms|problem|theory|results|engine"
 NAMES = sorted(set(re.findall(rf"`((?:{HOMES})\.[\w.]+)`", TEXT)))
 

@@ -15,7 +15,7 @@ from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from fed_ucbvi import FedUCBVI, InputError, RoundRecord, Run, make_tracker, run, synthetic
-from fed_ucbvi.results.round_record import together
+from fed_ucbvi.results.subscriber import CallbackList
 from fed_ucbvi.trackers.tracker import FIGURES, Tracker
 
 ALGORITHM, WORLD, EPISODES = FedUCBVI(nu=100), synthetic(agents=3, seed=4), 200
@@ -25,7 +25,7 @@ def tracked(tracker: Tracker) -> tuple[Run, list[RoundRecord]]:
     """A run with this tracker, and the records of its rounds."""
     seen: list[RoundRecord] = []
     with tracker:
-        result = run(ALGORITHM, WORLD, EPISODES, seed=7, on_round=together(tracker, seen.append))
+        result = run(ALGORITHM, WORLD, EPISODES, seed=7, on_round=CallbackList(tracker, seen.append))
         tracker.finish(result)
     return result, seen
 
@@ -77,7 +77,7 @@ def test_a_run_that_fails_leaves_the_last_round_and_says_so() -> None:
             raise ValueError("enough")
 
     with pytest.raises(ValueError, match="enough"), kept:
-        run(ALGORITHM, WORLD, EPISODES, on_round=together(kept, fail))
+        run(ALGORITHM, WORLD, EPISODES, on_round=CallbackList(kept, fail))
     assert [row["round"] for _, row in kept.rows] == [1, 3]
     assert kept.failed is True
 

@@ -8,18 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from fed_ucbvi.algorithms.advantage import ConcurrentUCBAdvantage, FedQAdvantage, UCBAdvantage
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.algorithms.byzan_ucbvi import ByzanUCBVI
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FastFedKLUCBVI, FedKLUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
 from fed_ucbvi.algorithms.fedq import FedQBernstein, FedQHoeffding
-from fed_ucbvi.algorithms.fedq_advantage import FedQAdvantage
 from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled
 from fed_ucbvi.algorithms.mvp import MVP, FedMVP
-from fed_ucbvi.algorithms.ucb_advantage import ConcurrentUCBAdvantage, UCBAdvantage
 from fed_ucbvi.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
 from fed_ucbvi.core.errors import InputError, unknown_name
-from fed_ucbvi.core.plugins import Registry, is_attribute, load_attribute, loaded_attribute, name_of_class, registered
+from fed_ucbvi.core.plugins import (
+    Registry,
+    check_code,
+    is_attribute,
+    load_attribute,
+    loaded_attribute,
+    name_of_class,
+    registered,
+)
 
 GROUP = "fed_ucbvi.algorithms"
 """Entry points by which other packages register classes of parameters."""
@@ -71,14 +78,12 @@ def _check_complete(name: str, found: object) -> None:
     kind = found if isinstance(found, type) else type(found)
     if not (issubclass(kind, Algorithm) and hasattr(kind, "__dataclass_fields__")):
         raise InputError(
-            f"{name} is no algorithm: a frozen dataclass that inherits from fed_ucbvi.algorithms.base.Algorithm is "
-            f"needed, or a value of one, not {_what(found)}."
+            f"{name} is no algorithm: a frozen dataclass that inherits from fed_ucbvi.Algorithm is needed, or "
+            f"a value of one, not {_what(found)}."
         )
     missing = sorted(kind.__abstractmethods__) + ([] if hasattr(kind, "name") else ["name"])
     if missing:
-        raise InputError(
-            f"{name} is no algorithm: it lacks {', '.join(missing)} (see fed_ucbvi.algorithms.base.Algorithm)."
-        )
+        raise InputError(f"{name} is no algorithm: it lacks {', '.join(missing)} (see fed_ucbvi.Algorithm).")
 
 
 def _what(found: object) -> str:
@@ -132,6 +137,19 @@ def make_algorithm(name: str, parameters: Mapping[str, object]) -> Algorithm[Any
     return algorithm
 
 
+def recorded_algorithm(name: str, parameters: Mapping[str, object]) -> Algorithm[Any, Any]:
+    """As :func:`make_algorithm`, of what a file says: ``module:attribute`` must be a class that is imported."""
+    check_recorded(name)
+    return make_algorithm(name, parameters)
+
+
+def check_recorded(name: str) -> None:
+    """Raise if a file names an algorithm that is code and not a class that has been imported."""
+    found = loaded_attribute(name) if is_attribute(name) else None
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        check_code("algorithm", name)
+
+
 def as_algorithm(given: AlgorithmLike) -> Algorithm[Any, Any]:
     """What people pass as an algorithm: one with parameters, its class or its name, which stand for the defaults.
 
@@ -159,6 +177,7 @@ def algorithm_name(algorithm: Algorithm[Any, Any] | type[Any]) -> str:
     'fed-ucbvi'
     """
     kind = algorithm if isinstance(algorithm, type) else type(algorithm)
+    kind = next(one for one in kind.__mro__ if not vars(one).get("another_form"))
     if ALGORITHMS.get(kind.name) is kind:
         return str(kind.name)
     path = name_of_class(kind)

@@ -1,4 +1,4 @@
-"""What FedQ-Advantage and UCB-Advantage share: stages, a reference function, and the least of the bounds.
+"""FedQ-Advantage and UCB-Advantage: stage-wise Q-learning with a reference function and the least of two bounds.
 
 Visits to a triplet (h,s,a) are divided into *stages*: y counts those of the current stage, y- those of the one before
 it and N those of all completed ones. V are the optimistic values and ``V^R`` the reference, s' is the next state. The
@@ -13,28 +13,59 @@ and::
 
 with means of ``V^R`` over N visits and all others over y. The reference ``V^R_h(s)`` is set to ``V_h(s)`` once, when
 (h,s) has been visited ``N_0`` times, and then left alone. The two algorithms differ in c1, c2, ``N_0``, the length of
-stages and in what ends them.
+stages and in what ends them; ``practical`` constants have no term with c2.
 
 Rewards are deterministic in both papers, and r is the one observed. Where agents have rewards of their own, r is
 their mean over the stage.
+
+**FedQ-Advantage** (Zheng, Zhang and Xue, ICLR 2025), federated: ``c1 = sqrt(2)`` and ``c2 = 10``. A stage of
+(h,s,a) ends at a synchronisation with ``y >= M H`` (the first stage) or ``y >= (1 + 1/H) y-``. Only then do Q and the
+policy change there. An agent requests a synchronisation once its visits in the round to some ``(h, s, pi_h(s))``
+reach::
+
+    1                    in the first stage
+    ceil((y- - y) / M)   while y <= (1 - 1/H) y-
+    floor(y- / (M H))    after that
+
+How sure this is: the triggers, stages, statistics, the reference rule and the least of the bounds are as in the code
+published with Fed-UCBVI; ``N_0``, beta and the settings of the experiments as quoted in a review of the paper. The
+term with ``c2``, iota, the initial values, what is broadcast, and play without forced synchronisation are
+from memory, with medium confidence.
+
+**UCB-Advantage** (Zhang, Zhou and Ji, NeurIPS 2020) for one agent, and its concurrent version (their Appendix C.2):
+``c1 = 2`` and ``c2 = 5``. The i-th stage of a triplet has ``e_i`` visits, ``e_1 = H`` and ``e_{i+1} = floor((1 + 1/H)
+e_i)``. Values and the reference used at a visit are those in force when it is taken in, step by step; the reference
+is set at the visit that is the ``N_0``-th to (h,s).
+
+Every round is one episode: each agent plays it and sends its trajectory. The *concurrent* version feeds the M
+trajectories, in agent order, to the algorithm for one agent; once one of them has ended a stage, so that Q has
+changed, those after it are discarded.
+
+How sure this is: everything but the bonuses was read in the paper; the copy lost its displayed formulas, so
+the bonuses are from memory, with high confidence (they have just the terms of the constants that the text names).
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Setting, TableServer
-from fed_ucbvi.algorithms.greedy import choose_action
-from fed_ucbvi.algorithms.one_report import first_policy
-from fed_ucbvi.algorithms.variance import variance_of
+from fed_ucbvi.algorithms import fields
+from fed_ucbvi.algorithms.base import FleetTables, Message, RunExtension, Setting, TableRow, TableServer, Tuning
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
+from fed_ucbvi.algorithms.one_report import EveryEpisode, OneReport, ReportT, RoundCounts, Trajectories, fill_means
+from fed_ucbvi.core.colours import BROWN, PURPLE, SKY_BLUE, Marker
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.parameters import Bounds, NonNegative, Positive, Probability
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray
 
-CONSTANTS = ("practical", "published")
+Constants = Literal["practical", "published"]
 PRACTICAL_IOTA = 1.0
 PRACTICAL_REFERENCE_AFTER = 200.0
 """What the experiments with FedQ-Advantage are reported to have used for iota and ``N_0``."""
@@ -47,77 +78,103 @@ class Rule(NamedTuple):
     plain: float
     lower_order: float
     reference_after: float
-    random_ties: bool
-    seed: np.uint64
+    ties: Ties
 
 
 class Estimates(NamedTuple):
     """What the server knows.
 
     Attributes:
-        N: ``[H,S,A]``, visits in completed stages.
-        y: ``[H,S,A]``, visits in the current stage.
-        y_previous: ``[H,S,A]``, visits in the stage before it; 0 in the first.
-        stage: ``[H,S,A,4]``, sums over the current stage of r, ``V``, ``V - V^R`` and ``(V - V^R)^2``.
-        overall: ``[H,S,A,2]``, sums over all visits of ``V^R`` and ``(V^R)^2``.
-        Q: ``[H,S,A]``.
-        V: ``[H+1,S]``.
-        V_ref: ``[H+1,S]``, the reference function.
-        settled: ``[H,S]``, whether the reference has been set.
-        policy: ``[H,S]``.
+        N: visits in completed stages.
+        y: visits in the current stage.
+        y_previous: visits in the stage before it; 0 in the first.
+        stage: sums over the current stage of r, ``V``, ``V - V^R`` and ``(V - V^R)^2``.
+        overall: sums over all visits of ``V^R`` and ``(V^R)^2``.
+        V_ref: the reference function.
+        settled: whether the reference has been set.
         updates: how many synchronisations there were.
     """
 
-    N: CountArray
-    y: CountArray
-    y_previous: CountArray
-    stage: FloatArray
-    overall: FloatArray
-    Q: FloatArray
-    V: FloatArray
-    V_ref: FloatArray
-    settled: npt.NDArray[np.bool_]
-    policy: IndexArray
-    updates: CountArray
+    N: fields.PairCounts
+    y: fields.PairCounts
+    y_previous: fields.PairCounts
+    stage: Annotated[FloatArray, fields.Shape("H S A 4")]
+    overall: Annotated[FloatArray, fields.Shape("H S A 2")]
+    Q: fields.PairTable
+    V: fields.Values
+    V_ref: fields.Values
+    settled: Annotated[MaskArray, fields.Shape("H S")]
+    policy: fields.Policy
+    updates: fields.Number
 
 
-class Server(TableServer[Estimates, Rule]):
-    """The central server."""
+Server = TableServer[Estimates, Rule]
 
 
-def new_server(setting: Setting, rule: Rule, initial_policy: str, start: FloatArray, reference: FloatArray) -> Server:
-    """No visits; ``Q_h = V_h = start[h]``, ``V^R_h = reference[h]``, and the initial policy."""
-    H, S, A = setting.horizon, setting.states, setting.actions
-    V, V_ref = np.zeros((H + 1, S)), np.zeros((H + 1, S))
-    V[:H], V_ref[:H] = start[:, None], reference[:, None]
-    Q = np.repeat(V[:H, :, None], A, axis=2)
-    N, y, y_previous = (np.zeros((H, S, A), dtype=np.int64) for _ in range(3))
-    estimates = Estimates(
-        N=N,
-        y=y,
-        y_previous=y_previous,
-        stage=np.zeros((H, S, A, 4)),
-        overall=np.zeros((H, S, A, 2)),
-        Q=Q,
-        V=V,
-        V_ref=V_ref,
-        settled=np.zeros((H, S), dtype=np.bool_),
-        policy=first_policy(setting, initial_policy),
-        updates=np.zeros(1, dtype=np.int64),
-    )
-    return Server(estimates, rule)
+@dataclass(frozen=True)
+class ReferenceAdvantage(OneReport[Estimates, Rule, ReportT], Generic[ReportT]):
+    """What both algorithms have in common.
 
+    Args:
+        constants: ``practical`` or ``published``.
+        reference_after: ``N_0``, the visits to a state at a step after which its reference value is set; by default
+            as ``constants`` says.
+        iota: the logarithm; by default as ``constants`` says. The practical bonus is proportional to its root.
+        delta: failure probability, in the published iota.
+    """
 
-def never_settles(setting: Setting, reference_after: float) -> list[str]:
-    """A warning if no reference value can ever be set, because no (h,s) is visited more than ``M T`` times."""
-    most = setting.agents * setting.episodes
-    if reference_after <= most:
-        return []
-    return [
-        f"the reference function can never be set: it needs N_0 = {reference_after:,.0f} visits to a state at a "
-        f"step, but there are at most M T = {most:,}; the advantage decomposition will bring nothing. "
-        "(Pass reference_after, or constants='practical'.)"
-    ]
+    constants: Constants = "practical"
+    reference_after: Annotated[float, Bounds(at_least=1)] | None = None
+    iota: NonNegative | None = None
+    delta: Probability = 0.05
+    initial_policy: Choice = "random"
+    ties: Choice = "first"
+
+    @abstractmethod
+    def published_settling(self, setting: Setting) -> float:
+        """The published ``N_0``."""
+
+    @property
+    def logarithm(self) -> float:
+        """Iota in force."""
+        if self.iota is not None:
+            return float(self.iota)
+        return PRACTICAL_IOTA if self.constants == "practical" else math.log(2.0 / self.delta)
+
+    def settling(self, setting: Setting) -> float:
+        """``N_0`` in force."""
+        if self.reference_after is not None:
+            return float(self.reference_after)
+        return PRACTICAL_REFERENCE_AFTER if self.constants == "practical" else self.published_settling(setting)
+
+    def facts(self, setting: Setting) -> dict[str, float]:
+        return {"iota": self.logarithm, "reference_after": self.settling(setting)}
+
+    def cautions(self, setting: Setting) -> list[str]:
+        """A warning if no reference value can ever be set, because no (h,s) is visited more than ``M T`` times."""
+        needed, most = self.settling(setting), setting.agents * setting.episodes
+        if needed <= most:
+            return []
+        return [
+            f"the reference function can never be set: it needs N_0 = {needed:,.0f} visits to a state at a "
+            f"step, but there are at most M T = {most:,}; the advantage decomposition will bring nothing. "
+            "(Pass reference_after, or constants='practical'.)"
+        ]
+
+    def rule(self, setting: Setting, c1_root_iota: float, c2: float) -> Rule:
+        """The numbers of the update; the practical constants do without ``c2``."""
+        H = setting.horizon
+        lower_order = 0.0 if self.constants == "practical" else c2 * H
+        return Rule(
+            self.logarithm, c1_root_iota * H, lower_order, self.settling(setting), Ties.of(setting, self.ties)
+        )
+
+    def estimates(self, setting: Setting, *, remaining: bool, reference_remaining: bool) -> Estimates:
+        """No visits, the initial policy, and Q, V and ``V^R`` at H or at the number of remaining steps."""
+        Q, V = first_values(setting, remaining=remaining)
+        _, V_ref = first_values(setting, remaining=reference_remaining)
+        policy = first_policy(setting, self.initial_policy)
+        return fields.new_tables(Estimates, setting, Q=Q, V=V, V_ref=V_ref, policy=policy)
 
 
 @compiled
@@ -138,6 +195,292 @@ def end_stage(h: int, s: int, a: int, rule: Rule, estimates: Estimates) -> None:
     y_previous[h, s, a] = y[h, s, a]
     y[h, s, a] = 0
     stage[h, s, a] = 0.0
-    best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * policy.shape[1] + s)
-    policy[h, s] = best
-    V[h, s] = Q[h, s, best]
+    act_greedily(h, s, Q, policy, V, rule.ties, updates[0], math.inf)
+
+
+# -------------------------------------------------------------------------------------------- FedQ-Advantage
+
+
+Clip = Literal["horizon", "remaining"]
+
+
+class Broadcast(NamedTuple):
+    """Down, at the start of a round: ``policy[H,S]``, ``V`` and ``V^R`` ``[H+1,S]``, y and y- there ``[H,S]``."""
+
+    policy: IndexArray
+    V: FloatArray
+    V_ref: FloatArray
+    y: CountArray
+    y_previous: CountArray
+
+
+class FedQAdvantageReport(NamedTuple):
+    """Up, one row for each agent, at the policy's actions: the round's visits, and means over them.
+
+    The means are of r, ``V``, ``V^R``, ``(V^R)^2``, ``V - V^R`` and ``(V - V^R)^2`` at the next state; where an agent
+    has not been they are 0. The server multiplies them by the visits again and adds up.
+    """
+
+    n: fields.RoundVisits
+    r: fields.RoundReward
+    v: fields.RoundMean
+    a1: fields.RoundMean
+    a2: fields.RoundSquare
+    d1: fields.RoundGap
+    d2: fields.RoundSquare
+
+
+@dataclass(frozen=True)
+class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
+    """FedQ-Advantage (Zheng, Zhang and Xue, ICLR 2025).
+
+    Args:
+        constants: ``practical``, what the experiments used: iota = 1, ``N_0 = 200`` and no lower-order term in the
+            bonus; or ``published``: ``iota = log(2/delta)``, the lower-order term, and
+            ``N_0 = 5184 S A H^5 iota / beta^2 + 16 M S A H^3 / beta``.
+        beta: accuracy of the reference function in the published ``N_0``, at most H.
+        forced_synchronisation: one agent's request stops all agents; otherwise each plays until its own request.
+        clip: Q, V and the reference start at H-h+1 (``remaining``, as in the experiments of the Fed-UCBVI paper) or
+            at H (``horizon``, the published algorithm), and only ever fall.
+
+    >>> FedQAdvantage(forced_synchronisation=False).stops_jointly
+    False
+    """
+
+    name: ClassVar[str] = "fedq-advantage"
+    label: ClassVar[str] = "FedQ-Advantage"
+    colour: ClassVar[str] = PURPLE
+    marker: ClassVar[Marker] = "square"
+    rules: ClassVar[tuple[str, ...]] = ("first stage", "early in stage", "late in stage")
+    report_type: ClassVar[type[Any]] = FedQAdvantageReport
+    broadcast_type: ClassVar[type[Any]] = Broadcast
+    values_monotone: ClassVar[bool] = True
+    values: ClassVar[tuple[str, ...]] = ("V", "V_ref")
+    table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^2 log H log T", "sqrt(H^3 S A T / M)")
+    tuning: ClassVar[Tuning] = Tuning("iota = k²", lambda k: {"iota": k * k})
+    extension = RunExtension(
+        episodes="",  # nothing in it depends on T
+        agents="the lengths of its stages are set by the number of agents from the start",
+        warm_start="it learns from rounds as they come and keeps no counts of transitions",
+    )
+
+    beta: Positive = 1.0
+    forced_synchronisation: bool = True
+    clip: Clip = "remaining"
+
+    @property
+    def stops_jointly(self) -> bool:
+        return self.forced_synchronisation
+
+    def published_settling(self, setting: Setting) -> float:
+        S, A, H, M = setting.states, setting.actions, setting.horizon, setting.agents
+        if self.beta > H:
+            raise InputError(f"beta must be at most the horizon, {H}, got {self.beta}.")
+        return 5184.0 * S * A * H**5 * self.logarithm / self.beta**2 + 16.0 * M * S * A * H**3 / self.beta
+
+    def update_rule(self, setting: Setting) -> Rule:
+        return self.rule(setting, math.sqrt(2.0 * self.logarithm), 10.0)
+
+    def new_estimates(self, setting: Setting) -> Estimates:
+        """No visits, ``Q = V = V^R = H`` (or H-h+1) and the initial policy."""
+        remaining = self.clip == "remaining"
+        return self.estimates(setting, remaining=remaining, reference_remaining=remaining)
+
+    def broadcast(self, server: Server) -> Broadcast:
+        """The policy, the values, the reference, and where the stages of the triplets to be played stand."""
+        _, y, y_previous, _, _, _, V, V_ref, _, policy, _ = server.estimates
+        return Broadcast(policy, V, V_ref, *_at_policy(policy, y, y_previous))
+
+    def fill_budgets(self, broadcast: Broadcast, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+        _fill_budgets(broadcast.y, broadcast.y_previous, M, limits, rule)
+
+    def summarise(
+        self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: FedQAdvantageReport
+    ) -> None:
+        V, V_ref = values
+        fill_means(counts, tables, (V, V_ref, V_ref**2, V - V_ref, (V - V_ref) ** 2), out)
+
+    def aggregate(self, server: Server, report: Message, exchange: int) -> None:
+        """Server side: add up the reports, end the stages that have reached their length."""
+        _aggregate(len(report[0]), FedQAdvantageReport(*report), server.rule, server.estimates)
+
+
+@compiled
+def _fill_budgets(y: CountArray, y_previous: CountArray, M: int, out: CountArray, rule: npt.NDArray[np.int8]) -> None:
+    """The stage rule, in whole numbers: ``y <= (1 - 1/H) y-`` if and only if ``y- - y >= ceil(y- / H)``."""
+    m, H, S = out.shape
+    for h in range(H):
+        for s in range(S):
+            before, left = y_previous[h, s], y_previous[h, s] - y[h, s]
+            if before == 0:
+                visits, kind = 1, 0
+            elif left >= (before + H - 1) // H:
+                visits, kind = (left + M - 1) // M, 1
+            else:
+                visits, kind = before // (M * H), 2
+            rule[h, s] = kind
+            for i in range(m):
+                out[i, h, s] = max(1, visits)
+
+
+@compiled
+def _at_policy(policy: IndexArray, y: CountArray, y_previous: CountArray) -> tuple[CountArray, CountArray]:
+    """``y`` and ``y-`` at ``(h, s, pi_h(s))``."""
+    H, S = policy.shape
+    now, before = np.empty((H, S), dtype=np.int64), np.empty((H, S), dtype=np.int64)
+    for h in range(H):
+        for s in range(S):
+            now[h, s] = y[h, s, policy[h, s]]
+            before[h, s] = y_previous[h, s, policy[h, s]]
+    return now, before
+
+
+@compiled
+def _aggregate(M: int, report: FedQAdvantageReport, rule: Rule, estimates: Estimates) -> None:
+    """Add the reports of all M agents, in agent order, to the sums; then end the stages that are due.
+
+    ``y >= (1 + 1/H) y-`` if and only if ``y - y- >= ceil(y- / H)``. The reference of (h,s) is set once
+    ``sum_a N_h(s,a) >= N_0``, which can only come about at the end of a stage.
+    """
+    n, r, v, a1, a2, d1, d2 = report
+    N, y, y_previous, stage, overall, _, V, V_ref, settled, policy, updates = estimates
+    H, S = policy.shape
+    updates[0] += 1
+    for i in range(M):
+        for h in range(H):
+            for s in range(S):
+                count = n[i, h, s]
+                if count > 0:
+                    a = policy[h, s]
+                    y[h, s, a] += count
+                    stage[h, s, a, 0] += count * r[i, h, s]
+                    stage[h, s, a, 1] += count * v[i, h, s]
+                    stage[h, s, a, 2] += count * d1[i, h, s]
+                    stage[h, s, a, 3] += count * d2[i, h, s]
+                    overall[h, s, a, 0] += count * a1[i, h, s]
+                    overall[h, s, a, 1] += count * a2[i, h, s]
+    for h in range(H):
+        for s in range(S):
+            a = policy[h, s]
+            before = y_previous[h, s, a]
+            due = M * H if before == 0 else before + (before + H - 1) // H
+            if y[h, s, a] >= due:
+                end_stage(h, s, a, rule, estimates)
+                if not settled[h, s] and N[h, s].sum() >= rule.reference_after:
+                    settled[h, s] = True
+                    V_ref[h, s] = V[h, s]
+
+
+# --------------------------------------------------------------------------------------------- UCB-Advantage
+
+
+@dataclass(frozen=True)
+class UCBAdvantage(ReferenceAdvantage[Trajectories], EveryEpisode[Estimates, Rule]):
+    """UCB-Advantage (Zhang, Zhou and Ji, NeurIPS 2020), for a single agent.
+
+    Args:
+        constants: ``practical``: iota = 1, ``N_0 = 200`` and no lower-order term in the bonus, as in the experiments
+            with FedQ-Advantage (the paper has none); or ``published``: ``iota = log(2/delta)``, the lower-order
+            term, and ``N_0 = c4 S A H^5 iota / beta^2``.
+        c4: the universal constant in the published ``N_0``, which the paper leaves open.
+        beta: accuracy of the reference function in the published ``N_0``; by default ``1/sqrt(H)``.
+
+    >>> UCBAdvantage(reference_after=50).constants
+    'practical'
+    """
+
+    name: ClassVar[str] = "ucb-advantage"
+    label: ClassVar[str] = "UCB-Advantage"
+    colour: ClassVar[str] = BROWN
+    single_agent: ClassVar[bool] = True
+    instead: ClassVar[str] = "concurrent-ucb-advantage"
+    table: ClassVar[TableRow] = TableRow("model-free", False, "T", "sqrt(H^3 S A T)")
+    extension = RunExtension(
+        episodes="",  # nothing in it depends on T
+        agents="its server needs an episode of every agent in every round",
+        warm_start="it learns from episodes as they come and keeps no counts of transitions",
+    )
+
+    c4: Positive = 1.0
+    beta: Positive | None = None
+
+    @property
+    def discards(self) -> bool:
+        """Whether trajectories after a change of Q are discarded; with one agent there are none."""
+        return False
+
+    def published_settling(self, setting: Setting) -> float:
+        S, A, H = setting.states, setting.actions, setting.horizon
+        beta = 1.0 / math.sqrt(H) if self.beta is None else self.beta
+        return self.c4 * S * A * H**5 * self.logarithm / beta**2
+
+    def update_rule(self, setting: Setting) -> Rule:
+        return self.rule(setting, 2.0 * math.sqrt(self.logarithm), 5.0)
+
+    def new_estimates(self, setting: Setting) -> Estimates:
+        """No visits, ``Q = V = H-h+1``, ``V^R = H`` and the initial policy."""
+        return self.estimates(setting, remaining=True, reference_remaining=False)
+
+    def aggregate(self, server: Server, report: Message, exchange: int) -> None:
+        """Server side: feed the trajectories to the algorithm, in agent order."""
+        _feed(Trajectories(*report), self.discards, server.rule, server.estimates)
+
+
+@dataclass(frozen=True)
+class ConcurrentUCBAdvantage(UCBAdvantage):
+    """Concurrent UCB-Advantage (Zhang, Zhou and Ji, NeurIPS 2020, Appendix C.2): a synchronisation every episode.
+
+    The paper stops after so many trajectories, for a policy that is good enough; here it never stops. The parameters
+    are those of :class:`UCBAdvantage`, and
+
+    Args:
+        discard: discard the rest of a round's trajectories once one has changed Q, as the paper does; otherwise all
+            are used.
+
+    >>> ConcurrentUCBAdvantage(discard=False).discards
+    False
+    """
+
+    name: ClassVar[str] = "concurrent-ucb-advantage"
+    label: ClassVar[str] = "Concurrent UCB-Advantage"
+    colour: ClassVar[str] = SKY_BLUE
+    single_agent: ClassVar[bool] = False
+    table: ClassVar[TableRow] = TableRow("model-free", False, "T", "sqrt(H^3 S A T / M)")
+
+    discard: bool = True
+
+    @property
+    def discards(self) -> bool:
+        return self.discard
+
+
+@compiled
+def _feed(report: Trajectories, discard: bool, rule: Rule, estimates: Estimates) -> None:
+    """Feed the trajectories to the algorithm in agent order; ``discard`` those after one that ended a stage."""
+    states, rewards = report
+    N, y, y_previous, stage, overall, _, V, V_ref, settled, policy, updates = estimates
+    m, H = rewards.shape
+    played = policy.copy()
+    updates[0] += 1
+    for i in range(m):
+        changed = False
+        for h in range(H):
+            s, successor = states[i, h], states[i, h + 1]
+            a = played[h, s]
+            value, ref = V[h + 1, successor], V_ref[h + 1, successor]
+            y[h, s, a] += 1
+            stage[h, s, a, 0] += rewards[i, h]
+            stage[h, s, a, 1] += value
+            stage[h, s, a, 2] += value - ref
+            stage[h, s, a, 3] += (value - ref) * (value - ref)
+            overall[h, s, a, 0] += ref
+            overall[h, s, a, 1] += ref * ref
+            before = y_previous[h, s, a]
+            if y[h, s, a] == (H if before == 0 else before + before // H):
+                end_stage(h, s, a, rule, estimates)
+                changed = True
+            if not settled[h, s] and N[h, s].sum() + y[h, s].sum() >= rule.reference_after:
+                settled[h, s] = True
+                V_ref[h, s] = V[h, s]
+        if changed and discard:
+            break

@@ -6,12 +6,11 @@ which are named tuples of arrays. *Down* is from server to agents, *up* from age
 
 1. ``broadcast`` (down): what the agents need for the round, the policy among it;
 2. ``budgets``: each agent computes after how many visits it will request a synchronisation, and the driver plays
-until
-   some agent does;
+   until some agent does;
 3. ``absorb``: each agent adds the round's counts to its own;
 4. the synchronisation: for each of the ``exchanges`` a ``query`` (down), a ``report`` (up) and ``aggregate``.
 
-An algorithm ``takes`` either *sums* or *rows*. If it takes sums, the reports are integers and the server uses nothing
+The kind of reports is either *sums* or *rows*. With sums, the reports are integers and the server uses nothing
 but their sum over agents, so the result does not depend on how agents are grouped. If it takes rows, the server needs
 the report of each agent, in agent order.
 
@@ -34,17 +33,16 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.core.parameters import check_parameters
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
 
 SUMS, ROWS = "sums", "rows"
 """What a server takes of the agents' reports."""
-
-WHOLE_KINDS = ("i", "b", "u")
-"""Of arrays in messages beside floats: integers and truth values."""
 
 Array = npt.NDArray[Any]
 Message = tuple[Array, ...]
@@ -54,9 +52,12 @@ Message = tuple[Array, ...]
 class Setting:
     """What everyone knows before the run: S, A, H, M, T, eps_p and the seed, and whether rewards are random.
 
-    Where nobody knows eps_p it is taken to be 0, as if the agents were alike, and ``eps_p_known`` is False. A run
-    that goes on with more episodes or agents than planned keeps the ``grid_bits`` of its exact sums; 0 where they
-    follow from the rest. A warm start brings up to ``earlier_visits`` visits to one (h,s,a) along.
+    Where nobody knows eps_p it is 0, as if the agents were identical, and ``eps_p_known`` is False. A run that is
+    extended to more episodes or agents keeps the ``grid_bits`` of its exact sums; 0 where they follow from the rest.
+    A warm start brings up to ``earlier_visits`` visits to one (h,s,a) along.
+
+    >>> Setting(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1, seed=0).random_rewards
+    False
     """
 
     states: int
@@ -73,7 +74,7 @@ class Setting:
 
 
 class Counting(Enum):
-    """How the visits of a round are counted; the thing that is counted is called a *place*.
+    """How the visits of a round are counted; the thing that is counted is called a *cell*.
 
     ``POLICY``: by ``(h, s)``, for policies with one action each. ``PAIRS``: by ``(h, s, a)``, for policies that are
     sets of actions. ``STATIONARY``: by ``(s, a)``, all steps together.
@@ -84,40 +85,40 @@ class Counting(Enum):
     STATIONARY = "stationary"
 
     def shape(self, horizon: int, states: int, actions: int) -> tuple[int, ...]:
-        """The axes of places, and of every table by place."""
+        """The axes of cells, and of every table by cell."""
         if self is Counting.POLICY:
             return horizon, states
         return (horizon if self is Counting.PAIRS else 1), states, actions
 
 
-class Touched(NamedTuple):
-    """The places that a round visited, for each agent and for all together; work after a round is done only there.
+class VisitedCells(NamedTuple):
+    """The cells that a round visited, for each agent and for all together; work after a round is done only there.
 
     Places (see :class:`Counting`) are numbered in row-major order. Arrays are changed in place by the driver, round
     after round.
 
     Attributes:
-        places: ``(m, P)``; the first ``numbers[i]`` of row i are the places that agent i visited, in any order.
+        cells: ``(m, P)``; the first ``numbers[i]`` of row i are the cells that agent i visited, in any order.
         numbers: ``(m,)``.
-        all_places: ``(P,)``; the first ``number[0]`` are the places that any agent visited.
+        all_cells: ``(P,)``; the first ``number[0]`` are the cells that any agent visited.
         number: ``(1,)``.
-        all_visits: ``(1, *place)``, the visits of all agents.
+        all_visits: ``(1, *cell)``, the visits of all agents.
     """
 
-    places: IndexArray
+    cells: IndexArray
     numbers: CountArray
-    all_places: IndexArray
+    all_cells: IndexArray
     number: CountArray
     all_visits: CountArray
 
     @classmethod
-    def nowhere(cls, agents: int, shape: tuple[int, ...]) -> Touched:
-        """Before the first round; ``shape`` is that of places."""
-        places = math.prod(shape)
+    def empty(cls, agents: int, shape: tuple[int, ...]) -> VisitedCells:
+        """Before the first round; ``shape`` is that of cells."""
+        cells = math.prod(shape)
         return cls(
-            np.zeros((agents, places), dtype=np.int32),
+            np.zeros((agents, cells), dtype=np.int32),
             np.zeros(agents, dtype=np.int64),
-            np.zeros(places, dtype=np.int32),
+            np.zeros(cells, dtype=np.int32),
             np.zeros(1, dtype=np.int64),
             np.zeros((1, *shape), dtype=np.int64),
         )
@@ -174,7 +175,7 @@ class FleetTables(NamedTuple):
     successors: IndexArray
     rewards: FloatArray
     first_agent: int = 0
-    touched: Touched | None = None
+    touched: VisitedCells | None = None
     sums: RewardSums = NO_SUMS
 
     def check_stationary(self) -> None:
@@ -188,7 +189,7 @@ class FleetTables(NamedTuple):
             )
 
     @classmethod
-    def of_a_stranger(cls, setting: Setting) -> FleetTables:
+    def placeholder(cls, setting: Setting) -> FleetTables:
         """Those of one agent of whose problem nothing is known; it can report that it has been nowhere."""
         S, A = setting.states, setting.actions
         return cls(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
@@ -198,14 +199,14 @@ class Budgets(NamedTuple):
     """When agents request a synchronisation.
 
     Attributes:
-        visits: ``(m or 1, *place)``, how many visits during the round make an agent do so; one row where all agents
+        limits: ``(m or 1, *cell)``, how many visits during the round make an agent do so; one row where all agents
             have the same.
-        rule: ``(*place,)``, by which rule (an index into ``rules``).
+        rule: ``(*cell,)``, by which rule (an index into ``rules``).
         growth: a round that begins after t episodes lasts at least ``growth t`` episodes; agents make requests only
             from then on.
     """
 
-    visits: CountArray
+    limits: CountArray
     rule: npt.NDArray[np.int8]
     growth: float = 0.0
 
@@ -226,10 +227,17 @@ class TableRow(NamedTuple):
     regret: str
 
 
-UNSAID = "its author has not said that this is sound"
+class Tuning(NamedTuple):
+    """How the bonus is scaled by a factor k when constants are tuned: in words, and as parameters."""
+
+    text: str
+    parameters: Callable[[float], dict[str, Any]]
 
 
-class GoingOn(NamedTuple):
+NOT_DECLARED = "not declared supported by this algorithm"
+
+
+class RunExtension(NamedTuple):
     """Which changes to a run under way, or to its start, an algorithm allows; where one is not allowed, why not.
 
     Attributes:
@@ -238,17 +246,15 @@ class GoingOn(NamedTuple):
         warm_start: to start from the counts of an earlier run.
     """
 
-    episodes: str = UNSAID
-    agents: str = UNSAID
-    warm_start: str = UNSAID
+    episodes: str = NOT_DECLARED
+    agents: str = NOT_DECLARED
+    warm_start: str = NOT_DECLARED
 
 
 class State(Protocol):
     """Everything that changes during a run is in ``arrays``, in place; that is what a checkpoint keeps."""
 
-    def arrays(self) -> dict[str, Array]:
-        """The mutable arrays by name."""
-        ...
+    def arrays(self) -> dict[str, Array]: ...
 
 
 class ServerState(State, Protocol):
@@ -266,17 +272,13 @@ class ServerState(State, Protocol):
 
 
 class Tables(Protocol):
-    """Named arrays, the policy and the values among them; a NamedTuple does."""
+    """Named arrays, the policy ``(H, S)`` and the values ``(H+1, S)`` among them; a NamedTuple does."""
 
     @property
-    def policy(self) -> IndexArray:
-        """``(H, S)``."""
-        ...
+    def policy(self) -> IndexArray: ...
 
     @property
-    def V(self) -> FloatArray:
-        """``(H+1, S)``."""
-        ...
+    def V(self) -> FloatArray: ...
 
     def _asdict(self) -> dict[str, Any]: ...
 
@@ -294,17 +296,38 @@ class TableServer(Generic[EstimatesT, RuleT]):
 
     @property
     def policy(self) -> PolicyArray:
-        """What everyone plays."""
         return self.estimates.policy
 
     @property
     def V(self) -> FloatArray:
-        """The current estimate of the values, ``(H+1, S)``."""
         return self.estimates.V
 
     def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return self.estimates._asdict()
+        return _flat(self.estimates)
+
+
+def _flat(tables: Any, prefix: str = "") -> dict[str, Array]:
+    """Arrays by name; those of tables within tables are called ``table_array``."""
+    found: dict[str, Array] = {}
+    for name, table in tables._asdict().items():
+        found |= _flat(table, f"{prefix}{name}_") if isinstance(table, tuple) else {prefix + name: table}
+    return found
+
+
+MEMORY_LIMIT = 1 << 30
+"""Bytes that a server's tables of transition counts ``(H, S, A, S)`` may have: 1 GiB."""
+
+
+def check_table_size(name: str, setting: Setting, tables: int) -> None:
+    """Raise if so many tables of transition counts are too large for the server of an algorithm."""
+    H, S, A = setting.horizon, setting.states, setting.actions
+    needed = tables * H * S * A * S * 8
+    if needed > MEMORY_LIMIT:
+        raise InputError(
+            f"{name} keeps {tables} table{'s' * (tables > 1)} of transition counts (H, S, A, S) = ({H}, {S}, {A}, "
+            f"{S}), which would need {needed / 2**30:.1f} GiB; the limit is {MEMORY_LIMIT / 2**30:g} GiB. Use fewer "
+            "states or an algorithm that does not collect transitions, such as fed-ucbvi."
+        )
 
 
 ServerT = TypeVar("ServerT", bound=ServerState)
@@ -312,11 +335,18 @@ AgentsT = TypeVar("AgentsT", bound=State)
 
 
 class Algorithm(ABC, Generic[ServerT, AgentsT]):
-    """A federated algorithm; see the module's text for the order of calls.
+    """A federated algorithm; :mod:`fed_ucbvi.algorithms.base` has the order of calls.
 
-    A subclass is a frozen dataclass whose fields are the parameters. It documents them in its docstring, under
-    ``Args``. What is not abstract here has a default. All that anybody else needs to know of an algorithm is in the
-    class attributes.
+    A subclass is a frozen dataclass whose fields are the parameters: their types say which values are allowed, and
+    ``Args`` in the docstring what they mean. What is not abstract here has a default. All that anybody else needs to
+    know of an algorithm is in the class attributes.
+
+    >>> from fed_ucbvi import FedQHoeffding
+    >>> FedQHoeffding(c=1.0).label
+    'FedQ-Hoeffding'
+    >>> FedQHoeffding(bonus="publishd")
+    Traceback (most recent call last):
+    fed_ucbvi.core.errors.InputError: unknown bonus 'publishd'; did you mean 'published'? Known: practical, published.
 
     Attributes:
         name: by which it is registered and recorded, such as ``fed-ucbvi``.
@@ -325,17 +355,22 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         marker: of its points; by default none. A subclass with a name of its own inherits none of these three.
         rules: names of the rules by which agents request a synchronisation; see :class:`Budgets`.
         table: its row of the paper's Table 1, if there is one.
+        tuning: how its bonus is scaled where algorithms are compared with tuned constants; not inherited.
         single_agent: whether it runs with one agent only.
         instead: what to use instead if there are several agents.
-        takes: ``sums`` or ``rows``; see the module's text.
+        report_kind: ``sums`` or ``rows``; see the module's text.
         keeps_experience: whether its agents keep the transitions of all rounds, not only those of the last.
+        rewards_by_state: whether it needs random rewards by next state, with their squares, and not only their sums.
         sends_trajectories: whether its reports tell the server the states that an agent went through, in order. A
             node sends such reports only where its owner has agreed.
         asks_to_plan: whether a planner needs the exchanges of one more synchronisation; otherwise it has its plan as
             soon as it is made.
-        server_counts: whether the server keeps all that was reported, so that a planner needs an exchange only after
-            a round without a synchronisation.
-        falling: whether the V that it broadcasts never rises from one round to the next.
+        server_counts: whether reports are increments: what is new since the last one. The server adds them to a
+            table of all counts, so a planner needs an exchange only after a round without a synchronisation.
+        another_form: whether this class is a registered one with another form of reports, made by the package; its
+            name is that of the other.
+        plays_any_policy: whether its agents may be told to play another policy than the server's, and count it alike.
+        values_monotone: whether the V that it broadcasts never rises from one round to the next.
         checked: whether what it returns is checked in every round. This package's own algorithms are not: tests check
             them. It need not be given.
     """
@@ -346,15 +381,22 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     marker: ClassVar[Marker]
     rules: ClassVar[tuple[str, ...]] = ("budget",)
     table: ClassVar[TableRow | None] = None
+    tuning: ClassVar[Tuning | None] = None
     single_agent: ClassVar[bool] = False
     instead: ClassVar[str] = "an algorithm for several"
-    takes: ClassVar[str] = ROWS
+    report_kind: ClassVar[str] = ROWS
     keeps_experience: ClassVar[bool] = False
+    rewards_by_state: ClassVar[bool] = False
     sends_trajectories: ClassVar[bool] = False
     asks_to_plan: ClassVar[bool] = False
     server_counts: ClassVar[bool] = False
-    falling: ClassVar[bool] = False
+    another_form: ClassVar[bool] = False
+    plays_any_policy: ClassVar[bool] = False
+    values_monotone: ClassVar[bool] = False
     checked: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Complete how an algorithm with a name of its own looks, and check what it says of itself."""
@@ -365,76 +407,18 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
             cls.label = own.get("label", cls.name)
             cls.colour = own.get("colour", "")
             cls.marker = own.get("marker", "none")
+            cls.tuning = own.get("tuning")
             if cls.colour != "":
                 check_colour(f"the colour of {cls.name}", cls.colour)
             check_choice(f"marker of {cls.name}", cls.marker, MARKERS)
-            check_choice(f"kind of reports of {cls.name}", cls.takes, (SUMS, ROWS))
+            check_choice(f"kind of reports of {cls.name}", cls.report_kind, (SUMS, ROWS))
         if cls.exchanges is not Algorithm.exchanges and cls.synchronise is Algorithm.synchronise:
             raise InputError(
                 f"{cls.__name__} says how many exchanges a synchronisation takes, but the synchronise() that it "
                 "inherits does one only; write one that does all of them."
             )
 
-    @property
-    def together(self) -> bool:
-        """Whether one agent's request stops all agents, as by default; otherwise each plays until its own request."""
-        return True
-
-    @property
-    def counting(self) -> Counting:
-        """By what visits are counted during a round; by default policies have one action each."""
-        return Counting.POLICY
-
-    @property
-    def pools(self) -> bool:
-        """Whether it takes sums in which all visits count alike, so that agents can be counted in one table."""
-        return False
-
-    @property
-    def has_models(self) -> bool:
-        """Whether agents can report all they have counted at once (:meth:`model`); by default they cannot."""
-        return False
-
-    @property
-    def going_on(self) -> GoingOn:
-        """What may change in a run under way; by default nothing. ``docs/theory.md`` has the reasons."""
-        return GoingOn()
-
-    def largest_value(self, setting: Setting, step: int) -> float:
-        """The most that ``V_step`` can be that agents are asked about; by default H, and 0 after the last step."""
-        return float(setting.horizon) if step < setting.horizon else 0.0
-
-    def check_agents(self, agents: int) -> None:
-        """Raise unless it can run with this many agents."""
-        if self.single_agent and agents > 1:
-            raise InputError(
-                f"{self.name} is for a single agent, and this federation has {agents}. Take {self.instead}, or "
-                "agents=1."
-            )
-
-    def facts(self, setting: Setting) -> dict[str, float]:
-        """Constants in force, for the record (nu, for instance); by default none."""
-        return {}
-
-    def cautions(self, setting: Setting) -> list[str]:
-        """Plain warnings to give before the run; by default none."""
-        return []
-
-    def grid(self, setting: Setting) -> Grid | None:
-        """The grid of its sums; None if it takes rows."""
-        return None
-
-    def reward_grid(self, setting: Setting) -> Grid | None:
-        """The grid on which it wants random rewards added up (:class:`RewardSums`); None if means are enough."""
-        return None
-
-    def by_rows(self) -> Algorithm[ServerT, AgentsT]:
-        """The same algorithm taking rows, for reports that are forged one by one; itself if it takes rows anyway."""
-        return self
-
-    def exchanges(self, setting: Setting) -> int:
-        """How many query-report pairs one synchronisation takes; by default one."""
-        return 1
+    # ------------------------------------------------------------------------------------------ the steps of a round
 
     @abstractmethod
     def new_server(self, setting: Setting) -> ServerT:
@@ -452,8 +436,14 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def budgets(self, agents: AgentsT, broadcast: Message) -> Budgets:
         """Agent side: after how many visits each agent requests a synchronisation."""
 
-    def asking_rule(self, setting: Setting) -> Any:
-        """The rule of :meth:`budgets`, if a GPU can apply it (:mod:`~fed_ucbvi.engine.drivers.cuda`); else None."""
+    def settle_report(self, agents: AgentsT, broadcast: Message, *, used: bool) -> None:
+        """Agent side, before a round over the network: whether the server has used these agents' last report.
+
+        If not, it goes with the next. Only where servers keep all that was reported (:attr:`server_counts`).
+        """
+
+    def synchronisation_rule(self, setting: Setting) -> Any:
+        """The rule of :meth:`budgets`, if it is a :class:`~fed_ucbvi.SynchronisationRule`; otherwise None."""
         return None
 
     @abstractmethod
@@ -468,43 +458,16 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
         """Agents to server: arrays with a leading agent axis, one row for each message.
 
-        A :class:`~typing.NamedTuple` whose fields say what they mean (:mod:`fed_ucbvi.algorithms.report_fields`).
+        A :class:`~typing.NamedTuple` whose fields say what they mean (:mod:`fed_ucbvi.algorithms.fields`).
         """
-
-    def empty_report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
-        """Arrays as large as those of a report, whatever is in them, for counting bytes."""
-        return self.report(agents, query, exchange)
-
-    def report_bytes(self, setting: Setting, episodes: int) -> int | None:
-        """The most bytes of one agent's report of so many episodes; by default those of an :meth:`empty_report`."""
-        return None
 
     @abstractmethod
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
         """Server side: use the reports of all M agents, in agent order; sums may be added up already."""
 
-    def model(self, agents: AgentsT) -> Message:
-        """Agents to server, in place of all reports: what they have counted, added up to one row of integers."""
-        raise NotImplementedError
-
-    def agents_of(self, setting: Setting, model: Message) -> Any:
-        """Server side: agents whose reports are those of all agents whose models add up to this one."""
-        raise NotImplementedError
-
-    def counts(self, setting: Setting, model: Message) -> Any:
-        """What a model says, as :class:`~fed_ucbvi.algorithms.counts.Counts` for a later run."""
-        raise InputError(f"no run can start from the counts of {self.name}: {self.going_on.warm_start}.")
-
-    def counts_of(self, setting: Setting, server: ServerT) -> Any:
-        """What the server knows, likewise, if it keeps all that was reported (:attr:`server_counts`)."""
-        raise NotImplementedError
-
-    def earlier_agents(self, setting: Setting, counts: Any) -> Any:
-        """The agents of an earlier run, known by their counts: they report, and nothing else.
-
-        Their ``model`` is what they report where counts are exchanged.
-        """
-        raise InputError(f"{self.name} cannot start from the counts of an earlier run: {self.going_on.warm_start}.")
+    def exchanges(self, setting: Setting) -> int:
+        """How many query-report pairs one synchronisation takes; by default one."""
+        return 1
 
     def synchronise(self, server: ServerT, agents: AgentsT) -> None:
         """All exchanges of one synchronisation in one process; by default there is one."""
@@ -520,13 +483,114 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """
         return None
 
+    def certifying(self, delta: float) -> Algorithm[ServerT, AgentsT]:
+        """The same, whose values are optimistic with probability ``1 - delta/2`` by proof; raise if there is none."""
+        raise InputError(
+            f"the values of {self.name} are not proved to be optimistic, so it cannot certify how near a policy is "
+            "to the best (until_gap). Use fed-kl-ucbvi."
+        )
+
+    def pessimistic_values(self, setting: Setting, server: ServerT, policy: IndexArray, delta: float) -> FloatArray:
+        """Below the values ``(H+1, S)`` of a policy with probability ``1 - delta``, by counts alone; 0 by default."""
+        return np.zeros((setting.horizon + 1, setting.states))
+
+    # ------------------------------------------------------------------------------------------ what else it may say
+
+    @property
+    def stops_jointly(self) -> bool:
+        """Whether one agent's request stops all agents, as by default; otherwise each plays until its own request."""
+        return True
+
+    @property
+    def counting(self) -> Counting:
+        """By what visits are counted during a round; by default policies have one action each."""
+        return Counting.POLICY
+
+    @property
+    def extension(self) -> RunExtension:
+        """What may change in a run under way; by default nothing. ``docs/theory.md`` has the reasons."""
+        return RunExtension()
+
+    def facts(self, setting: Setting) -> dict[str, float]:
+        """Constants in force, for the record (nu, for instance); by default none."""
+        return {}
+
+    def cautions(self, setting: Setting) -> list[str]:
+        """Warnings to give before the run; by default none."""
+        return []
+
+    def check_agents(self, agents: int) -> None:
+        if self.single_agent and agents > 1:
+            raise InputError(
+                f"{self.name} is for a single agent, and this federation has {agents}. Use {self.instead}, or "
+                "agents=1."
+            )
+
+    def broadcast_values(self, broadcast: Message) -> FloatArray | None:
+        """The values ``V[H+1,S]`` that a broadcast holds, which nodes check; None, as by default, if it has none."""
+        return None
+
+    def query_values(self, query: Message) -> FloatArray | None:
+        """The values ``V_{H-e}[S]`` that agents are asked about in exchange e, which nodes check; by default none."""
+        return None
+
+    def largest_value(self, setting: Setting, step: int) -> float:
+        """The most that ``V_step`` can be that agents are asked about; by default H, and 0 after the last step."""
+        return float(setting.horizon) if step < setting.horizon else 0.0
+
+    # ------------------------------------------------------------------ sums and counts that stand for several agents
+
+    def grid(self, setting: Setting) -> Grid | None:
+        """The grid of its sums; None if it takes rows."""
+        return None
+
+    def reward_grid(self, setting: Setting) -> Grid | None:
+        """The grid on which it wants random rewards added up (:class:`RewardSums`); None if means are enough."""
+        return None
+
+    @property
+    def pools(self) -> bool:
+        """Whether it takes sums in which all visits count alike, so that agents can be counted in one table."""
+        return False
+
+    def with_agent_reports(self) -> Algorithm[ServerT, AgentsT]:
+        """The same algorithm taking rows, for reports that are forged one by one; itself if it takes rows anyway."""
+        return self
+
+    def with_increments(self) -> Algorithm[ServerT, AgentsT]:
+        """The same algorithm reporting what is new (:attr:`server_counts`), to the same bits; itself if it cannot.
+
+        Secure sums use it: they hide an agent's numbers among those of others, and what is new is all they say.
+        """
+        return self
+
+    def empty_report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
+        """Arrays as large as those of a report, whatever is in them, for counting bytes."""
+        return self.report(agents, query, exchange)
+
+    def report_bytes(self, setting: Setting, episodes: int) -> int | None:
+        """The most bytes of one agent's report of so many episodes; by default those of an :meth:`empty_report`."""
+        return None
+
+    def experience_of(self, agents: AgentsT) -> Any:
+        """Each agent's own counts, an :class:`~fed_ucbvi.algorithms.experience.Experience`; None if not kept."""
+        return None
+
+    def counts_of(self, server: ServerT, agents: AgentsT | None) -> CountTable:
+        """What the agents have counted, for a later run; what they have reported, where there are none."""
+        raise InputError(f"no run can start from the counts of {self.name}: {self.extension.warm_start}.")
+
+    def start_from(self, server: ServerT, counts: CountTable) -> None:
+        """Server side: begin with the counts of an earlier run, which are part of all sums from then on."""
+        raise InputError(f"{self.name} cannot start from the counts of an earlier run: {self.extension.warm_start}.")
+
 
 def check_message(name: str, what: str, message: Message) -> None:
     """Raise unless a message of the algorithm ``name`` is made of arrays of finite numbers."""
     array: Any
     for array in message:
         kind = array.dtype.kind if type(array) is np.ndarray else ""
-        if kind in WHOLE_KINDS or (kind == "f" and all_finite(array)):
+        if (kind and kind in "ibu") or (kind == "f" and all_finite(array)):
             continue
         if kind != "f":
             raise InputError(f"{name}: {what} must consist of arrays of numbers, got {type(array).__name__}.")

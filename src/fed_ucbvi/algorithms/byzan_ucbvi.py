@@ -27,19 +27,19 @@ from fed_ucbvi.algorithms.base import (
     Array,
     Budgets,
     FleetTables,
-    GoingOn,
     Message,
+    RunExtension,
     Setting,
     TableRow,
     TableServer,
 )
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
-from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
-from fed_ucbvi.algorithms.report_fields import Meaning
+from fed_ucbvi.algorithms.fields import Meaning, Number, PairTable, Policy, Shape, Values, new_tables
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values
 from fed_ucbvi.algorithms.robust_mean import liars_at_most, pert_cow, workspace
 from fed_ucbvi.core.colours import INDIGO
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.errors import check_choice, check_number
+from fed_ucbvi.core.parameters import Bounds, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.problem.liars import NEVER
 
@@ -63,15 +63,15 @@ class Query(NamedTuple):
 
 
 class ByzanReport(NamedTuple):
-    """Up, for step h, one row for each agent: ``x`` and ``n``, each ``(m, S, A)``.
+    """Up, for step h, one row for each agent: ``x`` and ``n``.
 
     ``asked`` is ``(m, 1)`` in the first exchange and ``(m, 0)`` after: did this agent request the synchronisation?
     The server has that from the request itself, which an agent that lies cannot take back.
     """
 
-    x: Annotated[FloatArray, Meaning.RETURN]
-    n: Annotated[CountArray, Meaning.VISITS_SO_FAR]
-    asked: Annotated[FlagArray, Meaning.FLAG]
+    x: Annotated[FloatArray, Meaning.RETURN, Shape("m S A")]
+    n: Annotated[CountArray, Meaning.VISITS_SO_FAR, Shape("m S A")]
+    asked: Annotated[FlagArray, Meaning.FLAG, Shape("m 1")]
 
 
 class UpdateRule(NamedTuple):
@@ -82,43 +82,37 @@ class UpdateRule(NamedTuple):
     log_each: float
     log_all: float
     cap: float
-    random_ties: bool
-    seed: np.uint64
+    ties: Ties
     plain: bool = False
     """``Q = max(0, min(B, sigma))``, the robust mean without its error; 0 where there is none."""
 
 
 class Estimates(NamedTuple):
-    """What the server knows: ``Q[H,S,A]``, ``V[H+1,S]``, ``policy[H,S]``, ``served[M]`` and the number of updates."""
+    """What the server knows; ``served`` counts the granted requests of each agent."""
 
-    Q: FloatArray
-    V: FloatArray
-    policy: IndexArray
-    served: CountArray
-    updates: CountArray
+    Q: PairTable
+    V: Values
+    policy: Policy
+    served: Annotated[CountArray, Shape("M")]
+    updates: Number
 
 
-class Server(TableServer[Estimates, UpdateRule]):
-    """The central server: it believes the agents only as far as they agree."""
+Server = TableServer[Estimates, UpdateRule]
 
 
 @dataclass
 class Agents:
-    """A fleet: each agent's own experience, whether it asked last, and the buffers of its messages."""
+    """A fleet: each agent's own experience, whether it made the last request, and the buffers of its messages."""
 
     experience: Experience
     out: ByzanReport
-    asks: Budgets
+    requests: Budgets
     cap: float
     first_agent: int
 
     def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return {
-            "visits": self.experience.visits,
-            "transitions": self.experience.transitions,
-            "asked": self.out.asked,
-        }
+        kept = self.experience
+        return {"visits": kept.visits, "transitions": kept.transitions, "asked": self.out.asked}
 
 
 @dataclass(frozen=True)
@@ -133,7 +127,7 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
             default the theory's, which hold ``3 S ln(S A H T M)``: some hundreds, where 0.01 to 0.05 works in
             practice (sigma = H-h is itself far above the real deviation).
         initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
-        ties: among actions of equal Q take the ``first`` or a ``random`` one, drawn from the run's seed.
+        ties: among actions of equal Q use the ``first`` or a ``random`` one, drawn from the run's seed.
 
     >>> ByzanUCBVI(alpha=0.2, log_term=0.1).delta
     0.05
@@ -147,31 +141,19 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
     asks_to_plan: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log T", "sqrt(H^4 S^2 A T / M)")
 
-    alpha: float = 0.1
-    delta: float = 0.05
-    log_term: float | None = None
-    initial_policy: str = "random"
-    ties: str = "first"
+    extension = RunExtension(
+        episodes="",  # logarithms and the limit of requests grow with T
+        agents="its guarantee is for a set of agents fixed before the run, of which a share may lie",
+        warm_start="robust means need what each agent has counted by itself",
+    )
 
-    def __post_init__(self) -> None:
-        check_number("alpha", self.alpha, at_least=0, below=0.5)
-        check_number("delta", self.delta, above=0, below=1)
-        if self.log_term is not None:
-            check_number("log_term", self.log_term, at_least=0)
-        check_choice("initial policy", self.initial_policy, CHOICES)
-        check_choice("rule for ties", self.ties, CHOICES)
-
-    @property
-    def going_on(self) -> GoingOn:
-        """More episodes: logarithms and the limit of requests grow with T."""
-        return GoingOn(
-            episodes="",
-            agents="its guarantee is for a set of agents fixed before the run, of which a share may lie",
-            warm_start="robust means need what each agent has counted by itself",
-        )
+    alpha: Annotated[float, Bounds(at_least=0, below=0.5)] = 0.1
+    delta: Probability = 0.05
+    log_term: NonNegative | None = None
+    initial_policy: Choice = "random"
+    ties: Choice = "first"
 
     def update_rule(self, setting: Setting) -> UpdateRule:
-        """The server's rule in numbers."""
         S, A, H, M, T = setting.states, setting.actions, setting.horizon, setting.agents, setting.episodes
         size = float(S * A * H) * T * M
         log_each = log_all = self.log_term
@@ -184,8 +166,7 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
             float(log_each),
             float(log_all),
             served_at_most(setting),
-            self.ties == "random",
-            np.uint64(setting.seed),
+            Ties.of(setting, self.ties),
         )
 
     def facts(self, setting: Setting) -> dict[str, float]:
@@ -205,55 +186,35 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
         if 2 * f >= M:
             return [
                 f"alpha = {self.alpha:g} means up to {f} liars among {M} agents, and no mean withstands half of "
-                "them: the server will never learn. Take a smaller alpha or more agents."
+                "them: the server will never learn. Use a smaller alpha or more agents."
             ]
         found = []
         rule = self.update_rule(setting)
-        _, error = pert_cow(
-            np.zeros(M),
-            np.full(M, T, dtype=np.int64),
-            1.0,
-            rule.alpha,
-            rule.epsilon,
-            rule.log_each,
-            rule.log_all,
-            workspace(M),
-        )
+        everywhere = np.zeros(M), np.full(M, T, dtype=np.int64)
+        _, error = pert_cow(*everywhere, 1.0, *rule[:4], workspace(M))
         if error >= 1.0:
             found.append(
                 f"nothing can be learnt: even after T = {T:,} visits by every agent the robust mean's error is "
                 f"{error:.3g} times the remaining steps. Pass log_term (now {rule.log_each:.3g}) or more episodes."
             )
         if self.alpha > (1.0 - 1.0 / M) / 3.0:
-            found.append(f"no theorem covers alpha = {self.alpha:g}; it asks for at most (1 - 1/M)/3.")
+            found.append(f"no theorem covers alpha = {self.alpha:g}; it requires at most (1 - 1/M)/3.")
         return found
 
     def exchanges(self, setting: Setting) -> int:
-        """H, one for each step."""
         return setting.horizon
 
     def new_server(self, setting: Setting) -> Server:
         """``Q = V = H - h`` (what a synchronisation without data gives) and the initial policy."""
-        H, S, A = setting.horizon, setting.states, setting.actions
-        remaining = np.arange(H, -1, -1, dtype=np.float64)
-        V = np.repeat(remaining[:, None], S, axis=1)
-        Q = np.repeat(V[:H, :, None], A, axis=2)
-        policy = np.zeros((H, S), dtype=np.int32)
-        if self.initial_policy == "random":
-            randomise(np.uint64(setting.seed), A, policy)
-        served, updates = np.zeros(setting.agents, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        return Server(Estimates(Q, V, policy, served, updates), self.update_rule(setting))
+        Q, V = first_values(setting, remaining=True)
+        policy = first_policy(setting, self.initial_policy)
+        return TableServer(new_tables(Estimates, setting, Q=Q, V=V, policy=policy), self.update_rule(setting))
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
-        """No visits yet."""
-        m, H, S, A = tables.agents, setting.horizon, setting.states, setting.actions
-        return Agents(
-            no_experience(setting, tables),
-            ByzanReport(np.zeros((m, S, A)), np.zeros((m, S, A), dtype=np.int64), np.zeros((m, 1), dtype=np.int8)),
-            Budgets(np.zeros((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
-            served_at_most(setting),
-            tables.first_agent,
-        )
+        m, H, S = tables.agents, setting.horizon, setting.states
+        budgets = Budgets(np.zeros((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8))
+        out = new_tables(ByzanReport, setting, m)
+        return Agents(no_experience(setting, tables), out, budgets, served_at_most(setting), tables.first_agent)
 
     def broadcast(self, server: Server) -> Broadcast:
         """The policy, and which agents have had their share of synchronisations."""
@@ -262,14 +223,20 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
     def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
         """``max(1, n)`` with n the visits at the last synchronisation; unreachable for an agent that is ignored."""
         policy, all_served = broadcast
-        served = all_served[agents.first_agent : agents.first_agent + len(agents.asks.visits)]
-        _budgets(agents.experience.visits, policy, served, agents.cap, agents.asks.visits)
-        return agents.asks
+        served = all_served[agents.first_agent : agents.first_agent + len(agents.requests.limits)]
+        _budgets(agents.experience.visits, policy, served, agents.cap, agents.requests.limits)
+        return agents.requests
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
-        """Add the round's counts; who asked is read off the budgets in force during the round."""
+        """Add the round's counts; who made a request is read off the budgets in force during the round."""
         absorb_round(policy, transitions, visits, agents.experience.transitions, agents.experience.visits)
-        _note_askers(visits, agents.asks.visits, agents.out.asked)
+        _note_requests(visits, agents.requests.limits, agents.out.asked)
+
+    def experience_of(self, agents: Agents) -> Experience:
+        return agents.experience
+
+    def query_values(self, query: Message) -> FloatArray:
+        return query[0]
 
     def query(self, server: Server, exchange: int) -> Query:
         """``V_{h+1}`` for ``h = H-1-exchange``."""
@@ -296,7 +263,8 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
         """The same on robust means alone, without their errors, from exchanges of its own."""
         planner = self.new_server(setting)
         planner.estimates.policy.fill(0)
-        return Server(planner.estimates, planner.rule._replace(random_ties=False, plain=True))
+        ties = planner.rule.ties._replace(random=False)
+        return TableServer(planner.estimates, planner.rule._replace(ties=ties, plain=True))
 
 
 def served_at_most(setting: Setting) -> float:
@@ -318,7 +286,7 @@ def _budgets(visits: Counters, policy: IndexArray, served: CountArray, cap: floa
 
 
 @compiled
-def _note_askers(visits: CountArray, budgets: CountArray, asked: FlagArray) -> None:
+def _note_requests(visits: CountArray, budgets: CountArray, asked: FlagArray) -> None:
     """Who reached a budget in the round."""
     m, H, S = visits.shape
     for i in range(m):
@@ -379,9 +347,7 @@ def _aggregate(h: int, x: FloatArray, n: CountArray, rule: UpdateRule, estimates
             mean, error = pert_cow(means, counts, sigma, rule.alpha, rule.epsilon, rule.log_each, rule.log_all, work)
             error = 0.0 if rule.plain else min(sigma, error + rule.epsilon)
             Q[h, s, a] = max(0.0, min(mean + error, sigma))
-        best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
-        policy[h, s] = best
-        V[h, s] = Q[h, s, best]
+        act_greedily(h, s, Q, policy, V, rule.ties, updates[0], math.inf)
 
 
 @compiled

@@ -8,7 +8,7 @@ apart.
 
 What is counted is the paper's: every agent sends its own message, with a number for each mean (for Fed-UCBVI n,
 ``P V``, ``P V^2`` and Q), however agents are grouped and whatever form reports are sent in. What a run over the
-network really sends is recorded beside it (:class:`fed_ucbvi.network.wire_count.WireCount`).
+network really sends is recorded beside it (:class:`fed_ucbvi.network.transport.WireCount`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Meter:
         self.agents = setting.agents
         self._algorithm, self._setting = algorithm, setting
         known = algorithm.report_bytes(setting, 0) is not None
-        counted = algorithm if known else algorithm.by_rows()
+        counted = algorithm if known else algorithm.with_agent_reports()
         server = counted.new_server(setting)
         self.start = HEADER.nbytes + size(counted.broadcast(server))
         self.exchanges = counted.exchanges(setting)
@@ -54,7 +54,7 @@ class Meter:
         self.queries, self.asked = sum(map(size, queries)), sum(len(query) > 0 for query in queries)
         self.reports = 0
         if not known:
-            agent = counted.new_agents(setting, FleetTables.of_a_stranger(setting))
+            agent = counted.new_agents(setting, FleetTables.placeholder(setting))
             self.reports = sum(size(counted.empty_report(agent, query, e)) for e, query in enumerate(queries))
 
     def _reports(self, episodes: int) -> int:

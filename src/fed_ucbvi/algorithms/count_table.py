@@ -4,20 +4,35 @@ A table has a step axis of length H, or 1 where visits are counted over all step
 (h,s,a), a *cell*, it lists the next states seen so far in ascending order, so that whatever is computed from it does
 not depend on the order in which reports came in. Its arrays only ever grow: a cell with more next states than there
 are slots makes all cells wider.
+
+A run may start from the table of an earlier run. Confidence sets hold for all data that the same kernels have
+produced, whenever they have. So earlier counts are as good as a run's own, if its agents' kernels and rewards are
+those of the agents then, or, where agents differ, within eps_p and eps_r of the same common MDP.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from fed_ucbvi.algorithms.counts import Counts
-from fed_ucbvi.algorithms.exact_sums import Grid, divide_up, plus, read_words
+from fed_ucbvi.algorithms.exact_sums import COUNT_BITS, MAX_BITS, Grid, divide_up, plus, read_words
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.types import CountArray, IndexArray, MaskArray, WordArray
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import check_version, new_file, reading_npz
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, WordArray
 
+FORMAT = "fed-ucbvi/counts"
+FORMAT_VERSION = 2
+SUFFIX = ".npz"
 FIRST_WIDTH = 2
+_ZERO = np.uint64(0)
+
+Integers = npt.NDArray[np.object_]
+"""Python's integers, which have no size."""
 
 
 class NewCounts(NamedTuple):
@@ -28,12 +43,16 @@ class NewCounts(NamedTuple):
         successors: ``(steps or 1, S, A, K)``, the next state of each slot.
         transitions: ``(cells, K)``, by slot; of which those of ``cells`` are read.
         rewards: ``(cells, 2)``, sums of ``ceil(r 2^f)`` as a high and a low word, likewise.
+        paid: ``(cells or 0, K)``, sums of random rewards by slot, for tables that keep them.
+        squares: ``(cells or 0, 2)``, sums of their squares.
     """
 
     cells: IndexArray
     successors: IndexArray
     transitions: CountArray
     rewards: WordArray
+    paid: CountArray = np.zeros((0, 0), dtype=np.int64)
+    squares: WordArray = np.zeros((0, 2), dtype=np.uint64)
 
 
 class CountTable(NamedTuple):
@@ -48,6 +67,20 @@ class CountTable(NamedTuple):
         states: ``(steps, S)``; the first ``numbers[h]`` of row h are the states ever visited at step h, ascending.
         numbers: ``(steps,)``.
         fresh: ``(steps, S, A)``, where visits have been added since someone has last set it to False.
+        paid: ``(steps or 0, S, A, K)``, the part of ``rewards`` from visits that went on to the k-th next state;
+            kept where rewards are random and somebody needs it.
+        squares: ``(steps or 0, S, A, 2)``, the sum of ``ceil(r 2^f)^2``, kept likewise.
+        bits: ``(1,)``, f.
+
+    >>> from fed_ucbvi.algorithms.exact_sums import make_grid
+    >>> seen = np.zeros((1, 3, 2, 3), dtype=np.int64)  # one step axis for all steps, three states, two actions
+    >>> seen[0, 0, 1] = [0, 4, 1]
+    >>> rewards = np.zeros((1, 3, 2, 1), dtype=np.int64)
+    >>> table = CountTable.empty(1, 3, 2).plus_dense(seen, rewards, make_grid(1, 5, 1))
+    >>> int(table.visits[0, 0, 1]), table.successors[0, 0, 1].tolist(), table.transitions[0, 0, 1].tolist()
+    (5, [1, 2], [4, 1])
+    >>> int(table.merge(table).visits.sum())
+    10
     """
 
     visits: CountArray
@@ -58,11 +91,24 @@ class CountTable(NamedTuple):
     states: IndexArray
     numbers: CountArray
     fresh: MaskArray
+    paid: CountArray
+    squares: WordArray
+    bits: CountArray
 
     @classmethod
-    def empty(cls, steps: int, states: int, actions: int, width: int = FIRST_WIDTH) -> CountTable:
-        """No visits yet."""
+    def empty(
+        cls,
+        steps: int,
+        states: int,
+        actions: int,
+        width: int = FIRST_WIDTH,
+        *,
+        bits: int = MAX_BITS,
+        by_slot: bool = False,
+    ) -> CountTable:
+        """No visits yet; rewards have ``bits`` after the point, and are kept ``by_slot`` too where that is said."""
         shape = (steps, states, actions)
+        kept = (steps if by_slot else 0, states, actions)
         return cls(
             np.zeros(shape, dtype=np.int64),
             np.zeros((*shape, width), dtype=np.int64),
@@ -72,6 +118,9 @@ class CountTable(NamedTuple):
             np.zeros((steps, states), dtype=np.int32),
             np.zeros(steps, dtype=np.int64),
             np.ones(shape, dtype=np.bool_),
+            np.zeros((*kept, width), dtype=np.int64),
+            np.zeros((*kept, 2), dtype=np.uint64),
+            np.array([bits]),
         )
 
     @property
@@ -79,12 +128,26 @@ class CountTable(NamedTuple):
         """How many next states of a cell there is room for."""
         return int(self.successors.shape[3])
 
+    @property
+    def by_slot(self) -> bool:
+        """Whether rewards are kept by next state, with their squares."""
+        return len(self.paid) > 0
+
+    @property
+    def most(self) -> int:
+        """The most visits to one cell; at least 1."""
+        return max(1, int(self.visits.max()))
+
+    def mean_rewards(self) -> FloatArray:
+        """``(steps, S, A)``; 0 where there were no visits."""
+        sums = self.rewards[..., 0].astype(np.float64) * 2.0**64 + self.rewards[..., 1]
+        return np.asarray(sums * 2.0 ** -float(self.bits[0]) / np.maximum(self.visits, 1))
+
     def widened(self, width: int) -> CountTable:
-        """The same with more room; nothing but the two tables by next state is copied."""
-        transitions = np.zeros((*self.visits.shape, width), dtype=np.int64)
-        successors = np.zeros((*self.visits.shape, width), dtype=np.int32)
-        transitions[..., : self.width], successors[..., : self.width] = self.transitions, self.successors
-        return self._replace(transitions=transitions, successors=successors)
+        """The same with more room; nothing but the tables by next state is copied."""
+        more = [(0, 0), (0, 0), (0, 0), (0, width - self.width)]
+        wider: dict[str, Any] = {n: np.pad(getattr(self, n), more) for n in ("transitions", "successors", "paid")}
+        return self._replace(**wider)
 
     def copy(self) -> CountTable:
         """A table of its own with the same counts."""
@@ -102,38 +165,246 @@ class CountTable(NamedTuple):
                 table = table.widened(width)
         return table
 
-    def plus_dense(self, transitions: CountArray, rewards: CountArray, grid: Grid) -> CountTable:
-        """Add transitions ``(steps, S, A, S)`` by next state, and rewards ``(steps, S, A, words)`` as in reports."""
+    def plus_dense(
+        self,
+        transitions: CountArray,
+        rewards: CountArray,
+        grid: Grid,
+        paid: CountArray | None = None,
+        squares: CountArray | None = None,
+    ) -> CountTable:
+        """Add transitions ``(steps, S, A, S)`` by next state, and rewards ``(steps, S, A, words)`` as in reports.
+
+        ``paid (steps, S, A, S)`` and ``squares (steps, S, A, 2)`` are for tables that keep rewards by next state.
+        """
         S, A = transitions.shape[1:3]
         flat = np.ascontiguousarray(transitions.reshape((-1, S)))
         cells = np.flatnonzero(flat.any(axis=1)).astype(np.int32)
-        sums = np.zeros((len(flat), 2), dtype=np.uint64)
-        _read_rewards(cells, np.ascontiguousarray(rewards.reshape((len(flat), -1))), grid, sums)
         everywhere = np.ascontiguousarray(np.broadcast_to(np.arange(S, dtype=np.int32), (1, S, A, S)))
-        return self.plus(NewCounts(cells, everywhere, flat, sums))
+        new = NewCounts(cells, everywhere, flat, _wide_words(cells, rewards, grid))
+        if paid is not None and squares is not None:
+            by_state = np.ascontiguousarray(paid.reshape(flat.shape))
+            new = new._replace(paid=by_state, squares=_wide_words(cells, squares, grid))
+        return self.plus(new)
+
+    def merge(self, other: CountTable) -> CountTable:
+        """Add another table of the same sizes, in place where there is room; the table that has both."""
+        if other.visits.shape != self.visits.shape:
+            raise InputError(f"tables of shapes {self.visits.shape} and {other.visits.shape} cannot be merged.")
+        return self.plus(other.with_bits(int(self.bits[0])).as_new())
+
+    def as_new(self) -> NewCounts:
+        """All that is in it, to be added to another table."""
+        n, width = self.visits.size, self.width
+        return NewCounts(
+            np.flatnonzero(self.visits).astype(np.int32),
+            self.successors,
+            self.transitions.reshape((n, width)),
+            self.rewards.reshape((n, 2)),
+            self.paid.reshape((-1, width)),
+            self.squares.reshape((-1, 2)),
+        )
+
+    def with_bits(self, bits: int) -> CountTable:
+        """The same with so many bits after the point of rewards: exactly if they are more, rounded up if fewer."""
+        more = bits - int(self.bits[0])
+        if more == 0:
+            return self
+        paid = _shifted(self.paid.astype(object), more).astype(np.int64)
+        rewards, squares = (
+            to_words(_shifted(_integers(x), d * more)) for x, d in ((self.rewards, 1), (self.squares, 2))
+        )
+        return self._replace(rewards=rewards, paid=paid, squares=squares, bits=np.array([bits]))
+
+    def over_all_steps(self) -> CountTable:
+        """All steps counted together."""
+        steps, S, A = self.visits.shape
+        table = CountTable.empty(1, S, A, self.width, bits=int(self.bits[0]), by_slot=self.by_slot)
+        for h in range(steps):
+            step = CountTable._make(array if array is self.bits else array[h : h + 1] for array in self)
+            table = table.plus(step.as_new())
+        return table
 
     def dense(self) -> CountArray:
         """Transitions by next state, ``(steps, S, A, S)``."""
+        return self._by_state(self.transitions)
+
+    def dense_paid(self) -> CountArray:
+        """Sums of random rewards by next state, likewise."""
+        return self._by_state(self.paid)
+
+    def _by_state(self, by_slot: CountArray) -> CountArray:
         steps, S, A = self.visits.shape
         table = np.zeros((steps * S * A, S), dtype=np.int64)
-        cells = np.arange(len(table))[:, None]
-        np.add.at(
-            table, (cells, self.successors.reshape((len(table), -1))), self.transitions.reshape((len(table), -1))
-        )
+        cells, shape = np.arange(len(table))[:, None], (len(table), -1)
+        np.add.at(table, (cells, self.successors.reshape(shape)), by_slot.reshape(shape))
         return table.reshape((steps, S, A, S))
 
-    def counts(self, horizon: int, grid: Grid) -> Counts:
-        """The same in words that do not depend on the run's grid, for a later run."""
-        sums = (self.rewards[..., 0].astype(np.float64) * 2.0**64 + self.rewards[..., 1]) * grid.unit
-        return Counts(horizon, self.dense(), np.minimum(sums / np.maximum(self.visits, 1), 1.0))
+    # ------------------------------------------------------------------------------------ from one run to another
+
+    def check_fits(self, sizes: tuple[int, int, int], *, stationary: bool, by_slot: bool) -> None:
+        """Raise unless a run of these ``(S, A, H)`` can start from the table.
+
+        ``by_slot`` says that the run needs random rewards by next state; a ``stationary`` one counts over all steps.
+        """
+        (steps, *own), (S, A, H) = self.visits.shape, sizes
+        if own != [S, A] or steps not in (1, H):
+            raise InputError(
+                f"the counts to start from have (S, A, steps) = {(*own, steps)}, this run has (S, A, H) = {sizes}."
+            )
+        if by_slot and not self.by_slot:
+            raise InputError(
+                "rewards are random in this run, and the counts to start from know only their means. Use counts of "
+                "a run with random rewards."
+            )
+        if not stationary and steps == 1 < H:
+            raise InputError(
+                "the counts to start from were counted over all steps together, and this run counts by step. Use "
+                "stationary=True, or other counts."
+            )
+
+    def check_support(self, successors: IndexArray) -> None:
+        """Raise if a transition was counted that the supports ``(steps, S, A, K)`` do not have."""
+        steps = len(self.visits)
+        for h, s, a, k in np.argwhere(self.transitions > 0):
+            where = slice(None) if steps == 1 else slice(h, h + 1) if len(successors) > 1 else slice(0, 1)
+            to = self.successors[h, s, a, k]
+            if to not in successors[where, s, a]:
+                raise InputError(
+                    f"the counts to start from are of another problem: from (step, state, action) = ({h}, {s}, {a}) "
+                    f"they have transitions to state {to}, which are impossible here."
+                )
+
+    def save(self, path: str | Path) -> None:
+        """Write one ``.npz`` file of what was visited; a file that exists is replaced when all went well."""
+        path = Path(path)
+        if path.suffix != SUFFIX:
+            raise InputError(f"counts are saved as one {SUFFIX} file; {path} does not end in {SUFFIX}.")
+        about = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "shape": self.visits.shape,
+            "bits": int(self.bits[0]),
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(path) as draft, draft.open("wb") as file:
+            np.savez_compressed(file, about=np.array(json.dumps(about)), **self._listed())
+
+    def _listed(self) -> dict[str, Any]:
+        """What was visited: cells, how many next states each has, and numbers cell by cell and slot by slot."""
+        where, used = self.visits > 0, np.arange(self.width) < self.seen[..., None]
+        listed: dict[str, Any] = {
+            "cells": np.flatnonzero(where),
+            "seen": self.seen[where],
+            "successors": self.successors[used],
+            "transitions": self.transitions[used],
+            "rewards": self.rewards[where],
+        }
+        return listed | ({"paid": self.paid[used], "squares": self.squares[where]} if self.by_slot else {})
+
+    def equals(self, other: CountTable) -> bool:
+        """Whether two are the same, number by number; room that is not used does not matter."""
+        own, others = self._listed(), other._listed()
+        same = self.visits.shape == other.visits.shape and self.bits == other.bits and own.keys() == others.keys()
+        return bool(same) and all(np.array_equal(array, others[name]) for name, array in own.items())
+
+    @classmethod
+    def load(cls, path: str | Path) -> CountTable:
+        """Read back what :meth:`save` wrote, to the last bit; a damaged or foreign file is rejected."""
+        path = Path(path)
+        what = f"a {SUFFIX} file of counts that fed-ucbvi saved ('fed-ucbvi counts', CountTable.save)"
+        with reading_npz(path, FORMAT, what) as (about, data):
+            check_version(path, about, FORMAT_VERSION)
+            listed = {name: np.asarray(data[name]) for name in data.files if name != "about"}
+            steps, S, A = (int(size) for size in about["shape"])
+            return table_of_lists((steps, S, A), int(about["bits"]), listed)
+
+
+def table_of_lists(sizes: tuple[int, int, int], bits: int, listed: dict[str, Any]) -> CountTable:
+    """The table of what :meth:`CountTable.save` lists, checked."""
+    if min(sizes) < 1 or not 0 < bits <= MAX_BITS:
+        raise InputError(f"a table of shape {sizes} with {bits} bits after the point cannot be.")
+    by_slot = "paid" in listed
+    names = ("cells", "seen", "successors", "transitions", "rewards", *(("paid", "squares") if by_slot else ()))
+    if sorted(listed) != sorted(names):
+        raise InputError(f"expected the tables {', '.join(names)}, got {', '.join(listed) or 'none'}.")
+    cells, seen = listed["cells"], listed["seen"]
+    total = int(seen.sum()) if seen.dtype == np.int32 else -1
+    forms = {"cells": (len(cells),), "seen": (len(cells),), "rewards": (len(cells), 2), "squares": (len(cells), 2)}
+    kinds = {"cells": np.int64, "seen": np.int32, "successors": np.int32, "rewards": np.uint64, "squares": np.uint64}
+    for name in names:
+        shape, kind = forms.get(name, (total,)), np.dtype(kinds.get(name, np.int64))
+        if listed[name].shape != shape or listed[name].dtype != kind:
+            found = f"{listed[name].dtype} {listed[name].shape}"
+            raise InputError(f"{name} is a table of {found}, expected {kind} {shape}.")
+    width = max(FIRST_WIDTH, int(seen.max(initial=0)))
+    table = CountTable.empty(*sizes, width, bits=bits, by_slot=by_slot)
+    n, slots = table.visits.size, listed["successors"]
+    owner = np.repeat(np.arange(len(cells)), seen)
+    ascending = (owner[1:] > owner[:-1]) | (slots[1:] > slots[:-1])
+    if len(cells) and not (
+        ((cells[1:] > cells[:-1]).all() and cells[0] >= 0 and cells[-1] < n)
+        and (seen > 0).all()
+        and (ascending.all() and slots.min() >= 0 and slots.max() < sizes[1])
+    ):
+        raise InputError("cells and next states must be those of the table, in ascending order.")
+    if any(listed[name].min(initial=0) < 0 for name in names) or listed["transitions"].min(initial=1) < 1:
+        raise InputError("counts are positive, and sums of rewards are not negative.")
+    visits = np.bincount(owner, listed["transitions"].astype(np.float64), minlength=len(cells))
+    most = visits * 2.0**bits * (1 + 1e-9)
+    high, low = listed["rewards"].T.astype(np.float64)
+    if visits.max(initial=0) > 2.0**COUNT_BITS or (high * 2.0**64 + low > most).any():
+        raise InputError("there are more visits than can be counted, or rewards above 1.")
+    place = np.concatenate([np.arange(number) for number in seen]) if len(cells) else owner
+    for name in names[2:]:
+        flat = getattr(table, name).reshape((n, -1))
+        if name in forms:
+            flat[cells] = listed[name]
+        else:
+            flat[cells[owner], place] = listed[name]
+    table.seen.reshape(-1)[cells] = seen
+    table.visits[...] = table.transitions.sum(axis=3)
+    for h, visited in enumerate(np.asarray(table.visits.any(axis=2))):
+        states = np.flatnonzero(visited)
+        table.numbers[h], table.states[h, : len(states)] = len(states), states
+    return table
+
+
+# ------------------------------------------------------------------------------ numbers of two words, exactly
+
+
+def _integers(words: WordArray) -> Integers:
+    """Numbers from high and low words of 64 bits."""
+    high, low = (words[..., i].astype(object) for i in (0, 1))
+    number: Integers = high * (1 << 64) + low
+    return number
+
+
+def to_words(numbers: Integers) -> WordArray:
+    return np.stack([(numbers >> 64).astype(np.uint64), (numbers % (1 << 64)).astype(np.uint64)], axis=-1)
+
+
+def _shifted(numbers: Integers, bits: int) -> Integers:
+    """``numbers 2^bits``, rounded up."""
+    shifted: Integers = numbers << bits if bits >= 0 else -(-numbers >> -bits)
+    return shifted
+
+
+def _wide_words(cells: IndexArray, words: CountArray, grid: Grid) -> WordArray:
+    """Sums of words of reports, ``(..., words)``, as high and low words ``(cells, 2)``."""
+    flat = np.ascontiguousarray(words.reshape((-1, words.shape[-1])))
+    out = np.zeros((len(flat), 2), dtype=np.uint64)
+    _read_rewards(cells, flat, grid, out)
+    return out
 
 
 @compiled
 def _add(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]:
     """Add cells from number ``begin`` on; the first that has not enough room, and how many next states it has."""
-    cells, others, moves, paid = new
-    visits, transitions, successors, seen, rewards, states, numbers, fresh = table
+    cells, others, moves, amounts, new_paid, new_squares = new
+    visits, transitions, successors, seen, rewards, states, numbers, fresh, paid, squares, _ = table
     _, S, A, width = transitions.shape
+    by_slot = len(paid) > 0 and len(new_paid) > 0
     for j in range(begin, len(cells)):
         cell = np.int64(cells[j])
         a, rest = cell % A, cell // A
@@ -141,37 +412,53 @@ def _add(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]:
         ho = h if others.shape[0] > 1 else 0
         found = seen[h, s, a]
         for k in range(moves.shape[1]):
-            if moves[cell, k] > 0 and _slot(others[ho, s, a, k], successors[h, s, a], seen[h, s, a]) < 0:
+            if moves[cell, k] > 0 and slot_of(others[ho, s, a, k], successors[h, s, a], seen[h, s, a]) < 0:
                 found += 1
         if found > width:
             return j, found
-        known = False
-        for b in range(A):
-            known |= visits[h, s, b] > 0
-        if not known:
-            place = numbers[h]
-            while place > 0 and states[h, place - 1] > s:
-                states[h, place] = states[h, place - 1]
-                place -= 1
-            states[h, place] = s
-            numbers[h] += 1
-        fresh[h, s, a] = True
+        note_visit(h, s, a, visits, states, numbers, fresh)
         for k in range(moves.shape[1]):
             n = moves[cell, k]
             if n > 0:
-                slot = _slot(others[ho, s, a, k], successors[h, s, a], seen[h, s, a])
+                slot = slot_of(others[ho, s, a, k], successors[h, s, a], seen[h, s, a])
                 if slot < 0:
-                    slot = _insert(others[ho, s, a, k], successors[h, s, a], transitions[h, s, a], seen[h, s, a])
+                    slot = insert_slot(others[ho, s, a, k], successors[h, s, a], transitions[h, s, a], seen[h, s, a])
+                    if by_slot:
+                        paid[h, s, a, slot + 1 :] = paid[h, s, a, slot:-1].copy()
+                        paid[h, s, a, slot] = 0
                     seen[h, s, a] += 1
                 transitions[h, s, a, slot] += n
                 visits[h, s, a] += n
-        high, low = plus((rewards[h, s, a, 0], rewards[h, s, a, 1]), (paid[cell, 0], paid[cell, 1]))
+                if by_slot:
+                    paid[h, s, a, slot] += new_paid[cell, k]
+        high, low = plus((rewards[h, s, a, 0], rewards[h, s, a, 1]), (amounts[cell, 0], amounts[cell, 1]))
         rewards[h, s, a, 0], rewards[h, s, a, 1] = high, low
+        if by_slot:
+            high, low = plus((squares[h, s, a, 0], squares[h, s, a, 1]), (new_squares[cell, 0], new_squares[cell, 1]))
+            squares[h, s, a, 0], squares[h, s, a, 1] = high, low
     return len(cells), 0
 
 
 @compiled
-def _slot(state: int, successors: IndexArray, seen: int) -> int:
+def note_visit(
+    h: int, s: int, a: int, visits: CountArray, states: IndexArray, numbers: CountArray, fresh: MaskArray
+) -> None:
+    """Before visits are added to a cell: its state may be new."""
+    known = False
+    for b in range(visits.shape[2]):
+        known |= visits[h, s, b] > 0
+    if not known:
+        place = numbers[h]
+        while place > 0 and states[h, place - 1] > s:
+            states[h, place] = states[h, place - 1]
+            place -= 1
+        states[h, place] = s
+        numbers[h] += 1
+    fresh[h, s, a] = True
+
+
+@compiled
+def slot_of(state: int, successors: IndexArray, seen: int) -> int:
     """Where a next state stands, or -1."""
     low, high = 0, int(seen)
     while low < high:
@@ -184,7 +471,7 @@ def _slot(state: int, successors: IndexArray, seen: int) -> int:
 
 
 @compiled
-def _insert(state: int, successors: IndexArray, transitions: CountArray, seen: int) -> int:
+def insert_slot(state: int, successors: IndexArray, transitions: CountArray, seen: int) -> int:
     """Make room for a next state in its place."""
     slot = int(seen)
     while slot > 0 and successors[slot - 1] > state:
@@ -203,5 +490,7 @@ def _read_rewards(cells: IndexArray, words: CountArray, grid: Grid, out: WordArr
 @compiled
 def mean_reward(n: int, high: np.uint64, low: np.uint64, bits: int) -> float:
     """The mean of n rewards with this sum on the grid, rounded up to it."""
+    if high == _ZERO and low == _ZERO:
+        return 0.0
     quotient = divide_up((high, low), np.uint64(n))
     return float(quotient[1]) / float(1 << bits)

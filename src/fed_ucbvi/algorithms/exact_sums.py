@@ -77,7 +77,7 @@ def make_grid(agents: int, visits: int, horizon: int, *, random_rewards: bool = 
     if visits >> COUNT_BITS:
         raise InputError(
             f"{visits:.3g} visits to one pair are more than can be counted, 2^{COUNT_BITS} = {2**COUNT_BITS:.3g}. "
-            "Take fewer agents or episodes, or a shorter horizon."
+            "Use fewer agents or episodes, or a shorter horizon."
         )
     log_agents, log_visits, log_horizon = ((number - 1).bit_length() for number in (agents, visits, most))
     base = 62 - log_agents
@@ -89,7 +89,7 @@ def make_grid(agents: int, visits: int, horizon: int, *, random_rewards: bool = 
         if kept > bits:
             raise InputError(
                 f"the run's exact sums have {kept} bits after the point, and {visits:.3g} visits by {agents} agents "
-                f"leave room for {bits}. Take fewer episodes, or begin another run with a warm start from this one."
+                f"leave room for {bits}. Use fewer episodes, or begin another run with a warm start from this one."
             )
         return Grid(kept, 1 if kept <= in_one_word else 2, base)
     if in_one_word >= ENOUGH_BITS:
@@ -97,7 +97,7 @@ def make_grid(agents: int, visits: int, horizon: int, *, random_rewards: bool = 
     if bits < ENOUGH_BITS // 2:
         raise InputError(
             f"sums over {agents} agents, {visits:.3g} visits and horizon {horizon} would leave {bits} bits after the "
-            "point. Take fewer agents or episodes, or a shorter horizon."
+            "point. Use fewer agents or episodes, or a shorter horizon."
         )
     return Grid(bits, 2, base)
 

@@ -9,8 +9,9 @@ rewards are random the sums are those of ``y = r + V_{h+1}`` and of ``y^2``, and
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,28 +21,32 @@ from fed_ucbvi.algorithms.base import (
     Algorithm,
     Budgets,
     FleetTables,
-    GoingOn,
     Message,
+    RunExtension,
     Setting,
     TableRow,
+    Tuning,
 )
-from fed_ucbvi.algorithms.counts import Counts
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.fed_ucbvi_agents import SYNCHRONISATIONS, Agents, AskingRule
-from fed_ucbvi.algorithms.fed_ucbvi_counts import EarlierAgents, counts_of_model, model_of_pool
-from fed_ucbvi.algorithms.fed_ucbvi_model import Model, ModelAgents, model_of
+from fed_ucbvi.algorithms.experience import Experience
+from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents, CountingAgents
+from fed_ucbvi.algorithms.fed_ucbvi_increments import IncrementAgents, counted
 from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
 from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
 from fed_ucbvi.algorithms.fed_ucbvi_server import TIES, Estimates, Server, UpdateRule
 from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
-from fed_ucbvi.algorithms.greedy import CHOICES, randomise
+from fed_ucbvi.algorithms.fed_ucbvi_table import induct, report_of
+from fed_ucbvi.algorithms.kernels import Choice, randomise
+from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import BLUE, Marker
-from fed_ucbvi.core.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.parameters import NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
-BONUSES = ("practical", "theory", "corrected")
-AGGREGATIONS = ("weighted", "uniform")
+Bonus = Literal["practical", "theory", "corrected"]
+Aggregation = Literal["weighted", "uniform"]
+Synchronisation = Literal["mixture", "local", "global"]
 
 
 class Broadcast(NamedTuple):
@@ -85,33 +90,25 @@ class FedUCBVI(Algorithm[Server, Agents]):
     colour: ClassVar[str] = BLUE
     marker: ClassVar[Marker] = "cross"
     rules: ClassVar[tuple[str, ...]] = ("local", "global")
-    takes: ClassVar[str] = SUMS
+    report_kind: ClassVar[str] = SUMS
     keeps_experience: ClassVar[bool] = True
+    rewards_by_state: ClassVar[bool] = True
     asks_to_plan: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow(
         "model-based", True, "S A H log T + M S A H log log T + M S A H log(1 + eps_p T)", "sqrt(H^3 S A T / M)"
     )
 
-    bonus: str = "practical"
-    bonus_scale: float = 1.0
-    aggregation: str = "weighted"
-    synchronisation: str = "mixture"
-    nu: float | None = None
-    strict: bool = False
-    delta: float = 0.05
-    initial_policy: str = "random"
-    ties: str = "first"
+    tuning: ClassVar[Tuning] = Tuning("bonus_scale = k", lambda k: {"bonus_scale": k})
 
-    def __post_init__(self) -> None:
-        check_choice("bonus", self.bonus, BONUSES)
-        check_choice("aggregation", self.aggregation, AGGREGATIONS)
-        check_choice("synchronisation", self.synchronisation, SYNCHRONISATIONS)
-        check_choice("initial policy", self.initial_policy, CHOICES)
-        check_choice("rule for ties", self.ties, TIES)
-        check_number("bonus_scale", self.bonus_scale, at_least=0)
-        check_number("delta", self.delta, above=0, below=1)
-        if self.nu is not None:
-            check_number("nu", self.nu, at_least=0)
+    bonus: Bonus = "practical"
+    bonus_scale: NonNegative = 1.0
+    aggregation: Aggregation = "weighted"
+    synchronisation: Synchronisation = "mixture"
+    nu: NonNegative | None = None
+    strict: bool = False
+    delta: Probability = 0.05
+    initial_policy: Choice = "random"
+    ties: Choice = "first"
 
     def threshold(self, setting: Setting) -> float:
         """Nu in force."""
@@ -135,7 +132,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
         """A warning where nu was given but the global rule can never fire, because ``N <= M T < nu``.
 
         With nu computed that is the rule rather than the exception, at the paper's own settings too; whoever wants to
-        know asks :func:`~fed_ucbvi.analysis.planning.plan`.
+        know asks :func:`~fed_ucbvi.analysis.forecast.plan`.
         """
         nu, most = self.threshold(setting), setting.agents * setting.episodes
         reachable = most > nu if self.strict else most >= nu
@@ -149,17 +146,12 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return self.aggregation == "weighted"
 
     @property
-    def has_models(self) -> bool:
-        """With weights by visits the counts of all agents together are enough."""
-        return self.pools
-
-    @property
-    def going_on(self) -> GoingOn:
+    def extension(self) -> RunExtension:
         """With weights by visits all; uniform weights are for a fixed set of agents."""
-        if self.has_models:
-            return GoingOn("", "", "")
+        if self.pools:
+            return RunExtension("", "", "")
         fixed = "it weights agents alike, those that have seen nothing too, or takes the report of each by itself"
-        return GoingOn("", fixed, fixed)
+        return RunExtension("", fixed, fixed)
 
     def grid(self, setting: Setting) -> Grid | None:
         """That of X, Y and Z."""
@@ -175,9 +167,13 @@ class FedUCBVI(Algorithm[Server, Agents]):
         """That of X and Y, in which random rewards are."""
         return self._grid(setting) if setting.random_rewards else None
 
-    def by_rows(self) -> FedUCBVI:
+    def with_agent_reports(self) -> FedUCBVI:
         """The same, with one row of means for each agent."""
-        return FedUCBVIByRows(**{field.name: getattr(self, field.name) for field in dataclasses.fields(FedUCBVI)})
+        return _in_form(FedUCBVIByRows, self)
+
+    def with_increments(self) -> FedUCBVI:
+        """With weights by visits the counts of all agents together are enough."""
+        return _in_form(FedUCBVIByIncrements, self) if self.pools else self
 
     def exchanges(self, setting: Setting) -> int:
         """H, one for each step."""
@@ -215,19 +211,18 @@ class FedUCBVI(Algorithm[Server, Agents]):
         N, Q = np.zeros((H, S, A), dtype=np.int64), np.full((H, S, A), float(H))
         return Server(Estimates(N, Q, V, policy, np.zeros(1, dtype=np.int64)), self.update_rule(setting))
 
-    def asking_rule(self, setting: Setting) -> AskingRule:
+    def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         """When agents request a synchronisation."""
-        kind = SYNCHRONISATIONS.index(self.synchronisation)
-        return AskingRule(kind, self.strict, self.threshold(setting), setting.agents)
+        return DoublingRule.named(self.synchronisation, self.threshold(setting), strict=self.strict)
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
-        asking, grid = self.asking_rule(setting), self._grid(setting)
+        rule, grid = self.synchronisation_rule(setting), self._grid(setting)
         if tables.touched is not None:
-            return PooledAgents.new(setting, tables, asking, grid, tables.touched)
-        return SumAgents.new(setting, tables, asking, grid, self.aggregation == "weighted")
+            return PooledAgents.new(setting, tables, rule, grid, tables.touched)
+        return SumAgents.new(setting, tables, rule, grid, self.aggregation == "weighted")
 
-    def broadcast(self, server: Server) -> Broadcast:
+    def broadcast(self, server: Server) -> Message:
         """``pi_(r)`` and ``N_(r)``."""
         return Broadcast(server.policy, server.estimates.N)
 
@@ -244,7 +239,13 @@ class FedUCBVI(Algorithm[Server, Agents]):
         """``n^i_(r+1) = n^i_(r) +`` the round's counts."""
         agents.absorb(policy, transitions, visits)
 
-    def query(self, server: Server, exchange: int) -> Query:
+    def experience_of(self, agents: Agents) -> Experience | None:
+        return agents.experience if isinstance(agents, CountingAgents) else None
+
+    def query_values(self, query: Message) -> FloatArray | None:
+        return query[0]
+
+    def query(self, server: Server, exchange: int) -> Message:
         """``V_{h+1}`` for ``h = H-1-exchange``."""
         return Query(server.V[len(server.policy) - exchange])
 
@@ -254,31 +255,35 @@ class FedUCBVI(Algorithm[Server, Agents]):
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``; of the rows, nothing but their sum matters."""
-        add_up(len(server.policy) - 1 - exchange, Sums(*report), server.rule, server.estimates)
+        h, rows = len(server.policy) - 1 - exchange, Sums(*report)
+        if server.earlier is not None:
+            own = report_of(server.earlier, h, server.V[h + 1], server.rule.grid)
+            rows = Sums._make(np.concatenate(arrays) for arrays in zip(rows, own, strict=True))
+        add_up(h, rows, server.rule, server.estimates)
 
-    def model(self, agents: Agents) -> Model:
-        """Transition counts and sums of rewards of all agents together."""
+    def counts_of(self, server: Server, agents: Agents | None) -> CountTable:
+        """What the agents have counted."""
         if isinstance(agents, PooledAgents):
-            return model_of_pool(agents)
-        if not isinstance(agents, SumAgents):
-            raise InputError("agents that report rows of means send no models.")
-        return model_of(agents)
+            return agents.table.copy()
+        assert isinstance(agents, SumAgents)
+        return self._empty_table(server).plus(counted(agents.experience, server.rule))
 
-    def agents_of(self, setting: Setting, model: Message) -> ModelAgents:
-        """What was counted, as if by one agent."""
-        return ModelAgents.new(setting, Model(*model), self._grid(setting))
+    def _empty_table(self, server: Server) -> CountTable:
+        rule = server.rule
+        return CountTable.empty(*server.estimates.Q.shape, bits=rule.grid.bits, by_slot=rule.random_rewards)
 
-    def counts(self, setting: Setting, model: Message) -> Counts:
-        """Transition counts by next state, and what was paid."""
-        return counts_of_model(model, setting.horizon, self._grid(setting))
-
-    def earlier_agents(self, setting: Setting, counts: Counts) -> EarlierAgents:
-        """One more row of the sum over agents."""
-        return EarlierAgents.start(setting, counts, self._grid(setting))
+    def start_from(self, server: Server, counts: CountTable) -> None:
+        """One more row of the sum over agents, which the server has itself."""
+        server.earlier = self._empty_table(server).merge(counts)
+        induct(server.earlier, server.rule, server.estimates)
 
     def synchronise(self, server: Server, agents: Agents) -> None:
-        """All H exchanges in one compiled piece."""
-        agents.synchronise(server)
+        """All H exchanges; in one compiled piece where agents are counted in one table."""
+        if isinstance(agents, PooledAgents) and server.earlier is None:
+            agents.synchronise(server)
+            return
+        for exchange in range(agents.horizon):
+            self.aggregate(server, self.report(agents, self.query(server, exchange), exchange), exchange)
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """The same without bonus, from exchanges of its own: value iteration on the pooled counts.
@@ -287,14 +292,148 @@ class FedUCBVI(Algorithm[Server, Agents]):
         ``Q = 0`` where ``N = 0``.
         """
         nothing = Estimates._make(np.zeros_like(table) for table in server.estimates)
-        return Server(nothing, server.rule._replace(ties=TIES.index("first"), plain=True))
+        return Server(nothing, server.rule._replace(ties=TIES.index("first"), plain=True), earlier=server.earlier)
+
+
+@functools.cache
+def _class_in_form(form: type[FedUCBVI], kind: type[FedUCBVI]) -> type[FedUCBVI]:
+    mixed = type(kind.__name__, (form, kind), {"__module__": kind.__module__, "another_form": True})
+    return dataclass(frozen=True)(mixed)
+
+
+def _in_form(form: type[FedUCBVI], algorithm: FedUCBVI) -> FedUCBVI:
+    """The same algorithm, of whatever class, with another form of reports."""
+    if isinstance(algorithm, form):
+        return algorithm
+    plain = next(kind for kind in type(algorithm).__mro__ if not vars(kind).get("another_form"))
+    kind = form if plain is FedUCBVI else _class_in_form(form, plain)
+    return kind(**{field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)})
+
+
+class ConfirmedBroadcast(NamedTuple):
+    """Down, at the start of a round: the policy ``[H,S]``, ``N[H,S,A]``, and how many synchronisations are completed.
+
+    What agents counted while they knew of fewer was part of one of them.
+    """
+
+    policy: IndexArray
+    N: CountArray
+    confirmed: CountArray
+
+
+class Confirmed(NamedTuple):
+    """Down, before a report: how many synchronisations the server has completed, ``[1]``."""
+
+    confirmed: CountArray
+
+
+@dataclass(frozen=True)
+class FedUCBVIByIncrements(FedUCBVI):
+    """Fed-UCBVI whose agents report what is new, once a synchronisation; the server keeps a table of all counts.
+
+    A sum over the counts of all agents is a sum of integers, so that it does not matter who adds, and when: estimates
+    are those of the paper's H exchanges, to the last bit.
+    """
+
+    another_form: ClassVar[bool] = True
+    server_counts: ClassVar[bool] = True
+
+    def exchanges(self, setting: Setting) -> int:
+        """One."""
+        return 1
+
+    def new_server(self, setting: Setting) -> Server:
+        """With a table."""
+        server = super().new_server(setting)
+        server.table = self._empty_table(server)
+        return server
+
+    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
+        """No visits yet."""
+        return IncrementAgents.new(setting, tables, self.synchronisation_rule(setting), self._grid(setting))
+
+    def broadcast(self, server: Server) -> Message:
+        """The policy, ``N``, and what is confirmed."""
+        return ConfirmedBroadcast(server.policy, server.estimates.N, server.estimates.updates)
+
+    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
+        """Those of the paper."""
+        policy, N, completed = broadcast
+        _increment(agents).confirm(int(completed[0]))
+        return agents.budgets(policy, N)
+
+    def settle_report(self, agents: Agents, broadcast: Message, *, used: bool) -> None:
+        """What was used is known, and nothing else, however many synchronisations the server has completed since."""
+        agents = _increment(agents)
+        if used:
+            agents.drop()
+        agents.confirmed[:] = broadcast[2]
+
+    def query(self, server: Server, exchange: int) -> Message:
+        """What is confirmed."""
+        return Confirmed(server.estimates.updates)
+
+    def query_values(self, query: Message) -> None:
+        """None."""
+
+    def report(self, agents: Agents, query: Message, exchange: int) -> Message:
+        """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
+        agents = _increment(agents)
+        if query:
+            agents.confirm(int(query[0][0]))
+        return agents.increments()
+
+    def aggregate(self, server: Server, report: Message, exchange: int) -> None:
+        """Add what is new, and take all H steps at once."""
+        C, Z, *paid = (np.asarray(array.sum(axis=0)) for array in report)
+        self._take(server, _table(server).plus_dense(C, Z, server.rule.grid, *paid))
+
+    def synchronise(self, server: Server, agents: Agents) -> None:
+        """The one exchange."""
+        Algorithm.synchronise(self, server, agents)
+
+    def new_planner(self, setting: Setting, server: Server) -> Server:
+        """From all counts of the server; reports to it are added to a copy of them."""
+        planner = super().new_planner(setting, server)
+        self._take(planner, _table(server).copy())
+        planner.estimates.updates[:] = server.estimates.updates
+        return planner
+
+    def counts_of(self, server: Server, agents: Agents | None) -> CountTable:
+        """What the server knows, and what is new to it."""
+        table = _table(server).copy()
+        if agents is None:
+            return table
+        agents = _increment(agents)
+        agents.confirm(int(server.estimates.updates[0]))
+        return table.plus(agents.new_counts())
+
+    def start_from(self, server: Server, counts: CountTable) -> None:
+        """As if the counts had been reported."""
+        self._take(server, _table(server).merge(counts))
+
+    @staticmethod
+    def _take(server: Server, table: CountTable) -> None:
+        server.table = table
+        induct(table, server.rule, server.estimates)
+
+
+def _table(server: Server) -> CountTable:
+    assert server.table is not None
+    return server.table
+
+
+def _increment(agents: Agents) -> IncrementAgents:
+    assert isinstance(agents, IncrementAgents)
+    return agents
 
 
 @dataclass(frozen=True)
 class FedUCBVIByRows(FedUCBVI):
     """Fed-UCBVI whose agents report means as floats, a row each."""
 
-    takes: ClassVar[str] = ROWS
+    another_form: ClassVar[bool] = True
+    report_kind: ClassVar[str] = ROWS
 
     @property
     def pools(self) -> bool:
@@ -304,13 +443,9 @@ class FedUCBVIByRows(FedUCBVI):
     def grid(self, setting: Setting) -> None:
         """None: means are not on a grid."""
 
-    def by_rows(self) -> FedUCBVI:
-        """The algorithm itself."""
-        return self
-
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
-        return RowAgents.new(setting, tables, self.asking_rule(setting), self._grid(setting))
+        return RowAgents.new(setting, tables, self.synchronisation_rule(setting), self._grid(setting))
 
     def empty_report(self, agents: Agents, query: Message, exchange: int) -> Message:
         """The room there is for it."""

@@ -14,17 +14,17 @@ import numpy as np
 from fed_ucbvi.algorithms.base import FleetTables, RewardSums, Setting
 from fed_ucbvi.algorithms.exact_sums import Grid, as_float
 from fed_ucbvi.algorithms.experience import Counters, Experience
-from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule, CountingAgents, no_counts
+from fed_ucbvi.algorithms.fed_ucbvi_agents import CountingAgents, no_counts
 from fed_ucbvi.algorithms.fed_ucbvi_server import (
     Estimates,
-    Server,
     UpdateRule,
     act_greedily,
     begin_step,
     optimistic,
     unvisited,
 )
-from fed_ucbvi.algorithms.variance import variance_of
+from fed_ucbvi.algorithms.kernels import variance_of
+from fed_ucbvi.algorithms.synchronisation_rules import SynchronisationRule
 from fed_ucbvi.core.compiling import compiled, inlined, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
@@ -52,20 +52,16 @@ class RowAgents(CountingAgents):
     """Of the sums of random rewards."""
 
     @classmethod
-    def new(cls, setting: Setting, tables: FleetTables, asking: AskingRule, grid: Grid) -> RowAgents:
+    def new(cls, setting: Setting, tables: FleetTables, rule: SynchronisationRule, grid: Grid) -> RowAgents:
         """No visits yet."""
         shape = (tables.agents, setting.states, setting.actions)
         out = Rows(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(3)))
-        return cls(*no_counts(setting, tables, asking), out, grid.unit)
+        return cls(*no_counts(setting, tables, rule), out, grid.unit)
 
     def report(self, h: int, V_next: FloatArray) -> Rows:
         """One row for each agent."""
         write_rows(h, self.experience, self.unit, V_next, self.out)
         return self.out
-
-    def synchronise(self, server: Server) -> None:
-        """All exchanges in one compiled piece."""
-        synchronise_rows(self.experience, server.rule, server.estimates)
 
 
 @inlined
@@ -185,41 +181,3 @@ def add_up_rows(h: int, report: Rows, rule: UpdateRule, estimates: Estimates) ->
                 _add_entry(s, a, entry, rule.weighted, N, sums)
     for s in range(S):
         _finish_state(h, s, m, sums, rule, estimates)
-
-
-# -------------------------------------------------------------------------- both sides, without the messages
-
-
-@inner
-def _exchange(h: int, experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
-    """Reports and aggregation of step h, entry by entry.
-
-    Every sum runs over the agents in order, so the result is that of the messages, to the last bit. With weighted
-    aggregation an agent that never visited a pair adds nothing and is skipped.
-    """
-    visits, transitions, successors, rewards, paid = experience
-    m, _, S, A, _ = transitions.shape
-    V_next, N = estimates.V[h + 1], estimates.N[h]
-    unit = 1.0 / float(1 << rule.grid.bits)
-    weighted = rule.weighted
-    moments = _uniform_moments(V_next)
-    sums = np.zeros((S, A, 3))
-    for i in range(m):
-        for s in range(S):
-            for a in range(A):
-                if weighted and visits[i, h, s, a] == 0:
-                    continue
-                entry = _report_entry(
-                    h, i, s, a, visits, transitions, successors, rewards, paid, unit, V_next, moments
-                )
-                _add_entry(s, a, entry, weighted, N, sums)
-    for s in range(S):
-        _finish_state(h, s, m, sums, rule, estimates)
-
-
-@compiled
-def synchronise_rows(experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
-    """All exchanges of a synchronisation."""
-    for h in range(estimates.Q.shape[0] - 1, -1, -1):
-        begin_step(h, estimates)
-        _exchange(h, experience, rule, estimates)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import TableServer
+from fed_ucbvi.algorithms.base import Array, TableServer
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.exact_sums import Grid
-from fed_ucbvi.algorithms.greedy import choose_action
+from fed_ucbvi.algorithms.kernels import choose_action
 from fed_ucbvi.core.compiling import embedded, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
@@ -57,8 +60,28 @@ class Estimates(NamedTuple):
     updates: CountArray
 
 
+@dataclass
 class Server(TableServer[Estimates, UpdateRule]):
-    """The central server: it knows sums over agents, never a transition."""
+    """The central server.
+
+    Attributes:
+        table: all counts, where agents report what is new; otherwise the server knows sums over agents, never a
+            transition.
+        earlier: the counts of an earlier run, if the run was started from them and there is no ``table``.
+    """
+
+    table: CountTable | None = None
+    earlier: CountTable | None = None
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        table = {} if self.table is None else self.table._asdict()
+        return {**super().arrays(), **{f"table_{name}": array for name, array in table.items()}}
+
+    def make_room(self, arrays: Mapping[str, Array]) -> None:
+        """Have a table as wide as that which was saved."""
+        if self.table is not None:
+            self.table = self.table.widened(arrays["table_transitions"].shape[3])
 
 
 @embedded

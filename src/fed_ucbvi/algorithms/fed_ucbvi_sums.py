@@ -22,17 +22,17 @@ from fed_ucbvi.algorithms.exact_sums import (
     write_words,
 )
 from fed_ucbvi.algorithms.experience import Counters, Experience
-from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule, CountingAgents, no_counts
+from fed_ucbvi.algorithms.fed_ucbvi_agents import CountingAgents, no_counts
 from fed_ucbvi.algorithms.fed_ucbvi_server import (
     Estimates,
-    Server,
     UpdateRule,
     act_greedily,
     begin_step,
     optimistic,
     unvisited,
 )
-from fed_ucbvi.algorithms.report_fields import Meaning
+from fed_ucbvi.algorithms.fields import Meaning
+from fed_ucbvi.algorithms.synchronisation_rules import SynchronisationRule
 from fed_ucbvi.core.compiling import compiled, embedded, inner
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
@@ -89,22 +89,18 @@ class SumAgents(CountingAgents):
         cls,
         setting: Setting,
         tables: FleetTables,
-        asking: AskingRule,
+        rule: SynchronisationRule,
         grid: Grid,
         weighted: bool,
     ) -> SumAgents:
         """No visits yet."""
         out = new_report(weighted, grid, tables.agents, setting.states, setting.actions)
-        return cls(*no_counts(setting, tables, asking), out, grid, weighted)
+        return cls(*no_counts(setting, tables, rule), out, grid, weighted)
 
     def report(self, h: int, V_next: FloatArray) -> Sums | Means:
         """One row for each agent."""
         write_report(h, self.experience, V_next, self.weighted, self.grid, Sums(*self.out))
         return self.out
-
-    def synchronise(self, server: Server) -> None:
-        """All exchanges in one compiled piece."""
-        synchronise_sums(self.experience, server.rule, server.estimates)
 
 
 Entry = tuple[Wide, Wide, Wide]
@@ -151,7 +147,7 @@ def moments_with_rewards(
 
 
 @inner
-def _of_strangers(V_next: FloatArray, bits: int) -> Entry:
+def _uniform_prior(V_next: FloatArray, bits: int) -> Entry:
     """What an agent that never came reports with uniform weights."""
     S = len(V_next)
     x, y = moments(np.ones(S, dtype=np.int64), np.arange(S).astype(np.int32), V_next, bits)
@@ -185,7 +181,7 @@ def write_report(h: int, experience: Experience, V_next: FloatArray, weighted: b
     """Write the messages of all agents for step h."""
     n, X, Y, Z = out
     m, S, A = n.shape
-    nothing = NOTHING if weighted else _of_strangers(V_next, grid.bits)
+    nothing = NOTHING if weighted else _uniform_prior(V_next, grid.bits)
     hc = h if experience.visits.shape[1] > 1 else 0
     for i in range(m):
         for s in range(S):
@@ -248,38 +244,3 @@ def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None
             sums = (read_words(x, grid), read_words(y, grid), read_words(z, grid))
             estimates.Q[h, s, a] = value_of_sums(N[s, a], sums, H, rule)
         finish_state(h, s, rule, estimates)
-
-
-# -------------------------------------------------------------------------- both sides, without the messages
-
-
-@compiled
-def synchronise_sums(experience: Experience, rule: UpdateRule, estimates: Estimates) -> None:
-    """All exchanges of a synchronisation; agents that never visited a pair add nothing if weights are visits."""
-    visits = experience.visits
-    m, H, S, A = visits.shape
-    bits = rule.grid.bits
-    for h in range(H - 1, -1, -1):
-        begin_step(h, estimates)
-        V_next, N = estimates.V[h + 1], estimates.N[h]
-        absent = NOTHING if rule.weighted else _of_strangers(V_next, bits)
-        sums = np.zeros((S, A, 6), dtype=np.uint64)
-        for i in range(m):
-            for s in range(S):
-                for a in range(A):
-                    n = visits[i, h, s, a]
-                    if n == 0 and rule.weighted:
-                        continue
-                    entry = absent
-                    if n > 0:
-                        entry = _entry(h, i, s, a, experience, V_next, rule.weighted, bits)
-                    N[s, a] += n
-                    into = sums[s, a]
-                    for j in range(3):
-                        into[2 * j], into[2 * j + 1] = plus((into[2 * j], into[2 * j + 1]), entry[j])
-        for s in range(S):
-            for a in range(A):
-                w = sums[s, a]
-                entry = ((w[0], w[1]), (w[2], w[3]), (w[4], w[5]))
-                estimates.Q[h, s, a] = value_of_sums(N[s, a], entry, H, rule)
-            finish_state(h, s, rule, estimates)

@@ -4,7 +4,7 @@ Federated optimistic Q-learning. Steps h run from 0 to H-1 here and from 1 to H 
 some agent has visited some ``(h, s, pi_h(s))`` ``max(1, floor(N/(M H (H+1))))`` times. Each agent then sends, at
 ``(s, pi_h(s))`` alone, its reward, its visits n and the mean v of ``V_{h+1}(s')`` over them (Bernstein: the mean mu
 of the squares too). With ``n0 = N``, ``n1 = N + sum_m n^m`` and ``theta``, ``alpha^c`` of
-:mod:`~fed_ucbvi.algorithms.step_sizes`, the server sets, without the bonus,
+:mod:`~fed_ucbvi.algorithms.q_learning`, the server sets, without the bonus,
 
 - ``n0 < i_0 = 2 M H (H+1)``: ``Q <- alpha^c(n0+1,n1) Q + sum_i theta_n1^{n0+i} (r + v^{m_i})``, the agents that
   visited in order (each has visited at most once);
@@ -15,69 +15,49 @@ far. So the Q without bonus is kept here, and Q is that plus the bonus. Q itself
 Q)``.
 
 Beyond the paper, which has one reward function: where agents' rewards differ, ``r^m + v^m`` is averaged as one. And
-an agent that reports n > 1 visits while ``n0 < i_0``, which only a liar does, is given n places in the order.
+an agent that reports n > 1 visits while ``n0 < i_0``, which only a Byzantine agent does, counts n times in the order.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from fed_ucbvi.algorithms.base import FleetTables, GoingOn, Message, Setting, TableRow, TableServer
-from fed_ucbvi.algorithms.fedq_trigger import (
-    RULES,
-    fill_budgets,
-    initial_values,
-    second_case,
-    trigger_cautions,
-)
-from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
-from fed_ucbvi.algorithms.one_report import (
-    OneReport,
-    RoundAgents,
-    RoundCounts,
-    fill_means,
-    first_policy,
-    report_buffers,
-)
-from fed_ucbvi.algorithms.report_fields import Meaning
-from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
-from fed_ucbvi.algorithms.variance import variance_of
+from fed_ucbvi.algorithms import fields
+from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer, Tuning
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
+from fed_ucbvi.algorithms.one_report import RoundAgents, RoundCounts, fill_means
+from fed_ucbvi.algorithms.q_learning import QLearning, advance_sum, second_case, step_size
 from fed_ucbvi.core.colours import ORANGE, VERMILLION, Marker
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.errors import check_choice, check_integer, check_number
+from fed_ucbvi.core.parameters import Count, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
-
-BONUSES = ("practical", "published")
 
 
 class Broadcast(NamedTuple):
-    """Down, at the start of a round: ``policy[H,S]``, ``N_h(s, pi_h(s))`` as ``N[H,S]``, and ``V[H+1,S]``."""
+    """Down, at the start of a round: ``policy[H,S]``, ``N_h(s, pi_h(s))`` as ``N_policy[H,S]``, and ``V[H+1,S]``."""
 
     policy: IndexArray
-    N: CountArray
+    N_policy: CountArray
     V: FloatArray
 
 
 class HoeffdingReport(NamedTuple):
-    """Up, one row for each agent, ``(m, H, S)`` at ``(s, pi_h(s))``: visits, reward, mean of ``V_{h+1}(s')``."""
+    """Up, one row for each agent, at ``(s, pi_h(s))``: visits, reward, mean of ``V_{h+1}(s')``."""
 
-    n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
-    r: Annotated[FloatArray, Meaning.REWARD]
-    v: Annotated[FloatArray, Meaning.MEAN]
+    n: fields.RoundVisits
+    r: fields.RoundReward
+    v: fields.RoundMean
 
 
 class BernsteinReport(NamedTuple):
     """The same with the mean of ``V_{h+1}(s')^2``."""
 
-    n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
-    r: Annotated[FloatArray, Meaning.REWARD]
-    v: Annotated[FloatArray, Meaning.MEAN]
-    mu: Annotated[FloatArray, Meaning.SQUARE]
+    n: fields.RoundVisits
+    r: fields.RoundReward
+    v: fields.RoundMean
+    mu: fields.RoundSquare
 
 
 class UpdateRule(NamedTuple):
@@ -91,37 +71,35 @@ class UpdateRule(NamedTuple):
     iota: float
     per_count: float
     i_0: int
-    random_ties: bool
-    seed: np.uint64
+    ties: Ties
 
 
 class Estimates(NamedTuple):
-    """What the server knows, ``[H,S,A]`` where not said otherwise.
+    """What the server knows.
 
     ``plain`` is Q without bonus. ``weights`` is ``sum_t theta_N^t t^(-1/2)`` or ``sum_t (theta_N^t)^2``, whichever
     the bonus needs. ``samples``, ``W1`` and ``W2`` are number, sum of squares and sum of the next values that went
-    into the variance. ``N_policy[H,S]`` is ``N_h(s, pi_h(s))``.
+    into the variance. ``N_policy`` is ``N_h(s, pi_h(s))``.
     """
 
-    N: CountArray
-    plain: FloatArray
-    Q: FloatArray
-    V: FloatArray
-    policy: IndexArray
-    N_policy: CountArray
-    weights: FloatArray
-    samples: CountArray
-    W1: FloatArray
-    W2: FloatArray
-    updates: CountArray
+    N: fields.PairCounts
+    plain: fields.PairTable
+    Q: fields.PairTable
+    V: fields.Values
+    policy: fields.Policy
+    N_policy: Annotated[CountArray, fields.Shape("H S")]
+    weights: fields.PairTable
+    samples: fields.PairCounts
+    W1: fields.PairTable
+    W2: fields.PairTable
+    updates: fields.Number
 
 
-class Server(TableServer[Estimates, UpdateRule]):
-    """The central server: it knows averages over agents, never a transition."""
+Server = TableServer[Estimates, UpdateRule]
 
 
 @dataclass(frozen=True)
-class FedQHoeffding(OneReport[Server, BernsteinReport]):
+class FedQHoeffding(QLearning[Estimates, UpdateRule, BernsteinReport]):
     """Parameters of FedQ-Hoeffding.
 
     Args:
@@ -131,8 +109,6 @@ class FedQHoeffding(OneReport[Server, BernsteinReport]):
         c: the factor in it. The experiments used 2; the FedQ paper leaves it open, and 1 is enough for the
             inequality of Azuma and Hoeffding behind it, so 2 has room for averaging over a round.
         delta: failure probability, in ``iota`` (``published`` only).
-        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
-        ties: among actions of equal Q take the ``first`` or a ``random`` one, drawn from the run's seed.
 
     >>> FedQHoeffding(bonus="published").c
     2.0
@@ -142,47 +118,25 @@ class FedQHoeffding(OneReport[Server, BernsteinReport]):
     label: ClassVar[str] = "FedQ-Hoeffding"
     colour: ClassVar[str] = ORANGE
     marker: ClassVar[Marker] = "diamond"
-    rules: ClassVar[tuple[str, ...]] = RULES
-    broadcast_type: ClassVar[type[Broadcast]] = Broadcast
+    report_type: ClassVar[type[Any]] = BernsteinReport
+    broadcast_type: ClassVar[type[Any]] = Broadcast
     values: ClassVar[tuple[str, ...]] = ("V",)
     bernstein: ClassVar[bool] = False
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^5 S A T / M)")
+    tuning: ClassVar[Tuning] = Tuning("c = 2k", lambda k: {"c": 2 * k})
 
-    bonus: str = "practical"
-    c: float = 2.0
-    delta: float = 0.05
-    initial_policy: str = "random"
-    ties: str = "first"
-
-    def __post_init__(self) -> None:
-        check_choice("bonus", self.bonus, BONUSES)
-        check_choice("initial policy", self.initial_policy, CHOICES)
-        check_choice("rule for ties", self.ties, CHOICES)
-        check_number("c", self.c, at_least=0)
-        check_number("delta", self.delta, above=0, below=1)
+    bonus: Literal["practical", "published"] = "practical"
+    c: NonNegative = 2.0
+    delta: Probability = 0.05
+    initial_policy: Choice = "random"
+    ties: Choice = "first"
 
     def facts(self, setting: Setting) -> dict[str, float]:
         """``i_0``, where the update changes, and the logarithm in the published bonus."""
         facts = {"i_0": float(second_case(setting))}
-        if self.bonus == "published":
-            facts["iota"] = logarithm(setting, self.delta)
-        return facts
-
-    def cautions(self, setting: Setting) -> list[str]:
-        """A warning where every episode ends a round, because no ``N <= M T`` reaches ``i_0``."""
-        return trigger_cautions(setting)
-
-    @property
-    def going_on(self) -> GoingOn:
-        """More episodes: iota grows with T."""
-        return GoingOn(
-            episodes="",
-            agents="when a round ends and how steps are weighted is set by the number of agents from the start",
-            warm_start="it learns from rounds as they come and keeps no counts of transitions",
-        )
+        return facts | ({"iota": logarithm(setting, self.delta)} if self.bonus == "published" else {})
 
     def update_rule(self, setting: Setting) -> UpdateRule:
-        """The server's rule with the bonus of the chosen kind."""
         return self._rule(setting, 0.0, 0)
 
     def _rule(self, setting: Setting, c_bernstein: float, bernstein_after: int) -> UpdateRule:
@@ -197,50 +151,21 @@ class FedQHoeffding(OneReport[Server, BernsteinReport]):
             logarithm(setting, self.delta),
             math.sqrt(float(H) ** 7 * S * A) + math.sqrt(float(M) * S * A * float(H) ** 6),
             second_case(setting),
-            self.ties == "random",
-            np.uint64(setting.seed),
+            Ties.of(setting, self.ties),
         )
 
-    def new_server(self, setting: Setting) -> Server:
+    def new_estimates(self, setting: Setting) -> Estimates:
         """``N = 0``, the initial policy, and ``Q = V = H`` (``practical``: H-h, what can still be earned)."""
-        H, S, A = setting.horizon, setting.states, setting.actions
-        V = initial_values(setting, remaining=self.bonus == "practical")
-        Q = np.repeat(V[:H, :, None], A, axis=2)
-        estimates = Estimates(
-            N=np.zeros((H, S, A), dtype=np.int64),
-            plain=Q.copy(),
-            Q=Q,
-            V=V,
-            policy=first_policy(setting, self.initial_policy),
-            N_policy=np.zeros((H, S), dtype=np.int64),
-            weights=np.zeros((H, S, A)),
-            samples=np.zeros((H, S, A), dtype=np.int64),
-            W1=np.zeros((H, S, A)),
-            W2=np.zeros((H, S, A)),
-            updates=np.zeros(1, dtype=np.int64),
-        )
-        return Server(estimates, self.update_rule(setting))
-
-    def new_report(self, m: int, H: int, S: int) -> BernsteinReport:
-        """n, r, v and mu; those who do not send mu keep it all the same."""
-        return report_buffers(BernsteinReport, m, H, S)
-
-    def broadcast(self, server: Server) -> Broadcast:
-        """``pi``, ``N_h(s, pi_h(s))`` and ``V``."""
-        return Broadcast(server.estimates.policy, server.estimates.N_policy, server.estimates.V)
-
-    def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-        """An agent requests a synchronisation after ``max(1, floor(N/(M H (H+1))))`` visits."""
-        fill_budgets(broadcast.N, M, visits, rule)
+        Q, V = first_values(setting, remaining=self.bonus == "practical")
+        policy = first_policy(setting, self.initial_policy)
+        return fields.new_tables(Estimates, setting, plain=Q.copy(), Q=Q, V=V, policy=policy)
 
     def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: BernsteinReport) -> None:
-        """The round's n, r, v and mu."""
         fill_means(counts, tables, (values[0], values[0] ** 2), out)
 
     def report(
         self, agents: RoundAgents[BernsteinReport], query: Message, exchange: int
     ) -> HoeffdingReport | BernsteinReport:
-        """What the round's counts came to."""
         return agents.out if self.bernstein else HoeffdingReport(*agents.out[:3])
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
@@ -261,9 +186,6 @@ class FedQBernstein(FedQHoeffding):
             c_bernstein min(sqrt(H iota (Var+H) / t) + iota (sqrt(H^7 S A) + sqrt(M S A H^6)) / t,
             sqrt(H^3 iota / t))``.
         c: factor of the practical bonus before there is a variance.
-        delta: failure probability, in ``iota`` (``published`` only).
-        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
-        ties: among actions of equal Q take the ``first`` or a ``random`` one, drawn from the run's seed.
         c_bernstein: factor on the variance; the paper's c' (left open there) for ``published``.
         bernstein_after: see ``bonus``; ``practical`` only.
 
@@ -277,17 +199,15 @@ class FedQBernstein(FedQHoeffding):
     marker: ClassVar[Marker] = "circle"
     bernstein: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^4 S A T / M)")
+    tuning: ClassVar[Tuning] = Tuning(
+        "c = c_bernstein = 2k, bernstein_after = 10",
+        lambda k: {"c": 2 * k, "c_bernstein": 2 * k, "bernstein_after": 10},
+    )
 
-    c_bernstein: float = 2.0
-    bernstein_after: int = 1000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("c_bernstein", self.c_bernstein, at_least=0)
-        check_integer("bernstein_after", self.bernstein_after)
+    c_bernstein: NonNegative = 2.0
+    bernstein_after: Count = 1000
 
     def update_rule(self, setting: Setting) -> UpdateRule:
-        """The server's rule with the bonus of the chosen kind."""
         return self._rule(setting, self.c_bernstein, self.bernstein_after)
 
 
@@ -300,9 +220,6 @@ def logarithm(setting: Setting, delta: float) -> float:
     pairs, steps = setting.states * setting.actions, float(H * M * T)
     common = 2.0 * pairs * (1.0 + 1.0 / (H * (H + 1))) / delta
     return max(math.log(common * (steps + H * M)), math.log(common * T * H * (steps / H + M)))
-
-
-# --------------------------------------------------------------------------------------------- server side
 
 
 @compiled
@@ -363,7 +280,5 @@ def _aggregate(
             Q[h, s, a] = value + _bonus(
                 rule, H, h, after, weights[h, s, a], samples[h, s, a], W1[h, s, a], W2[h, s, a]
             )
-            best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
-            policy[h, s] = best
+            best = act_greedily(h, s, Q, policy, V, rule.ties, updates[0], float(H))
             N_policy[h, s] = N[h, s, best]
-            V[h, s] = min(float(H), Q[h, s, best])

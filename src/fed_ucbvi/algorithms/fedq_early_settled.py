@@ -29,53 +29,45 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Array, FleetTables, GoingOn, Message, Setting, TableRow, TableServer
-from fed_ucbvi.algorithms.fedq_trigger import (
-    RULES,
-    fill_budgets,
-    initial_values,
-    second_case,
-    trigger_cautions,
-)
-from fed_ucbvi.algorithms.greedy import CHOICES, choose_action
-from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, fill_means, first_policy, report_buffers
-from fed_ucbvi.algorithms.report_fields import Meaning
-from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
-from fed_ucbvi.algorithms.variance import variance_of
+from fed_ucbvi.algorithms import fields
+from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
+from fed_ucbvi.algorithms.one_report import RoundCounts, fill_means
+from fed_ucbvi.algorithms.q_learning import QLearning, advance_sum, second_case, step_size
 from fed_ucbvi.core.colours import WINE
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.errors import check_choice, check_number
+from fed_ucbvi.core.parameters import NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 
 class Broadcast(NamedTuple):
-    """Down: ``policy[H,S]``, ``N_h(s, pi_h(s))`` as ``N[H,S]``, and V, its lower bound and the reference."""
+    """Down: ``policy[H,S]``, ``N_h(s, pi_h(s))`` as ``N_policy``, and V, its lower bound and the reference."""
 
     policy: IndexArray
-    N: CountArray
+    N_policy: CountArray
     V: FloatArray
     V_lower: FloatArray
     V_reference: FloatArray
 
 
 class EarlySettledReport(NamedTuple):
-    """Up, one row for each agent, ``(m, H, S)`` at ``(s, pi_h(s))``.
+    """Up, one row for each agent, at ``(s, pi_h(s))``.
 
     Visits, reward, and means over the visits of ``V``, ``V^L``, ``V^R``, ``(V^R)^2`` and ``(V-V^R)^2`` at s'.
     """
 
-    n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
-    r: Annotated[FloatArray, Meaning.REWARD]
-    v: Annotated[FloatArray, Meaning.MEAN]
-    lower: Annotated[FloatArray, Meaning.MEAN]
-    reference: Annotated[FloatArray, Meaning.MEAN]
-    reference_square: Annotated[FloatArray, Meaning.SQUARE]
-    advantage_square: Annotated[FloatArray, Meaning.SQUARE]
+    n: fields.RoundVisits
+    r: fields.RoundReward
+    v: fields.RoundMean
+    lower: fields.RoundMean
+    reference: fields.RoundMean
+    reference_square: fields.RoundSquare
+    advantage_square: fields.RoundSquare
 
 
 class UpdateRule(NamedTuple):
@@ -85,65 +77,50 @@ class UpdateRule(NamedTuple):
     per_deviation: float
     per_quarter: float
     i_0: int
-    random_ties: bool
-    seed: np.uint64
-
-
-class Means(NamedTuple):
-    """Of values at next states, ``[H,S,A]``: plain for the reference, weighted by theta for the advantage."""
-
-    reference: FloatArray
-    reference_square: FloatArray
-    advantage: FloatArray
-    advantage_square: FloatArray
+    ties: Ties
 
 
 class Estimates(NamedTuple):
-    """What the server knows, ``[H,S,A]`` where not said otherwise.
+    """What the server knows.
 
     ``upper``, ``lower`` and ``referenced`` are ``Q^U``, ``Q^L`` and ``Q^R`` without bonuses, ``roots`` and
-    ``quarters`` the sums of ``theta_N^t`` over ``t^(1/2)`` and ``t^(3/4)``, ``settling[H,S]`` is 1 until the
-    reference is settled.
+    ``quarters`` the sums of ``theta_N^t`` over ``t^(1/2)`` and ``t^(3/4)``, ``settling`` is 1 until the reference is
+    settled. The last four are means of values at next states and of their squares: plain for the reference, weighted
+    by theta for the advantage.
     """
 
-    N: CountArray
-    Q: FloatArray
-    upper: FloatArray
-    lower: FloatArray
-    Q_lower: FloatArray
-    referenced: FloatArray
-    roots: FloatArray
-    quarters: FloatArray
-    V: FloatArray
-    V_lower: FloatArray
-    V_reference: FloatArray
+    N: fields.PairCounts
+    Q: fields.PairTable
+    upper: fields.PairTable
+    lower: fields.PairTable
+    Q_lower: fields.PairTable
+    referenced: fields.PairTable
+    roots: fields.PairTable
+    quarters: fields.PairTable
+    V: fields.Values
+    V_lower: fields.Values
+    V_reference: fields.Values
     settling: npt.NDArray[np.int8]
-    policy: IndexArray
-    N_policy: CountArray
-    updates: CountArray
+    policy: fields.Policy
+    N_policy: Annotated[CountArray, fields.Shape("H S")]
+    updates: fields.Number
+    mu_reference: fields.PairTable
+    sigma_reference: fields.PairTable
+    mu_advantage: fields.PairTable
+    sigma_advantage: fields.PairTable
 
 
-@dataclass
-class Server(TableServer[Estimates, UpdateRule]):
-    """The central server: it knows averages over agents, never a transition."""
-
-    means: Means
-
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return {**super().arrays(), **{f"mean_{name}": array for name, array in self.means._asdict().items()}}
+Server = TableServer[Estimates, UpdateRule]
 
 
 @dataclass(frozen=True)
-class FedQEarlySettled(OneReport[Server, EarlySettledReport]):
+class FedQEarlySettled(QLearning[Estimates, UpdateRule, EarlySettledReport]):
     """Parameters of FedQ-EarlySettled-LowCost (experimental; see the module's text).
 
     Args:
         c_b: the factor on every bonus; a universal constant in the papers.
-        iota: the logarithm; by default ``ln(S A H M T / delta)``. Experiments of this family often take 1.
+        iota: the logarithm; by default ``ln(S A H M T / delta)``. Experiments of this family often use 1.
         delta: failure probability, in ``iota``.
-        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
-        ties: among actions of equal Q take the ``first`` or a ``random`` one, drawn from the run's seed.
 
     >>> FedQEarlySettled(iota=1).c_b
     1.0
@@ -152,34 +129,17 @@ class FedQEarlySettled(OneReport[Server, EarlySettledReport]):
     name: ClassVar[str] = "fedq-early-settled-lowcost"
     label: ClassVar[str] = "FedQ-EarlySettled-LowCost"
     colour: ClassVar[str] = WINE
-    rules: ClassVar[tuple[str, ...]] = RULES
-    broadcast_type: ClassVar[type[Broadcast]] = Broadcast
-    falling: ClassVar[bool] = True
+    report_type: ClassVar[type[Any]] = EarlySettledReport
+    broadcast_type: ClassVar[type[Any]] = Broadcast
+    values_monotone: ClassVar[bool] = True
     values: ClassVar[tuple[str, ...]] = ("V", "V_lower", "V_reference")
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^3 S A T / M)")
 
-    c_b: float = 1.0
-    iota: float | None = None
-    delta: float = 0.05
-    initial_policy: str = "random"
-    ties: str = "first"
-
-    def __post_init__(self) -> None:
-        check_choice("initial policy", self.initial_policy, CHOICES)
-        check_choice("rule for ties", self.ties, CHOICES)
-        check_number("c_b", self.c_b, at_least=0)
-        check_number("delta", self.delta, above=0, below=1)
-        if self.iota is not None:
-            check_number("iota", self.iota, at_least=0)
-
-    @property
-    def going_on(self) -> GoingOn:
-        """More episodes: iota grows with T."""
-        return GoingOn(
-            episodes="",
-            agents="when a round ends and how steps are weighted is set by the number of agents from the start",
-            warm_start="it learns from rounds as they come and keeps no counts of transitions",
-        )
+    c_b: NonNegative = 1.0
+    iota: NonNegative | None = None
+    delta: Probability = 0.05
+    initial_policy: Choice = "random"
+    ties: Choice = "first"
 
     def logarithm(self, setting: Setting) -> float:
         """``iota`` in force."""
@@ -196,71 +156,44 @@ class FedQEarlySettled(OneReport[Server, EarlySettledReport]):
         """That this is a reconstruction, and what FedQ's trigger gives cause for."""
         return [
             f"{self.name} is experimental: a reconstruction of the published algorithm from the one it builds on, "
-            "with constants of our choice; do not take its figures for the authors'.",
-            *trigger_cautions(setting),
+            "with constants of our choice; do not quote its figures as the authors'.",
+            *super().cautions(setting),
         ]
 
-    def new_server(self, setting: Setting) -> Server:
-        """``Q = Q^U = Q^R = V = V^R = H`` and ``Q^L = V^L = 0``."""
-        H, S, A = setting.horizon, setting.states, setting.actions
-        iota = self.logarithm(setting)
-
-        def table(value: float) -> FloatArray:
-            return np.full((H, S, A), value, dtype=np.float64)
-
-        estimates = Estimates(
-            N=np.zeros((H, S, A), dtype=np.int64),
-            Q=table(H),
-            upper=table(H),
-            lower=table(0.0),
-            Q_lower=table(0.0),
-            referenced=table(H),
-            roots=table(0.0),
-            quarters=table(0.0),
-            V=initial_values(setting),
-            V_lower=np.zeros((H + 1, S)),
-            V_reference=initial_values(setting),
-            settling=np.ones((H, S), dtype=np.int8),
-            policy=first_policy(setting, self.initial_policy),
-            N_policy=np.zeros((H, S), dtype=np.int64),
-            updates=np.zeros(1, dtype=np.int64),
-        )
-        rule = UpdateRule(
+    def update_rule(self, setting: Setting) -> UpdateRule:
+        H, iota = setting.horizon, self.logarithm(setting)
+        return UpdateRule(
             self.c_b * math.sqrt(float(H) ** 3 * iota),
             self.c_b * math.sqrt(iota),
             self.c_b * float(H) ** 2 * iota,
             second_case(setting),
-            self.ties == "random",
-            np.uint64(setting.seed),
+            Ties.of(setting, self.ties),
         )
-        return Server(estimates, rule, Means(*(table(0.0) for _ in range(4))))
 
-    def new_report(self, m: int, H: int, S: int) -> EarlySettledReport:
-        """Visits, rewards and five means."""
-        return report_buffers(EarlySettledReport, m, H, S)
-
-    def broadcast(self, server: Server) -> Broadcast:
-        """``pi``, ``N_h(s, pi_h(s))``, ``V``, ``V^L`` and ``V^R``."""
-        known = server.estimates
-        return Broadcast(known.policy, known.N_policy, known.V, known.V_lower, known.V_reference)
-
-    def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-        """An agent requests a synchronisation after ``max(1, floor(N/(M H (H+1))))`` visits."""
-        fill_budgets(broadcast.N, M, visits, rule)
+    def new_estimates(self, setting: Setting) -> Estimates:
+        """``Q = Q^U = Q^R = V = V^R = H`` and ``Q^L = V^L = 0``."""
+        Q, V = first_values(setting)
+        return fields.new_tables(
+            Estimates,
+            setting,
+            Q=Q,
+            upper=Q.copy(),
+            referenced=Q.copy(),
+            V=V,
+            V_reference=V.copy(),
+            settling=np.ones((setting.horizon, setting.states), dtype=np.int8),
+            policy=first_policy(setting, self.initial_policy),
+        )
 
     def summarise(
         self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: EarlySettledReport
     ) -> None:
-        """The round's counts and means."""
         V, V_lower, V_reference = values
         fill_means(counts, tables, (V, V_lower, V_reference, V_reference**2, (V - V_reference) ** 2), out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """One update where someone has been."""
-        _aggregate(EarlySettledReport(*report), server.rule, server.estimates, server.means)
-
-
-# --------------------------------------------------------------------------------------------- server side
+        _aggregate(EarlySettledReport(*report), server.rule, server.estimates)
 
 
 @compiled
@@ -270,12 +203,12 @@ def _deviation(mean: float, square: float) -> float:
 
 
 @compiled
-def _aggregate(report: EarlySettledReport, rule: UpdateRule, estimates: Estimates, means: Means) -> None:
+def _aggregate(report: EarlySettledReport, rule: UpdateRule, estimates: Estimates) -> None:
     """Server side, from all agents' messages in agent order; unvisited states keep everything, action included."""
     n, r, v, low, ref, ref2, adv2 = report
     N, Q, upper, lower, Q_lower, referenced, roots, quarters = estimates[:8]
-    V, V_lower, V_reference, settling, policy, N_policy, updates = estimates[8:]
-    mu_r, sigma_r, mu_a, sigma_a = means
+    V, V_lower, V_reference, settling, policy, N_policy, updates = estimates[8:15]
+    mu_r, sigma_r, mu_a, sigma_a = estimates[15:]
     m, H, S = n.shape
     updates[0] += 1
     for h in range(H):
@@ -321,10 +254,8 @@ def _aggregate(report: EarlySettledReport, rule: UpdateRule, estimates: Estimate
             fine = rule.per_deviation * fine / math.sqrt(after) + rule.per_quarter * quarters[h, s, a]
             Q[h, s, a] = min(Q[h, s, a], upper[h, s, a] + coarse, referenced[h, s, a] + fine)
             Q_lower[h, s, a] = lower[h, s, a] - coarse
-            best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
-            policy[h, s] = best
+            best = act_greedily(h, s, Q, policy, V, rule.ties, updates[0], math.inf)
             N_policy[h, s] = N[h, s, best]
-            V[h, s] = Q[h, s, best]
             V_lower[h, s] = max(V_lower[h, s], Q_lower[h, s].max())
             if settling[h, s] == 1:
                 V_reference[h, s] = V[h, s]

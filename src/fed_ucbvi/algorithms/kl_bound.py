@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, embedded
 from fed_ucbvi.core.elementary import exp, expm1, log, log1p
 from fed_ucbvi.core.types import FloatArray
 
@@ -30,6 +30,8 @@ CLOSE = 1e-5
 """Relative change of y at which the iteration ends; the error of U is of the order of its square."""
 ROUND_UP = 1.0 - 2.0**-42
 """Factor on ``top - U``: larger than what rounding can do to it."""
+CLEAR = 1e-9
+"""Far more than what rounding can do to a logarithm."""
 LARGEST_RADIUS = 600.0
 """Beyond this c nothing keeps q from the top, to the last bit."""
 
@@ -45,28 +47,49 @@ def largest_mean(p: FloatArray, d: FloatArray, size: int, top: float, c: float) 
         top: the largest V of all states.
         c: the radius of the ball, at least 0.
     """
-    mean, least, most = 0.0, float(d[0]), float(d[0])
+    logs = np.zeros(size)
+    for i in range(size):
+        if d[i] > 0.0:
+            logs[i] = log(d[i])
+    base, factor, x = parts_of_largest_mean(p, d, logs, size, top, c)
+    return base - factor * exp(x)
+
+
+@embedded
+def parts_of_largest_mean(
+    p: FloatArray, d: FloatArray, log_d: FloatArray, size: int, top: float, c: float
+) -> tuple[float, float, float]:
+    """The same as ``(base, factor, x)``, which stand for ``base - factor exp(x)``: many are then worked out at once.
+
+    ``log_d`` are the logarithms of d, of no meaning where d is 0.
+    """
+    mean, least, most, nearest = 0.0, float(d[0]), float(d[0]), 0
     for i in range(size):
         mean += p[i] * d[i]
-        least, most = min(least, d[i]), max(most, d[i])
+        most = max(most, d[i])
+        if d[i] < least:
+            least, nearest = float(d[i]), i
     if most == 0.0 or c > LARGEST_RADIUS:
-        return top
+        return top, 0.0, 0.0
     if least == most:  # a point mass, as far as values go
-        return top - ROUND_UP * most * exp(-c)
+        return top, ROUND_UP * most, -c
     if c <= 0.0:
-        return top - ROUND_UP * mean
+        return top - ROUND_UP * mean, 0.0, 0.0
     if least > 0.0:
         logs, weights = 0.0, 0.0
         for i in range(size):
-            logs += p[i] * log(d[i])
+            logs += p[i] * log_d[i]
+        if logs - log_d[nearest] < c - CLEAR:  # f(top) is less, for no weight is larger
+            return top, ROUND_UP, logs - c
+        for i in range(size):
             weights += p[i] / d[i]
         if logs + log(weights) <= c:
-            return top - ROUND_UP * exp(logs - c)
+            return top, ROUND_UP, logs - c
     y = _stationary_point(p, d, size, mean, most, c)
     logs = 0.0
     for i in range(size):
         logs += p[i] * log1p(d[i] / y)
-    return top - ROUND_UP * max(0.0, y * expm1(logs - c))
+    return top - ROUND_UP * max(0.0, y * expm1(logs - c)), 0.0, 0.0
 
 
 @compiled
@@ -112,7 +135,8 @@ def largest_rate(rate: float, c: float) -> float:
     """
     if rate >= 1.0:
         return 1.0
-    p, d = np.empty(2), np.empty(2)
+    p, d, log_d = np.empty(2), np.empty(2), np.zeros(2)
     p[0], d[0] = 1.0 - rate, 1.0
     p[1], d[1] = rate, 0.0
-    return largest_mean(p, d, 2 if rate > 0.0 else 1, 1.0, c)
+    base, factor, x = parts_of_largest_mean(p, d, log_d, 2 if rate > 0.0 else 1, 1.0, c)
+    return base - factor * exp(x)

@@ -21,23 +21,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Array, FleetTables, GoingOn, Message, Setting, TableRow
+from fed_ucbvi.algorithms import fields
+from fed_ucbvi.algorithms.base import (
+    Array,
+    FleetTables,
+    Message,
+    RunExtension,
+    Setting,
+    TableRow,
+    TableServer,
+    check_table_size,
+)
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.greedy import CHOICES
-from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts, first_policy
-from fed_ucbvi.algorithms.report_fields import Meaning
+from fed_ucbvi.algorithms.kernels import Choice, first_policy, first_values
+from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts
 from fed_ucbvi.core.colours import MAGENTA, MUSTARD
-from fed_ucbvi.core.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.parameters import NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
 
 C1, C2, C3 = 460 / 9, 2 * math.sqrt(2), 544 / 9
-MEMORY_LIMIT = 1 << 30
-"""Bytes that the server's three tables of transition counts ``(H, S, A, S)`` may take: 1 GiB."""
 
 
 class Broadcast(NamedTuple):
@@ -48,17 +55,17 @@ class Broadcast(NamedTuple):
 
 
 class MVPReport(NamedTuple):
-    """Up, of the round at ``(h, s, pi_h(s))``: visits, sums of r and r^2, and next states ``(m, H, S, S)``."""
+    """Up, of the round at ``(h, s, pi_h(s))``: visits, sums of r and r^2, and next states."""
 
-    n: Annotated[CountArray, Meaning.VISITS_OF_ROUND]
-    paid: Annotated[FloatArray, Meaning.REWARDS_OF_ROUND]
-    squares: Annotated[FloatArray, Meaning.SQUARED_REWARDS_OF_ROUND]
-    moves: Annotated[CountArray, Meaning.TRANSITIONS_OF_ROUND]
+    n: fields.RoundVisits
+    paid: Annotated[FloatArray, fields.Meaning.REWARDS_OF_ROUND, fields.Shape("m H S")]
+    squares: Annotated[FloatArray, fields.Meaning.SQUARED_REWARDS_OF_ROUND, fields.Shape("m H S")]
+    moves: Annotated[CountArray, fields.Meaning.TRANSITIONS_OF_ROUND, fields.Shape("m H S S")]
 
 
 @dataclass
 class MVPAgents(RoundAgents[MVPReport]):
-    """A fleet of m agents; where rewards are random, with what they had been paid before the round.
+    """A fleet of m agents; where rewards are random, with the sums before the round.
 
     Attributes:
         before: the sums of rho of all earlier rounds, ``(m, steps, S, A)``; empty where rewards are certain.
@@ -71,24 +78,16 @@ class MVPAgents(RoundAgents[MVPReport]):
     unit: float
 
     def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
         return {**super().arrays(), "before": self.before, "squares_before": self.squares_before}
 
 
-class Totals(NamedTuple):
-    """What has been seen of each (h,s,a): visits, sums of r and r^2, ``[H,S,A]``, and next states ``[H,S,A,S]``."""
+class Sums(NamedTuple):
+    """What has been seen of each (h,s,a): visits, sums of r and r^2, and next states."""
 
-    N: CountArray
-    paid: FloatArray
-    squares: FloatArray
-    moves: CountArray
-
-    @classmethod
-    def nothing(cls, setting: Setting) -> Totals:
-        """Before the first round."""
-        shape = (setting.horizon, setting.states, setting.actions)
-        counts = np.zeros(shape, dtype=np.int64)
-        return cls(counts, np.zeros(shape), np.zeros(shape), np.zeros((*shape, setting.states), dtype=np.int64))
+    N: fields.PairCounts
+    paid: fields.PairTable
+    squares: fields.PairTable
+    moves: Annotated[CountArray, fields.Shape("H S A S")]
 
 
 class UpdateRule(NamedTuple):
@@ -98,33 +97,27 @@ class UpdateRule(NamedTuple):
     scale: float
 
 
-@dataclass
-class Server:
-    """The central server: totals, the totals when each epoch began, and the model each triplet has in use."""
+class Estimates(NamedTuple):
+    """What the server knows: totals, those when each epoch began, and the model each triplet has in use."""
 
-    rule: UpdateRule
-    totals: Totals
-    begun: Totals
-    model: Totals
-    Q: FloatArray
-    V: FloatArray
-    policy: IndexArray
+    totals: Sums
+    begun: Sums
+    model: Sums
+    Q: fields.PairTable
+    V: fields.Values
+    policy: fields.Policy
 
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        parts = {"totals": self.totals, "begun": self.begun, "model": self.model}
-        tables = {f"{part}_{name}": table for part, all_ in parts.items() for name, table in all_._asdict().items()}
-        return {**tables, "Q": self.Q, "V": self.V, "policy": self.policy}
+
+Server = TableServer[Estimates, UpdateRule]
 
 
 @dataclass(frozen=True)
-class FedMVP(OneReport[Server, MVPReport]):
+class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
     """MVP by M agents together, with the visits of all agents added up; our extension, without a proof.
 
     Args:
         scale: factor on the bonus; 1 is the published one.
         delta: failure probability.
-        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
 
     >>> FedMVP(scale=0.01).name
     'fed-mvp'
@@ -134,34 +127,25 @@ class FedMVP(OneReport[Server, MVPReport]):
     label: ClassVar[str] = "Fed-MVP"
     colour: ClassVar[str] = MAGENTA
     rules: ClassVar[tuple[str, ...]] = ("end of epoch",)
-    broadcast_type: ClassVar[type[Broadcast]] = Broadcast
+    report_type: ClassVar[type[Any]] = MVPReport
+    broadcast_type: ClassVar[type[Any]] = Broadcast
     table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log^2 (M T)", "\u2013")
+    extension = RunExtension(
+        episodes="T sets the grid on which it adds up random rewards",
+        agents="when an agent makes a request is set by the number of agents from the start",
+        warm_start="it plans from the counts of its last epoch alone",
+    )
 
-    scale: float = 1.0
-    delta: float = 0.05
-    initial_policy: str = "random"
-
-    def __post_init__(self) -> None:
-        check_number("scale", self.scale, at_least=0)
-        check_number("delta", self.delta, above=0, below=1)
-        check_choice("initial policy", self.initial_policy, CHOICES)
+    scale: NonNegative = 1.0
+    delta: Probability = 0.05
+    initial_policy: Choice = "random"
 
     def log_term(self, setting: Setting) -> float:
         """``L = ln(200 S A H^2 K^2 / delta)`` with ``K = M T``."""
         S, A, H, K = setting.states, setting.actions, setting.horizon, setting.agents * setting.episodes
         return math.log(200.0 * S * A * H**2 / self.delta) + 2.0 * math.log(K)
 
-    @property
-    def going_on(self) -> GoingOn:
-        """Nothing of it."""
-        return GoingOn(
-            episodes="T sets the grid on which it adds up random rewards",
-            agents="when an agent makes a request is set by the number of agents from the start",
-            warm_start="it plans from the counts of its last epoch alone",
-        )
-
     def facts(self, setting: Setting) -> dict[str, float]:
-        """The logarithm L, for the record."""
         return {"L": self.log_term(setting)}
 
     def cautions(self, setting: Setting) -> list[str]:
@@ -171,55 +155,41 @@ class FedMVP(OneReport[Server, MVPReport]):
             return []
         return [
             f"nothing can be learnt: the bonus is at least H until an epoch has scale 544/9 L = {needed:,.0f} "
-            f"visits, and it can have M T / 2 = {most:,} at most. Take a smaller scale."
+            f"visits, and it can have M T / 2 = {most:,} at most. Use a smaller scale."
         ]
 
     def reward_grid(self, setting: Setting) -> Grid:
         """One for sums of r and r^2, which are needed where rewards are random."""
         return make_grid(setting.agents, setting.episodes, setting.horizon, random_rewards=True)
 
-    def new_server(self, setting: Setting) -> Server:
-        """No model of anything: ``Q = V = H``."""
-        self.check_agents(setting.agents)
-        H, S, A = setting.horizon, setting.states, setting.actions
-        if 3 * H * S * A * S * 8 > MEMORY_LIMIT:
-            raise InputError(
-                f"{self.name} keeps three tables of transition counts (H, S, A, S) = ({H}, {S}, {A}, {S}), which "
-                f"would take {3 * H * S * A * S * 8 / 2**30:.1f} GiB; the limit is {MEMORY_LIMIT / 2**30:g} GiB. "
-                "Take fewer states or an algorithm that does not collect transitions, such as fed-ucbvi."
-            )
-        V = np.full((H + 1, S), float(H))
-        V[H] = 0.0
-        rule = UpdateRule(self.log_term(setting), float(self.scale))
-        totals, begun, model = (Totals.nothing(setting) for _ in range(3))
-        policy = first_policy(setting, self.initial_policy)
-        return Server(rule, totals, begun, model, np.full((H, S, A), float(H)), V, policy)
+    def update_rule(self, setting: Setting) -> UpdateRule:
+        return UpdateRule(self.log_term(setting), float(self.scale))
 
-    def new_report(self, m: int, H: int, S: int) -> MVPReport:
-        """Nothing seen."""
-        n, moves = np.zeros((m, H, S), dtype=np.int64), np.zeros((m, H, S, S), dtype=np.int64)
-        return MVPReport(n, np.zeros((m, H, S)), np.zeros((m, H, S)), moves)
+    def new_estimates(self, setting: Setting) -> Estimates:
+        """No model of anything: ``Q = V = H``."""
+        check_table_size(self.name, setting, 3)
+        Q, V = first_values(setting)
+        return fields.new_tables(Estimates, setting, Q=Q, V=V, policy=first_policy(setting, self.initial_policy))
 
     def broadcast(self, server: Server) -> Broadcast:
         """The policy, and the visits that its triplets lack."""
-        N = np.take_along_axis(server.totals.N, server.policy[..., None], axis=2)[..., 0]
-        return Broadcast(server.policy, _next_target(N) - N)
+        N = np.take_along_axis(server.estimates.totals.N, server.policy[..., None], axis=2)[..., 0]
+        return Broadcast(server.estimates.policy, _next_target(N) - N)
 
-    def fill_budgets(self, broadcast: Broadcast, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+    def fill_budgets(self, broadcast: Broadcast, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
         """An M-th of what is missing, rounded up."""
-        visits[:] = -(-broadcast.left // M)
+        limits[:] = -(-broadcast.left // M)
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> MVPAgents:
-        """A fleet that has seen nothing."""
         blank = super().new_agents(setting, tables)
         before, squares = tables.sums.by_slot.sum(axis=-1), np.zeros_like(tables.sums.squares)
-        parts = blank.tables, blank.values, blank.out, blank.asks, blank.federation_size
+        parts = blank.tables, blank.values, blank.out, blank.budgets, blank.federation_size
         return MVPAgents(*parts, before, squares, self.reward_grid(setting).unit)
 
     def absorb(
         self, agents: RoundAgents[MVPReport], policy: IndexArray, transitions: CountArray, visits: CountArray
     ) -> None:
-        """Work out the round's report; random rewards are what was paid since the round before."""
+        """Work out the round's report; of random rewards, what was added since the round before."""
         super().absorb(agents, policy, transitions, visits)
         assert isinstance(agents, MVPAgents)
         by_slot, words = agents.tables.sums
@@ -241,36 +211,32 @@ class FedMVP(OneReport[Server, MVPReport]):
         out.paid[:], out.squares[:] = counts.visits * rewards, counts.visits * rewards**2
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        """Add up the reports; where an epoch is over, take its data for the model, and plan if there is any."""
-        totals = server.totals
-        here = (*np.ogrid[: len(server.policy), : server.policy.shape[1]], server.policy)
-        target = _next_target(totals.N[here])
-        for total, rows in zip(totals, report, strict=True):
+        """Add up the reports; where an epoch is over, use its data for the model, and plan if there is any."""
+        known = server.estimates
+        here = (*np.ogrid[: len(known.policy), : known.policy.shape[1]], known.policy)
+        target = _next_target(known.totals.N[here])
+        for total, rows in zip(known.totals, report, strict=True):
             total[here] += rows.sum(axis=0)
-        over = np.zeros(totals.N.shape, dtype=np.bool_)
-        over[here] = totals.N[here] >= target
+        over = np.zeros(known.totals.N.shape, dtype=np.bool_)
+        over[here] = known.totals.N[here] >= target
         if over.any():
-            for total, begun, model in zip(totals, server.begun, server.model, strict=True):
+            for total, begun, model in zip(known.totals, known.begun, known.model, strict=True):
                 model[over] = total[over] - begun[over]
                 begun[over] = total[over]
-            _plan(server)
+            _plan(known, server.rule)
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """A plan without bonus from all that was seen; what was never seen is worth nothing."""
-        Q, V, policy = np.zeros_like(server.Q), np.zeros_like(server.V), np.zeros_like(server.policy)
-        planner = Server(server.rule._replace(scale=0.0), server.totals, server.begun, server.totals, Q, V, policy)
-        _plan(planner, unseen=0.0)
+        totals = server.estimates.totals
+        plan = fields.new_tables(Estimates, setting, totals=totals, begun=server.estimates.begun, model=totals)
+        planner = TableServer(plan, server.rule._replace(scale=0.0))
+        _plan(planner.estimates, planner.rule, unseen=0.0)
         return planner
 
 
 @dataclass(frozen=True)
 class MVP(FedMVP):
-    """MVP for a single agent, as published.
-
-    Args:
-        scale: factor on the bonus; 1 is the published one.
-        delta: failure probability.
-        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
+    """MVP for a single agent, as published; the parameters are those of :class:`FedMVP`.
 
     >>> MVP().single_agent
     True
@@ -290,19 +256,19 @@ def _next_target(N: CountArray) -> CountArray:
     return target
 
 
-def _plan(server: Server, unseen: float | None = None) -> None:
+def _plan(known: Estimates, rule: UpdateRule, unseen: float | None = None) -> None:
     """Backward induction with the models in use; Q is ``unseen``, by default H, where there is none."""
-    n, paid, squares, moves = server.model
-    H = len(server.policy)
-    L, scale = server.rule.log_term, server.rule.scale
+    n, paid, squares, moves = known.model
+    H = len(known.policy)
+    L, scale = rule
     for h in reversed(range(H)):
-        visits, V = np.maximum(n[h], 1), server.V[h + 1]
+        visits, V = np.maximum(n[h], 1), known.V[h + 1]
         r, kernel = paid[h] / visits, moves[h] / visits[..., None]
         mean = kernel @ V
         spread = np.maximum(kernel @ V**2 - mean**2, 0.0)
         noise = np.maximum(squares[h] / visits - r**2, 0.0)
         bonus = C1 * np.sqrt(spread * L / visits) + C2 * np.sqrt(noise * L / visits) + C3 * H * L / visits
         value = np.minimum(r + mean + scale * bonus, H)
-        server.Q[h] = np.where(n[h] > 0, value, H if unseen is None else unseen)
-        server.policy[h] = server.Q[h].argmax(axis=1)
-        server.V[h] = server.Q[h].max(axis=1)
+        known.Q[h] = np.where(n[h] > 0, value, H if unseen is None else unseen)
+        known.policy[h] = known.Q[h].argmax(axis=1)
+        known.V[h] = known.Q[h].max(axis=1)

@@ -1,7 +1,8 @@
-"""The frame of algorithms whose agents send one report a round and then forget it, as model-free ones do.
+"""The frames of algorithms whose agents send one report a round and then forget it, as model-free ones do.
 
 Such an agent keeps what it was sent (value functions) and what it will report (statistics of the round). The server
-keeps everything that lasts longer. :class:`OneReport` says what an algorithm has to add.
+keeps everything that lasts longer. :class:`OneReport` says what an algorithm has to add, and :class:`EveryEpisode` is
+for those that synchronise after every episode and report the trajectory.
 """
 
 from __future__ import annotations
@@ -9,19 +10,29 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message, ServerState, Setting
-from fed_ucbvi.algorithms.greedy import randomise
+from fed_ucbvi.algorithms.base import (
+    Algorithm,
+    Array,
+    Budgets,
+    EstimatesT,
+    FleetTables,
+    Message,
+    RuleT,
+    Setting,
+    TableServer,
+)
+from fed_ucbvi.algorithms.fields import Meaning, Shape, new_tables
 from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 ReportT = TypeVar("ReportT", bound=Any)
 """A NamedTuple of arrays with a leading agent axis."""
-ServerT = TypeVar("ServerT", bound=ServerState)
 
 
 class RoundCounts(NamedTuple):
@@ -38,7 +49,7 @@ class RoundCounts(NamedTuple):
     visits: CountArray
 
     def rewards(self, tables: FleetTables) -> FloatArray:
-        """What ``(h, s, pi_h(s))`` paid each agent, ``(m, H, S)``; 0 where an agent has not been."""
+        """The reward of ``(h, s, pi_h(s))`` for each agent, ``(m, H, S)``; 0 where an agent has not been."""
         h, s = np.ogrid[: self.policy.shape[0], : self.policy.shape[1]]
         paid = tables.rewards[:, h % tables.rewards.shape[1], s, self.policy]
         return np.where(self.visits > 0, paid, 0.0)
@@ -61,77 +72,137 @@ class PolicyAndVisits(NamedTuple):
     N: CountArray
 
 
+class PolicyAlone(NamedTuple):
+    """Down, at the start of a round: ``policy[H,S]``."""
+
+    policy: IndexArray
+
+
 @dataclass
 class RoundAgents(Generic[ReportT]):
     """A fleet of m agents that remember nothing beyond a round.
 
     Attributes:
-        tables: what they brought along.
+        tables: their sizes, supports and rewards.
         values: ``(k, H+1, S)``, the k value functions of the broadcast.
         out: what they will report.
-        asks: when they request a synchronisation.
+        budgets: when they request a synchronisation.
         federation_size: M.
     """
 
     tables: FleetTables
     values: FloatArray
     out: ReportT
-    asks: Budgets
+    budgets: Budgets
     federation_size: int
 
     def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
         return {"values": self.values, **self.out._asdict()}
 
 
-class OneReport(Algorithm[ServerT, RoundAgents[ReportT]], Generic[ServerT, ReportT]):
+class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]], Generic[EstimatesT, RuleT, ReportT]):
     """Defaults for an algorithm of one exchange a synchronisation.
 
-    An algorithm makes its server, and the buffers of its reports (:meth:`new_report`), and says how an agent's counts
-    become a report (:meth:`summarise`) and what the server does with the reports (``aggregate``). By default an agent
-    requests a synchronisation once the visits of all agents to some (h,s,a) may have doubled. For this the server's
-    arrays need the visits ``N[H,S,A]``. An algorithm with another rule says what its ``broadcast_type`` is and which
-    ``values`` in it agents keep, and gives :meth:`broadcast` and :meth:`fill_budgets`.
+    An algorithm says what its server knows at first (:meth:`new_estimates`), what its ``report_type`` is, how an
+    agent's counts become a report (:meth:`summarise`) and what the server does with the reports (``aggregate``). By
+    default an agent requests a synchronisation once the visits of all agents to some (h,s,a) may have doubled; for
+    this the algorithm says what these :meth:`visits` are. An algorithm with another rule gives its
+    ``broadcast_type`` and :meth:`fill_budgets`. ``examples/epsilon_greedy.py`` is a whole algorithm.
+
+    An algorithm that plays the first action whatever it sees:
+
+    >>> class Known(NamedTuple):
+    ...     policy: Annotated[IndexArray, Shape("H S")]
+    ...     V: Annotated[FloatArray, Shape("H+1 S")]
+    ...     N: Annotated[CountArray, Shape("H S A")]
+    >>> class Seen(NamedTuple):
+    ...     n: Annotated[CountArray, Meaning.VISITS_OF_ROUND, Shape("m H S")]
+    >>> @dataclass(frozen=True)
+    ... class Stubborn(OneReport[Known, Setting, Seen]):
+    ...     name: ClassVar[str] = "stubborn"
+    ...     report_type: ClassVar[type[Any]] = Seen
+    ...
+    ...     def new_estimates(self, setting):
+    ...         return new_tables(Known, setting)
+    ...
+    ...     def visits(self, server):
+    ...         return server.estimates.N
+    ...
+    ...     def summarise(self, counts, tables, values, out):
+    ...         out.n[:] = counts.visits
+    ...
+    ...     def aggregate(self, server, report, exchange):
+    ...         server.estimates.N[..., 0] += report[0].sum(axis=0)
+    >>> from fed_ucbvi import run, synthetic
+    >>> run(Stubborn(), synthetic(agents=4, states=1), episodes=64).rounds
+    7
+
+    Attributes:
+        report_type: a NamedTuple whose fields declare shapes and meanings (:mod:`fed_ucbvi.algorithms.fields`).
+        broadcast_type: a NamedTuple, the policy first; :meth:`broadcast` fills it with the estimates of these names.
+        values: the fields of the broadcast that are values ``V[H+1,S]`` and that agents keep for the round; the first
+            are the optimistic ones.
+
+    Args:
+        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
+        ties: among actions of equal Q use the ``first`` or a ``random`` one, drawn from the run's seed.
     """
 
     rules: ClassVar[tuple[str, ...]] = ("doubling",)
+    report_type: ClassVar[type[Any]]
     broadcast_type: ClassVar[type[Any]] = PolicyAndVisits
     values: ClassVar[tuple[str, ...]] = ()
 
-    def new_agents(self, setting: Setting, tables: FleetTables) -> RoundAgents[ReportT]:
-        """A fleet that has seen nothing."""
-        m, H, S = tables.agents, setting.horizon, setting.states
-        return RoundAgents(
-            tables=tables,
-            values=np.zeros((len(self.values), H + 1, S)),
-            out=self.new_report(m, H, S),
-            asks=Budgets(np.ones((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
-            federation_size=setting.agents,
-        )
+    @abstractmethod
+    def new_estimates(self, setting: Setting) -> EstimatesT:
+        """What the server knows before the first round."""
 
     @abstractmethod
-    def new_report(self, m: int, H: int, S: int) -> ReportT:
-        """The buffers of m agents' reports."""
+    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: ReportT) -> None:
+        """Agent side: fill the report ``out`` from the round's counts."""
 
-    def broadcast(self, server: ServerT) -> Any:
-        """Server to agents at the start of a round: a NamedTuple with the policy first and ``values`` by name."""
-        N = np.take_along_axis(server.arrays()["N"], server.policy[..., None], axis=2)
-        return PolicyAndVisits(server.policy, N[..., 0])
+    def update_rule(self, setting: Setting) -> RuleT:
+        """What the server's update needs beside the estimates and does not change; by default the setting."""
+        rule: Any = setting
+        return rule  # type: ignore[no-any-return]
+
+    def new_server(self, setting: Setting) -> TableServer[EstimatesT, RuleT]:
+        self.check_agents(setting.agents)
+        return TableServer(self.new_estimates(setting), self.update_rule(setting))
+
+    def new_agents(self, setting: Setting, tables: FleetTables) -> RoundAgents[ReportT]:
+        m, H, S = tables.agents, setting.horizon, setting.states
+        budgets = Budgets(np.ones((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8))
+        out = new_tables(self.report_type, setting, m)
+        return RoundAgents(tables, np.zeros((len(self.values), H + 1, S)), out, budgets, setting.agents)
+
+    def visits(self, server: TableServer[EstimatesT, RuleT]) -> CountArray:
+        """``N[H,S,A]``, the visits of all agents so far; needed for the default rule only."""
+        raise InputError(f"{self.name} must say in visits() what N[H,S,A] is, or have a broadcast_type of its own.")
+
+    def broadcast(self, server: TableServer[EstimatesT, RuleT]) -> Any:
+        if self.broadcast_type is PolicyAndVisits:
+            N = np.take_along_axis(self.visits(server), server.policy[..., None], axis=2)
+            return PolicyAndVisits(server.policy, N[..., 0])
+        return self.broadcast_type._make(getattr(server.estimates, name) for name in self.broadcast_type._fields)
+
+    def broadcast_values(self, broadcast: Message) -> FloatArray | None:
+        return broadcast[self.broadcast_type._fields.index(self.values[0])] if self.values else None
 
     def budgets(self, agents: RoundAgents[ReportT], broadcast: Message) -> Budgets:
         """Keep the values for the round, and compute after how many visits agents request a synchronisation."""
         sent = self.broadcast_type(*broadcast)
         for kept, name in zip(agents.values, self.values, strict=True):
             np.copyto(kept, getattr(sent, name))
-        self.fill_budgets(sent, agents.federation_size, agents.asks.visits, agents.asks.rule)
-        return agents.asks
+        self.fill_budgets(sent, agents.federation_size, agents.budgets.limits, agents.budgets.rule)
+        return agents.budgets
 
-    def fill_budgets(self, broadcast: Any, M: int, visits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+    def fill_budgets(self, broadcast: Any, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
         """Fill the visits ``[m,H,S]`` after which an agent requests a synchronisation, and by which rule ``[H,S]``.
 
         By default v visits with ``N + M v >= 2 N``, so ``v = max(1, ceil(N/M))``.
         """
-        visits[:] = np.maximum(1, -(-broadcast.N // M))
+        limits[:] = np.maximum(1, -(-broadcast.N // M))
 
     def absorb(
         self, agents: RoundAgents[ReportT], policy: IndexArray, transitions: CountArray, visits: CountArray
@@ -139,26 +210,14 @@ class OneReport(Algorithm[ServerT, RoundAgents[ReportT]], Generic[ServerT, Repor
         """Work out the round's report; that of the round before is forgotten."""
         self.summarise(RoundCounts(policy, transitions, visits), agents.tables, agents.values, agents.out)
 
-    @abstractmethod
-    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: ReportT) -> None:
-        """Fill the report ``out`` from the round's counts."""
-
     def report(self, agents: RoundAgents[ReportT], query: Message, exchange: int) -> Any:
-        """What the round's counts came to."""
         return agents.out
-
-
-def report_buffers(kind: type[ReportT], m: int, H: int, S: int) -> ReportT:
-    """A report of visits ``n[m,H,S]``, rewards and means ``[m,H,S]`` at the policy's actions."""
-    shape = (m, H, S)
-    buffers: ReportT = kind(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in kind._fields[1:]))
-    return buffers
 
 
 def fill_means(counts: RoundCounts, tables: FleetTables, functions: Sequence[FloatArray], report: Message) -> None:
     """Fill visits, rewards, and for each function ``f[H+1,S]`` of the next state its mean over the visits.
 
-    ``report`` is a report of :func:`report_buffers`; there are as many functions as it has means.
+    ``report`` holds visits, rewards and as many means as there are functions, each ``(m, H, S)``.
     """
     visits, rewards, *means = report
     _fill_means(*counts, tables.successors, tables.rewards, np.stack(functions), visits, rewards, tuple(means))
@@ -196,9 +255,71 @@ def _fill_means(
                     means[j][i, h, s] = total
 
 
-def first_policy(setting: Setting, choice: str) -> IndexArray:
-    """What is played in the first round: a ``random`` action or the ``first``, for each (h,s)."""
-    policy = np.zeros((setting.horizon, setting.states), dtype=np.int32)
-    if choice == "random":
-        randomise(np.uint64(setting.seed), setting.actions, policy)
-    return policy
+# ------------------------------------------------------------------------------------------------ every episode
+
+
+class Trajectories(NamedTuple):
+    """Up, after every episode, one row for each agent; the actions are the policy's."""
+
+    states: Annotated[IndexArray, Meaning.STATE, Shape("m H+1")]
+    rewards: Annotated[FloatArray, Meaning.REWARD, Shape("m H")]
+
+
+class EveryEpisode(OneReport[EstimatesT, RuleT, Trajectories], Generic[EstimatesT, RuleT]):
+    """An algorithm that synchronises after every episode; agents report their trajectories."""
+
+    rules: ClassVar[tuple[str, ...]] = ("every episode",)
+    broadcast_type: ClassVar[type[Any]] = PolicyAlone
+    report_type: ClassVar[type[Any]] = Trajectories
+    sends_trajectories: ClassVar[bool] = True
+
+    def broadcast(self, server: TableServer[EstimatesT, RuleT]) -> PolicyAlone:
+        return PolicyAlone(server.estimates.policy)
+
+    def budgets(self, agents: RoundAgents[Trajectories], broadcast: Message) -> Budgets:
+        agents.budgets.limits.fill(1)
+        return agents.budgets
+
+    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Trajectories) -> None:
+        """Read the round's counts, which are those of one episode, as trajectories."""
+        policy, transitions, visits = counts
+        states, rewards = out
+        if not _read_trajectories(policy, transitions, visits, tables.successors, tables.rewards, states, rewards):
+            raise InputError(f"{self.name} synchronises after every episode, but was given a longer round.")
+
+
+@compiled
+def _read_trajectories(
+    policy: IndexArray,
+    transitions: CountArray,
+    visits: CountArray,
+    successors: IndexArray,
+    rewards: FloatArray,
+    states: IndexArray,
+    observed: FloatArray,
+) -> bool:
+    """One episode's counts as ``(s_0, ..., s_H)`` and rewards; False unless each step has exactly one transition."""
+    m, H, S, K = transitions.shape
+    for i in range(m):
+        ir = i if rewards.shape[0] > 1 else 0
+        total = 0
+        for s in range(S):
+            total += visits[i, 0, s]
+            if visits[i, 0, s] == 1:
+                states[i, 0] = s
+        if total != 1:
+            return False
+        for h in range(H):
+            hk = h if successors.shape[0] > 1 else 0
+            hr = h if rewards.shape[1] > 1 else 0
+            s = states[i, h]
+            a = policy[h, s]
+            observed[i, h] = rewards[ir, hr, s, a]
+            slot = -1
+            for k in range(K):
+                if transitions[i, h, s, k] == 1:
+                    slot = k
+            if slot < 0:
+                return False
+            states[i, h + 1] = successors[hk, s, a, slot]
+    return True

@@ -12,8 +12,7 @@ have a point in common, and lets no agent weigh more than ``n_cut``, the ``(2 f 
              W = sum over all agents of min(n_j, n_cut)
 
 **PERT-COW** is for means that are off by up to epsilon: ``w_j`` grows by epsilon and the error by ``5 epsilon``; it
-prints ``w_j`` with ``min(n_j, n_cut)`` in place of ``n_j``, and gives ``(0, infinity)`` where ``n_cut = 0``. Both are
-read from the paper; where COW has ``n_cut = 0``, which the paper leaves open, it gives the same here.
+prints ``w_j`` with ``min(n_j, n_cut)`` in place of ``n_j``, and gives ``(0, infinity)`` where ``n_cut = 0``.
 
 The logarithms are arguments of their own, ``log_each = ln(2m/delta)`` and ``log_all = ln(2/delta)``: Byzan-UCBVI's
 delta is far too small for a float.
@@ -53,15 +52,8 @@ class Workspace(NamedTuple):
 @compiled
 def workspace(agents: int) -> Workspace:
     """Buffers for this many agents."""
-    return Workspace(
-        np.zeros(agents, dtype=np.int64),
-        np.zeros(agents, dtype=np.int64),
-        np.zeros(agents),
-        np.zeros(agents),
-        np.zeros(agents),
-        np.zeros(agents),
-        np.zeros(agents, dtype=np.bool_),
-    )
+    counts, ends = np.zeros((2, agents), dtype=np.int64), np.zeros((4, agents))
+    return Workspace(counts[0], counts[1], ends[0], ends[1], ends[2], ends[3], np.zeros(agents, dtype=np.bool_))
 
 
 @compiled
@@ -141,53 +133,6 @@ def largest_clique(
 
 
 @compiled
-def _mean_of_clique(means: FloatArray, half_width: float, extra: float, counts: CountArray, work: Workspace) -> float:
-    """The trimmed mean over a largest clique, for intervals ``x_j -+ (half_width / sqrt(counts_j) + extra)``."""
-    trimmed, _, low, high, sorted_low, sorted_high, members = work
-    for j in range(len(means)):
-        if trimmed[j] == 0:
-            low[j], high[j] = -math.inf, math.inf
-        else:
-            w = half_width / math.sqrt(counts[j]) + extra
-            low[j], high[j] = means[j] - w, means[j] + w
-    largest_clique(low, high, sorted_low, sorted_high, members)
-    total, weight = 0.0, 0.0
-    for j in range(len(means)):
-        if members[j] and trimmed[j] > 0:
-            total += trimmed[j] * means[j]
-            weight += trimmed[j]
-    return total / weight
-
-
-@compiled
-def _error(sigma: float, alpha: float, n_cut: int, trimmed: CountArray, log_each: float, log_all: float) -> float:
-    weight = 0.0
-    for j in range(len(trimmed)):
-        weight += trimmed[j]
-    chance = 2.0 * sigma * math.sqrt(2.0 * log_all) / math.sqrt(weight)
-    lies = 8.0 * alpha * len(trimmed) * math.sqrt(n_cut) * sigma * math.sqrt(2.0 * log_each) / weight
-    return chance + lies
-
-
-@compiled
-def cow(
-    means: FloatArray,
-    counts: CountArray,
-    sigma: float,
-    alpha: float,
-    log_each: float,
-    log_all: float,
-    work: Workspace,
-) -> tuple[float, float]:
-    """``(mean, error)`` by COW; see the module's text."""
-    n_cut = trim(counts, liars_at_most(alpha, len(counts)), work.trimmed, work.sorted_counts)
-    if n_cut <= 0:
-        return 0.0, math.inf
-    mean = _mean_of_clique(means, sigma * math.sqrt(2.0 * log_each), 0.0, counts, work)
-    return mean, _error(sigma, alpha, n_cut, work.trimmed, log_each, log_all)
-
-
-@compiled
 def pert_cow(
     means: FloatArray,
     counts: CountArray,
@@ -199,8 +144,22 @@ def pert_cow(
     work: Workspace,
 ) -> tuple[float, float]:
     """``(mean, error)`` by PERT-COW; see the module's text."""
-    n_cut = trim(counts, liars_at_most(alpha, len(counts)), work.trimmed, work.sorted_counts)
+    trimmed, sorted_counts, low, high, sorted_low, sorted_high, members = work
+    m = len(counts)
+    n_cut = trim(counts, liars_at_most(alpha, m), trimmed, sorted_counts)
     if n_cut <= 0:
         return 0.0, math.inf
-    mean = _mean_of_clique(means, sigma * math.sqrt(2.0 * log_each), epsilon, work.trimmed, work)
-    return mean, _error(sigma, alpha, n_cut, work.trimmed, log_each, log_all) + 5.0 * epsilon
+    each = sigma * math.sqrt(2.0 * log_each)
+    for j in range(m):
+        w = each / math.sqrt(trimmed[j]) + epsilon if trimmed[j] > 0 else math.inf
+        low[j], high[j] = means[j] - w, means[j] + w
+    largest_clique(low, high, sorted_low, sorted_high, members)
+    total, believed, weight = 0.0, 0.0, 0.0
+    for j in range(m):
+        weight += trimmed[j]
+        if members[j] and trimmed[j] > 0:
+            total += trimmed[j] * means[j]
+            believed += trimmed[j]
+    chance = 2.0 * sigma * math.sqrt(2.0 * log_all) / math.sqrt(weight)
+    lies = 8.0 * alpha * m * math.sqrt(n_cut) * sigma * math.sqrt(2.0 * log_each) / weight
+    return total / believed, chance + lies + 5.0 * epsilon

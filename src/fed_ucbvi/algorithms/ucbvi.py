@@ -22,50 +22,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
-import numpy as np
-
-from fed_ucbvi.algorithms.base import (
-    Algorithm,
-    Array,
-    Budgets,
-    FleetTables,
-    GoingOn,
-    Message,
-    Setting,
-    TableRow,
-    TableServer,
-)
-from fed_ucbvi.algorithms.greedy import CHOICES, choose_action, randomise
-from fed_ucbvi.algorithms.report_fields import Meaning
-from fed_ucbvi.algorithms.variance import variance_of
+from fed_ucbvi.algorithms.base import Message, RunExtension, Setting, TableRow, TableServer, Tuning, check_table_size
+from fed_ucbvi.algorithms.fields import Number, PairCounts, PairTable, Policy, Shape, Values, new_tables
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
+from fed_ucbvi.algorithms.one_report import EveryEpisode
 from fed_ucbvi.core.colours import GREEN, OLIVE, Marker
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.parameters import NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
-BONUSES = ("simplified", "chernoff-hoeffding", "bernstein-freedman")
-THIRD_TERMS = ("paper", "off")
-CLIPS = ("horizon", "remaining", "values")
+Bonus = Literal["simplified", "chernoff-hoeffding", "bernstein-freedman"]
+ThirdTerm = Literal["paper", "off"]
+Clip = Literal["horizon", "remaining", "values"]
+BONUSES, CLIPS = get_args(Bonus), get_args(Clip)
 SIMPLIFIED, CHERNOFF_HOEFFDING = 0, 1
 ONLY_VALUES = 2
-
-MEMORY_LIMIT = 1 << 30
-"""Bytes that the server's table of transition counts ``(H, S, A, S)`` may take: 1 GiB."""
-
-
-class Broadcast(NamedTuple):
-    """Down, before every episode: ``policy[H,S]``."""
-
-    policy: IndexArray
-
-
-class Trajectories(NamedTuple):
-    """Up, after every episode, one row for each agent: ``states[m,H+1]`` and ``rewards[m,H]``."""
-
-    states: Annotated[IndexArray, Meaning.STATE]
-    rewards: Annotated[FloatArray, Meaning.REWARD]
 
 
 class UpdateRule(NamedTuple):
@@ -77,49 +50,29 @@ class UpdateRule(NamedTuple):
     third_term: bool
     monotone: bool
     clip: int
-    random_ties: bool
-    seed: np.uint64
+    ties: Ties
     plain: bool = False
     """No bonus, nothing remembered of earlier Q, and a pair never visited is worth nothing."""
 
 
 class Estimates(NamedTuple):
-    """What the server knows.
+    """What the server knows."""
 
-    ``N[H,S,A]``, transitions ``(H,S,A,S)``, sums of rewards ``(H,S,A)``, arrivals ``(H+1,S)``, ``Q[H,S,A]``,
-    ``V[H+1,S]``, ``policy[H,S]`` and the number of updates.
-    """
-
-    N: CountArray
-    transitions: CountArray
-    reward_sums: FloatArray
-    arrivals: CountArray
-    Q: FloatArray
-    V: FloatArray
-    policy: IndexArray
-    updates: CountArray
+    N: PairCounts
+    transitions: Annotated[CountArray, Shape("H S A S")]
+    reward_sums: PairTable
+    arrivals: Annotated[CountArray, Shape("H+1 S")]
+    Q: PairTable
+    V: Values
+    policy: Policy
+    updates: Number
 
 
-class Server(TableServer[Estimates, UpdateRule]):
-    """The central server, which sees whole trajectories."""
-
-
-@dataclass
-class Agents:
-    """A fleet: the tables by which the round's counts are read as trajectories, and the last trajectories."""
-
-    out: Trajectories
-    asks: Budgets
-    successors: IndexArray
-    rewards: FloatArray
-
-    def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
-        return self.out._asdict()
+Server = TableServer[Estimates, UpdateRule]
 
 
 @dataclass(frozen=True)
-class ConcurrentUCBVI(Algorithm[Server, Agents]):
+class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
     """Parameters of Concurrent UCBVI: all M agents play one episode, then send it to the server, which plans anew.
 
     The default bonus is ``simplified``: with the paper's constants ``chernoff-hoeffding`` exceeds H until a pair has
@@ -134,8 +87,6 @@ class ConcurrentUCBVI(Algorithm[Server, Agents]):
         monotone: Q never rises, as in the paper.
         clip: Q is at most H (``horizon``, the paper) or H-h (``remaining``); or only V is clipped, at H
             (``values``), and a pair never visited has the uniform kernel, reward 0 and the bonus H-h, as in rlberry.
-        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
-        ties: among actions of equal Q take the ``first`` or a ``random`` one, drawn from the run's seed.
 
     >>> ConcurrentUCBVI(bonus="bernstein-freedman", third_term="off").monotone
     True
@@ -145,36 +96,22 @@ class ConcurrentUCBVI(Algorithm[Server, Agents]):
     label: ClassVar[str] = "Concurrent UCBVI"
     colour: ClassVar[str] = GREEN
     marker: ClassVar[Marker] = "triangle"
-    rules: ClassVar[tuple[str, ...]] = ("every episode",)
-    sends_trajectories: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-based", False, "T", "sqrt(H^3 S A T / M)")
+    tuning: ClassVar[Tuning] = Tuning("scale = k", lambda k: {"scale": k})
+    extension = RunExtension(
+        episodes="",
+        agents="its server needs an episode of every agent in every round",
+        warm_start="its server takes trajectories, and counts are none",
+    )
 
-    bonus: str = "simplified"
-    scale: float = 1.0
-    third_term: str = "paper"
-    delta: float = 0.05
+    bonus: Bonus = "simplified"
+    scale: NonNegative = 1.0
+    third_term: ThirdTerm = "paper"
+    delta: Probability = 0.05
     monotone: bool = True
-    clip: str = "horizon"
-    initial_policy: str = "random"
-    ties: str = "first"
-
-    def __post_init__(self) -> None:
-        check_choice("bonus", self.bonus, BONUSES)
-        check_choice("third term", self.third_term, THIRD_TERMS)
-        check_choice("clip", self.clip, CLIPS)
-        check_choice("initial policy", self.initial_policy, CHOICES)
-        check_choice("rule for ties", self.ties, CHOICES)
-        check_number("scale", self.scale, at_least=0)
-        check_number("delta", self.delta, above=0, below=1)
-
-    @property
-    def going_on(self) -> GoingOn:
-        """More episodes: the logarithm L grows with T."""
-        return GoingOn(
-            episodes="",
-            agents="its server needs an episode of every agent in every round",
-            warm_start="its server takes trajectories, and counts are none",
-        )
+    clip: Clip = "horizon"
+    initial_policy: Choice = "random"
+    ties: Choice = "first"
 
     def log_term(self, setting: Setting) -> float:
         """``L = ln(5 S A H M T H / delta)``."""
@@ -182,7 +119,6 @@ class ConcurrentUCBVI(Algorithm[Server, Agents]):
         return math.log(5.0 * S * A * H * setting.agents * setting.episodes * H / self.delta)
 
     def facts(self, setting: Setting) -> dict[str, float]:
-        """The logarithm L of the paper's bonuses, for the record."""
         return {"L": self.log_term(setting)}
 
     def cautions(self, setting: Setting) -> list[str]:
@@ -193,12 +129,11 @@ class ConcurrentUCBVI(Algorithm[Server, Agents]):
             return []
         return [
             f"nothing can be learnt: the bonus is at least H until a pair has been visited (7 scale L)^2 = "
-            f"{needed:,.0f} times, but it can be visited M T = {most:,} times at most. Take bonus='simplified' or a "
+            f"{needed:,.0f} times, but it can be visited M T = {most:,} times at most. Use bonus='simplified' or a "
             "smaller scale."
         ]
 
     def update_rule(self, setting: Setting) -> UpdateRule:
-        """The server's rule in numbers."""
         return UpdateRule(
             BONUSES.index(self.bonus),
             float(self.scale),
@@ -206,68 +141,16 @@ class ConcurrentUCBVI(Algorithm[Server, Agents]):
             self.third_term == "paper",
             bool(self.monotone),
             CLIPS.index(self.clip),
-            self.ties == "random",
-            np.uint64(setting.seed),
+            Ties.of(setting, self.ties),
         )
 
-    def new_server(self, setting: Setting) -> Server:
+    def new_estimates(self, setting: Setting) -> Estimates:
         """No counts, ``Q`` at its cap (infinite where only V is clipped), ``V = H`` and the initial policy."""
-        self.check_agents(setting.agents)
-        H, S, A = setting.horizon, setting.states, setting.actions
-        if H * S * A * S * 8 > MEMORY_LIMIT:
-            raise InputError(
-                f"{self.name} keeps a table of transition counts (H, S, A, S) = ({H}, {S}, {A}, {S}), which would "
-                f"take {H * S * A * S * 8 / 2**30:.1f} GiB; the limit is {MEMORY_LIMIT / 2**30:g} GiB. Take fewer "
-                "states or an algorithm that does not collect transitions, such as fed-ucbvi."
-            )
-        V = np.full((H + 1, S), float(H))
-        V[H] = 0.0
-        Q = np.empty((H, S, A))
-        for h in range(H):
-            Q[h] = _cap(h, H, CLIPS.index(self.clip))
-        policy = np.zeros((H, S), dtype=np.int32)
-        if self.initial_policy == "random":
-            randomise(np.uint64(setting.seed), A, policy)
-        estimates = Estimates(
-            np.zeros((H, S, A), dtype=np.int64),
-            np.zeros((H, S, A, S), dtype=np.int64),
-            np.zeros((H, S, A)),
-            np.zeros((H + 1, S), dtype=np.int64),
-            Q,
-            V,
-            policy,
-            np.zeros(1, dtype=np.int64),
-        )
-        return Server(estimates, self.update_rule(setting))
-
-    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
-        """Agents keep nothing but their last trajectory."""
-        m, H, S = tables.agents, setting.horizon, setting.states
-        return Agents(
-            Trajectories(np.zeros((m, H + 1), dtype=np.int32), np.zeros((m, H))),
-            Budgets(np.ones((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)),
-            tables.successors,
-            tables.rewards,
-        )
-
-    def broadcast(self, server: Server) -> Broadcast:
-        """The policy of the next episode."""
-        return Broadcast(server.estimates.policy)
-
-    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
-        """One visit: every episode ends with a synchronisation."""
-        agents.asks.visits.fill(1)
-        return agents.asks
-
-    def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
-        """Read the round's counts, which are those of one episode, as trajectories."""
-        states, rewards = agents.out
-        if not _read_trajectories(policy, transitions, visits, agents.successors, agents.rewards, states, rewards):
-            raise InputError(f"{self.name} synchronises after every episode, but was given a longer round.")
-
-    def report(self, agents: Agents, query: Message, exchange: int) -> Trajectories:
-        """The trajectories of the round."""
-        return agents.out
+        check_table_size(self.name, setting, 1)
+        Q, V = first_values(setting)
+        for h in range(setting.horizon):
+            Q[h] = _cap(h, setting.horizon, CLIPS.index(self.clip))
+        return new_tables(Estimates, setting, Q=Q, V=V, policy=first_policy(setting, self.initial_policy))
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Add the trajectories to the counts, in agent order, and plan."""
@@ -278,8 +161,10 @@ class ConcurrentUCBVI(Algorithm[Server, Agents]):
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """A plan without bonus from the server's own counts, for which nobody need be asked: ``Q = r + P V``."""
         known = server.estimates
-        own = {name: np.zeros_like(getattr(known, name)) for name in ("Q", "V", "policy", "updates")}
-        planner = Server(known._replace(**own), server.rule._replace(random_ties=False, plain=True))
+        counted = {name: getattr(known, name) for name in ("N", "transitions", "reward_sums", "arrivals")}
+        plan = new_tables(Estimates, setting, **counted)
+        ties = server.rule.ties._replace(random=False)
+        planner = TableServer(plan, server.rule._replace(ties=ties, plain=True))
         _plan(planner.rule, planner.estimates)
         return planner
 
@@ -298,49 +183,6 @@ class UCBVI(ConcurrentUCBVI):
     single_agent: ClassVar[bool] = True
     instead: ClassVar[str] = ConcurrentUCBVI.name
     table: ClassVar[TableRow] = TableRow("model-based", False, "T", "sqrt(H^3 S A T)")
-
-
-# ---------------------------------------------------------------------------------------------- agent side
-
-
-@compiled
-def _read_trajectories(
-    policy: IndexArray,
-    transitions: CountArray,
-    visits: CountArray,
-    successors: IndexArray,
-    rewards: FloatArray,
-    states: IndexArray,
-    paid: FloatArray,
-) -> bool:
-    """One episode's counts as ``(s_0, ..., s_H)`` and rewards; False unless each step has exactly one transition."""
-    m, H, S, K = transitions.shape
-    for i in range(m):
-        ir = i if rewards.shape[0] > 1 else 0
-        total = 0
-        for s in range(S):
-            total += visits[i, 0, s]
-            if visits[i, 0, s] == 1:
-                states[i, 0] = s
-        if total != 1:
-            return False
-        for h in range(H):
-            hk = h if successors.shape[0] > 1 else 0
-            hr = h if rewards.shape[1] > 1 else 0
-            s = states[i, h]
-            a = policy[h, s]
-            paid[i, h] = rewards[ir, hr, s, a]
-            taken = -1
-            for k in range(K):
-                if transitions[i, h, s, k] == 1:
-                    taken = k
-            if taken < 0:
-                return False
-            states[i, h + 1] = successors[hk, s, a, taken]
-    return True
-
-
-# --------------------------------------------------------------------------------------------- server side
 
 
 @compiled
@@ -414,6 +256,4 @@ def _plan(rule: UpdateRule, estimates: Estimates) -> None:
                 else:
                     value = cap if rule.clip != ONLY_VALUES else uniform + (H - h)
                 Q[h, s, a] = min(value, Q[h, s, a]) if rule.monotone and not rule.plain else value
-            best = choose_action(Q[h, s], rule.random_ties, rule.seed, updates[0], h * S + s)
-            policy[h, s] = best
-            V[h, s] = min(Q[h, s, best], float(H))
+            act_greedily(h, s, Q, policy, V, rule.ties, updates[0], float(H))

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.fed_kl_ucbvi import FastFedKLUCBVI, FedKLUCBVI
-from fed_ucbvi.algorithms.fedq import FedQBernstein
 from fed_ucbvi.analysis.dependence import Dependence, Transitions, check_agent_dependence, check_step_dependence
-from fed_ucbvi.analysis.price_of_sharing import price_of_sharing
-from fed_ucbvi.core.bracket import Bracket
+from fed_ucbvi.analysis.inspection import price_of_sharing
 from fed_ucbvi.core.errors import InputError, check_number, check_positive_integer
-from fed_ucbvi.core.numbers import byte_count
+from fed_ucbvi.core.numbers import Bracket, byte_count
 from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.problem.federation import Federation
 
@@ -29,17 +26,17 @@ VISITS_BY_STEP, VISITS_STATIONARY = 40, 100
 Fed-KL-UCBVI has 0.95 of the optimum. Measured (docs/advise.md): 2 to 28 and 1 to 67 on six environments, and many
 more on SixArms, where rewards are hard to find."""
 MANY_AGENTS, GROWTH_BY_STEP, GROWTH_STATIONARY = 100, 0.01, 0.1
-"""From so many agents on, rounds are worth saving, and by which ``min_round_growth`` (docs/kl.md)."""
-USUAL_BINS, LEAST_BINS = 8, 3
+"""The number of agents from which on rounds are worth saving, and by which ``min_round_growth`` (docs/kl.md)."""
+USUAL_BINS, MIN_BINS = 8, 3
 MEMORY = 4 << 30
 """Bytes for an agent's tables, unless said otherwise."""
-LOUD = 0.25
+NOISY = 0.25
 """A standard deviation of the reward at a pair, as a share of its range, from which optimism should cover it."""
 DEAR = 0.05
 """A price of sharing, as a share of what agents get by their own policies, above which no shared policy can have the
 0.95 of the optimum that each agent can learn by itself."""
-SIZES = ("states", "actions", "horizon")
-KL, FAST, FEDQ = FedKLUCBVI.name, FastFedKLUCBVI.name, FedQBernstein.name
+KL, FAST, FEDQ = "fed-kl-ucbvi", "fed-kl-ucbvi-fast", "fedq-bernstein"
+"""The algorithms that are recommended, by name."""
 
 
 @dataclass(frozen=True)
@@ -108,20 +105,12 @@ class Advice:
     reasons: tuple[str, ...]
 
     def summary(self) -> dict[str, Any]:
-        """Everything, for JSON."""
-        problem = self.problem
-        tests = {"step_dependence": problem.test, "agent_dependence": problem.agents_test}
-        known = {key: value for key, value in vars(problem).items() if key not in ("bins", "test", "agents_test")}
-        return {
-            **{key: value for key, value in vars(self).items() if key != "problem"},
-            "options": dict(self.options),
-            "reasons": list(self.reasons),
-            "problem": {
-                **known,
-                "price": None if problem.price is None else problem.price.summary(),
-                **{key: test and {**asdict(test), "found": test.found} for key, test in tests.items()},
-            },
-        }
+        known = dict(vars(self.problem))
+        del known["bins"]
+        tests = {"step_dependence": known.pop("test"), "agent_dependence": known.pop("agents_test")}
+        known |= {key: test and {**asdict(test), "found": test.found} for key, test in tests.items()}
+        known["price"] = known["price"] and known["price"].summary()
+        return {**vars(self), "options": dict(self.options), "reasons": list(self.reasons), "problem": known}
 
 
 def choose_parameters(
@@ -164,18 +153,18 @@ def choose_parameters(
     T = None if episodes is None else check_positive_integer("episodes", episodes)
     check_positive_integer("memory", memory)
     check_number("false_alarms", false_alarms, above=0, below=1)
-    given = [states, actions, horizon]
+    given = {"states": states, "actions": actions, "horizon": horizon}
     if problem is None:
-        if any(size is None for size in given):
+        if None in given.values():
             raise InputError("advice needs states, actions and horizon, or a federation, or an environment to try.")
-        S, A, H = (check_positive_integer(name, size) for name, size in zip(SIZES, given, strict=True))
+        S, A, H = (check_positive_integer(name, size) for name, size in given.items())
         known = Problem(S, A, H, M)
     elif environments := _environments(problem):
         if states is not None or actions is not None:
             raise InputError("an environment brings its sizes along; leave out states and actions.")
         known = _tried(environments, horizon, M, T, sample_episodes, false_alarms, seed)
     else:
-        if any(size is not None for size in given):
+        if {*given.values()} != {None}:
             raise InputError("a federation brings its sizes along; give nothing else with it.")
         known = _known(as_federation(problem))  # type: ignore[arg-type]
     return _advice(known, T, memory)
@@ -216,7 +205,7 @@ def _tried(
 
     The others are compared with it.
     """
-    from fed_ucbvi.environments.bin_learning import learn_bins
+    from fed_ucbvi.environments.bin_making import learn_bins
     from fed_ucbvi.environments.finite_spaces import dimensions_of
 
     env = environments[0]
@@ -229,7 +218,7 @@ def _tried(
             env,
             episodes=sample_episodes,
             bins_per_dimension=number,
-            actions_per_dimension=LEAST_BINS,
+            actions_per_dimension=MIN_BINS,
             horizon=horizon,
             reward_range=(0, 1),  # its range does not matter here
             seed=seed,
@@ -241,7 +230,7 @@ def _tried(
         if continuous and episodes is not None:
             places = episodes * agents / (VISITS_STATIONARY / bins.horizon if stationary else VISITS_BY_STEP)
             most = places / (whole * bins.number_of_actions)
-            bins = bins_with(max(LEAST_BINS, math.floor(most ** (1 / continuous) + 1e-9)))
+            bins = bins_with(max(MIN_BINS, math.floor(most ** (1 / continuous) + 1e-9)))
         seen = _sample(env, bins, sample_episodes, seed)
         test = check_step_dependence(seen, bins.horizon, false_alarms=false_alarms, seed=seed)
         stationary = not test.found
@@ -259,8 +248,7 @@ def _tried(
 
 def _sample(env: gymnasium.Env[Any, Any], bins: Bins, episodes: int, seed: int) -> Transitions:
     """Episodes with random actions in bins; after termination there is nothing to be learnt."""
-    from fed_ucbvi.environments.bin_learning import random_episodes
-    from fed_ucbvi.environments.making_finite import make_finite
+    from fed_ucbvi.environments.bin_making import make_finite, random_episodes
 
     rows = []
     for one in random_episodes(make_finite(env, bins), episodes, bins.horizon, seed):
@@ -315,18 +303,18 @@ def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
     if episodes is not None and episodes < needed:
         reasons.append(
             f"You have {episodes:,} episodes, a share of {episodes / needed:.0%} of that: expect a policy that is "
-            "still improving, or take fewer bins, states or actions."
+            "still improving, or use fewer bins, states or actions."
         )
     reasons += _about_bins(known, episodes) + _about_rewards(known) + [_about_sharing(known, needed)]
+    played = needed if episodes is None else episodes
     if algorithm == KL and together and M >= MANY_AGENTS:
-        growth = GROWTH_STATIONARY if stationary else GROWTH_BY_STEP
-        reasons.append(_about_rounds(M, needed if episodes is None else episodes, growth))
+        reasons.append(_about_rounds(M, played, GROWTH_STATIONARY if stationary else GROWTH_BY_STEP))
     return Advice(
         algorithm,
         options,
-        random_rewards=(known.reward_spread or 0.0) >= LOUD,
+        random_rewards=(known.reward_spread or 0.0) >= NOISY,
         together=together,
-        episodes=needed if episodes is None else episodes,
+        episodes=played,
         bins_per_dimension=None if known.bins is None else _bins_of(known.bins),
         memory=tables,
         problem=known,
@@ -373,25 +361,21 @@ def _about_steps(known: Problem) -> str:
 def _about_bins(known: Problem, episodes: int | None) -> list[str]:
     if known.bins is None:
         return []
-    number = _bins_of(known.bins)
-    if episodes is None:
-        return [f"{number} bins for each continuous dimension are a beginning; with more episodes take more."]
-    return [f"{number} bins for each continuous dimension are as many as {episodes:,} episodes can fill."]
+    enough = "a beginning; use more with more episodes"
+    what = enough if episodes is None else f"as many as {episodes:,} episodes can fill"
+    return [f"{_bins_of(known.bins)} bins for each continuous dimension are {what}."]
 
 
 def _about_rewards(known: Problem) -> list[str]:
     spread = known.reward_spread
     if not spread:
         return []
-    if spread >= LOUD:
-        return [
-            f"Rewards at a pair vary by {spread:.2f} of their range, so say that they are random: optimism then "
-            "covers their spread."
-        ]
-    return [
-        f"Rewards at a pair vary by {spread:.2f} of their range. That is little, and their means are enough: to "
-        "cover the spread would slow learning down."
-    ]
+    what = (
+        ", so declare them random: optimism then covers their spread."
+        if spread >= NOISY
+        else ". That is little, and their means are enough: to cover the spread would slow learning down."
+    )
+    return [f"Rewards at a pair vary by {spread:.2f} of their range{what}"]
 
 
 def _about_rounds(agents: int, episodes: int, growth: float) -> str:
@@ -405,21 +389,21 @@ def _about_rounds(agents: int, episodes: int, growth: float) -> str:
 
 def _about_sharing(known: Problem, needed: int) -> str:
     if known.agents == 1:
-        return "There is one agent, so there is nobody to share with: run it without a network."
+        return "There is one agent, so there is nothing to share: run it without a network."
     if known.price is None or known.own is None:
         return _about_differences(known.agents_test)
     if not known.price.upper:
         alike = "The agents are alike" if known.eps_p == known.eps_r == 0 else "One policy is best for all agents"
         return f"{alike}, so together they need about as many episodes as one agent needs, divided by M."
     costs = (
-        f"The agents differ (eps_p = {known.eps_p:.3g}, eps_r = {known.eps_r:.3g}). The best policy that all can "
-        f"share pays {_ends(known.price, 1.0)} less an episode than the best policies of their own, {known.own:.4g}: "
+        f"The agents differ (eps_p = {known.eps_p:.3g}, eps_r = {known.eps_r:.3g}). The best shared policy is "
+        f"worth {_ends(known.price, 1.0)} less an episode than their own best policies, {known.own:.4g}: "
         f"{_ends(known.price, 0.01 * known.own)} %"
     )
     if known.dear:
         return (
             f"{costs}. That is too much, so let each learn alone. With far fewer than {needed:,} episodes sharing "
-            "may be better still: alone_or_together() tells each agent from its own counts."
+            "may be better still: alone_or_together() decides this for each agent from its own counts."
         )
     return f"{costs}. Sharing is worth that while agents have seen little; compare both after the run."
 

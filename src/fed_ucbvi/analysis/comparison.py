@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from fed_ucbvi.analysis.run_table import outcomes
+from fed_ucbvi.analysis.frames import outcomes
 from fed_ucbvi.core.errors import InputError, check_choice, unknown_name
-from fed_ucbvi.core.notebook import html_table
+from fed_ucbvi.core.text import html_table
 from fed_ucbvi.results.run_data import RunData
-from fed_ucbvi.results.settings import (
-    Settings,
-    check_own_labels,
-    checked_runs,
-    key_of,
-    label,
-    names_of,
-    parted,
-    relabelled,
-    seeds_of,
-    settings_of,
-    shared,
-)
-from fed_ucbvi.results.statistics import INTERVAL_NAME, POWER, mean_interval, paired_difference, paired_ratio
+from fed_ucbvi.results.run_table import RunGroup, RunTable
+from fed_ucbvi.results.settings import Settings, label, shared
+from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, POWER, paired_difference, paired_ratio
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,12 +31,12 @@ POWER_PERCENT = f"{POWER:.0%}".replace("%", " %")
 TEXTS = ("problem", "group", "outcome")
 """Columns of texts; all others are numbers."""
 USUAL = ("group", "seeds", "mean", "median", "difference", "ratio", "lower_in", "outcome", "seeds_needed")
-"""Columns of a table where nobody chooses others."""
+"""The default columns of a table."""
 PAIRED = ("difference", "ratio", "lower_in", "outcome", "seeds_needed")
 """Those of them that say something of a group and the baseline."""
 HEADERS = {"ratio": "ratio of means"}
-
-Seeds = tuple[tuple[str, int], ...]
+OF = {"lower_in": "pairs", "failing": "seeds"}
+"""Counts, and the column that says of how many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,15 +44,17 @@ class Comparison:
     """The result of :func:`compare_runs`.
 
     Attributes:
-        metric: what is compared, a column of :func:`~fed_ucbvi.analysis.run_table.runs_frame`.
+        metric: what is compared, a column of :func:`~fed_ucbvi.analysis.frames.runs_frame`.
         baseline: label of the group that others are compared with.
         title: what all runs share, in words.
-        frame: a Polars frame with one row for each group in each problem. ``problem`` and ``group`` say which;
-            ``seeds``, ``mean``, ``mean_low``, ``mean_high``, ``deviation`` (standard), ``median`` are the group's
-            own. The rest is about the seeds that group and baseline share: ``pairs`` (how many), ``difference``
-            with ``_low``, ``_high`` and ``_median``, ``lower_in`` (in how many the group is lower), ``ratio`` (of
-            means) with ``_low`` and ``_high``, ``ratio_of_medians``, ``outcome`` (lower, higher, equal, undecided or
-            baseline) and ``seeds_needed``. A cell is null where there is no such number.
+        frame: a Polars frame with one row for each group in each problem. ``problem`` and ``group`` say which.
+            The group's own are ``seeds``, ``mean``, ``mean_low``, ``mean_high``, ``deviation`` (standard),
+            ``median``, and ``failing``: how many have more than three times the median, with the 95 % interval of
+            their share from ``failing_low`` to ``failing_high``. The rest is about the seeds that group and
+            baseline share: ``pairs`` (how many), ``difference`` with ``_low``, ``_high`` and ``_median``,
+            ``lower_in`` (in how many the group is lower), ``ratio`` (of means) with ``_low`` and ``_high``,
+            ``ratio_of_medians``, ``outcome`` (lower, higher, equal, undecided or baseline) and ``seeds_needed``. A
+            cell is null where there is no such number.
     """
 
     metric: str
@@ -73,18 +62,15 @@ class Comparison:
     title: str
     frame: pl.DataFrame
 
-    @property
-    def caption(self) -> str:
-        """What the table shows, and what its intervals are."""
-        return self.caption_of(USUAL)
-
-    def caption_of(self, columns: Iterable[str]) -> str:
-        """The caption of a table with these columns."""
+    def caption_of(self, columns: Iterable[str] = USUAL) -> str:
+        """What a table with these columns shows, and what its intervals are."""
         about = f" ({self.title})" if self.title else ""
         shown = set(columns)
         parts = [f"{self.metric}{about}."]
         if shown & {"mean", "difference", "ratio"}:
-            parts.append(f"Square brackets hold the {INTERVAL_NAME} (Student's).")
+            parts.append(f"Square brackets hold the {INTERVAL_NAME} (Student's; too narrow where rare runs fail).")
+        if "failing" in shown:
+            parts.append(f"A run fails if it has more than {FAILING:g} times the median of its group.")
         if shown & {*PAIRED}:
             parts.append(f"Differences and ratios are to {self.baseline}, paired over common seeds.")
         if shown & {"outcome", "seeds_needed"}:
@@ -126,7 +112,8 @@ class Comparison:
 
         Args:
             columns: names of columns of the frame, in this order; ``mean``, ``difference`` and ``ratio`` include
-                their intervals, ``lower_in`` the number of pairs. By default what is needed for a verdict.
+                their intervals, ``lower_in`` the number of pairs, ``failing`` that of seeds. By default what is
+                needed for a verdict.
         """
         names = self._chosen(columns)
         header = [HEADERS.get(name, name.replace("_", " ")) for name in names]
@@ -157,7 +144,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         header, rows = self.texts()
-        return html_table(self.caption, rows, header)
+        return html_table(self.caption_of(), rows, header)
 
 
 def compare_runs(
@@ -180,7 +167,7 @@ def compare_runs(
         runs: complete runs.
         by: what is compared: ``"algorithm"`` (with its parameters), ``"environment"`` (with its options and
             sizes), ``"agents"``, ``"episodes"``, the name of one parameter or option; or several of these.
-        metric: a number that :func:`~fed_ucbvi.analysis.run_table.runs_frame` has for each run.
+        metric: a number that :func:`~fed_ucbvi.analysis.frames.runs_frame` has for each run.
         baseline: the group to compare with: its label, or a value that no other group has; the first by default.
         labels: what to call an algorithm, a group or a problem, by its name or by what it would be called otherwise.
 
@@ -192,25 +179,21 @@ def compare_runs(
     """
     import polars as pl
 
-    found = checked_runs(runs)
-    settings = relabelled([settings_of(run.about) for run in found], labels or {})
-    sides, problems = parted(settings, by)
-    side_names, problem_names = names_of(sides, "all runs", own=labels), names_of(problems, "", own=labels)
-    check_own_labels(labels, settings, [*side_names.values(), *problem_names.values()])
-    cells: dict[tuple[str, str], dict[Seeds, float]] = {}
-    for run, side, problem in zip(found, sides, problems, strict=True):
-        place = (problem_names[key_of(problem)], side_names[key_of(side)])
-        lot = cells.setdefault(place, {})
-        if seeds_of(run.about) in lot:
-            raise InputError(
-                f"two runs of '{place[1] or place[0]}' have the same seeds ({_seed_text(seeds_of(run.about))}); "
-                "each seed counts once, so leave one of them out."
-            )
-        lot[seeds_of(run.about)] = _measure(run, metric)
-    chosen = _baseline(baseline, {side_names[key_of(side)]: side for side in sides})
-    order = sorted(cells, key=lambda place: [*problem_names.values()].index(place[0]))
-    rows = [_row(place, cells[place], cells.get((place[0], chosen)), place[1] == chosen) for place in order]
-    title = label({name: value for name, value in shared(settings).items() if "." not in name})
+    table = RunTable.of(runs, labels)
+    names = table.divide(by, ("all runs", ""))
+    for group, named in zip(table, names, strict=True):
+        group.check_seeds(named.name or named.rest_name)
+    known = {id(run): _measure(run, metric) for run in table.runs}
+    chosen = _baseline(baseline, {named.name: named.part for named in names})
+    bases = {named.rest_name: group for group, named in zip(table, names, strict=True) if named.name == chosen}
+    order = [*dict.fromkeys(named.rest_name for named in names)]
+    rows = [
+        {"problem": problem, "group": named.name, **_row(group, bases.get(problem), lambda run: known[id(run)])}
+        for problem in order
+        for group, named in zip(table, names, strict=True)
+        if named.rest_name == problem
+    ]
+    title = label({name: value for name, value in shared(table.settings).items() if "." not in name})
     return Comparison(metric, chosen, title, pl.DataFrame(rows, schema=_SCHEMA))
 
 
@@ -221,16 +204,13 @@ def _measure(run: RunData, metric: str) -> float:
     if not run.complete:
         raise InputError(f"the run of {where} was interrupted; a comparison needs complete runs.")
     if not math.isfinite(found[metric]):
-        raise InputError(f"the {metric} of the run of {where} is unknown; take another metric, as average_reward.")
+        raise InputError(
+            f"the {metric} of the run of {where} is unknown; use another metric, such as average_reward."
+        )
     return float(found[metric])
 
 
-def _seed_text(seeds: Seeds) -> str:
-    return ", ".join(f"{name} {value}" for name, value in seeds)
-
-
 def _baseline(wanted: object, groups: dict[str, Settings]) -> str:
-    """The label of the baseline group."""
     if wanted is None:
         return next(iter(groups))
     if str(wanted) in groups:
@@ -248,28 +228,28 @@ def _baseline(wanted: object, groups: dict[str, Settings]) -> str:
 
 
 _SCHEMA: dict[str, Any] = {"problem": str, "group": str, "seeds": int}
-_SCHEMA |= dict.fromkeys(("mean", "mean_low", "mean_high", "deviation", "median"), float) | {"pairs": int}
+_SCHEMA |= dict.fromkeys(("mean", "mean_low", "mean_high", "deviation", "median"), float)
+_SCHEMA |= {"failing": int, "failing_low": float, "failing_high": float, "pairs": int}
 _SCHEMA |= dict.fromkeys(("difference", "difference_low", "difference_high", "difference_median"), float)
 _SCHEMA |= {"lower_in": int} | dict.fromkeys(("ratio", "ratio_low", "ratio_high", "ratio_of_medians"), float)
 _SCHEMA |= {"outcome": str, "seeds_needed": int}
 
 
 def _row(
-    place: tuple[str, str], mine: dict[Seeds, float], base: dict[Seeds, float] | None, is_base: bool
+    group: RunGroup[RunData], base: RunGroup[RunData] | None, measure: Callable[[RunData], float]
 ) -> dict[str, Any]:
-    values = np.array(list(mine.values()))
-    mean, low, high = (float(end) for end in mean_interval(values))
-    row: dict[str, Any] = dict.fromkeys(_SCHEMA)
-    row |= {"problem": place[0], "group": place[1], "seeds": len(values), "mean": mean, "median": np.median(values)}
-    if len(values) > 1:
-        row |= {"mean_low": low, "mean_high": high, "deviation": values.std(ddof=1)}
-    if is_base:
+    """The figures of a group, and of its pairs with the baseline where it has one."""
+    found = group.summary(measure)
+    row: dict[str, Any] = {"seeds": found.runs, "mean": found.mean, "median": found.median, "failing": found.failing}
+    row |= {"failing_low": found.failing_low, "failing_high": found.failing_high}
+    if len(group) > 1:
+        row |= {"mean_low": found.low, "mean_high": found.high, "deviation": found.deviation}
+    if base is group:
         return row | {"outcome": "baseline"}
-    common = [seeds for seeds in mine if base is not None and seeds in base]
-    if base is None or not common:
+    pairs = ([], []) if base is None else group.paired(base, measure)
+    if not pairs[0]:
         return row
-    x, y = ([side[seeds] for seeds in common] for side in (mine, base))
-    difference, ratio = paired_difference(x, y), paired_ratio(x, y)
+    difference, ratio = paired_difference(*pairs), paired_ratio(*pairs)
     row |= {"pairs": difference.seeds, "lower_in": difference.lower, "seeds_needed": difference.seeds_needed}
     row |= {"difference": difference.estimate, "difference_median": difference.median, "outcome": difference.outcome}
     row |= {"ratio": ratio.estimate, "ratio_of_medians": ratio.median}
@@ -279,12 +259,11 @@ def _row(
 
 
 def _cell(row: dict[str, Any], name: str) -> str:
-    """One cell in words."""
     value = row[name]
     if value is None:
         return ""
-    if name == "lower_in":
-        return f"{value} of {row['pairs']}"
+    if name in OF:
+        return f"{value} of {row[OF[name]]}"
     if f"{name}_low" in row:
         return _interval(row, name)
     return f"{value:,}" if isinstance(value, int) else value if isinstance(value, str) else _number(value)

@@ -146,7 +146,6 @@ def _codes(*columns: Codes) -> Codes:
 
 
 def _shuffled(values: npt.NDArray[Any], within: Codes, rng: np.random.Generator) -> npt.NDArray[Any]:
-    """Values permuted within classes."""
     shuffled = np.empty_like(values)
     shuffled[np.argsort(within, kind="stable")] = values[np.lexsort((rng.random(len(values)), within))]
     return shuffled

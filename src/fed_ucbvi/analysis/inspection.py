@@ -1,4 +1,4 @@
-"""Inspect a federation before any run: how different its agents are, and what sharing one policy costs them."""
+"""A federation before any run: how different its agents are, the best policy they can share, and what that costs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.analysis.price_of_sharing import price_of_sharing
-from fed_ucbvi.core.bracket import Bracket
-from fed_ucbvi.core.notebook import html_table
-from fed_ucbvi.core.numbers import number_text
+from fed_ucbvi.core.errors import check_positive_integer
+from fed_ucbvi.core.numbers import Bracket, number_text
+from fed_ucbvi.core.text import Tabled
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import FederationLike, as_federation
+from fed_ucbvi.problem.common_policy import TOLERANCE, WORK, CommonOptimum, search_common_policy
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.heterogeneity import Distances, distances, overlap
 
 
 @dataclass(frozen=True, eq=False)
-class Inspection:
+class Inspection(Tabled):
     """The result of :func:`inspect_federation`.
 
     Attributes:
@@ -53,24 +53,6 @@ class Inspection:
             f"{number_text(self.eps_p)} (least {number_text(self.eps_p_least)}), eps_r = {number_text(self.eps_r)}, "
             f"price of sharing {_bracket_text(self.price)}>"
         )
-
-    def _repr_html_(self) -> str:
-        figures = self.summary()
-        shown = {
-            "agents": figures["agents"],
-            "states": figures["states"],
-            "actions": figures["actions"],
-            "horizon": figures["horizon"],
-            "eps_p": self.eps_p,
-            "least eps_p": self.eps_p_least,
-            "eps_r": self.eps_r,
-            "largest L1 distance between agents": figures["l1_between_agents"]["worst"],
-            "largest L1 distance to the common kernel": figures["l1_to_common"],
-            "mean of the agents' own optima": figures["own_optimum"]["mean"],
-            "mean value of the common MDP's policy": figures["shared_policy"]["mean"],
-        }
-        rows = [(name, number_text(figure)) for name, figure in shown.items()]
-        return html_table(f"Inspection of {figures['env']}", [*rows, ("price of sharing", _bracket_text(self.price))])
 
     def summary(self) -> dict[str, Any]:
         """The figures, without the arrays."""
@@ -142,3 +124,37 @@ def inspect_federation(
         float(federation.common.initial @ best.V[0]),
         price_of_sharing(federation),
     )
+
+
+def best_common_policy(federation: FederationLike, *, work: int = WORK) -> CommonOptimum:
+    """Bracket the best common policy of the honest agents; the result depends on nothing but the arguments.
+
+    ``Federation.common_optimum`` is this with the default ``work``, found once and kept.
+
+    Args:
+        federation: the agents; an environment's name, an MDP or a list of MDPs will do.
+        work: table entries to read, at most (a few passes over the tables are always made). More may narrow a bracket
+            that is not exact.
+
+    >>> from fed_ucbvi import gridworld
+    >>> optimum = best_common_policy(gridworld(agents=5, eps_p=0.1))
+    >>> optimum.value.exact, round(optimum.value.lower, 4), round(optimum.own, 4)
+    (True, 3.7528, 3.7897)
+    """
+    allowance = check_positive_integer("work", work)
+    known = as_federation(federation)
+    return search_common_policy(known.differing_tables, known.common.solve().policy, allowance)
+
+
+def price_of_sharing(federation: FederationLike) -> Bracket:
+    """What agents lose on average by sharing one policy: the mean of their own optima minus the best common value.
+
+    >>> from fed_ucbvi import synthetic
+    >>> price_of_sharing(synthetic(agents=4))
+    Bracket(lower=0.0, upper=0.0)
+    """
+    known = as_federation(federation)
+    optimum = known.common_optimum
+    lower, upper = (optimum.own - end for end in reversed(optimum.value))
+    slack = TOLERANCE * known.horizon
+    return Bracket(lower if lower > slack else 0.0, upper if upper > slack else 0.0)

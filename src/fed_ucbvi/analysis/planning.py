@@ -1,231 +1,124 @@
-"""What the theory promises before any run: rounds, bytes, regret, and whether to federate at all."""
+"""A plan from counts alone, such as those of logs: the policy with the best guaranteed value, and what is not known.
+
+The policy maximises the value with the worst kernels that the counts allow (:mod:`fed_ucbvi.algorithms.pessimism`):
+
+    Q_h(s,a) = r_h(s,a) + inf { q.V_{h+1} : N KL(p, q) <= beta'(N) },    0 where N = 0,        V_h(s) = max_a Q_h(s,a)
+
+So it is worth at least V, whoever collected the counts and by whatever rule. The optimistic values are those of
+Fed-KL-UCBVI on the same counts. Counts are sums of integers, so the plan of hospitals, shops or nodes together is
+that of their pooled logs, bit for bit.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
-from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.algorithms.communication import Meter, Traffic
-from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
-from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.notebook import html_table
-from fed_ucbvi.core.numbers import number_text
-from fed_ucbvi.environments import FederationLike, as_federation
-from fed_ucbvi.theory.bounds import (
-    LowerBound,
-    first_episode,
-    global_rule_from,
-    nontrivial_from,
-    regret_bound,
-    regret_bound_terms,
-    regret_lower_bound,
-    rounds_bound,
-    trivial_bound,
-)
-from fed_ucbvi.theory.constants import most_rounds, threshold_nu
-from fed_ucbvi.theory.kl import kl_regret_bound
-from fed_ucbvi.theory.terms import RegretBound
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.fed_kl_server import Estimates, Rule, induct
+from fed_ucbvi.algorithms.pessimism import pessimistic_values
+from fed_ucbvi.core.elementary import log
+from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer
+from fed_ucbvi.core.types import FloatArray, IndexArray, MaskArray
+from fed_ucbvi.problem.mdp import check_initial
 
 
-class Promise(NamedTuple):
-    """What is proved of Fed-KL-UCBVI.
+@dataclass(frozen=True, eq=False)
+class CautiousPlan:
+    """What counts say of the best policy; bounds hold for all steps and states together.
 
     Attributes:
-        rounds: at most, with probability ``1 - delta``.
-        regret: at most, with probability ``1 - 2 delta``; None where agents differ, as it is proved for agents that
-            are all alike.
+        policy: ``(H, S)``, the policy with the largest guaranteed value; of equals the action seen most.
+        lower: ``(H+1, S)``, what it is worth at least, with probability ``1 - delta``.
+        upper: ``(H+1, S)``, what the best policy is worth at most, with probability ``1 - delta``.
+        thin: ``(H, S)``, where the counts cannot tell that the policy's action is best: another one may be better.
+        seen: ``(H, S)``, where the state was visited at all (at any step, if counts are over all steps).
+        delta: as given.
+        support: K.
     """
 
-    rounds: int
-    regret: RegretBound | None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The theory's answers at one setting, for Fed-UCBVI unless said otherwise.
-
-    Regret is federated and averaged over agents.
-
-    Attributes:
-        states: S, and so on for actions, horizon, agents, episodes, eps_p, eps_r and delta.
-        nu: the threshold between the two synchronisation rules.
-        global_rule_from: the smallest T at which the global rule can fire; None if it never can.
-        rounds: synchronisations at most.
-        rounds_max_log2: the paper's ``R_max`` with ``log2 nu``, as its proof counts; it prints ``log nu``.
-        one_synchronisation: messages and bytes of a round that ends with one agent's request.
-        all_rounds: messages and bytes of the whole run at most (all agents make a request in every round).
-        bound: the regret bound, term by term.
-        bound_paper: its sum with the constants printed in the paper.
-        trivial: ``H T``.
-        nontrivial_from: the smallest T at which the bound is below ``H T``; None if never.
-        lower: a lower bound on the regret of any algorithm.
-        alone: the bound for one agent that learns by itself, in its own MDP.
-        federation_wins_below: the eps_p below which the bound for M agents is below ``alone`` and below ``H T``; None
-            if there is no such eps_p.
-        alone_wins_from: the T from which the bound of one agent alone is lower, and below ``H T``; None if never.
-        alone_wins_in_order: the same without constants and logarithms: the T from which ``T H (H eps_p + eps_r)``
-            exceeds ``sqrt(H^3 S A T) - sqrt(H^3 S A T / M)``; None if never.
-        kl: what ``FedKLUCBVI()`` promises.
-        kl_stationary: the same with ``stationary=True``, where kernel and rewards do not depend on the step.
-    """
-
-    states: int
-    actions: int
-    horizon: int
-    agents: int
-    episodes: int
-    eps_p: float
-    eps_r: float
+    policy: IndexArray
+    lower: FloatArray = field(repr=False)
+    upper: FloatArray = field(repr=False)
+    thin: MaskArray = field(repr=False)
+    seen: MaskArray = field(repr=False)
     delta: float
-    nu: float
-    global_rule_from: int | None
-    rounds: int
-    rounds_max_log2: float
-    one_synchronisation: Traffic
-    all_rounds: Traffic
-    bound: RegretBound
-    bound_paper: float
-    trivial: float
-    nontrivial_from: int | None
-    lower: LowerBound
-    alone: float
-    federation_wins_below: float | None
-    alone_wins_from: int | None
-    alone_wins_in_order: float | None
-    kl: Promise
-    kl_stationary: Promise
+    support: int
 
-    @property
-    def global_rule_reachable(self) -> bool:
-        """Whether N, at most M T, can reach nu."""
-        return self.agents * self.episodes >= self.nu
+    def bounds(self, initial: npt.ArrayLike | int) -> tuple[float, float]:
+        """What the policy is worth at least and the best policy at most, from a first state or its distribution."""
+        start = check_initial(initial, self.policy.shape[1])
+        return float(start @ self.lower[0]), float(start @ self.upper[0])
 
-    @property
-    def verdict(self) -> str:
-        """Whether the bounds favour federating: ``yes``, ``no``, or ``undecided`` if both bounds exceed ``H T``."""
-        together = self.bound.federated
-        if min(together, self.alone) >= self.trivial:
-            return "undecided"
-        return "yes" if together < self.alone else "no"
-
-    def _setting(self) -> str:
-        return (
-            f"S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}, M = {self.agents:,}, "
-            f"T = {self.episodes:,}, eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}"
-        )
+    def summary(self, initial: npt.ArrayLike | int | None = None) -> dict[str, Any]:
+        """How many (step, state) were seen, at how many of them the best action is certain, and bounds."""
+        H, S = self.policy.shape
+        figures: dict[str, Any] = {
+            "states": S,
+            "horizon": H,
+            "delta": self.delta,
+            "support": self.support,
+            "seen": int(self.seen.sum()),
+            "certain": int((self.seen & ~self.thin).sum()),
+            "best_lower_bound": float(self.lower[0].max()),
+        }
+        if initial is not None:
+            figures["lower_bound"], figures["optimistic_value"] = self.bounds(initial)
+        return figures
 
     def __repr__(self) -> str:
+        told = self.summary()
         return (
-            f"<Plan at {self._setting()}: at most {self.rounds:,} rounds, regret at most "
-            f"{number_text(self.bound.federated)} (H T = {number_text(self.trivial)}); federate: {self.verdict}>"
+            f"<CautiousPlan: S = {told['states']:,}, H = {told['horizon']:,}; of {told['seen']:,} (step, state) seen "
+            f"the best action is certain at {told['certain']:,}>"
         )
 
-    def _repr_html_(self) -> str:
-        figures = {
-            "rounds at most": self.rounds,
-            "bytes at most": self.all_rounds.bytes_up + self.all_rounds.bytes_down,
-            "federated regret at most": self.bound.federated,
-            "one agent alone at most": self.alone,
-            "H T, which nothing exceeds": self.trivial,
-            "no algorithm below": self.lower.value,
-            "threshold nu": self.nu,
-        }
-        rows = [(name, number_text(figure)) for name, figure in figures.items()]
-        return html_table(f"Plan at {self._setting()}", [*rows, ("federate", self.verdict)])
 
-    def summary(self) -> dict[str, Any]:
-        """Everything, for JSON."""
-        plain = {key: value for key, value in vars(self).items() if not isinstance(value, tuple)}
-        return {
-            **plain,
-            "global_rule_reachable": self.global_rule_reachable,
-            "one_synchronisation": self.one_synchronisation._asdict(),
-            "all_rounds": self.all_rounds._asdict(),
-            "bound": _by_term(self.bound),
-            "kl": {"rounds": self.kl.rounds, "regret": _by_term(self.kl.regret)},
-            "kl_stationary": {"rounds": self.kl_stationary.rounds, "regret": _by_term(self.kl_stationary.regret)},
-            "lower_bound": {"value": self.lower.value, "unmet": list(self.lower.unmet)},
-            "federate": self.verdict,
-        }
+def plan_from_counts(
+    counts: CountTable, horizon: int | None = None, *, delta: float = 0.05, support: int | None = None
+) -> CautiousPlan:
+    """The policy with the largest value that counts guarantee, with bounds, and where they are too thin to judge.
 
+    Causes that are not in the states (confounding) are not detected: if whoever acted saw more than the logged state,
+    what the counts say of the actions may be wrong, and so may be the bounds.
 
-def _by_term(bound: RegretBound | None) -> dict[str, float] | None:
-    return None if bound is None else {**bound._asdict(), "common": bound.common, "federated": bound.federated}
+    Args:
+        counts: of logs (:func:`~fed_ucbvi.analysis.logs.counts_from_logs`) or of a run; several are merged by
+            :meth:`CountTable.merge`. Tables that keep rewards by next state have random rewards.
+        horizon: H, which is needed where visits were counted over all steps together.
+        delta: the probability with which each of the two bounds may fail.
+        support: how many next states a pair (h,s,a) may have, if that is known; the fewer, the tighter.
 
-
-def plan(
-    problem: FederationLike | None = None,
-    *,
-    episodes: int,
-    states: int | None = None,
-    actions: int | None = None,
-    horizon: int | None = None,
-    agents: int = 20,
-    eps_p: float = 0.0,
-    eps_r: float = 0.0,
-    delta: float = 0.05,
-) -> Plan:
-    """Compute a :class:`Plan` for sizes or a federation; an environment's name, an MDP or a list of MDPs will do.
-
-    A federation brings its sizes, its number of agents, eps_p and eps_r along.
-
-    >>> plan(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1).global_rule_reachable
-    False
+    >>> from fed_ucbvi.analysis.logs import counts_from_logs
+    >>> visit = {"episode": range(300), "step": 0, "state": 0, "action": [0, 1, 1] * 100, "reward": [0, 1, 1] * 100}
+    >>> counts = counts_from_logs({**visit, "next_state": 1}, (2, 2, 1))
+    >>> plan = plan_from_counts(counts, horizon=1)
+    >>> plan.policy[0, 0], plan.thin[0].tolist()
+    (np.int32(1), [False, True])
     """
-    M, T = agents, episodes
-    if problem is not None:
-        if (states, actions, horizon) != (None, None, None):
-            raise InputError("a federation brings its sizes along; leave out states, actions and horizon.")
-        known = as_federation(problem)
-        S, A, H, M = known.states, known.actions, known.horizon, known.agents
-        eps_p, eps_r = known.eps_p, known.eps_r
-    elif states is None or actions is None or horizon is None:
-        raise InputError("a plan needs states, actions and horizon, or a federation.")
-    else:
-        S, A, H = states, actions, horizon
-    bound = regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta)
-    rounds = math.floor(rounds_bound(S, A, H, M, T, eps_p, delta))
-    one, every = _traffic(Setting(S, A, H, M, T, eps_p, 0), rounds)
-    alone = regret_bound(S, A, H, 1, T, 0.0, 0.0, delta)
-    per_eps_p = regret_bound_terms(S, A, H, M, T, 1.0, 0.0, delta).heterogeneity
-    room = min(alone, trivial_bound(H, T)) - regret_bound(S, A, H, M, T, 0.0, eps_r, delta)
-    apart = H * eps_p + eps_r
-
-    def promise(*, stationary: bool) -> Promise:
-        most = rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=stationary)
-        regret = None if apart else kl_regret_bound(S, A, H, M, T, delta, stationary=stationary)
-        return Promise(math.floor(most), regret)
-
-    def alone_wins(t: int) -> bool:
-        together = regret_bound(S, A, H, M, t, eps_p, eps_r, delta)
-        return regret_bound(S, A, H, 1, t, 0.0, 0.0, delta) < min(together, trivial_bound(H, t))
-
-    return Plan(
-        *(S, A, H, M, T, eps_p, eps_r, delta),
-        nu=threshold_nu(S, A, H, M, T, eps_p, delta),
-        global_rule_from=global_rule_from(S, A, H, M, eps_p, delta),
-        rounds=rounds,
-        rounds_max_log2=most_rounds(S, A, H, M, T, eps_p, delta),
-        one_synchronisation=one,
-        all_rounds=every,
-        bound=bound,
-        bound_paper=regret_bound(S, A, H, M, T, eps_p, eps_r, delta, proof="printed"),
-        trivial=trivial_bound(H, T),
-        nontrivial_from=nontrivial_from(S, A, H, M, eps_p, eps_r, delta),
-        lower=regret_lower_bound(S, A, H, M, T),
-        alone=alone,
-        federation_wins_below=room / per_eps_p if room > 0 else None,
-        alone_wins_from=first_episode(alone_wins),
-        alone_wins_in_order=H * S * A * ((1 - M**-0.5) / apart) ** 2 if apart > 0 else None,
-        kl=promise(stationary=False),
-        kl_stationary=promise(stationary=True),
-    )
-
-
-def _traffic(setting: Setting, rounds: int) -> tuple[Traffic, Traffic]:
-    """Traffic of one synchronisation with one request, and of ``rounds`` with M requests each and the end."""
-    meter = Meter(FedUCBVI(), setting)
-    busy, last = meter.round(setting.agents, False, 1), meter.round(0, True, 1)
-    return meter.round(1, False, 1), Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True)))
+    steps, S, A = counts.visits.shape
+    if horizon is None and steps == 1:
+        raise InputError(
+            "these counts are over all steps together, so they do not say how many there are: pass horizon=H."
+        )
+    H = steps if horizon is None else check_positive_integer("horizon", horizon)
+    if steps not in (1, H):
+        raise InputError(f"these counts are by step and have H = {steps}, got horizon = {H}.")
+    check_number("delta", delta, above=0, below=1)
+    K = S if support is None else check_integer("support", support, at_least=int(counts.seen.max()), at_most=S)
+    random, chosen = counts.by_slot, np.zeros((H, S), dtype=np.int32)
+    lower = pessimistic_values(counts, chosen, random, delta, K, True)
+    optimistic = Estimates.start(H, S, A, plain=False)
+    events = S * (2 * H - 1) if random else max(1, S * (H - 1))
+    rule = Rule.new(1.0, log(2.0 * events / delta), random_rewards=random, bits=int(counts.bits[0]))
+    table = counts.copy()
+    table.fresh[:] = True
+    induct(table, rule, optimistic)
+    others = optimistic.Q.copy()
+    np.put_along_axis(others, chosen[..., None].astype(np.int64), -np.inf, axis=2)
+    thin = np.asarray(others.max(axis=2) > lower[:-1]) if A > 1 else np.zeros((H, S), dtype=np.bool_)
+    seen = np.broadcast_to(counts.visits.any(axis=2), (H, S))
+    return CautiousPlan(chosen, lower, optimistic.V, thin | ~seen, seen, delta, K)

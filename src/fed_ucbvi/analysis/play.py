@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fed_ucbvi.algorithms.return_bounds import Interval, add_returns, interval_of, new_histogram
 from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import make_environment, recorded_options
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
     import gymnasium
 
 
+DELTA = 0.05
+"""The probability with which an interval may miss."""
+
+
 @dataclass(frozen=True)
-class Played:
+class PlayedEpisodes:
     """The episodes that were played.
 
     Attributes:
@@ -42,8 +47,15 @@ class Played:
         policy = self.policy
         return np.array([policy.units.rescaled_return(one, policy.horizon) for one in self.original_returns])
 
+    @property
+    def interval(self) -> Interval:
+        """What the policy is worth in the environment that was played in, in our units; nothing else is assumed."""
+        histogram, H = new_histogram(), float(self.policy.horizon)
+        add_returns(histogram, self.returns, H)
+        return interval_of(histogram, H, DELTA)
+
     def summary(self) -> dict[str, Any]:
-        """The figures, ready for JSON: means, their standard errors, and what the policy is worth.
+        """The figures, ready for JSON: means, their standard errors, intervals, and what the policy is worth.
 
         Returns are in the environment's own units. Other figures are in these (``original``) and in ours
         (``rescaled``).
@@ -53,6 +65,8 @@ class Played:
         def figures(returns: FloatArray, convert: Callable[[float], float]) -> dict[str, Any]:
             values = {"value_of_the_run": policy.value, "value_for_the_agent": self.own_value}
             return {
+                "worth_at_least": convert(self.interval.lower),
+                "worth_at_most": convert(self.interval.upper),
                 "mean_return": float(returns.mean()),
                 "standard_error": float(returns.std(ddof=1) / math.sqrt(n)) if n > 1 else None,
                 **{name: None if math.isnan(value) else convert(value) for name, value in values.items()},
@@ -60,6 +74,7 @@ class Played:
 
         return {
             "episodes": n,
+            "delta": DELTA,
             "horizon": policy.horizon,
             "mean_length": float(np.mean(self.lengths)),
             "returns": list(self.original_returns),
@@ -80,7 +95,7 @@ def play(
     render_mode: str | None = None,
     show: Callable[[Any], None] | None = None,
     report: Callable[[int, int], None] = lambda done, total: None,
-) -> Played:
+) -> PlayedEpisodes:
     """Play ``policy`` in the environment of one agent.
 
     Args:
@@ -111,7 +126,7 @@ def play(
             report(episode + 1, n)
     finally:
         env.close()
-    return Played(policy, tuple(returns), tuple(lengths), own_value(policy, agent, environment))
+    return PlayedEpisodes(policy, tuple(returns), tuple(lengths), own_value(policy, agent, environment))
 
 
 def environment_of(

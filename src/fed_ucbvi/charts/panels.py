@@ -2,17 +2,18 @@
 
 All texts are plain Unicode, without mark-up of any kind: write εₚ, 10⁶ and ≤, neither TeX nor HTML. What cannot be
 drawn (NaN, an empty series, a negative figure on a logarithmic axis, one name in two colours) is an error of
-:func:`fed_ucbvi.charts.checks.check_panels`. Leave out points that are not known.
+:func:`check_panels`. Leave out points that are not known.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from fed_ucbvi.core.colours import Marker
+from fed_ucbvi.core.colours import DARK_GREY, Marker
+from fed_ucbvi.core.errors import InputError
 
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 
@@ -38,8 +39,6 @@ class Series:
         marker: at each point.
         line: whether points are joined.
         steps: whether the line keeps the height of a point until the next one.
-        label: written beside the last point; none if empty. Curves of one colour with the same label share it. A name
-            that has a label somewhere in a figure is left out of the picture's legend.
         variant: what sets this curve apart from others of its name, such as ``εₚ = 0.1``.
         band: what ``low`` and ``high`` are, such as ``95 % interval of the mean``; written in the legend.
     """
@@ -54,7 +53,6 @@ class Series:
     marker: Marker = "none"
     line: bool = True
     steps: bool = False
-    label: str = ""
     variant: str = ""
     band: str = ""
 
@@ -154,3 +152,92 @@ class Board:
     y_ticks: Sequence[tuple[float, str]] = ()
     even: bool = True
     lines: tuple[int, int] = (0, 0)
+
+
+class Entry(NamedTuple):
+    """A text of a legend and the piece of curve beside it."""
+
+    text: str
+    colour: str
+    dash: Dash
+    marker: Marker
+    line: bool
+    band: bool = False
+
+
+class Legend(NamedTuple):
+    """Entries in order of appearance."""
+
+    names: list[Entry]
+    variants: list[Entry]
+    bands: list[Entry]
+
+
+def legend_of(panels: Iterable[Panel]) -> Legend:
+    """The legend of a figure: a name is shown in its colour, a variant and a band in grey."""
+    everything = [series for panel in panels for series in panel.series]
+    by_name = markers_go_with_names(everything)
+    names: dict[str, Entry] = {}
+    variants: dict[str, Entry] = {}
+    for one in (one for one in everything if one.name):
+        marked = by_name or not one.variant  # else its variants show the markers
+        dash: Dash = "solid" if one.variant else one.dash
+        entry = Entry(one.name, one.colour, dash, one.marker if marked else "none", one.line or not marked)
+        names.setdefault(one.name, entry)
+        if one.variant:
+            entry = Entry(one.variant, DARK_GREY, one.dash, "none" if by_name else one.marker, one.line or by_name)
+            variants.setdefault(one.variant, entry)
+    bands = dict.fromkeys(one.band for one in everything if one.band and one.low is not None)
+    return Legend(
+        [*names.values()],
+        [*variants.values()],
+        [Entry(text, DARK_GREY, "solid", "none", line=False, band=True) for text in bands],
+    )
+
+
+def markers_go_with_names(series: Iterable[Series]) -> bool:
+    """Whether every name has one marker throughout a figure, so that a legend shows it with the name."""
+    pairs = {(one.name, one.marker) for one in series}
+    return len(pairs) == len({name for name, _ in pairs})
+
+
+def check_panels(panels: Sequence[Panel], where: str) -> None:
+    """Raise unless ``panels`` can be drawn as one figure; the message names ``where``, panel and series."""
+    looks: dict[tuple[str, str], str] = {}
+    for panel in panels:
+        place = f"{where}, panel {panel.title!r}"
+        if not panel.series:
+            raise InputError(f"{place} has no series; give it at least one, or leave it out.")
+        for series in panel.series:
+            fault = next(_faults(series, panel), None)
+            if fault is not None:
+                raise InputError(f"{place}, series {series.full_name!r}{fault}")
+            for what, name, style, look in (
+                ("name", series.name, "colour", series.colour),
+                ("variant", series.variant, "dash", series.dash),
+            ):
+                if name and looks.setdefault((what, name), look) != look:
+                    raise InputError(f"{where}: {what} {name!r} has more than one {style}; a legend shows one.")
+
+
+def _faults(series: Series, panel: Panel) -> Iterator[str]:
+    if len(series.x) == 0:
+        yield " is empty; leave it out."
+    if (series.low is None) != (series.high is None):
+        yield ": low and high go together; give both or neither."
+    columns: dict[str, tuple[Sequence[Any] | None, bool]] = {
+        "x": (None if isinstance(series.x[0], str) else series.x, panel.x_log),
+        "y": (series.y, panel.y_log),
+        "low": (series.low, False),
+        "high": (series.high, panel.y_log),
+    }
+    for name, (column, log) in columns.items():
+        if column is not None and len(column) != len(series.x):
+            yield f": {name} has {len(column)} entries, x has {len(series.x)}; one for each x."
+        for place, value in enumerate(() if column is None else column):
+            if value is None or not math.isfinite(value):
+                yield f": {name}[{place}] is {value}; leave out points that are not known."
+            elif log and value <= 0:
+                axis = "x" if name == "x" else "y"
+                text = f"which no logarithmic axis can hold; leave it out or set {axis}_log to False."
+                yield f": {name}[{place}] is {value}, {text}"

@@ -12,10 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fed_ucbvi.charts.checks import check_panels
-from fed_ucbvi.charts.curves import Spec
-from fed_ucbvi.charts.layout import WIDTH, vega_lite
-from fed_ucbvi.charts.panels import Board, Panel
+from fed_ucbvi.charts.panels import Board, Panel, check_panels
+from fed_ucbvi.charts.vega import WIDTH, Spec, vega_lite
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import new_file
 from fed_ucbvi.core.text import with_printable_texts
@@ -82,7 +80,6 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
-        """The picture as SVG."""
         import vl_convert
 
         _register_font()

@@ -48,7 +48,6 @@ def positions(panel: Panel) -> list[list[float]]:
 
 
 def x_scale(panel: Panel) -> Scale:
-    """The horizontal axis of a panel."""
     if panel.x_axis is not None:
         return panel.x_axis
     names = categories(panel)

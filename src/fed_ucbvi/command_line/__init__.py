@@ -4,47 +4,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from fed_ucbvi.command_line.act import act
-from fed_ucbvi.command_line.advise import advise
-from fed_ucbvi.command_line.bins import bins
-from fed_ucbvi.command_line.certs import certs, certs_app
-from fed_ucbvi.command_line.compare import compare
-from fed_ucbvi.command_line.counts import counts
 from fed_ucbvi.command_line.examples import epilogue, program_epilogue
-from fed_ucbvi.command_line.federate import federate
-from fed_ucbvi.command_line.inspect import inspect
-from fed_ucbvi.command_line.interruption import own_process
-from fed_ucbvi.command_line.join import join
-from fed_ucbvi.command_line.leaderboard import leaderboard
-from fed_ucbvi.command_line.leave import leave
-from fed_ucbvi.command_line.lists import algorithms, environments
-from fed_ucbvi.command_line.plan import plan
-from fed_ucbvi.command_line.play import play
-from fed_ucbvi.command_line.policy import policy
-from fed_ucbvi.command_line.program import Program
-from fed_ucbvi.command_line.report import report
-from fed_ucbvi.command_line.reproduce import reproduce
-from fed_ucbvi.command_line.resume import resume
-from fed_ucbvi.command_line.run import run
-from fed_ucbvi.command_line.serve import serve
-from fed_ucbvi.command_line.show import show
-from fed_ucbvi.command_line.sweep import sweep
-from fed_ucbvi.command_line.watch import watch
-from fed_ucbvi.core.garbage import collect_seldom
+from fed_ucbvi.command_line.options import command
+from fed_ucbvi.command_line.program import Program, ignore_late_signals
+from fed_ucbvi.core.own_process import claim_process
 from fed_ucbvi.core.version import PROGRAM, __version__
 
-__all__ = ["app", "main"]
-
-COMMANDS = (
-    *(run, resume, counts, show, watch, play, act),
-    *(sweep, reproduce, report, compare, leaderboard),
-    *(advise, plan, inspect, environments, algorithms),
-    *(bins, federate, serve, join, leave, policy, certs),
-)
+COMMANDS = {
+    name: module
+    for module, names in {
+        "running": "run resume counts",
+        "show": "show",
+        "page": "watch",
+        "policies": "play act",
+        "sweeping": "sweep reproduce report compare leaderboard",
+        "problems": "advise plan inspect environments algorithms bins",
+        "federation": "federate serve replay",
+        "nodes": "join leave policy",
+        "certs": "certs",
+    }.items()
+    for name in names.split()
+}
+"""Every command with its module, in the order in which help lists them."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -64,29 +50,52 @@ def start(
         typer.echo(context.get_help())
 
 
-def _program(commands: Iterable[Callable[..., None]]) -> typer.Typer:
-    """The program with these of its commands."""
-    program = typer.Typer(
-        cls=Program,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+def _program(names: Iterable[str], make: Callable[[Any], Any] = command) -> typer.Typer:
+    """The program with these of its commands, as ``make`` gives them; nothing else is imported."""
+    program = _group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
     program.callback(invoke_without_command=True, epilog=program_epilogue())(start)
-    for command in commands:
-        if command is certs:
-            program.add_typer(certs_app, name=certs.__name__)
+    for name in names:
+        module = import_module(f"{__name__}.{COMMANDS[name]}")
+        made = make(getattr(module, name))
+        if name == "certs":
+            group = _group()
+            group.callback(invoke_without_command=True, epilog=epilogue(name))(made)
+            for part in (module.request, module.sign):
+                group.command(epilog=epilogue(f"{name} {part.__name__}"))(make(part))
+            program.add_typer(group, name=name)
         else:
-            program.command(epilog=epilogue(command.__name__))(command)
+            program.command(epilog=epilogue(name))(made)
     return program
 
 
-app = _program(COMMANDS)
+def _group(**more: Any) -> typer.Typer:
+    return typer.Typer(pretty_exceptions_enable=False, **more)
+
+
+def __getattr__(name: str) -> Any:
+    """``app``: the program with all commands, made when it is wanted."""
+    if name != "app":
+        raise AttributeError(name)
+    globals()["app"] = app = _program(COMMANDS)
+    return app
+
+
+def _named(function: Callable[..., None]) -> Callable[[], None]:
+    """A command without options, to be listed."""
+
+    def listed() -> None: ...
+
+    listed.__name__, listed.__doc__ = function.__name__, function.__doc__
+    return listed
 
 
 def main() -> None:
-    """Run the program with the arguments of the process."""
-    own_process()
-    collect_seldom()
-    named = [command for command in COMMANDS if command.__name__ in sys.argv[1:2]]
-    program = _program(named) if named else app  # one command is made ready sooner than all
+    """Run the program with the arguments of the process; what these do not need is not made ready."""
+    ignore_late_signals()
+    claim_process()
+    first = sys.argv[1:2]
+    if first in (["--help"], ["-h"], ["--version"]):
+        program = _program(COMMANDS, _named)
+    else:
+        program = _program([name for name in first if name in COMMANDS] or COMMANDS)
     program(prog_name=PROGRAM)

@@ -4,49 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from fed_ucbvi.command_line.examples import epilogue
+from fed_ucbvi.command_line.options import JSON, argument, option
+from fed_ucbvi.core.errors import InputError
 
-certs_app = typer.Typer()
-"""The command and, below it, those by which every party makes its own key."""
-
-Days = Annotated[float, typer.Option(metavar="N", help="How long they are good.")]
-Host = Annotated[
-    list[str] | None,
-    typer.Option(metavar="HOST", help="A name or address by which nodes reach the server; may be repeated."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+DAYS = option(365.0, "N", "How long they are valid.")
+HOST = option(None, "HOST", "A name or address by which nodes reach the server; may be repeated.")
 
 
-@certs_app.callback(invoke_without_command=True, epilog=epilogue("certs"))
 def certs(
     context: typer.Context,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for certificates and keys; may hold some already.")
-    ] = None,
-    server: Annotated[str | None, typer.Option(metavar="NAME", help="Make a certificate for the server.")] = None,
-    host: Host = None,
-    node: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Make a certificate for this node; may be repeated.")
-    ] = None,
-    days: Days = 365.0,
-    revoke: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Turn this node away from now on; may be repeated.")
-    ] = None,
-    revoke_replaced: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Turn away its certificates but the newest; may be repeated."),
-    ] = None,
-    as_json: Json = False,
+    out: Path | None = option(None, "DIR", "Folder for certificates and keys; may hold some already."),
+    server: str | None = option(None, "NAME", "Make a certificate for the server."),
+    host: list[str] | None = HOST,
+    node: list[str] | None = option(None, "NAME", "Make a certificate for this node; may be repeated."),
+    days: float = DAYS,
+    revoke: list[str] | None = option(None, "NAME", "Reject this node from now on; may be repeated."),
+    revoke_replaced: list[str] | None = option(
+        None, "NAME", "Reject its certificates but the newest; may be repeated."
+    ),
+    as_json: bool = JSON,
 ) -> None:
     """Make certificates and keys for a whole federation at once; the first call makes the certificate authority too.
 
     Where every party is to make its own key, use the commands below.
     """
-    from fed_ucbvi.core.errors import InputError
     from fed_ucbvi.network import certificates
 
     if context.invoked_subcommand is not None:
@@ -72,11 +56,10 @@ def certs(
     _tell(written, lines, as_json, revoked=certificates.revoked_names(out))
 
 
-@certs_app.command(epilog=epilogue("certs request"))
 def request(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the node, or of the server.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for NAME.key and NAME.csr.")],
-    as_json: Json = False,
+    name: str = argument("NAME", "Of the node, or of the server."),
+    out: Path = option(..., "DIR", "Folder for NAME.key and NAME.csr."),
+    as_json: bool = JSON,
 ) -> None:
     """Make a key, which stays here, and a request to be signed by those who hold the authority."""
     from fed_ucbvi.network.certificates import read_request, write_request
@@ -86,24 +69,20 @@ def request(
     _tell(written, [f"fingerprint of the key: {fingerprint}"], as_json, name=name, fingerprint=fingerprint)
 
 
-@certs_app.command(epilog=epilogue("certs sign"))
 def sign(
-    request_file: Annotated[Path, typer.Argument(metavar="REQUEST", help="NAME.csr, as it was sent.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The authority's folder; gets NAME.crt.")],
-    server: Annotated[bool, typer.Option("--server", help="It is the server's request, not a node's.")] = False,
-    host: Host = None,
-    days: Days = 365.0,
-    renew: Annotated[
-        bool, typer.Option("--renew", help="Beside the certificate of that name that there is.")
-    ] = False,
-    as_json: Json = False,
+    request_file: Path = argument("REQUEST", "NAME.csr, as it was sent."),
+    out: Path = option(..., "DIR", "The authority's folder; gets NAME.crt."),
+    server: bool = option(False, "", "It is the server's request, not a node's."),
+    host: list[str] | None = HOST,
+    days: float = DAYS,
+    renew: bool = option(False, "", "Beside the certificate of that name that there is."),
+    as_json: bool = JSON,
 ) -> None:
     """Sign a request; compare the fingerprint with its sender's. The first call makes the authority too."""
-    from fed_ucbvi.core.errors import InputError
     from fed_ucbvi.network.certificates import read_request, sign_request
 
     if host and not server:
-        raise InputError("--host belongs to a server's certificate; say --server.")
+        raise InputError("--host belongs to a server's certificate; pass --server.")
     _check_days(days)
     asked = read_request(request_file.read_bytes())
     written = sign_request(out, asked, server=server, hosts=host or (), days=days, renew=renew)
@@ -112,8 +91,6 @@ def sign(
 
 
 def _check_days(days: float) -> None:
-    from fed_ucbvi.core.errors import InputError
-
     if days <= 0:
         raise InputError(f"days must be above 0, got {days:g}.")
 

@@ -10,12 +10,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": (
         "run --env gridworld --agents 20 --episodes 30000 --out my-run",
         "run --env riverswim --eps-p 0.1 --algorithm fedq-bernstein --json",
-        "run --env-option rows=5 --bonus theory --checkpoint kept",
+        "run --env-option rows=5 --option bonus=theory --checkpoint kept",
     ),
     "resume": ("resume kept --out my-run", "resume kept --episodes 60000 --out my-longer-run"),
-    "counts": ("counts kept --out counts.npz",),
+    "counts": (
+        "counts kept --out counts.npz",
+        "counts --from-logs log.csv --sizes 8,4,10 --over-all-steps --out counts.npz --plan policy.json",
+    ),
     "show": ("show my-run", "show my-run --out my-run.pdf", "show sweep --format latex --columns group,mean,ratio"),
-    "watch": ("watch my-run", "watch sweep --text", "watch http://127.0.0.1:8080/"),
+    "watch": ("watch my-run", "watch sweep --json", "watch http://127.0.0.1:8080/"),
     "play": ("play my-run --episodes 1 --render text", "play my-run --agent 3 --out my-run.gif"),
     "act": ("act my-run --step 0 --state 3", "act policy.json --certs certs --step 0 --state 3"),
     "sweep": ("sweep examples/sweep.toml --out sweep", "sweep examples/sweep.toml --out sweep --resume"),
@@ -31,13 +34,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "plan": ("plan --env gridworld --eps-p 0.001",),
     "inspect": ("inspect --env riverswim --agents 5 --eps-p 0.1 --plot agents.png",),
     "environments": ("environments", "environments --json"),
-    "algorithms": ("algorithms", "algorithms --json"),
+    "algorithms": ("algorithms", "algorithms fed-kl-ucbvi", "algorithms --json"),
     "bins": ("bins CartPole-v1 --horizon 200 --bins 6 --out bins.json",),
     "federate": ("federate --nodes 4", "federate --nodes 2 --env synthetic --episodes 1000 --out my-run"),
     "serve": (
         "serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run",
         "serve --certs certs --sizes 8,4,10 --checkpoint kept --metrics 127.0.0.1:9464 --log-format json",
     ),
+    "replay": ("replay kept",),
     "join": ("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
     "policy": ("policy hub.example.org:50051 --certs certs --name clinic-a --out policy.json",),
     "leave": ("leave hub.example.org:50051 --certs certs --name clinic-a",),
@@ -60,7 +64,6 @@ def epilogue(command: str) -> str:
 
 
 def program_epilogue() -> str:
-    """What is printed below the commands."""
     completion = "Your shell completes commands, options and names after: fed-ucbvi --install-completion"
     each = "Every command has examples in its own help: fed-ucbvi COMMAND --help"
     codes = (f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())

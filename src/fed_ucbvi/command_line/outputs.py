@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fed_ucbvi.command_line.standard_error import say
+from fed_ucbvi.command_line.options import Output
+from fed_ucbvi.command_line.program import INTERRUPTED, plain_reason, say
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_free
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
@@ -38,22 +40,28 @@ def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
         raise InputError(f"cannot write {folder}: {above} does not allow it.")
 
 
-def check_checkpoint(folder: Path) -> None:
-    """Raise unless a new checkpoint can be kept in ``folder``."""
+def check_kept(spec: RunSpec, *, new_checkpoint: bool = False) -> None:
+    """Raise unless what is kept of a run can be written: its result, and its checkpoint in another folder."""
     from fed_ucbvi.engine.checkpoint import FORMAT
+    from fed_ucbvi.results.run import FORMAT as SAVED_RUN
 
-    try:
-        check_free(folder, FORMAT, overwrite=False)
-    except InputError as error:
-        again = f"go on with it by 'fed-ucbvi resume {shlex.quote(str(folder))}'"
-        raise InputError(f"{folder} exists. If it holds a checkpoint, {again}; or choose another name.") from error
-
-
-def check_apart(out: Path, checkpoint: Path) -> None:
-    """Raise if one of the two folders is, or lies in, the other: the second to be written would be refused."""
-    one, other = out.resolve(), checkpoint.resolve()
-    if one == other or one in other.parents or other in one.parents:
-        raise InputError(f"--out {out} and --checkpoint {checkpoint} must be two folders, neither inside the other.")
+    out, checkpoint = spec.out, spec.checkpoint
+    if out is not None:
+        check_out(out, overwrite=spec.overwrite, kind=SAVED_RUN)
+    if checkpoint is not None and new_checkpoint:
+        try:
+            check_free(checkpoint, FORMAT, overwrite=False)
+        except InputError as error:
+            again = f"resume it with 'fed-ucbvi resume {shlex.quote(str(checkpoint))}'"
+            raise InputError(
+                f"{checkpoint} exists. If it holds a checkpoint, {again}; or choose another name."
+            ) from error
+    if out is not None and checkpoint is not None:
+        one, other = out.resolve(), checkpoint.resolve()
+        if one == other or one in other.parents or other in one.parents:
+            raise InputError(
+                f"--out {out} and --checkpoint {checkpoint} must be two folders, neither inside the other."
+            )
 
 
 @contextmanager
@@ -76,12 +84,10 @@ def plain_warnings() -> Iterator[None]:
 
 
 def warn(text: str) -> None:
-    """One warning on standard error."""
     say(text, logging.WARNING)
 
 
 def print_json(content: Mapping[str, object]) -> None:
-    """One JSON object on standard output."""
     typer.echo(json.dumps(content, indent=2, allow_nan=False, default=str))
 
 
@@ -103,7 +109,7 @@ def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
 
 
 def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
-    """A run in a few lines: what the agents get comes first, what belongs to the common MDP is called so."""
+    """A run in a few lines: first the value to the agents; values in the common MDP are labelled as such."""
     from fed_ucbvi.core.numbers import byte_count
 
     about = run.about
@@ -117,6 +123,7 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
         ("setting", f"{setting}, seed {about.seed}"),
         *_worth(run),
         *_gap(run),
+        *_promises(run),
         ("regret", "unknown" if math.isnan(run.regret) else f"{run.regret:,.2f}"),
         ("federated regret", str(run.federated_regret)),
         ("rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"),
@@ -142,7 +149,9 @@ def _fact(run: Run, name: str) -> str:
     text = f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}"
     assumed = run.about.eps_p_assumed
     return (
-        text if name != "nu" or math.isnan(assumed) else f"{text} (with eps_p = {assumed:g}, as if agents were alike)"
+        text
+        if name != "nu" or math.isnan(assumed)
+        else f"{text} (with eps_p = {assumed:g}, as if agents were identical)"
     )
 
 
@@ -154,6 +163,17 @@ def _gap(run: Run) -> list[tuple[str, str]]:
     before = f"; {earlier[-2]:.4f} after {run.recommendations['episodes'][-2]:,} episodes" if len(earlier) > 1 else ""
     two = f"optimistic {run.optimistic_value:.4f}, estimated {run.estimated_value:.4f}"
     return [("gap", f"{run.gap:.4f} ({two}){before}")]
+
+
+def _promises(run: Run) -> list[tuple[str, str]]:
+    """What exploring has cost against the incumbent, and what is certified."""
+    rows, records = [], run.records
+    if len(records["cost"]) and not math.isnan(records["cost"][-1]):
+        scale, episodes = Units.of(run.about.environment).scale, int(records["agent_episodes"].sum())
+        cost, allowed = (scale * float(records[name][-1]) / episodes for name in ("cost", "allowed"))
+        rows.append(("exploring cost", f"at most {cost:,.4g} an episode, {allowed:,.4g} were allowed"))
+    rows += [(f"certificate: {one.kind}", f"{one}; after {one.played:,} episodes") for one in run.certificates]
+    return rows
 
 
 def _recommendations(run: Run) -> list[tuple[str, str]]:
@@ -173,7 +193,9 @@ def _worth(run: Run) -> list[tuple[str, str]]:
     own = [("in its own units", text) for text in _own_units(run)]
     if math.isnan(run.value):
         paid = (
-            "" if math.isnan(run.recent_reward) else f"; the last tenth of the episodes paid {run.recent_reward:.4f}"
+            ""
+            if math.isnan(run.recent_reward)
+            else f"; mean reward of the last tenth of the episodes {run.recent_reward:.4f}"
         )
         guess = "" if math.isnan(run.estimated_value) else f", estimated {run.estimated_value:.4f}"
         return [(name, f"value unknown{guess}{paid}"), *own]
@@ -183,18 +205,18 @@ def _worth(run: Run) -> list[tuple[str, str]]:
         return [(name, common), *own]
     agents = run.agents_value
     if agents.agents == 0:
-        return [("agents get", "unknown"), *own, ("in the common MDP", common)]
+        return [("value per agent", "unknown"), *own, ("in the common MDP", common)]
     honest = "" if agents.agents == about.agents else f"; over the {agents.agents:,} honest agents"
     return [
         (
-            "agents get",
+            "value per agent",
             f"mean {agents.mean:.4f}, worst {agents.worst:.4f} (agent {agents.worst_agent}), "
             f"best {agents.best:.4f} (agent {agents.best_agent}){honest}",
         ),
         (
-            "could get",
-            f"{_bracket(*about.best_common_value, '.4f')} from the best shared policy, "
-            f"{about.own_optimal_value:.4f} each from its own (means)",
+            "best shared policy",
+            f"{_bracket(*about.best_common_value, '.4f')}; each agent's own best policy "
+            f"{about.own_optimal_value:.4f} (means)",
         ),
         *own,
         ("in the common MDP", common),
@@ -217,10 +239,8 @@ def _own_units(run: Run) -> list[str]:
     elif run.agents_value.agents:
         mean, worst, best = (own[f"agents_{name}"] for name in ("mean", "worst", "best"))
         shared = _bracket(own["best_common_lower"], own["best_common_upper"], ".4g")
-        lines.append(f"agents get mean {mean:,.4g}, worst {worst:,.4g}, best {best:,.4g}")
-        lines.append(
-            f"could get {shared} from the best shared policy, {own['own_optimal_value']:,.4g} each from its own"
-        )
+        lines.append(f"per agent: mean {mean:,.4g}, worst {worst:,.4g}, best {best:,.4g}")
+        lines.append(f"best shared policy {shared}, each agent's own best {own['own_optimal_value']:,.4g}")
     if math.isnan(run.value) and not math.isnan(run.gap):
         values = f"optimistic {own['optimistic_value']:,.4g}, estimated {own['estimated_value']:,.4g}"
         lines.append(f"gap {own['gap']:,.4g} ({values})")
@@ -237,8 +257,6 @@ def save_somewhere(run: Run, out: Path, *, overwrite: bool) -> tuple[Path | None
     Returns:
         Where the run is, if anywhere, and what there is to tell at the end, if anything.
     """
-    from fed_ucbvi.command_line.program import plain_reason
-
     try:
         run.save(out, overwrite=overwrite)
         return out, None
@@ -254,32 +272,21 @@ def save_somewhere(run: Run, out: Path, *, overwrite: bool) -> tuple[Path | None
     return None, InputError(f"cannot write {out}, nor anywhere else: {reason}. Only what is printed is left.")
 
 
-def finish(
-    run: Run,
-    *,
-    out: Path | None,
-    overwrite: bool,
-    as_json: bool,
-    quiet: bool,
-    checkpoint: Path | None,
-) -> None:
+def finish(run: Run, spec: RunSpec, output: Output) -> None:
     """Save a run, print it, and end with 130 if it was interrupted.
 
     It is printed even if it cannot be saved. If it cannot be saved anywhere, it is printed in any case.
     """
-    from fed_ucbvi.command_line.program import INTERRUPTED
-
-    saved, failure = (None, None) if out is None else save_somewhere(run, out, overwrite=overwrite)
-    if as_json:
+    out, checkpoint = spec.out, spec.checkpoint
+    saved, failure = (None, None) if out is None else save_somewhere(run, out, overwrite=spec.overwrite)
+    if output.as_json:
         print_json(run.summary())
-    elif not quiet or (out is not None and saved is None):
+    elif not output.quiet or (out is not None and saved is None):
         title, rows = summary_rows(run)
-        if saved is not None:
-            rows.append(("saved to", str(saved)))
-        print_rows(title, rows)
+        print_rows(title, rows if saved is None else [*rows, ("saved to", str(saved))])
     if not run.complete:
         kept = "no result is saved" if saved is None else f"the result so far is saved in {saved}"
-        again = f"; go on with: fed-ucbvi resume {shlex.quote(str(checkpoint))}" if checkpoint is not None else ""
+        again = f"; resume it with: fed-ucbvi resume {shlex.quote(str(checkpoint))}" if checkpoint is not None else ""
         typer.echo(
             f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes; {kept}{again}", err=True
         )

@@ -1,19 +1,25 @@
-"""How the program ends: errors become one plain message on standard error and an exit code."""
+"""How the program speaks and ends: standard error, signals, and errors that become one message and an exit code."""
 
 from __future__ import annotations
 
+import datetime
+import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import typer
 from typer.core import TyperGroup
 
-from fed_ucbvi.command_line.standard_error import say
-from fed_ucbvi.core.errors import InputError, unknown_name
+from fed_ucbvi.core.errors import InputError, check_choice, unknown_name
+from fed_ucbvi.core.text import one_line, shortened
 
 FAILED = 1
 BAD_INPUT = 2
@@ -21,12 +27,129 @@ INTERRUPTED = 128 + signal.SIGINT
 UNREAD = 128 + signal.SIGPIPE
 EXIT_CODES = {
     0: "it is done",
-    FAILED: "some runs of a sweep or a reproduction have failed; or the program has, and says where",
-    BAD_INPUT: "something cannot be used, or a federation cannot go on; the message says what to change",
+    FAILED: "some runs of a sweep or a reproduction have failed; or the program itself, with a traceback",
+    BAD_INPUT: "something cannot be used, or a federation cannot continue; the message says what to change",
     INTERRUPTED: "stopped by Ctrl-C or SIGTERM",
-    UNREAD: "nobody reads its output any more",
+    UNREAD: "the output pipe was closed",
 }
 """Of all commands."""
+
+
+TEXT, JSON = "text", "json"
+FIELDS = ("node", "round")
+"""What a log record may be about, by the names under which ``extra`` gives it."""
+LONGEST_MESSAGE, LONGEST_EXCEPTION = 4_000, 20_000
+"""Characters."""
+PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
+"""Before what the program itself says in plain lines."""
+
+PATIENCE = 5.0
+"""Seconds after the first signal in which further ones are ignored, so that the partial result can be made."""
+
+log = logging.getLogger("fed_ucbvi.command_line")
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a record: ``time`` (UTC), ``level``, ``logger``, ``message`` and what is known of FIELDS."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, in ASCII; long messages are cut."""
+        time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line = {
+            "time": time.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": shortened(one_line(record.getMessage()), LONGEST_MESSAGE),
+        }
+        line |= {name: value for name in FIELDS if (value := getattr(record, name, None)) is not None}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)[-LONGEST_EXCEPTION:]
+        return json.dumps(line, default=str)
+
+
+def write_log(how: str, level: int) -> None:
+    """Log to standard error from this level on, in this format; in JSON also Python's warnings and errors."""
+    check_choice("format of the log", how, (TEXT, JSON))
+    root = logging.getLogger()
+    if how == TEXT:
+        logging.basicConfig(format="%(message)s", level=level)
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    logging.captureWarnings(True)
+    sys.excepthook = _log_exception
+
+
+def writes_json() -> bool:
+    return bool(_json_handlers())
+
+
+def say(text: str, level: int = logging.INFO) -> None:
+    """One line on standard error, however little is logged."""
+    handlers = _json_handlers()
+    for handler in handlers:
+        handler.handle(log.makeRecord(log.name, level, "", 0, text, (), None))
+    if not handlers:
+        typer.echo(f"{PREFIXES.get(level, '')}{text}", err=True)
+
+
+def _json_handlers() -> list[logging.Handler]:
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler.formatter, JsonLines)]
+
+
+def _log_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What nobody has caught, in place of Python's own lines."""
+    log.critical("the program has failed: %s", error, exc_info=(kind, error, trace))
+
+
+_whole_process = False
+
+
+def ignore_late_signals() -> None:
+    """Say that the process ends with the command: once it has been told to stop, further signals are ignored."""
+    global _whole_process
+    _whole_process = True
+
+
+class Interruption:
+    """Turns signals into ``KeyboardInterrupt`` until told that results are being saved."""
+
+    def __init__(self) -> None:
+        self._stopped_at: float | None = None
+        self._saving = False
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped_at is not None
+
+    def saving(self) -> None:
+        """From now on signals are ignored: what is left is short and must not be lost."""
+        self._saving = True
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._saving or (self._stopped_at is not None and now - self._stopped_at < PATIENCE):
+            return
+        self._stopped_at = now
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """SIGINT and SIGTERM alike stop the block; a signal that the process was started to ignore stays ignored."""
+    interruption = Interruption()
+    earlier = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    earlier[number] = signal.signal(number, interruption.handle)
+        yield interruption
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, signal.SIG_IGN if _whole_process and interruption.stopped else handler)
 
 
 @runtime_checkable
@@ -72,7 +195,7 @@ class Program(TyperGroup):
         except OSError as error:
             _fail(plain_reason(error))
         except MemoryError as error:
-            _fail(f"there is not enough memory for this ({error}). Take a smaller problem.")
+            _fail(f"there is not enough memory for this ({error}). Use a smaller problem.")
         except Exception as error:
             if not isinstance(error, UsageError):
                 raise
@@ -82,7 +205,6 @@ class Program(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first argument names."""
         if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise unknown_name("command", args[0], self.commands)
         return super().resolve_command(ctx, args)

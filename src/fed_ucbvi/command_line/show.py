@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from fed_ucbvi.command_line.parameters import whole_number
+from fed_ucbvi.command_line.options import JSON, argument, option
+from fed_ucbvi.core.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,83 +28,46 @@ LESS_NEEDED = ("seeds_needed", "lower_in", "difference", "median", "seeds", "rat
 
 
 def show(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="What 'run --out DIR' or 'sweep --out DIR' wrote.")
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The picture, .png, .svg, .pdf or .html; replaced if it exists.",
-            show_default="DIR/run.png for one run, none for several",
-        ),
-    ] = None,
-    step: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number,
-            metavar="h",
-            help="Step (from 1) whose policy is drawn; by default the first at which each square can be reached. "
-            "Of one run.",
-        ),
-    ] = None,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="What to compare several runs by: algorithm, environment, agents, a parameter; may be repeated.",
-            show_default="algorithm",
-        ),
-    ] = None,
-    metric: Annotated[str, typer.Option(metavar="NAME", help="What to compare: regret, rounds, bytes...")] = "regret",
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="GROUP", help="What to compare with: a group's name.", show_default="the first group"),
-    ] = None,
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="KIND",
-            help=f"Of a comparison: {', '.join(FORMATS)}.",
-            show_default="table on a terminal, else markdown",
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,NAME...", help="Columns of a comparison: group, seeds, mean, median, deviation, ratio..."
-        ),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=TEXT", help="What to call an algorithm or a group in table and picture; may be repeated."
-        ),
-    ] = None,
-    colour: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=#RRGGBB", help="Of an algorithm or a group in the picture; may be repeated."),
-    ] = None,
-    facet: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Draw a panel for each value: environment, agents, a parameter...; may be repeated.",
-            show_default="none while all curves can be told apart",
-        ),
-    ] = None,
-    y_log: Annotated[bool, typer.Option("--y-log", help="Draw on logarithmic vertical axes.")] = False,
-    size: Annotated[
-        str | None, typer.Option(metavar="WxH", help="Of the picture in inches, about, such as 6.5x3.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    folders: list[Path] = argument("DIR...", "What 'run --out DIR' or 'sweep --out DIR' wrote."),
+    out: Path | None = option(
+        *(None, "FILE", "The picture, .png, .svg, .pdf or .html; replaced if it exists."),
+        default="DIR/run.png for one run, none for several",
+    ),
+    step: int | None = option(
+        *(None, "h"),
+        "Step (from 1) whose policy is drawn; by default the first at which each square can be reached. Of one run.",
+    ),
+    by: list[str] | None = option(
+        *(None, "NAME"),
+        "What to compare several runs by: algorithm, environment, agents, a parameter; may be repeated.",
+        default="algorithm",
+    ),
+    metric: str = option("regret", "NAME", "What to compare: regret, rounds, bytes..."),
+    baseline: str | None = option(None, "GROUP", "What to compare with: a group.", default="the first group"),
+    format_: str | None = option(
+        None, "KIND", f"Of a comparison: {', '.join(FORMATS)}.", default="table on a terminal, else markdown"
+    ),
+    columns: str | None = option(
+        None, "NAME,NAME...", "Columns of a comparison: group, seeds, mean, median, deviation, ratio..."
+    ),
+    label: list[str] | None = option(
+        None, "NAME=TEXT", "What to call an algorithm or a group in table and picture; may be repeated."
+    ),
+    colour: list[str] | None = option(
+        None, "NAME=#RRGGBB", "Of an algorithm or a group in the picture; may be repeated."
+    ),
+    facet: list[str] | None = option(
+        *(None, "NAME", "Draw a panel for each value: environment, agents, a parameter...; may be repeated."),
+        default="none while all curves can be told apart",
+    ),
+    y_log: bool = option(False, "", "Draw on logarithmic vertical axes."),
+    size: str | None = option(None, "WxH", "Of the picture in inches, about, such as 6.5x3."),
+    as_json: bool = JSON,
 ) -> None:
     """Draw a saved run and print its summary; compare several runs, or those of a sweep, over their seeds."""
     from fed_ucbvi.analysis.comparison import compare_runs
     from fed_ucbvi.charts.picture import check_picture
-    from fed_ucbvi.core.errors import InputError, check_choice
-    from fed_ucbvi.results.group_picture import plot_runs
+    from fed_ucbvi.results.plotting import plot_runs
 
     if out is not None:
         check_picture(out)
@@ -118,7 +82,7 @@ def show(
     if step is not None:
         raise InputError("--step belongs to the picture of one run; leave it out, or name one run.")
     if out is None and (colours or facet or y_log or inches):
-        raise InputError("--colour, --facet, --y-log and --size are about the picture; say --out FILE too.")
+        raise InputError("--colour, --facet, --y-log and --size are about the picture; pass --out FILE too.")
     comparison = compare_runs(runs, by=by or "algorithm", metric=metric, baseline=baseline, labels=labels)
     if out is not None:
         plot_runs(runs, out, facet=facet or None, y_log=y_log, labels=labels, colours=colours, size=inches)
@@ -154,8 +118,6 @@ def _show_one(run: Run, picture: Path, step: int | None, *, as_json: bool) -> No
 
 def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     """What an option says that is given as NAME=TEXT, any number of times; a name may contain the sign."""
-    from fed_ucbvi.core.errors import InputError
-
     pairs = [text.rpartition("=") for text in texts or ()]
     for name, sign, value in pairs:
         if not (name.strip() and sign and value.strip()):
@@ -164,8 +126,6 @@ def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def _inches(text: str) -> tuple[float, float]:
-    from fed_ucbvi.core.errors import InputError
-
     try:
         width, height = (float(side) for side in text.lower().split("x"))
     except ValueError:

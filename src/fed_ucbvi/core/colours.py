@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import colorsys
+import itertools
 import re
-from collections.abc import Iterable, Sequence
-from functools import cache
-from itertools import product
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, get_args
 
-import numpy as np
-
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.types import FloatArray
 
 Marker = Literal["cross", "circle", "square", "diamond", "triangle", "none"]
 MARKERS: tuple[Marker, ...] = get_args(Marker)
@@ -45,76 +42,39 @@ DARK_PAPER = "#16181B"
 """What a page is drawn on where its reader likes it dark."""
 CONTRAST = 4.5
 """The least contrast of a curve on a dark background, as WCAG measures it."""
-CONTRAST_ON_WHITE = 3.0
-"""The least contrast on white of a colour that was not chosen by hand."""
-DARKEST = 0.38
-"""The least lightness of such a colour in Oklab, so that its thin lines do not look black."""
-STEPS = 8
-"""Levels of red, green and blue from which such colours are made."""
+GOLDEN = 0.6180339887498949
+"""Hues that are so far apart on the circle never come close to each other, however many there are."""
+FIRST_HUE, LIGHTNESS = 0.8, (0.3, 0.2)
+"""Of colours that were not chosen by hand, in turn; dark enough to be seen on white."""
 
 
 def distinct_colours(wanted: Sequence[str], avoid: Iterable[str] = ()) -> list[str]:
     """A colour for each entry, no two the same: the one it wants, unless an earlier entry has it.
 
     An entry that comes too late gets the next of the palette that is free. An empty one, or one for which the palette
-    is used up, gets the colour that looks least like all others, including those to ``avoid``.
+    is used up, gets a colour that is neither wanted nor to ``avoid``.
 
     >>> distinct_colours([BLUE, "", BLUE])
-    ['#0072B2', '#000000', '#D55E00']
+    ['#0072B2', '#7A0099', '#D55E00']
     """
-    found: dict[int, str] = {}
-    for place, colour in enumerate(wanted):
-        if colour and colour.upper() not in {other.upper() for other in found.values()}:
-            found[place] = colour
-    texts, looks = _candidates()
-    nearest = np.full(len(texts), np.inf)
-    for colour in (WHITE, *found.values(), *avoid):
-        nearest = np.minimum(nearest, _distances(looks, colour))
-    for place in sorted(range(len(wanted)), key=lambda place: wanted[place] != ""):
-        if place not in found:
-            used = {colour.upper() for colour in found.values()}
-            free = [colour for colour in PALETTE if wanted[place] and colour not in used]
-            found[place] = free[0] if free else texts[int(nearest.argmax())]
-            nearest = np.minimum(nearest, _distances(looks, found[place]))
-    return [found[place] for place in range(len(wanted))]
+    asked = {colour.upper() for colour in wanted}
+    free = (colour for colour in PALETTE if colour not in asked)
+    taken = asked.union(PALETTE, avoid)
+    found: list[str] = []
+    fresh = (colour for colour in _colours() if colour not in taken.union(found))
+    for colour in wanted:
+        if colour and colour.upper() not in map(str.upper, found):
+            found.append(colour)
+        else:
+            found.append(next(free, "") if colour else "")
+            found[-1] = found[-1] or next(fresh)
+    return found
 
 
-@cache
-def _candidates() -> tuple[list[str], FloatArray]:
-    """Colours that can be seen on white, with their places in Oklab."""
-    levels = [round(255 * step / (STEPS - 1)) for step in range(STEPS)]
-    texts = ["#{:02X}{:02X}{:02X}".format(*parts) for parts in product(levels, repeat=3)]
-    texts = [text for text in texts if 1.05 / (_luminance(text) + 0.05) >= CONTRAST_ON_WHITE]
-    texts = [text for text in texts if text == BLACK or _oklab(text)[0] >= DARKEST]
-    return texts, np.array([_oklab(text) for text in texts])
-
-
-def _distances(looks: FloatArray, colour: str) -> FloatArray:
-    return np.asarray(np.linalg.norm(looks - _oklab(colour), axis=1))
-
-
-def _oklab(colour: str) -> FloatArray:
-    """The place of a colour in Oklab (Ottosson 2020), where distances are about those that one sees."""
-    cones = np.cbrt(
-        np.array(
-            [
-                [0.4122214708, 0.5363325363, 0.0514459929],
-                [0.2119034982, 0.6806995451, 0.1073969566],
-                [0.0883024619, 0.2817188376, 0.6299787005],
-            ]
-        )
-        @ _linear(colour)
-    )
-    return np.asarray(
-        np.array(
-            [
-                [0.2104542553, 0.7936177850, -0.0040720468],
-                [1.9779984951, -2.4285922050, 0.4505937099],
-                [0.0259040371, 0.7827717662, -0.8086757660],
-            ]
-        )
-        @ cones
-    )
+def _colours() -> Iterator[str]:
+    for number in itertools.count():
+        parts = colorsys.hls_to_rgb((FIRST_HUE + number * GOLDEN) % 1.0, LIGHTNESS[number // 5 % 2], 1.0)
+        yield "#{:02X}{:02X}{:02X}".format(*(round(255 * part) for part in parts))
 
 
 def check_colour(what: str, colour: object) -> str:

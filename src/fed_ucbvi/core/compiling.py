@@ -1,10 +1,13 @@
 """Compiling with Numba, in one place: with types, and with a cache that notices every edit.
 
 Numba keys a cached function on its own file only, so an edit to a function it calls in another file would
-go unnoticed. Here the cache folder carries a digest of all modules that compile something.
+go unnoticed. Here the name of a cached function carries a digest of its module and of all that the module imports,
+directly or not, from this package. So an edit makes only those functions compile anew that may depend on it.
 
-The cache folder is beside the modules. If that place cannot be written, it is in the home folder, and otherwise in a
-temporary folder that no other user can write to. If nothing can be written, nothing is cached.
+The cache folder is that of ``NUMBA_CACHE_DIR`` if it is set, otherwise beside the modules. If that place cannot be
+written, it is in the home folder, and otherwise in a temporary folder that no other user can write to. If nothing can
+be written, nothing is cached. Folder and lock belong to the functions compiled here; Numba itself, and whatever else
+the process compiles, stay as they are.
 """
 
 from __future__ import annotations
@@ -13,17 +16,18 @@ import fcntl
 import functools
 import hashlib
 import importlib
-import inspect
 import logging
 import multiprocessing
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fed_ucbvi.core import own_process
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import PROGRAM
 
@@ -33,9 +37,8 @@ except ValueError as error:  # it looks at its settings at once
     asked = os.environ.get("NUMBA_NUM_THREADS")
     raise InputError(f"Numba does not start with NUMBA_NUM_THREADS={asked}: {error}") from error
 from numba import prange, types
-from numba.core.caching import IndexDataCacheFile
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 from numba.extending import intrinsic
-from numba.np import linalg
 
 __all__ = ["compiled", "compiled_parallel", "embedded", "inlined", "inner", "intrinsic", "prange", "threads", "types"]
 
@@ -54,23 +57,47 @@ def _import_array_functions() -> None:
 
     They would load it only to see that it is there. Whatever uses it looks again, and loads it then.
     """
-    look, linalg.ensure_blas = linalg.ensure_blas, lambda: None
+    linalg = importlib.import_module("numba.np.linalg")
+    look, linalg.ensure_blas = linalg.ensure_blas, lambda: None  # type: ignore[attr-defined]
     try:
         importlib.import_module("numba.np.arraymath")
     finally:
-        linalg.ensure_blas = look
+        linalg.ensure_blas = look  # type: ignore[attr-defined]
 
 
-_import_array_functions()
+if own_process.is_ours:
+    _import_array_functions()
 
 
-def _digest_of_kernels() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
-        source = path.read_bytes()
-        if b"fed_ucbvi.core.compiling" in source:
-            digest.update(source)
-    return digest.hexdigest()[:16]
+_IMPORTED = re.compile(rb"^(?:from|import) (fed_ucbvi[\w.]*)(?: import (\([^)]*\)|[^\n]*))?", re.MULTILINE)
+
+
+@functools.cache
+def _read(file: Path) -> tuple[bytes, list[Path]]:
+    """The digest of a module, and the files that it imports from this package when it is imported itself."""
+    source, imported = file.read_bytes(), []
+    for module, names in _IMPORTED.findall(source):
+        folder = _PACKAGE.parent.joinpath(*module.decode().split("."))
+        if folder == _PACKAGE:  # the facade, which has something of nearly all
+            imported += sorted(_PACKAGE.rglob("*.py"))
+        imported += [
+            folder.with_suffix(".py"),
+            *(folder / f"{name}.py" for name in re.findall(r"\w+", names.decode())),
+        ]
+    return hashlib.sha256(source).digest(), [path for path in imported if path.is_file()]
+
+
+@functools.cache
+def code_digest(file: Path) -> str:
+    """Of everything that functions compiled in a module may depend on."""
+    seen, left = {file: _read(file)[0]}, [file]
+    while left:
+        for path in _read(left.pop())[1]:
+            if path not in seen:
+                seen[path] = _read(path)[0]
+                left.append(path)
+    parts = sorted((path.name, digest) for path, digest in seen.items())
+    return hashlib.sha256(b"".join(name.encode() + digest for name, digest in parts)).hexdigest()[:16]
 
 
 def _usual_places() -> Iterator[Path]:
@@ -119,50 +146,87 @@ def _choose_place() -> Path | None:
 
 
 _place = _choose_place()
-_KEEP = _place is not None
-if _place is not None and str(_place) != numba.config.CACHE_DIR:
-    numba.config.CACHE_DIR = str(_place / f"compiled-{_digest_of_kernels()}")
+cache_folder = None if _place is None else _place / "compiled"
+"""Where compiled code is kept; None if nowhere."""
 
 
-def _locked(function: Callable[..., Any], how: int) -> Callable[..., Any]:
-    """The function, keeping other processes from the cache meanwhile; without that where files cannot be locked."""
-
-    @functools.wraps(function)
-    def while_locked(*arguments: Any) -> Any:
-        with ExitStack() as stack:
-            with suppress(OSError):
-                folder = Path(numba.config.CACHE_DIR)
-                folder.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context((folder / "lock").open("ab"))
-                fcntl.flock(lock, how)
-            return function(*arguments)
-
-    return while_locked
+@contextmanager
+def _locked(folder: str, how: int) -> Iterator[None]:
+    """Keep other processes from a folder of the cache meanwhile; not where files cannot be locked."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((Path(folder) / "lock").open("ab"))
+            fcntl.flock(lock, how)
+        yield
 
 
-def _share_the_cache() -> None:
-    """Let processes write to the cache one at a time, and read it while nobody writes.
+class _LockedFile(IndexDataCacheFile):  # type: ignore[misc]
+    """The cache of one function: processes write to it one at a time, and read it while nobody writes.
 
     Numba numbers the files of a function, one for each combination of types, and does not look at the types again
     when it loads one. Two processes that save at the same moment choose the same number, and a later one runs code
     for other types (Numba's issue 4807). Processes of a sweep compile at the same moment, and so do the two of a
     first run.
     """
-    IndexDataCacheFile.save = _locked(inspect.unwrap(IndexDataCacheFile.save), fcntl.LOCK_EX)
-    IndexDataCacheFile.load = _locked(inspect.unwrap(IndexDataCacheFile.load), fcntl.LOCK_SH)
+
+    def save(self, key: Any, data: Any) -> None:
+        with _locked(self._cache_path, fcntl.LOCK_EX):
+            super().save(key, data)
+
+    def load(self, key: Any) -> Any:
+        with _locked(self._cache_path, fcntl.LOCK_SH):
+            return super().load(key)
 
 
-if _KEEP:
-    _share_the_cache()
+class _Locator(_CacheLocator):  # type: ignore[misc]
+    """Finds the folder of a function in ours, not in the one that Numba's settings name."""
+
+    def __init__(self, function: Callable[..., object], file: str) -> None:
+        self._py_file, self._line = file, function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, function: Callable[..., object], file: str) -> _Locator:
+        return cls(function, file)
+
+    def get_cache_path(self) -> str:
+        assert cache_folder is not None
+        return str(cache_folder / self.get_suitable_cache_subpath(self._py_file))
+
+    def get_source_stamp(self) -> str:
+        return code_digest(Path(self._py_file))
+
+    def get_disambiguator(self) -> str:
+        return f"{self._line}-{self.get_source_stamp()}"
+
+
+class _Located(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_Locator,)
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """What a compiled function has in place of Numba's own cache."""
+
+    _impl_class = _Located
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__(function)
+        self._cache_file = _LockedFile(
+            self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp()
+        )
+
+
+def _compile(function: F, **options: Any) -> F:
+    dispatcher: Any = numba.njit(error_model="numpy", **options)(function)
+    if cache_folder is not None:
+        dispatcher._cache = _Cache(function)
+    wrapped: F = dispatcher
+    return wrapped
 
 
 def compiled(function: F) -> F:
     """Compile to machine code, once; later processes load it from the cache."""
-    wrapped: F = numba.njit(cache=_KEEP, error_model="numpy", no_cfunc_wrapper=True)(function)
-    return wrapped
-
-
-_INNER = {"cache": _KEEP, "error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+    return _compile(function, no_cfunc_wrapper=True)
 
 
 def inner(function: F) -> F:
@@ -170,31 +234,30 @@ def inner(function: F) -> F:
 
     Python must not call them: Numba does not notice, and the process crashes.
     """
-    wrapped: F = numba.njit(**_INNER)(function)
-    return wrapped
+    return _compile(function, no_cfunc_wrapper=True, no_cpython_wrapper=True)
 
 
 def inlined(function: F) -> F:
     """Like :func:`compiled`, inlined by Numba at every call: for what runs once per table entry."""
-    wrapped: F = numba.njit(cache=_KEEP, error_model="numpy", inline="always")(function)
-    return wrapped
+    return _compile(function, inline="always")
 
 
 def embedded(function: F) -> F:
     """Like :func:`inner`, with the machine code copied into that of its callers."""
-    wrapped: F = numba.njit(**_INNER, forceinline=True)(function)
-    return wrapped
+    return _compile(function, no_cfunc_wrapper=True, no_cpython_wrapper=True, forceinline=True)
 
 
 def compiled_parallel(function: F) -> F:
     """Like :func:`compiled`, with ``prange`` loops spread over the cores."""
-    wrapped: F = numba.njit(cache=_KEEP, error_model="numpy", parallel=True)(function)
-    return wrapped
+    return _compile(function, parallel=True)
 
 
-def must_compile(name: str) -> bool:
-    """Whether code of a function (``module.function``) could be kept but is not, for whatever types."""
-    return _KEEP and not any(Path(numba.config.CACHE_DIR).rglob(f"{name}-*.nbi"))
+def must_compile(name: str = "") -> bool:
+    """Whether code of a function (``module.function``; by default of any) could be kept but is not, for any types."""
+    if cache_folder is None:
+        return False
+    digests = [code_digest(file) for file in _PACKAGE.rglob(f"{name.partition('.')[0]}.py")] if name else [""]
+    return not any(any(cache_folder.rglob(f"{name}*{digest}.*.nbi")) for digest in digests)
 
 
 def types_of(*arguments: object) -> str:

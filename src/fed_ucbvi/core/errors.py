@@ -56,7 +56,6 @@ def missing_package(who: str, package: str, extra: str) -> InputError:
 
 
 def check_choice(kind: str, given: str, known: Iterable[str]) -> None:
-    """Raise unless ``given`` is one of ``known``."""
     names = list(known)
     if given not in names:
         raise unknown_name(kind, given, names)

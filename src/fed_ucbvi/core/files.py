@@ -118,7 +118,6 @@ def write_parquet(frame: pl.DataFrame, path: Path) -> None:
 
 
 def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
-    """Write ``manifest.json``."""
     text = json.dumps(content, indent=1, allow_nan=False)
     with new_file(folder / MANIFEST) as draft:
         draft.write_text(text + "\n", encoding="utf-8")
@@ -152,6 +151,6 @@ def check_version(name: str | Path, manifest: Mapping[str, Any], version: int) -
         known = manifest.get("version")
         wrote = f"fed-ucbvi {printable(known)}, which" if isinstance(known, str) else "the version of fed-ucbvi that"
         raise InputError(
-            f"{name} has format version {manifest.get('format_version')}; this program reads {version}. Take {wrote} "
+            f"{name} has format version {manifest.get('format_version')}; this program reads {version}. Use {wrote} "
             "wrote it."
         )

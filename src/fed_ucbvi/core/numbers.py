@@ -1,8 +1,47 @@
-"""Numbers as a person would write them."""
+"""Numbers: brackets, those that are unknown, and how people write them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Bracket(NamedTuple):
+    """``lower <= x <= upper``; the two are equal where x is known up to rounding, and NaN where nothing is.
+
+    >>> Bracket(1.0, 1.5).exact, str(Bracket(1234.5, 1234.5)), str(Bracket(301.204, 303.9))
+    (False, '1,234.50 (exact)', '[301.20, 303.90]')
+    """
+
+    lower: float
+    upper: float
+
+    @property
+    def exact(self) -> bool:
+        return self.lower == self.upper
+
+    def __str__(self) -> str:
+        if self.lower != self.lower:
+            return "unknown"
+        return f"{self.lower:,.2f} (exact)" if self.exact else f"[{self.lower:,.2f}, {self.upper:,.2f}]"
+
+    def summary(self) -> dict[str, float | bool]:
+        return {"lower": self.lower, "upper": self.upper, "exact": self.exact}
+
+
+def none_for_nan(content: Any) -> Any:
+    """The same with None where there is NaN, which JSON cannot write: what is unknown, as regret in a live run."""
+    if isinstance(content, Mapping):
+        return {key: none_for_nan(entry) for key, entry in content.items()}
+    if isinstance(content, tuple):
+        return [none_for_nan(entry) for entry in content]
+    return None if isinstance(content, float) and math.isnan(content) else content
+
+
+def nan_for_none(entry: float | None) -> float:
+    """The inverse, for one number."""
+    return math.nan if entry is None else float(entry)
 
 
 def short(value: float) -> str:

@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from typing import Any
 
-from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.errors import InputError, printable
 
 MAIN = ("__main__", "__mp_main__")
 """What the module of a script is called, in its own process and in those it starts."""
@@ -69,6 +69,24 @@ def loaded_attribute(name: str) -> Any:
     for part in attribute.split("."):
         found = getattr(found, part, None)
     return found
+
+
+def check_code(kind: str, name: str, flag: str = "--code") -> None:
+    """Raise if ``name``, which was read in a file or came over the network, is code (``module:attribute``).
+
+    Data never make code run: the person at the keyboard may name the code, as with ``flag``.
+
+    >>> check_code("algorithm", "fed-ucbvi")
+    >>> check_code("algorithm", "nobody:Knows")
+    Traceback (most recent call last):
+    fed_ucbvi.core.errors.InputError: the algorithm is nobody:Knows, code that is not run because a file names it; if
+    you trust it, name it yourself (--code nobody:Knows).
+    """
+    if is_attribute(name):
+        raise InputError(
+            f"the {kind} is {printable(name)}, code that is not run because a file names it; if you trust it, name "
+            f"it yourself ({flag} {printable(name)})."
+        )
 
 
 def name_of_class(kind: type[Any]) -> str:

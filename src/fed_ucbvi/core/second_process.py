@@ -21,8 +21,9 @@ _said: list[str] = []
 def start(module: str, last: str) -> None:
     """Run ``module`` beside this process, unless ``last``, the last function that it compiles, is in the cache."""
     global _process
-    if _cores() < 2 or not must_compile(last):
+    if _process is not None or _cores() < 2 or not must_compile(last):
         return
+    stop()
     command = [sys.executable, "-P", "-m", module]
     quiet = subprocess.DEVNULL
     try:
@@ -33,7 +34,6 @@ def start(module: str, last: str) -> None:
 
 
 def _cores() -> int:
-    """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,33 +1,27 @@
-"""Texts that are safe to show: what steers a terminal or reorders a line is written out."""
+"""Texts for people: safe on a terminal and on a page, cut where they are long, or as a small table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from html import escape
 from typing import Any, TypeVar
+
+from fed_ucbvi.core.errors import printable
+from fed_ucbvi.core.numbers import number_text
 
 Content = TypeVar("Content")
 
-SPACES = "\t\n\v\f\r\u2028\u2029"
-UNSAFE = (
-    *range(0x20),  # control characters: NUL, ESC and the rest
-    *range(0x7F, 0xA0),
-    *range(0x202A, 0x202F),  # these reorder a line
-    *range(0x2066, 0x206A),
-    *range(0xD800, 0xE000),  # halves of characters, which no file can hold
-    *(0xFFFE, 0xFFFF),
-)
-SIGNS: dict[int, str] = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in UNSAFE}
-SIGNS |= {ord(space): " " for space in SPACES}
+SPACES = dict.fromkeys(map(ord, "\t\n\v\f\r\u2028\u2029"), " ")
 
 
-def printable(text: str) -> str:
-    r"""The text with every control character written out, as Python would; line ends and tabs become spaces.
+def one_line(text: str) -> str:
+    r"""The text, printable, with spaces in place of line ends and tabs.
 
-    >>> print(printable("a\x1b[31mb\x00"), printable("two\nlines"))
+    >>> print(one_line("a\x1b[31mb\x00"), one_line("two\nlines"))
     a\x1b[31mb\x00 two lines
     """
-    return text.translate(SIGNS)
+    return printable(text.translate(SPACES))
 
 
 def shortened(text: str, longest: int = 60) -> str:
@@ -43,7 +37,7 @@ def with_printable_texts(content: Content) -> Content:
     """The same value with every text in it made printable: in lists, tuples, mappings and dataclasses alike."""
     made: Any = content
     if isinstance(content, str):
-        made = printable(content)
+        made = one_line(content)
     elif isinstance(content, (list, tuple)):
         make: Any = getattr(content, "_make", type(content))  # a named tuple takes its parts one by one
         made = make(map(with_printable_texts, content))
@@ -54,3 +48,30 @@ def with_printable_texts(content: Content) -> Content:
             content, **{part.name: with_printable_texts(getattr(content, part.name)) for part in fields(content)}
         )
     return made  # type: ignore[no-any-return]
+
+
+def html_table(title: str, rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
+    """A table with a caption, as HTML; texts are escaped.
+
+    >>> html_table("Two & two", [("sum", "4")])
+    '<table><caption><b>Two &amp; two</b></caption><tbody><tr><td>sum</td><td>4</td></tr></tbody></table>'
+    """
+    head = f"<thead><tr>{_cells(header, 'th')}</tr></thead>" if header else ""
+    body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
+    return f"<table><caption><b>{escape(title)}</b></caption>{head}<tbody>{body}</tbody></table>"
+
+
+class Tabled:
+    """What a notebook shows as a table of the numbers in its summary."""
+
+    def summary(self) -> dict[str, Any]:
+        """Its figures by name, ready for JSON."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        numbers = ((name, value) for name, value in self.summary().items() if isinstance(value, int | float))
+        return html_table(repr(self).strip("<>"), [(name.replace("_", " "), number_text(x)) for name, x in numbers])
+
+
+def _cells(texts: Sequence[str], tag: str) -> str:
+    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)

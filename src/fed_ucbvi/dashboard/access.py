@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fed_ucbvi.core.addresses import is_loopback
 from fed_ucbvi.core.errors import InputError
 
-LEAST_TOKEN = 16
+MIN_TOKEN = 16
 """Characters of a token."""
+
+
+class NotHereError(InputError):
+    """An address that other machines can reach, without a certificate and a token."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +45,17 @@ class Access:
         'http://localhost:8080/'
         >>> Access.parse("0.0.0.0:8080")
         Traceback (most recent call last):
-        fed_ucbvi.core.errors.InputError: 0.0.0.0:8080 can be reached from other machines, so the page needs a
-        certificate and a token (--dashboard-cert FILE, --dashboard-token FILE); or take 127.0.0.1.
+        fed_ucbvi.dashboard.access.NotHereError: 0.0.0.0:8080 can be reached from other machines, so the page needs a
+        certificate and a token (--dashboard-cert FILE, --dashboard-token FILE); or use 127.0.0.1.
         """
         name, colon, port = address.rpartition(":")
         host = name.strip("[]")
         if not colon or not host or not port.isdecimal() or int(port) > 65535:
             raise InputError(f"'{address}' is not of the form HOST:PORT, as 127.0.0.1:8080.")
         if not is_loopback(host) and (certificate is None or token_file is None):
-            raise InputError(
+            raise NotHereError(
                 f"{address} can be reached from other machines, so the page needs a certificate and a token "
-                "(--dashboard-cert FILE, --dashboard-token FILE); or take 127.0.0.1."
+                "(--dashboard-cert FILE, --dashboard-token FILE); or use 127.0.0.1."
             )
         key = None if certificate is None else certificate.with_suffix(".key")
         for file in (certificate, key):
@@ -60,7 +64,6 @@ class Access:
         return cls(host, int(port), certificate, key, None if token_file is None else read_token(token_file))
 
     def url(self, port: int) -> str:
-        """Where to look."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.certificate is None else 'https'}://{host}:{port}/"
 
@@ -80,29 +83,13 @@ class Access:
         return _same(given, self.token) or _same(session, self.session)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host is this very machine.
-
-    >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("192.0.2.1"), is_loopback("elsewhere.example")
-    (True, True, False, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def read_token(file: Path) -> str:
     """The token in a file: one line, long enough not to be guessed."""
     if not file.is_file():
         raise InputError(f"{file} is missing; write a long random word into it, as 'openssl rand -hex 32' gives.")
     token = file.read_text(encoding="utf-8").strip()
-    if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise InputError(
-            f"{file} must hold one word of at least {LEAST_TOKEN} characters, as 'openssl rand -hex 32'."
-        )
+    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise InputError(f"{file} must hold one word of at least {MIN_TOKEN} characters, as 'openssl rand -hex 32'.")
     return token
 
 

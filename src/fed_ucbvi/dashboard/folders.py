@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fed_ucbvi.algorithms import make_algorithm
+from fed_ucbvi.algorithms import recorded_algorithm
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import manifest_digest, read_manifest, reading
-from fed_ucbvi.core.unknown import none_for_nan
+from fed_ucbvi.core.numbers import none_for_nan
 from fed_ucbvi.dashboard.state import OVER, RUNNING, STOPPED, LiveState
 from fed_ucbvi.dashboard.subject import Subject
-from fed_ucbvi.dashboard.watching import show_end
 from fed_ucbvi.engine.checkpoint import FEDERATION
 from fed_ucbvi.engine.checkpoint import FORMAT as CHECKPOINT
-from fed_ucbvi.engine.going_on import planned_in
-from fed_ucbvi.engine.log import Log
-from fed_ucbvi.engine.saved_state import SavedState
+from fed_ucbvi.engine.extension import planned_in
+from fed_ucbvi.engine.state_store import SavedState, StateStore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import table_of
-from fed_ucbvi.results.records import columns_of
-from fed_ucbvi.results.replay import replay
+from fed_ucbvi.results.round_record import columns_of, replay
+from fed_ucbvi.results.run import FORMAT as RUN
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.settings import LABELS, Settings, key_of, label, names_of, shared
-from fed_ucbvi.results.storage import FORMAT as RUN
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import FAILURES, RUNS, Store
 from fed_ucbvi.sweeps.store import FORMAT as SWEEP
 
 FEDERATION_CHECKPOINT = "fed-ucbvi/federation"
 """What a server keeps; its module needs the packages of the network, this one does not."""
-MOST_ROWS = 200
+MAX_ROWS = 200
 """Runs of a sweep that are listed: the last ones."""
-STOPPED_TEXT = "No process is making its runs: {left:,} are missing. Go on with fed-ucbvi sweep ... --resume."
+STOPPED_TEXT = "No process is running this sweep; runs missing: {left:,}. Continue with fed-ucbvi sweep ... --resume."
 
 Look = Callable[[], None]
 """Brings a state up to date."""
@@ -70,7 +68,7 @@ def state_of_run(run: Run) -> LiveState:
         horizon=about.horizon,
     ):
         state(record)
-    show_end(state, run)
+    state.finish(run)
     return state
 
 
@@ -88,10 +86,10 @@ class WatchedSweep:
         self._settings: dict[str, dict[str, Any]] = {}
         self._labels: dict[str, str] = {}
         self._seen: set[str] = set()
-        self._rows: deque[dict[str, Any]] = deque(maxlen=MOST_ROWS)
+        self._rows: deque[dict[str, Any]] = deque(maxlen=MAX_ROWS)
+        self._began: tuple[float, int] | None = None
 
     def look(self) -> None:
-        """Read what is new in the folder."""
         if self._store is None:
             self._store = Store.open(self._folder)
             self._settings = {job.id: job.settings for job in self._store.sweep.jobs()}
@@ -111,13 +109,19 @@ class WatchedSweep:
         rows = [
             *({"id": one["id"], "seed": _seed(one["job"]), "error": str(one["error"])} for one in failed),
             *({**row, "seconds": seconds.get(row["id"])} for row in reversed(self._rows)),
-        ][:MOST_ROWS]
+        ][:MAX_ROWS]
         rows = [{**row, "group": self._labels[row["id"]]} for row in rows]
         left = len(jobs) - len(self._seen) - len(failed)
-        counts = {"runs": len(jobs), "done": len(self._seen), "failed": len(failed)}
+        counts = {"runs": len(jobs), "done": len(self._seen), "failed": len(failed), "left": self._time_left(left)}
         phase = RUNNING if in_use else STOPPED if left > 0 else OVER
         text = STOPPED_TEXT.format(left=left) if phase == STOPPED else ""
         self.state.take_sweep({**counts, "shared": label(_main(self._settings.values())), "rows": rows}, phase, text)
+
+    def _time_left(self, left: int) -> float | None:
+        """Seconds for the runs that are left, at the rate since the first look; None if none has ended since."""
+        now = time.monotonic()
+        began, before = self._began = self._began or (now, left)
+        return left * (now - began) / (before - left) if before > left else None
 
     def _take(self, run: Run, job: Job) -> None:
         """Take a finished run, and from it how its algorithm and its environment are written."""
@@ -152,21 +156,21 @@ class _WatchedCheckpoint:
         manifest = read_manifest(folder)
         with reading(folder):
             task = manifest.get("task", manifest)
-            self._algorithm = make_algorithm(task["algorithm"], task["parameters"])
+            self._algorithm = recorded_algorithm(task["algorithm"], task["parameters"])
             described = task.get("environment") or task.get("live") or {}
             layout = None
             if (folder / FEDERATION).is_file():
                 federation = Federation.load(folder / FEDERATION)
                 described, layout = federation.description, federation.layout
-        name, where = str(task["algorithm"]), str(described.get("name", "custom"))
         saved = self._read()
         members = () if saved is None else saved.about.get("members", ())
         units = Units(**members[0]["units"]) if members else Units.of(described)
-        self.state = LiveState(Subject(f"{name} on {where}", name, where, layout=layout, units=units))
+        parameters = dict(task["parameters"])
+        self.state = LiveState(Subject.of(str(task["algorithm"]), parameters, described, layout=layout, units=units))
         self._shown = 0
 
     def _read(self) -> SavedState | None:
-        log = Log(self._folder, manifest_digest(self._folder), durable=False)
+        log = StateStore(self._folder, manifest_digest(self._folder), durable=False)
         return None if log.empty else log.read()
 
     def look(self) -> None:

@@ -1,5 +1,5 @@
 "use strict";
-/* What the server tells is kept in `state`, and drawn at most once a frame, however often it tells. */
+/* What the server sends is kept in `state`, and drawn at most once a frame. */
 const SVG = "http://www.w3.org/2000/svg";
 const LOST_SECONDS = 15, AGAIN_SECONDS = 1;
 const COLUMNS = /* columns */ [];
@@ -10,7 +10,6 @@ const $ = id => document.getElementById(id);
 // ------------------------------------------------------------------------------------------------------------- words
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
 const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const count = value => value === null || value === undefined ? "–" : whole.format(value);
 const number = value => value === null || value === undefined ? "unknown" : Math.abs(value) >= 1e4 ? whole.format(value) : digits.format(value);
@@ -29,10 +28,15 @@ function duration(seconds) {
   const [next, rest] = parts[Math.min(first + 1, 3)], left = Math.floor(seconds % size / next);
   return `${Math.floor(seconds / size)} ${unit}${left ? ` ${left} ${rest}` : ""}`;
 }
+function clock(seconds) {
+  if (seconds === null) return "earlier";
+  const then = new Date(1000 * seconds), today = then.toDateString() === new Date().toDateString();
+  return `${today ? "" : `${then.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} `}${then.toLocaleTimeString("en-GB")}`;
+}
 const AXES = {
-  episodes: { label: "episodes per agent", text: count, tick: value => short.format(value) },
-  round: { label: "rounds", text: count, tick: value => short.format(value) },
-  seconds: { label: "time since the run began", text: duration, tick: duration },
+  episodes: { label: "episodes per agent", text: count },
+  round: { label: "rounds", text: count },
+  seconds: { label: "time since the run began", text: duration },
 };
 
 // -------------------------------------------------------------------------------------------------------- small tools
@@ -74,132 +78,123 @@ function fill(section, heads, rows) {
 
 // ------------------------------------------------------------------------------------------------------------ charts
 
+/** A series is [name, label, colour, dash, alpha]; its name is a column, or what `derive` gives for all points. */
 const CHARTS = [
-  { title: "Reward of an episode", y: "reward, mean over agents", series: [["reward", "reward", "green", ""]], text: number },
-  { title: "Regret so far", y: "regret, mean over agents", series: [["regret", "regret", "vermillion", ""]], text: number },
-  { title: "Optimistic and recommended value", y: "value of an episode", text: number, extra: gapText,
-    series: [["optimistic", "optimistic", "orange", "6 3"], ["recommended", "recommended", "blue", ""]] },
-  { title: "Length of a round", y: "episodes", text: number, log: true,
-    series: [["longest", "longest", "purple", "2 2"], ["length", "mean", "blue", ""]] },
-  { title: "Bytes so far, as the paper counts them", y: "bytes", text: bytes,
-    series: [["bytes_up", "up, from agents", "blue", ""], ["bytes_down", "down, to agents", "vermillion", "6 3"]] },
+  { title: "Reward per episode", y: "reward, mean over agents", text: number, derive: points => ({ smoothed: smooth(points, at("reward"), at("episodes")) }),
+    series: [["reward", "each round", "green", "", "60"], ["smoothed", "smoothed", "green", ""], ["incumbent", "incumbent", "purple", "6 3"]] },
+  { title: "Regret", y: "regret, mean over agents", series: [["regret", "regret", "vermillion", ""]], text: number },
+  { title: "Optimistic and recommended value", y: "value per episode", text: number, derive: points => ({ gap: points.map(gap) }),
+    series: [["optimistic", "optimistic", "orange", "6 3"], ["recommended", "recommended", "blue", ""]], said: ["gap"] },
+  { title: "Cost of exploring", y: "per episode, against the incumbent", text: number,
+    series: [["cost", "at most", "vermillion", ""], ["allowed", "allowed", "green", "6 3"]] },
+  { title: "Length of a round", y: "episodes", text: number, log: true, derive: points => ({ smoothed: smooth(points, at("length"), at("round")) }),
+    series: [["length", "each round", "blue", "", "60"], ["smoothed", "smoothed", "blue", ""]] },
+  { title: "Communication, as counted in the paper", y: "bytes", text: bytes,
+    series: [["bytes_up", "from agents", "blue", ""], ["bytes_down", "to agents", "vermillion", "6 3"]] },
 ];
-const SIZE = { height: 210, left: 52, right: 12, top: 22, bottom: 36 };
+const POWERS = Array.from({ length: 16 }, (_, i) => 10 ** i);
+const UNITS = [[86400, "days"], [3600, "hours"], [60, "minutes"], [1, "seconds"]];
 
-function gapText(point) {
+function gap(point) {
   const [a, b] = [point[at("optimistic")], point[at("recommended")]];
-  return a === null || b === null ? [] : [["gap", number(a - b)]];
+  return a === null || b === null ? null : a - b;
+}
+/** Means of a column over the last twentieth of the points, weighted by the increments of another one. */
+function smooth(points, column, by) {
+  const width = Math.ceil(points.length / 20), sums = [[0, 0]];
+  return points.map((point, i) => {
+    const weight = point[column] === null ? 0 : point[by] - (i ? points[i - 1][by] : 0), [sum, total] = sums[i];
+    sums.push([sum + weight * (point[column] ?? 0), total + weight]);
+    const [before, until] = [sums[Math.max(0, i + 1 - width)], sums[i + 1]];
+    return until[1] > before[1] ? (until[0] - before[0]) / (until[1] - before[1]) : null;
+  });
 }
 const at = name => state.columns.indexOf(name);
-function ticks(low, high, most, log) {
-  if (log) {
-    const found = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++)
-      for (const factor of high / low < 50 ? [1, 2, 5] : [1]) {
-        const value = factor * 10 ** power;
-        if (value >= low * 0.999 && value <= high * 1.001) found.push(value);
-      }
-    return found.filter((_, i) => i % Math.ceil(found.length / most) === 0);
-  }
-  const raw = (high - low) / most, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].find(factor => factor * power >= raw) * power, found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(i * step + 0);
-  return found;
-}
-function scale(values, log, low, high) {
-  const known = values.filter(value => value !== null && (!log || value > 0));
-  let [least, most] = [Infinity, -Infinity];
-  for (const value of known) { least = Math.min(least, value); most = Math.max(most, value); }
-  if (!known.length) [least, most] = log ? [1, 10] : [0, 1];
-  if (least === most) [least, most] = log ? [least / 2, most * 2] : most === 0 ? [0, 1] : [Math.min(0, least), Math.max(0, most)];
-  const bend = log ? Math.log : value => value, a = bend(least), b = bend(most);
-  const place = value => low + (bend(value) - a) / (b - a) * (high - low);
-  return { place, least, most, log };
-}
+const ink = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+/** A chart is a specification of Vega-Lite, made anew when axes or colours change; new points only change its data. */
 class Chart {
   constructor(about) {
     this.about = about;
     this.card = html("div", "card");
     this.legend = html("div", "legend");
     this.plot = html("div", "plot");
-    this.svg = make("svg", { role: "img" });
-    this.plot.append(this.svg);
+    this.plot.setAttribute("role", "img");
     this.card.append(html("h3", "", about.title), this.legend, this.plot);
-    this.samples = about.series.map(([, label, colour, dash]) => {
+    this.samples = about.series.map(([, , colour, dash, alpha]) => {
       const span = html("span", colour), text = html("span");
-      span.append(make("svg", { viewBox: "0 0 26 8" }, make("line", { class: "sample", x1: 0, x2: 26, y1: 4, y2: 4, "stroke-dasharray": dash })), text);
+      span.append(make("svg", { viewBox: "0 0 26 8" }, make("line", { class: "sample", x1: 0, x2: 26, y1: 4, y2: 4, "stroke-dasharray": dash, opacity: alpha ? .4 : 1 })), text);
       this.legend.append(span);
-      return [text, label];
+      return text;
     });
     this.extra = html("span");
     this.legend.append(this.extra);
-    $("cards").append(this.card);
-    this.plot.addEventListener("pointermove", event => this.point(event));
-    this.plot.addEventListener("pointerleave", () => { $("tooltip").hidden = true; this.mark?.remove(); });
+    $("policy").before(this.card);
   }
   draw() {
-    const { series, text, y } = this.about, columns = series.map(([name]) => at(name)), x = at(view.x);
-    const points = state.points.filter(point => point[x] !== null && columns.some(c => point[c] !== null) && (!view.log || point[x] > 0));
-    if (!points.length) return;
-    const width = Math.max(260, Math.round(this.plot.clientWidth)), { height, left, right, top, bottom } = SIZE;
-    const values = points.flatMap(point => columns.map(c => point[c]));
-    const positive = values.every(value => value === null || value > 0);
-    const known = values.filter(value => value !== null);
-    const log = Boolean(this.about.log) && positive && Math.max(...known) > 20 * Math.min(...known);
-    const across = scale(points.map(point => point[x]), view.log, left, width - right);
-    const up = scale(log || this.about.series[0][0] === "optimistic" || this.about.series[0][0] === "reward" ? values : [0, ...values], log, height - bottom, top);
-    const parts = [];
-    for (const value of ticks(up.least, up.most, 4, log)) {
-      const place = up.place(value);
-      parts.push(make("line", { class: "rule", x1: left, x2: width - right, y1: place, y2: place }),
-        make("text", { x: left - 6, y: place + 4, "text-anchor": "end" }, text === bytes ? bytes(value) : short.format(value)));
-    }
-    for (const value of ticks(across.least, across.most, width < 330 ? 3 : 5, view.log)) {
-      const place = across.place(value);
-      parts.push(make("line", { class: "axis", x1: place, x2: place, y1: height - bottom, y2: height - bottom + 4 }),
-        make("text", { x: place, y: height - bottom + 16, "text-anchor": "middle" }, AXES[view.x].tick(value)));
-    }
-    parts.push(make("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }),
-      make("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, AXES[view.x].label),
-      make("text", { x: 0, y: 11 }, y));
-    series.forEach(([, , colour, dash], i) => {
-      let path = "", pen = false;
-      for (const point of points) {
-        const value = point[columns[i]];
-        if (value === null || (log && value <= 0)) { pen = false; continue; }
-        path += `${pen ? "L" : "M"}${across.place(point[x]).toFixed(1)} ${up.place(value).toFixed(1)}`;
-        pen = true;
-      }
-      parts.push(make("path", { class: `line ${colour}`, d: path, "stroke-dasharray": dash }));
+    const { series, text, y } = this.about, x = at(view.x), derived = this.about.derive?.(state.points) ?? {};
+    const [size, unit] = view.x === "seconds" ? UNITS.find(([size]) => state.points.at(-1)[x] >= 2 * size) ?? UNITS[3] : [1, ""];
+    const value = (name, i) => derived[name] ? derived[name][i] : state.points[i][at(name)];
+    this.names = [...series.map(([name]) => name), ...(this.about.said ?? [])];
+    this.rows = [];
+    state.points.forEach((point, i) => {
+      if (point[x] === null || view.log && point[x] <= 0 || series.every(([name]) => value(name, i) === null)) return;
+      this.rows.push({ i: this.rows.length, x: point[x] / size, at: point[x], ...Object.fromEntries(this.names.map(name => [name, value(name, i)])) });
     });
-    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    const last = points[points.length - 1];
-    const now = this.samples.map(([span, label], i) => { const words = `${label}: ${text(last[columns[i]])}`; say(span, words); return words; });
-    say(this.extra, (this.about.extra?.(last) ?? []).map(pair => pair.join(": ")).join(", "));
-    this.svg.setAttribute("aria-label", `${this.about.title} (${y}) by ${AXES[view.x].label}; last ${now.join(", ")}`);
-    this.svg.replaceChildren(...parts);
-    this.drawn = { points, columns, x, across, up, log };
+    if (!this.rows.length) return;
+    const last = this.rows.at(-1), now = this.labels(last).map(pair => pair.join(" "));
+    this.samples.forEach((span, i) => { say(span, now[i]); span.parentElement.hidden = last[this.names[i]] === null; });
+    say(this.extra, now.slice(series.length).join(", "));
+    this.plot.setAttribute("aria-label", `${this.about.title} (${y}) by ${AXES[view.x].label}; last ${now.join(", ")}`);
+    const known = this.rows.flatMap(row => series.map(([name]) => row[name])).filter(value => value !== null);
+    const log = Boolean(this.about.log) && Math.min(...known) > 0 && Math.max(...known) > 20 * Math.min(...known);
+    const format = Math.max(...known) < 1 ? "~g" : "~s";  // no thousandths
+    const key = [view.x, unit, view.log, log, format, ink("paper")].join();
+    if (this.key !== key) this.embed(key, log, unit, format);
+    else this.view?.data("points", this.rows).runAsync();
   }
-  point(event) {
-    if (!this.drawn) return;
-    const { points, columns, x, across, up, log } = this.drawn, box = this.svg.getBoundingClientRect();
-    const pixel = (event.clientX - box.left) * this.svg.viewBox.baseVal.width / box.width;
-    let nearest = points[0];
-    for (const point of points)
-      if (Math.abs(across.place(point[x]) - pixel) < Math.abs(across.place(nearest[x]) - pixel)) nearest = point;
-    const place = across.place(nearest[x]);
-    this.mark?.remove();
-    this.mark = make("g", {}, make("line", { class: "pointer", x1: place, x2: place, y1: SIZE.top, y2: SIZE.height - SIZE.bottom }));
-    columns.forEach((c, i) => {
-      if (nearest[c] !== null && !(log && nearest[c] <= 0))
-        this.mark.append(make("circle", { class: `dot ${this.about.series[i][2]}`, cx: place, cy: up.place(nearest[c]), r: 4 }));
-    });
-    this.svg.append(this.mark);
-    const rows = [[view.x === "seconds" ? "time" : view.x === "round" ? "round" : "episodes", AXES[view.x].text(nearest[x])],
-      ...this.about.series.map(([, label], i) => [label, this.about.text(nearest[columns[i]])]), ...(this.about.extra?.(nearest) ?? [])];
-    const tip = $("tooltip");
-    tip.replaceChildren(...rows.flatMap(([name, value]) => [html("dt", "", name), html("dd", "", value)]));
+  labels(row) {
+    return this.names.map((name, i) => [this.about.series[i]?.[1] ?? name, this.about.text(row[name])]);
+  }
+  async embed(key, log, unit, format) {
+    this.key = key;
+    this.view = null;
+    const options = { mode: "vega-lite", actions: false, ast: true, renderer: "canvas", defaultStyle: false, logLevel: 1, tooltip: (_, event, __, value) => this.tell(event, value) };
+    const made = await vegaEmbed(this.plot, this.specification(log, unit, format), options);
+    if (this.key !== key) return made.finalize();
+    this.view = made.view;
+    this.view.data("points", this.rows).runAsync();
+    document.documentElement.dataset.charts = document.querySelectorAll(".plot canvas").length;
+  }
+  specification(log, unit, format) {
+    const { series, y } = this.about, names = series.map(([name]) => name), zero = log ? undefined : !["optimistic", "reward"].includes(names[0]);
+    const axis = { labelColor: ink("faint"), titleColor: ink("faint"), domainColor: ink("faint"), tickColor: ink("faint"), gridColor: ink("rule"), titleFontWeight: "normal", labelFontSize: 11, titleFontSize: 11, labelFlush: false };
+    const coded = range => ({ field: "name", type: "nominal", scale: { domain: names, range }, legend: null });
+    return {
+      width: "container", height: 175, background: "transparent", padding: { left: 2, right: 8, top: 4, bottom: 5 },
+      config: { font: "system-ui, sans-serif", axis, view: { stroke: null } },
+      data: { name: "points", values: this.rows },
+      transform: [{ fold: names, as: ["name", "value"] }],
+      encoding: {
+        x: { field: "x", type: "quantitative", title: unit ? `${AXES[view.x].label}, ${unit}` : AXES[view.x].label, scale: { type: view.log ? "log" : "linear", nice: false, zero: view.log ? undefined : false }, axis: { grid: false, tickCount: 5, format: "~s" } },
+        y: { field: "value", type: "quantitative", title: y, scale: { type: log ? "log" : "linear", zero }, axis: { tickCount: 4, values: log ? POWERS : undefined, format, domain: false, ticks: false, titleAnchor: "end", titleAngle: 0, titleAlign: "left", titleX: 0, titleY: -10 } },
+        color: coded(series.map(([, , colour, , alpha = ""]) => ink(colour) + alpha)),
+      },
+      layer: [
+        { mark: { type: "line", strokeWidth: 1.8 }, encoding: { strokeDash: coded(series.map(([, , , dash]) => dash ? dash.split(" ").map(Number) : [1, 0])) } },
+        { transform: [{ filter: { param: "hover", empty: false } }], mark: { type: "rule", color: ink("faint"), strokeDash: [2, 2] }, encoding: { y: null, color: null } },
+        { params: [{ name: "hover", select: { type: "point", fields: ["i"], on: "pointermove", nearest: true, clear: "pointerout" } }],
+          mark: { type: "point", filled: true, size: 60, tooltip: { content: "data" } },
+          encoding: { opacity: { condition: { param: "hover", empty: false, value: 1 }, value: 0 } } },
+      ],
+    };
+  }
+  tell(event, value) {
+    const tip = $("tooltip"), row = this.rows[value?.i];
+    tip.hidden = !row;
+    if (!row) return;
+    const rows = [[view.x === "seconds" ? "time" : view.x === "round" ? "round" : "episodes", AXES[view.x].text(row.at)], ...this.labels(row).filter((_, i) => row[this.names[i]] !== null)];
+    tip.replaceChildren(...rows.flatMap(([name, text]) => [html("dt", "", name), html("dd", "", text)]));
     tip.hidden = false;
     const wide = tip.offsetWidth, high = tip.offsetHeight;
     tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - wide - 4))}px`;
@@ -210,15 +205,15 @@ const charts = CHARTS.map(about => new Chart(about));
 
 // -------------------------------------------------------------------------------------------------- the parts of a page
 
-const PHASES = { waiting: ["waiting for the first round", "fair"], running: ["running", "good"], over: ["finished", "good"], stopped: ["stopped early", "bad"] };
-const LINKS = { connecting: ["connecting", "fair"], live: ["● connected", "good"], lost: ["○ connection lost", "bad"], ended: ["○ server has ended", ""] };
+const PHASES = { waiting: ["waiting for round 1", "fair"], running: ["running", "good"], over: ["finished", "good"], stopped: ["stopped early", "bad"] };
+const LINKS = { connecting: ["connecting", "fair"], live: ["● connected", "good"], lost: ["○ connection lost", "bad"], ended: ["server closed", ""] };
 const SIGNS = { present: "● present", finished: "✓ finished", left: "– left", away: "○ away", excluded: "✕ excluded", expected: "… expected" };
 const finished = () => ["over", "stopped"].includes(state.status?.phase);
 
 function drawHeader() {
   const subject = state.subject ?? {}, phase = state.status?.phase ?? "waiting", status = state.status ?? {};
   const [words, colour] = PHASES[phase];
-  say($("phase"), state.sweep && phase === "over" ? "the sweep is over" : words);
+  say($("phase"), words);
   dress($("phase"), `pill ${colour}`);
   const [said, tone] = LINKS[view.link];
   say($("link"), said);
@@ -228,16 +223,16 @@ function drawHeader() {
   const title = `${subject.title} – ${phase}`;
   if (document.title !== title) document.title = title;
   const facts = subject.agents ? [`${count(subject.agents)} agents`, `${count(subject.states)} states`, `${count(subject.actions)} actions`, `horizon ${count(subject.horizon)}`] : [];
-  if (subject.units) facts.push(`a step pays ${subject.units}`);
+  if (subject.units) facts.push(`rewards from ${subject.units}`);
   if (state.network) facts.push(`run ${state.network.run}`);
-  if (state.network?.secure_sums) facts.push("secure sums: nothing is shown of single nodes but who is there");
+  if (state.network?.secure_sums) facts.push("secure sums: only names and states of single nodes are shown");
   say($("facts"), facts.join(" · "));
   const quiet = Math.round((performance.now() - view.heard) / 1000);
   let notice = status.text ?? "";
-  if (view.link === "lost") notice = `The connection to the server is lost, for ${quiet} s now. What you see is how things stood then. Trying again.`;
-  if (view.link === "ended") notice = `${notice ? `${notice} ` : ""}The server has ended with the run; what you see is the last state.`;
+  if (view.link === "lost") notice = `Connection to the server lost ${quiet} s ago. The page shows the last known state and keeps trying to reconnect.`;
+  if (view.link === "ended") notice = `${notice ? `${notice} ` : ""}The server closed with the run. The page shows the final state.`;
   $("notice").hidden = !notice;
-  dress($("notice"), view.link === "lost" || phase === "stopped" ? "bad" : "");
+  dress($("notice"), view.link === "lost" || phase === "stopped" ? "bad" : phase === "over" ? "good" : "fair");
   say($("notice"), notice);
 }
 
@@ -246,39 +241,36 @@ function drawTiles() {
   const add = (what, figure, more = "") => tiles.push([what, figure, more]);
   if (network) {
     const { present, finished: done, away, excluded, left, expected } = network.nodes, all = present + done + away + excluded + expected;
-    const rest = [[away, "away"], [excluded, "excluded"], [expected, "expected"], [left, "left"]].filter(([n]) => n).map(([n, word]) => `${n} ${word}`);
-    add(done ? "nodes finished" : "nodes present", `${count(present + done)} of ${count(all)}`, rest.join(", ") || (done ? "all have the policy" : "all are here"));
+    const rest = [[away, "away"], [excluded, "excluded"], [expected, "expected"], [left, "left"], [network.violations, "violations"]].filter(([n]) => n).map(([n, word]) => `${n} ${word}`);
+    add(done ? "nodes finished" : "nodes present", `${count(present + done)} of ${count(all)}`, rest.join(", ") || "no violations");
   }
   if (now) {
-    add("rounds", count(now.round), `${count(now.synchronisations)} synchronisations${finished() ? "" : `, ${speed()}`}`);
-    if (now.regret !== null) add("regret so far", number(now.regret), "mean over agents");
-    const rewards = state.points.map(point => point[at("reward")]).filter(value => value !== null);
-    if (rewards.length) add("reward", number(now.reward ?? rewards[rewards.length - 1]), "of an episode, last round");
-    if (now.gap !== null) add("gap", number(now.gap), `optimistic ${number(now.optimistic_value)}, recommended ${number(now.recommended_value)}`);
-    add("last round", `${count(now.length)}`, now.length === 1 ? "episode long" : "episodes long");
-    add("bytes", bytes(now.bytes_up + now.bytes_down), `${bytes(now.bytes_up)} up, ${bytes(now.bytes_down)} down`);
-    if (now.seconds !== null) add("time", duration(now.seconds), left(now));
+    add("rounds", count(now.round), finished() ? `${count(now.synchronisations)} synchronisations` : speed());
+    if (now.regret !== null) add("regret", number(now.regret), "mean over agents");
+    const reward = smooth(state.points, at("reward"), at("episodes")).findLast(value => value !== null);
+    if (reward !== undefined) add("reward", number(reward), `smoothed; last round ${number(now.reward)}`);
+    if (now.allowed !== null) add("playing", now.playing, `exploring cost at most ${number(now.cost)}, ${number(now.allowed)} allowed`);
+    if (now.gap !== null) add("gap", number(now.gap), "optimistic − recommended");
+    add("communication", bytes(now.bytes_up + now.bytes_down), `${bytes(now.bytes_up)} up, ${bytes(now.bytes_down)} down`);
   }
-  if (network) {
-    add("on the wire", bytes(network.bytes_up + network.bytes_down), `${bytes(network.bytes_up)} up, ${bytes(network.bytes_down)} down`);
-    if (network.latency !== null) add("latency", duration(network.latency), "of an answer, mean over nodes");
-    add("violations", count(network.violations), "of the rules");
-  }
+  if (network) add("on the wire", bytes(network.bytes_up + network.bytes_down), network.latency === null ? "" : `mean latency ${duration(network.latency)}`);
+  if (now && now.seconds !== null) add("time", duration(now.seconds), left(now));
   const box = $("tiles");
   resize(box, tiles.length, () => { const tile = html("div", "tile"); tile.append(html("div", "what"), html("div", "figure"), html("div", "more")); return tile; });
   tiles.forEach((texts, i) => texts.forEach((text, j) => say(box.children[i].children[j], text)));
   const progress = state.sweep ? [state.sweep.done + state.sweep.failed, state.sweep.runs, "runs"] : now ? [now.episodes, now.planned_episodes, "episodes per agent"] : null;
   $("progress").hidden = !progress;
   if (progress) {
+    dress($("bar"), { over: "good", stopped: "bad" }[state.status?.phase] ?? "");
     const [done, all, what] = progress, share = all ? Math.min(1, done / all) : 0;
     $("bar").style.width = `${100 * share}%`;
-    say($("bar-text"), `${count(done)} of ${count(all)} ${what} (${share > 0 && share < 0.001 ? "<0.1" : Number((100 * share).toFixed(1))} %)`);
+    say($("bar-text"), `${count(done)} of ${count(all)} ${what} (${share > 0 && share < 0.001 ? "<0.1" : Number((100 * share).toFixed(1))} %)${state.sweep?.left && !finished() ? `, about ${duration(state.sweep.left)} left` : ""}`);
   }
 }
 function speed() {
   const first = view.speeds[0], last = view.speeds[view.speeds.length - 1];
   if (!first || last[0] - first[0] < 500) return "…";
-  return `${digits.format(Number(((last[1] - first[1]) / (last[0] - first[0]) * 1000).toPrecision(2)))} rounds/s`;
+  return `${digits.format(Number(((last[1] - first[1]) / (last[0] - first[0]) * 1000).toPrecision(2)))} per second`;
 }
 function left(now) {
   if (finished() || !now.episodes) return "since the run began";
@@ -292,7 +284,7 @@ function drawNodes() {
   $("events").hidden = !state.network;
   if (!state.network) return;
   const all = Object.values(state.network.nodes).reduce((a, b) => a + b, 0);
-  say($("nodes-caption"), !all ? "No node has come yet." : nodes.length < all ? `${count(nodes.length)} of ${count(all)} nodes are listed, those that are missing first.` : "");
+  say($("nodes-caption"), !all ? "No node has connected yet." : nodes.length < all ? `${count(nodes.length)} of ${count(all)} nodes are listed, absent nodes first.` : "");
   $("nodes-caption").hidden = !$("nodes-caption").textContent;
   const heads = ["node", "state"];
   if (!secure) heads.push("agents", ["episodes", "figure"], ["latency", "figure"], ["up", "figure"], ["down", "figure"]);
@@ -305,27 +297,33 @@ function drawNodes() {
   const events = [...(state.events ?? [])].reverse();
   $("no-events").hidden = events.length > 0;
   $("events").querySelector(".scroll").hidden = events.length === 0;
-  fill($("events"), [["round", "figure"], "node", "what happened", "what was done"], events.map(event => [[count(event.round), "figure"], `${event.node}`, `${event.what}`, `${event.done}`]));
+  fill($("events"), ["time", ["round", "figure"], "node", "event"], events.map(event => [clock(event.time), [count(event.round), "figure"], `${event.node}`, event.done ? `${event.what}: ${event.done}` : `${event.what}`]));
 }
 
 function place(name) {
   const grid = state.subject?.grid;
-  return grid && grid.cells[name] ? `${name} at (${grid.cells[name][0] + 1}, ${grid.cells[name][1] + 1})` : count(name);
+  return grid && grid.cells[name] ? `${name} (${grid.cells[name][0] + 1}, ${grid.cells[name][1] + 1})` : count(name);
 }
 function drawRounds() {
   const recent = state.recent ?? [], requests = state.requests;
   $("rounds").hidden = recent.length === 0;
   if (!recent.length) return;
   const total = Object.values(requests.rules).reduce((a, b) => a + b, 0);
-  say($("rules"), total ? `Requests by rule: ${Object.entries(requests.rules).map(([rule, n]) => `${rule} ${count(n)}`).join(", ")}.` : "Nobody has asked for a synchronisation yet.");
-  say($("askers"), requests.agents.length ? `Most often by agent ${requests.agents.map(([agent, n]) => `${agent} (${count(n)})`).join(", ")}.` : "");
-  $("askers").hidden = !requests.agents.length;
-  const heads = [["round", "figure"], ["length", "figure"], "who asked", "step", state.subject?.grid ? "state, at (row, column)" : "state", "action", "rule"];
+  const by = Object.entries(requests.rules).map(([rule, n]) => `${rule} ${count(n)}`).join(", ");
+  const most = requests.agents.map(([agent, n]) => `${agent} (${count(n)})`).join(", ");
+  say($("requests"), total ? `Synchronisation requests by rule: ${by}.${most ? ` Most frequent agents: ${most}.` : ""}` : "No synchronisation requests yet.");
+  const heads = [["round", "figure"], ["length", "figure"], "requested by", "step", state.subject?.grid ? "state (row, column)" : "state", "action", "rule", ...(state.now.allowed === null ? [] : ["playing"])];
   fill($("rounds"), heads, recent.map(round => [
     [count(round.round), "figure"], [count(round.length), "figure"],
-    round.agent >= 0 ? `agent ${round.agent}${round.requests > 1 ? ` and ${round.requests - 1} more` : ""}` : round.requests ? "secret" : "nobody",
-    round.step >= 0 ? `${round.step + 1}` : "–", round.state >= 0 ? place(round.state) : "–", round.action >= 0 ? `${round.action}` : "–", round.rule || "–",
+    round.agent >= 0 ? `agent ${round.agent}${round.requests > 1 ? ` and ${round.requests - 1} more` : ""}` : round.requests ? "secret" : "–",
+    round.step >= 0 ? `${round.step + 1}` : "–", round.state >= 0 ? place(round.state) : "–", round.action >= 0 ? `${round.action}` : "–", round.rule || "–", ...(state.now.allowed === null ? [] : [round.playing]),
   ]));
+}
+
+function drawCertificates() {
+  const issued = state.certificates ?? [];
+  $("certificates").hidden = issued.length === 0;
+  if (issued.length) fill($("certificates"), [["round", "figure"], ["episodes", "figure"], "certificate"], issued.map(([round, episodes, text]) => [[count(round), "figure"], [count(episodes), "figure"], text]));
 }
 
 let board = null;
@@ -351,10 +349,11 @@ function drawGrid() {
     for (const [kind, cells] of [["start", [grid.start]], ["goal", grid.goals]])
       for (const [row, column] of cells) {
         svg.append(make("rect", { class: kind, x: column + .05, y: row + .05, width: .9, height: .9, rx: .08 }));
-        if (named) svg.append(make("text", { x: column + .1, y: row + .24 }, kind));
+        if (named) svg.append(make("text", { x: column + .1, y: row + .22 }, kind));
+        if (named && squares.has(`${row},${column}`)) squares.get(`${row},${column}`).named = true;
       }
     $("grid").replaceChildren(svg);
-    svg.style.maxWidth = `${Math.min(34, 6 * grid.columns)}rem`;
+    $("policy").style.setProperty("--rows", grid.rows > 8 ? 2 : 1);
     board = { key, squares, svg };
   }
   const times = new Map();
@@ -364,28 +363,36 @@ function drawGrid() {
   }
   const most = Math.max(1, ...times.values());
   const moves = new Map((state.policy ?? []).map(([row, column, down, right]) => [`${row},${column}`, [down, right]]));
-  for (const [cell, { asked, title, arrow }] of board.squares) {
+  for (const [cell, { asked, title, arrow, named }] of board.squares) {
     const n = times.get(cell) ?? 0, opacity = (0.55 * Math.sqrt(n / most)).toFixed(3), move = moves.get(cell), [row, column] = cell.split(",").map(Number);
     if (asked.getAttribute("opacity") !== opacity) asked.setAttribute("opacity", opacity);
     say(title, `row ${row + 1}, column ${column + 1}: ${count(n)} requests`);
     let path = "";
     if (move) {
-      const [down, right] = move, long = Math.hypot(down, right);
-      if (!long) path = `M${column + .5} ${row + .5}h.001`;
+      const [down, right] = move, long = Math.hypot(down, right), [x, y] = [column + .5, row + (named ? .6 : .5)];  // below the name
+      if (!long) path = `M${x} ${y}h.001`;
       else {
-        const [dx, dy] = [right / long * .26, down / long * .26], [x, y] = [column + .5, row + .5];
+        const [dx, dy] = [right / long * .26, down / long * .26];
         path = `M${x - dx} ${y - dy}L${x + dx} ${y + dy}M${x + dx * .3 - dy * .6} ${y + dy * .3 + dx * .6}L${x + dx} ${y + dy}L${x + dx * .3 + dy * .6} ${y + dy * .3 - dx * .6}`;
       }
     }
     if (arrow.getAttribute("d") !== path) arrow.setAttribute("d", path);
   }
-  const words = [];
-  if (state.policy) words.push("Arrows: what the recommended policy does on first reaching a square; a dot: it stays.");
-  else words.push("No policy has been received yet.");
-  if (times.size) words.push("Blue: where agents asked for a synchronisation, darker where more often.");
-  words.push("Orange frame: start. Green frame: goal.");
+  const words = [state.policy ? "Arrows: action on first reaching a square; a dot: stay." : "No policy received yet."];
+  if (times.size) words.push("Blue: synchronisation requests.");
   say($("policy-caption"), words.join(" "));
   board.svg.setAttribute("aria-label", `Grid of ${grid.rows} rows and ${grid.columns} columns. ${words.join(" ")}`);
+}
+
+function drawConfiguration() {
+  const { algorithm = {}, environment = {}, settings = {} } = state.subject ?? {}, list = $("configuration").querySelector("dl");
+  const parts = [["Algorithm", algorithm], ["Environment", environment], ["Run", settings]].filter(([, values]) => Object.keys(values).length);
+  $("configuration").hidden = !parts.length;
+  resize(list, 2 * parts.length, () => html(list.children.length % 2 ? "dd" : "dt"));
+  parts.forEach(([part, { name, ...values }], i) => {
+    say(list.children[2 * i], name ? `${part}: ${name}` : part);
+    say(list.children[2 * i + 1], Object.entries(values).map(([key, value]) => `${key} = ${value}`).join(" · "));
+  });
 }
 
 function drawSweep() {
@@ -393,23 +400,23 @@ function drawSweep() {
   $("sweep").hidden = !sweep;
   if (!sweep) return;
   const going = sweep.runs - sweep.done - sweep.failed;
-  say($("sweep-caption"), `${count(sweep.done)} done, ${count(sweep.failed)} failed, ${count(going)} ${finished() ? "not made" : "in progress or waiting"}, of ${count(sweep.runs)}.` +
-    (sweep.shared ? ` All: ${sweep.shared}.` : "") +
+  say($("sweep-caption"), `${count(sweep.done)} done, ${count(sweep.failed)} failed, ${count(going)} ${finished() ? "missing" : "running or waiting"}, of ${count(sweep.runs)}.` +
+    (sweep.shared ? ` All runs: ${sweep.shared}.` : "") +
     (sweep.rows.length < sweep.done + sweep.failed ? ` The last ${count(sweep.rows.length)} are listed.` : ""));
   const figure = text => [text, "figure"];
-  fill($("sweep"), ["run", "state", "group", figure("seed"), figure("value"), figure("regret"), figure("rounds"), figure("time")],
-    sweep.rows.map(row => [row.id, row.error ? ["✕ failed", "state failed"] : ["✓ done", "state present"], row.group, figure(row.seed),
-      row.error ? [row.error, ""] : figure(number(row.value)), figure(row.error ? "" : number(row.regret)), figure(row.error ? "" : count(row.rounds)), figure(duration(row.seconds))]));
+  fill($("sweep"), ["settings", figure("seed"), "state", figure("value"), figure("regret"), figure("rounds"), figure("time"), "run"],
+    sweep.rows.map(row => [row.group, figure(row.seed), row.error ? ["✕ failed", "state failed"] : ["✓ done", "state present"],
+      row.error ? [row.error, ""] : figure(number(row.value)), figure(row.error ? "" : number(row.regret)), figure(row.error ? "" : count(row.rounds)), figure(duration(row.seconds)), [row.id, "caption"]]));
 }
 
 function drawCharts() {
   $("charts").hidden = state.points.length === 0;
-  if (!state.points.length) return;
+  if (!state.points.length || !window.vegaEmbed) return;
   const timed = state.points.some(point => point[at("seconds")] !== null);
   document.querySelector('[data-x="seconds"]').disabled = !timed;
   for (const chart of charts) chart.card.hidden = !chart.about.series.some(([name]) => state.points.some(point => point[at(name)] !== null));
   const shown = charts.filter(chart => !chart.card.hidden);
-  $("cards").style.setProperty("--columns", shown.length <= 4 ? 2 : 3);
+  $("cards").style.setProperty("--columns", [2, 2, 2, 2, 2, 3, 3][shown.length + !$("policy").hidden] ?? 4);
   for (const chart of shown) chart.draw();
 }
 
@@ -418,7 +425,7 @@ function drawCharts() {
 function draw() {
   view.dirty = false;
   view.draws += 1;
-  for (const part of [drawHeader, drawTiles, drawNodes, drawRounds, drawCharts, drawGrid, drawSweep]) part();
+  for (const part of [drawHeader, drawTiles, drawNodes, drawRounds, drawCertificates, drawGrid, drawCharts, drawConfiguration, drawSweep]) part();
   Object.assign(document.documentElement.dataset, { draws: view.draws, events: view.events, link: view.link });
 }
 function mark() {
@@ -474,5 +481,6 @@ for (const button of document.querySelectorAll(".choice button"))
     for (const other of button.parentElement.children) other.setAttribute("aria-pressed", other === button);
     mark();
   });
-addEventListener("resize", mark);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", mark);
+document.querySelector("script[src]").addEventListener("load", mark);
 connect();

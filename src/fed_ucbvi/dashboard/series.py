@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.results.round_record import RoundRecord
+from fed_ucbvi.results.round_record import INCUMBENT, PLAYING, RoundRecord
 
-MOST_POINTS = 1_000
+MAX_POINTS = 1_000
 
 COLUMNS = (
     "round",
@@ -22,36 +22,36 @@ COLUMNS = (
     "recommended",
     "bytes_up",
     "bytes_down",
+    "cost",
+    "allowed",
     "reward",
     "length",
-    "longest",
+    "incumbent",
 )
-"""Of a point, which stands for ``stride`` rounds, the last one for so many or fewer. The first eight are those of its
-last round, ``reward`` is the mean over the episodes of its rounds, ``length`` the mean over its rounds and
-``longest`` the maximum."""
+"""Of a point, which stands for ``stride`` rounds (the last point possibly for fewer). The first ten are those of
+its last round, ``reward`` is the mean over the episodes of its rounds, ``length`` the mean over its rounds, and
+``incumbent`` the mean reward of all episodes so far that played the incumbent."""
 
-LAST = slice(0, 8)
-SUMS = slice(8, 12)
-"""Rewards; episodes whose rewards are known; lengths; rounds."""
-LONGEST = 12
+LAST = slice(0, 10)
+SUMS = slice(10, 16)
+"""Rewards; episodes whose rewards are known; the same two of the incumbent's rounds; lengths; rounds."""
 
 
-class Series:
+class RoundSeries:
     """Points of a run. When there are ``most``, neighbours are merged: a point then stands for twice as many rounds.
 
-    >>> series = Series(most=4)
+    >>> series = RoundSeries(most=4)
     >>> series.size, series.stride
     (0, 1)
     """
 
-    def __init__(self, most: int = MOST_POINTS) -> None:
+    def __init__(self, most: int = MAX_POINTS) -> None:
         self._most = most
-        self._rows: FloatArray = np.empty((most, LONGEST + 1))
+        self._rows: FloatArray = np.empty((most, SUMS.stop))
         self._rounds = 0
         self.size, self.stride = 0, 1
 
     def extend(self, records: Sequence[RoundRecord]) -> None:
-        """Add rounds."""
         if not records:
             return
         rows = _rows_of(records)
@@ -70,9 +70,9 @@ class Series:
     def points(self, start: int = 0) -> list[list[float | None]]:
         """The points from one on, in the order of :data:`COLUMNS`; None where a figure is unknown."""
         rows = self._rows[start : self.size]
-        paid, known, lengths, rounds = rows[:, SUMS].T
-        reward = np.divide(paid, known, out=np.full(len(rows), math.nan), where=known > 0)
-        table = np.column_stack([rows[:, LAST], reward, lengths / rounds, rows[:, LONGEST]])
+        rewards, known, _, _, lengths, rounds = rows[:, SUMS].T
+        *_, paid, played = np.cumsum(self._rows[: self.size, SUMS][:, :4], axis=0)[start:].T
+        table = np.column_stack([rows[:, LAST], _ratio(rewards, known), lengths / rounds, _ratio(paid, played)])
         content = table.astype(object)
         content[np.isnan(table)] = None
         points: list[list[float | None]] = content.tolist()
@@ -87,26 +87,24 @@ class Series:
 
 
 def _rows_of(records: Sequence[RoundRecord]) -> FloatArray:
-    """One row for each round, in the order of :data:`LAST`, :data:`SUMS` and :data:`LONGEST`."""
+    """One row for each round, in the order of :data:`LAST` and :data:`SUMS`."""
     columns = dict(zip(RoundRecord._fields, zip(*records, strict=True), strict=True))
-    last = (
-        "round",
-        "episodes",
-        "seconds",
-        "regret",
-        "optimistic_value",
-        "recommended_value",
-        "bytes_up",
-        "bytes_down",
-    )
+    values = {"optimistic": "optimistic_value", "recommended": "recommended_value"}
+    last = [values.get(name, name) for name in COLUMNS[LAST]]
     lengths, reward = np.array(columns["length"], dtype=np.float64), np.array(columns["reward"], dtype=np.float64)
     known = ~np.isnan(reward)
-    sums = (np.where(known, reward * lengths, 0.0), np.where(known, lengths, 0.0), lengths, np.ones(len(lengths)))
-    return np.column_stack([*(np.array(columns[name], dtype=np.float64) for name in last), *sums, lengths])
+    rewards, episodes = np.where(known, reward * lengths, 0.0), np.where(known, lengths, 0.0)
+    stood = np.array(columns["playing"]) == PLAYING[INCUMBENT]
+    sums = (rewards, episodes, rewards * stood, episodes * stood, lengths, np.ones(len(lengths)))
+    return np.column_stack([*(np.array(columns[name], dtype=np.float64) for name in last), *sums])
+
+
+def _ratio(sums: FloatArray, numbers: FloatArray) -> FloatArray:
+    ratio: FloatArray = np.divide(sums, numbers, out=np.full(len(sums), math.nan), where=numbers > 0)
+    return ratio
 
 
 def _merged(rows: FloatArray, starts: npt.NDArray[np.intp]) -> FloatArray:
     """One row for each group of successive rows; the groups begin at ``starts``."""
     ends = np.append(starts[1:], len(rows)) - 1
-    sums = np.add.reduceat(rows[:, SUMS], starts)
-    return np.column_stack([rows[ends, LAST], sums, np.maximum.reduceat(rows[:, LONGEST], starts)])
+    return np.column_stack([rows[ends, LAST], np.add.reduceat(rows[:, SUMS], starts)])

@@ -1,64 +1,265 @@
-"""The server of the page: a thread beside the run."""
+"""The page and its metrics by HTTP: a few addresses, all of them read-only, served by a thread beside the run."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import hashlib
+import json
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from functools import cache
+from importlib.resources import files
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.charts.picture import javascript_library
+from fed_ucbvi.core.colours import BLUE, GREEN, ORANGE, PURPLE, VERMILLION, on_dark
+from fed_ucbvi.core.errors import InputError, missing_package
 from fed_ucbvi.dashboard.access import Access
-from fed_ucbvi.dashboard.app import Readers, make_app
-from fed_ucbvi.dashboard.packages import needed
-from fed_ucbvi.dashboard.state import LiveState
+from fed_ucbvi.dashboard.series import COLUMNS
+from fed_ucbvi.dashboard.state import LiveState, Position
 
-with needed("uvicorn"):
+try:
     import uvicorn
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+    from starlette.routing import Route
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+except ImportError as error:
+    raise missing_package("the live page needs", "starlette and uvicorn", "dashboard") from error
 
+SECONDS_BETWEEN = 0.25
+"""Between two events at least, however many rounds there were."""
+SHARE, LONGEST_PAUSE = 0.005, 1.0
+"""Of the processor time of a run's process, what making events for a reader may take; and seconds that it waits at
+most for the run to have worked so long. On a busy machine events are therefore fewer."""
+HEARTBEAT = 5.0
+"""Seconds after which a reader is told that there is nothing new."""
+MAX_READERS = 32
+"""Of events, at a time."""
+REQUEST_SECONDS, MAX_SILENT = 10.0, 200
+"""What a connection has for a whole request, and how many connections without one are kept: beyond, those go that
+have had an answer, then the oldest."""
 START_SECONDS, END_SECONDS = 20.0, 3.0
 """What starting may take, and how long the end waits for readers to hear of it."""
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+COLOURS = {"blue": BLUE, "vermillion": VERMILLION, "green": GREEN, "orange": ORANGE, "purple": PURPLE}
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+@cache
+def page() -> tuple[str, str]:
+    """The document, and its content security policy: its script and style, and its own server."""
+    light, dark = (
+        " ".join(f"--{name}: {change(colour)};" for name, colour in COLOURS.items()) for change in (str, on_dark)
+    )
+    scheme = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+    style = scheme + _asset("page.css")
+    script = _asset("page.js").replace("/* columns */ []", json.dumps(COLUMNS))
+    html = _asset("page.html").replace("/* style */", style).replace("/* script */", script)
+    policy = (
+        f"default-src 'none'; script-src 'self' 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return html, policy
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _asset(name: str) -> str:
+    return files("fed_ucbvi.dashboard").joinpath(name).read_text(encoding="utf-8")
+
+
+class Readers:
+    """Those who follow the events, and whether the server is about to end."""
+
+    def __init__(self) -> None:
+        self.count, self.closing = 0, False
+
+
+class _EventStream(StreamingResponse):
+    """Increments of a state as server-sent events, to at most :data:`MAX_READERS` at a time."""
+
+    def __init__(self, state: LiveState, readers: Readers) -> None:
+        super().__init__(_events(state, readers), media_type="text/event-stream")
+        self._readers = readers
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if self._readers.count >= MAX_READERS:
+            await PlainTextResponse("too many readers; close a page\n", 503)(scope, receive, send)
+            return
+        self._readers.count += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._readers.count -= 1
+
+
+async def _events(state: LiveState, readers: Readers) -> AsyncIterator[str]:
+    """Events until the reader or the server goes; the first one is everything."""
+    position, told = Position(), 0.0
+    yield "retry: 1000\n\n"
+    while True:
+        closing, name = readers.closing, "everything" if position == Position() else "increment"
+        began, cost = time.thread_time(), 0.0
+        increment, position = state.increment(position)
+        now = time.monotonic()
+        if increment:
+            text, told = _json(increment), now
+            cost = time.thread_time() - began
+            yield f"event: {name}\ndata: {text}\n\n"
+        elif now - told >= HEARTBEAT:
+            told = now
+            yield "event: nothing\ndata: {}\n\n"
+        if closing:
+            return
+        until = time.process_time() + cost / SHARE
+        await asyncio.sleep(SECONDS_BETWEEN)
+        while time.process_time() < until and time.monotonic() < now + LONGEST_PAUSE and not readers.closing:
+            await asyncio.sleep(SECONDS_BETWEEN / 2)
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False)
+
+
+class Guard:
+    """Turns away who may not look, and puts headers on every answer that keep a browser from doing anything else."""
+
+    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]], access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                fixed = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message.get("headers", ()), *fixed]
+            await send(message)
+
+        refused = self._refused(Request(scope))
+        await (refused or self._app)(scope, receive, send_with_headers)
+
+    def _refused(self, request: Request) -> Response | None:
+        """The answer to somebody who may not look; None for others."""
+        access = self._access
+        if not access.knows(request.headers.get("host", "")):
+            return PlainTextResponse("this page is served to this machine, by its own name\n", 421)
+        if access.token is None:
+            return None
+        cookie = f"fed-ucbvi-{request.scope['server'][1]}"  # browsers do not tell ports apart
+        kind, _, word = request.headers.get("authorization", "").partition(" ")
+        if access.allows(word if kind.lower() == "bearer" else None, request.cookies.get(cookie)):
+            return None
+        if access.allows(request.query_params.get("token"), None):
+            answer = RedirectResponse("/" + request.scope["path"].lstrip("/\\"), 303)  # //host would lead elsewhere
+            answer.set_cookie(
+                cookie, access.session, httponly=True, samesite="lax", secure=access.certificate is not None
+            )
+            return answer
+        return PlainTextResponse("a token is needed: open the page once as /?token=...\n", 401)
+
+
+def _protocol() -> type[H11Protocol]:
+    """HTTP in which a connection must say what it wants soon; its class, because uvicorn makes the connections."""
+    silent: dict[H11Protocol, asyncio.TimerHandle] = {}
+
+    class Protocol(H11Protocol):
+        """Closes connections that have sent no request, or half of one, for :data:`REQUEST_SECONDS`."""
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            cycle: Any = self.cycle  # None before the first request
+            if cycle is not None and not cycle.response_complete:
+                self._forget()
+            elif self not in silent and not self.transport.is_closing():
+                silent[self] = self.loop.call_later(REQUEST_SECONDS, self._drop)
+                if len(silent) > MAX_SILENT:
+                    answered = (one for one in silent if one.cycle is not None)
+                    next(answered, next(iter(silent)))._drop()  # type: ignore[attr-defined]
+
+        def _forget(self) -> None:
+            if (timer := silent.pop(self, None)) is not None:
+                timer.cancel()
+
+        def _drop(self) -> None:
+            self._forget()
+            self.transport.abort()
+
+    return Protocol
 
 
 class PageServer:
-    """Serves the page of a state from a thread, from when it is made until it is closed.
+    """Serves from a thread, from when it is made until it is closed: the page of a state, metrics, or both.
 
     Args:
-        state: what to show.
+        state: what to show; None if there are only metrics.
         access: where, and to whom.
-        metrics: as for :func:`fed_ucbvi.dashboard.app.make_app`.
+        metrics: what ``/metrics`` answers, in Prometheus' text format; there is no such address without it.
 
     Attributes:
         url: where to look.
     """
 
-    def __init__(self, state: LiveState, access: Access, metrics: Callable[[], bytes] | None = None) -> None:
-        self.state = state
+    def __init__(self, state: LiveState | None, access: Access, metrics: Callable[[], bytes] | None = None) -> None:
+        self.state, self._readers = state, Readers()
         try:
             family = socket.AF_INET6 if ":" in access.host else socket.AF_INET
             self._socket = socket.create_server((access.host, access.port), family=family)
         except OSError as error:
+            what = "metrics" if state is None else "the page"
             raise InputError(
-                f"the page cannot be served at {access.host}:{access.port}: {error.strerror or error}. Take another "
+                f"{what} cannot be served at {access.host}:{access.port}: {error.strerror or error}. Use another "
                 "address or port (0 takes a free one)."
             ) from error
-        port = int(self._socket.getsockname()[1])
-        self.url, self._readers = access.url(port), Readers()
+        self.url = access.url(int(self._socket.getsockname()[1]))
         config = uvicorn.Config(
-            make_app(state, access, self._readers, metrics),
+            Starlette(routes=self._routes(state, metrics), middleware=[Middleware(Guard, access=access)]),
             log_config=None,
             log_level="critical",
             access_log=False,
             lifespan="off",
             ws="none",
-            http="h11",
+            http=_protocol(),
             loop="asyncio",
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=100,
             timeout_graceful_shutdown=1,
             ssl_certfile=access.certificate,
             ssl_keyfile=access.key,
@@ -79,9 +280,34 @@ class PageServer:
         while not self._server.started and self._thread.is_alive() and time.monotonic() < end:
             time.sleep(0.005)
 
+    def _routes(self, state: LiveState | None, metrics: Callable[[], bytes] | None) -> list[Route]:
+        async def root(request: Request) -> Response:
+            html, policy = page()
+            return Response(html, media_type="text/html", headers={"Content-Security-Policy": policy})
+
+        def snapshot(request: Request) -> Response:
+            assert state is not None
+            return Response(_json(state.snapshot()), media_type="application/json")
+
+        async def events(request: Request) -> Response:
+            assert state is not None
+            if request.method == "HEAD":
+                return Response(media_type="text/event-stream")
+            return _EventStream(state, self._readers)
+
+        def figures(request: Request) -> Response:
+            assert metrics is not None
+            return Response(metrics(), headers={"Content-Type": METRICS_TYPE})
+
+        def library(request: Request) -> Response:
+            return Response(javascript_library(), media_type="text/javascript")
+
+        routes = [Route("/", root), Route("/state.json", snapshot), Route("/events", events)]
+        routes.append(Route("/vega.js", library))
+        return [*(routes if state is not None else ()), *([Route("/metrics", figures)] if metrics else ())]
+
     @property
     def readers(self) -> int:
-        """How many follow the events."""
         return self._readers.count
 
     def close(self) -> None:

@@ -2,29 +2,31 @@
 
 The content is a list of thinned points (:mod:`fed_ucbvi.dashboard.series`) and *parts*, each a small JSON value by
 name: ``subject``, ``status``, ``now`` (the last round), ``recent`` (the last rounds), ``requests``, and as far as
-there are any ``network``, ``nodes``, ``events``, ``policy``, ``sweep``. A reader remembers a :class:`Position` and is
-given what has changed since: the points from one on, and the parts that are others. Memory does not grow with the
-number of rounds. A round costs the run one call of ``append``; the rest is done when somebody looks, or every so many
-rounds.
+there are any ``network``, ``nodes``, ``events``, ``policy``, ``certificates``, ``sweep``. A reader remembers a
+:class:`Position` and is given what has changed since: the points from one on, and the parts that are others. Memory
+does not grow with the number of rounds. A round costs the run one call of ``append``; the rest is done when somebody
+looks, or every so many rounds.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fed_ucbvi.core.numbers import none_for_nan
 from fed_ucbvi.core.types import IndexArray
-from fed_ucbvi.core.unknown import none_for_nan
-from fed_ucbvi.dashboard.nodes import federation_parts
-from fed_ucbvi.dashboard.series import COLUMNS, Series
-from fed_ucbvi.dashboard.subject import MOST_SQUARES, Subject
+from fed_ucbvi.dashboard.series import COLUMNS, RoundSeries
+from fed_ucbvi.dashboard.subject import MAX_SQUARES, Subject
 from fed_ucbvi.results.grid import policy_arrows
 from fed_ucbvi.results.round_record import RoundRecord
+from fed_ucbvi.results.subscriber import Subscriber
 
 if TYPE_CHECKING:
-    from fed_ucbvi.network.status import FederationStatus
+    from fed_ucbvi.network.members import FederationStatus
+    from fed_ucbvi.results.run_data import RunData
 
 WAITING, RUNNING, OVER, STOPPED = "waiting", "running", "over", "stopped"
 """The phases of a run: before its first round; then; all is played; ended early."""
@@ -32,10 +34,22 @@ BATCH = 8_192
 """Rounds that are taken in at once, if nobody has looked before."""
 RECENT = 12
 """Rounds that are listed."""
-MOST_COUNTED = 10_000
+MAX_COUNTED = 10_000
 """Requests are counted by agent, and by state, up to so many agents and states."""
-MOST_ASKERS = 8
+MAX_REQUESTERS = 8
 """Agents that are listed: those that requested most often."""
+
+
+PRESENT, FINISHED, *_ = STATES = ("present", "finished", "away", "excluded", "left")
+"""What a node of a :class:`~fed_ucbvi.network.members.FederationStatus` can be."""
+EXPECTED = "expected"
+"""It has not connected yet."""
+CHANGES = {PRESENT: "connected", FINISHED: "has received the policy", "away": "disconnected", "left": "left for good"}
+"""What the page calls a change of a node's state; the server itself records exclusions."""
+MAX_NODES = 200
+"""So many are listed: first those that are neither present nor finished."""
+MAX_EVENTS = 100
+"""The latest of them."""
 
 
 class Position(NamedTuple):
@@ -46,7 +60,7 @@ class Position(NamedTuple):
     points: int = 0
 
 
-class LiveState:
+class LiveState(Subscriber):
     """What there is to see of a run.
 
     Attributes:
@@ -61,11 +75,13 @@ class LiveState:
         self.last_status: FederationStatus | None = None
         self._waiting: deque[RoundRecord] = deque()
         self._lock = threading.Lock()
-        self._series = Series()
+        self._series = RoundSeries()
+        self._certificates: list[list[Any]] = []
         self._recent: deque[RoundRecord] = deque(maxlen=RECENT)
         self._rules: Counter[str] = Counter()
         self._askers: Counter[int] = Counter()
         self._places: Counter[int] = Counter()
+        self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
         self._version = 0
         self._parts: dict[str, tuple[int, Any]] = {}
         self._put(subject=subject.content(), status={"phase": WAITING, "text": ""})
@@ -80,15 +96,15 @@ class LiveState:
                 self._absorb()
 
     def take_status(self, status: FederationStatus) -> None:
-        """Take how a federation stands."""
         with self._lock:
+            self._note_events(status)
             self.last_status = status
-            self._put(**federation_parts(status, self.subject.nodes))
+            self._put(**_federation_parts(status, self.subject.nodes), events=[*self._events])
 
     def take_policy(self, policy: IndexArray) -> None:
         """Take the recommended policy, ``(H, S)``; it is drawn where there is a grid."""
         layout = self.subject.layout
-        if layout is None or layout["rows"] * layout["columns"] > MOST_SQUARES:
+        if layout is None or layout["rows"] * layout["columns"] > MAX_SQUARES:
             return
         arrows = [[*cell, *move] for cell, move in policy_arrows(layout, policy).items()]
         with self._lock:
@@ -111,6 +127,19 @@ class LiveState:
             self._absorb()
             self._put(status={"phase": OVER if complete else STOPPED, "text": text})
 
+    def finish(self, run: RunData, *, ended: bool | None = None) -> None:
+        """Show the policy of a run that has ended, and whether all of it was played.
+
+        ``ended``, if given, is whether there was nothing left to play, though agents that were away have played less.
+        """
+        self.take_policy(run.policy)
+        if run.certificates:
+            told = [[one.rounds, one.played, f"{one.kind}: {one} ({one.date})"] for one in run.certificates]
+            with self._lock:
+                self._put(certificates=told)
+        complete = run.complete if ended is None else ended
+        self.end("" if complete else f"Stopped after {run.episodes_played:,} episodes per agent.", complete=complete)
+
     # --------------------------------------------------------------------------------------------------- the readers'
 
     @property
@@ -131,8 +160,9 @@ class LiveState:
             return content, after
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
-        return apply(new_mirror(), self.increment(Position())[0])
+        content = self.increment(Position())[0]
+        del content["first"]
+        return {"columns": list(COLUMNS), **content}
 
     # --------------------------------------------------------------------------------------------------------- inside
 
@@ -145,17 +175,36 @@ class LiveState:
         self.last_record = records[-1]
         asked = [record for record in records if record.requests]
         self._rules.update(record.rule or "unknown" for record in asked)
-        if self.subject.agents <= MOST_COUNTED:
+        if self.subject.agents <= MAX_COUNTED:
             self._askers.update(record.agent for record in asked if record.agent >= 0)
-        if self.subject.states <= MOST_COUNTED:
+        if self.subject.states <= MAX_COUNTED:
             self._places.update(record.state for record in asked if record.state >= 0)
         requests = {
             "rules": dict(self._rules),
-            "agents": [list(pair) for pair in self._askers.most_common(MOST_ASKERS)],
+            "agents": [list(pair) for pair in self._askers.most_common(MAX_REQUESTERS)],
             "states": [list(pair) for pair in sorted(self._places.items())],
         }
+        self._certificates += [[one.round, one.episodes, one.certificate] for one in records if one.certificate]
         recent = [_content(record) for record in reversed(self._recent)]
         self._put(status={"phase": RUNNING, "text": ""}, now=recent[0], recent=recent, requests=requests)
+        if self._certificates:
+            self._put(certificates=list(self._certificates))
+
+    def _note_events(self, status: FederationStatus) -> None:
+        """Add what is new: changes of nodes, and the server's own events; those of an earlier server have no time."""
+        last, now = self.last_status, time.time()
+        before = {} if last is None else {node.name: node.state for node in last.nodes}
+        record = self._waiting[-1] if self._waiting else self.last_record
+        played = 0 if record is None else record.round
+        for node in status.nodes:
+            begun = last is not None or node.state == PRESENT  # others were absent before this server began
+            if begun and node.state != before.get(node.name) and node.state in CHANGES:
+                again = " again" if node.state == PRESENT and node.name in before else ""
+                what = CHANGES[node.state] + again
+                self._events.append({"time": now, "round": played, "node": node.name, "what": what, "done": ""})
+        old = 0 if last is None else len(last.events)
+        for event in status.events[old:]:
+            self._events.append({"time": None if last is None else now, **event})
 
     def _put(self, **parts: Any) -> None:
         """Set parts; those that are as they were keep their version."""
@@ -164,20 +213,43 @@ class LiveState:
         self._parts.update({name: (self._version, part) for name, part in changed.items()})
 
 
-def new_mirror() -> dict[str, Any]:
-    """What a reader starts with."""
-    return {"columns": list(COLUMNS), "stride": 1, "points": []}
-
-
-def apply(mirror: dict[str, Any], increment: Mapping[str, Any]) -> dict[str, Any]:
-    """The content after an increment, as the page's script works it out; changes ``mirror``."""
-    first: int = increment.get("first", len(mirror["points"]))
-    points: Sequence[Any] = increment.get("points", ())
-    mirror["points"][first:] = points
-    mirror.update({name: part for name, part in increment.items() if name not in ("first", "points")})
-    return mirror
-
-
 def _content(record: RoundRecord) -> dict[str, Any]:
     content: dict[str, Any] = none_for_nan({**record._asdict(), "gap": record.gap})
     return content
+
+
+def _federation_parts(status: FederationStatus, expected: Sequence[str]) -> dict[str, Any]:
+    """Nodes, and what the network has carried, ready for JSON.
+
+    Under secure sums a node has a name and a state, and nothing else.
+    """
+    come = {node.name for node in status.nodes}
+    rows: list[dict[str, Any]] = []
+    for node in status.nodes:
+        row: dict[str, Any] = {"name": node.name, "state": node.state}
+        if not status.secure_sums:
+            row |= {
+                "first_agent": node.first_agent,
+                "agents": node.agents,
+                "episodes": node.episodes,
+                "latency": none_for_nan(node.latency),
+                "bytes_up": node.wire.bytes_up,
+                "bytes_down": node.wire.bytes_down,
+            }
+        rows.append(row)
+    rows += [{"name": name, "state": EXPECTED} for name in expected if name not in come]
+    counts = {state: sum(row["state"] == state for row in rows) for state in (*STATES, EXPECTED)}
+    if len(rows) > MAX_NODES:
+        rows = sorted(rows, key=lambda row: row["state"] in (PRESENT, FINISHED))[:MAX_NODES]
+    latencies = [node.latency for node in status.nodes if node.connected and node.latency == node.latency]
+    network = {
+        "run": status.run,
+        "secure_sums": status.secure_sums,
+        "nodes": counts,
+        "bytes_up": status.wire.bytes_up,
+        "bytes_down": status.wire.bytes_down,
+        "messages": status.wire.messages_up + status.wire.messages_down,
+        "latency": sum(latencies) / len(latencies) if latencies else None,
+        "violations": status.violations,
+    }
+    return {"nodes": rows, "network": network}

@@ -1,21 +1,24 @@
-"""What a page is about: the run or sweep that it shows, before anything is known of how it goes."""
+"""What a page is about: the run or sweep that it shows, with its configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fed_ucbvi.algorithms import algorithm_name
-from fed_ucbvi.algorithms.base import Algorithm, Setting
+from fed_ucbvi.algorithms import algorithm_name, parameters_of
+from fed_ucbvi.core.text import shortened
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 
 if TYPE_CHECKING:
+    from fed_ucbvi.algorithms.base import Algorithm
     from fed_ucbvi.engine.live import LiveFederation
+    from fed_ucbvi.network.run_plan import RunPlan
 
-MOST_SQUARES = 2_500
-"""Grids with more squares are not drawn: one could not see an arrow."""
+MAX_SQUARES = 2_500
+"""Grids with more squares are not drawn: arrows would be too small to see."""
+SIZES = ("agents", "states", "actions", "horizon")
 
 
 class Subject(NamedTuple):
@@ -23,20 +26,21 @@ class Subject(NamedTuple):
 
     Attributes:
         title: the heading.
-        algorithm: its name; empty for a sweep.
-        environment: likewise.
+        algorithm: its parameters by name; empty for a sweep.
+        environment: its options by name, likewise.
         agents: M.
         states: S.
         actions: A.
         horizon: H.
         layout: of the grid that the states live on, if they do; see :mod:`fed_ucbvi.results.grid`.
-        nodes: those that are expected, where their names are known before they come.
+        nodes: those that are expected, where their names are known before they connect.
         units: of rewards, as far as they are known.
+        settings: of the run, by name.
     """
 
     title: str
-    algorithm: str = ""
-    environment: str = ""
+    algorithm: Mapping[str, Any] = {}
+    environment: Mapping[str, Any] = {}
     agents: int = 0
     states: int = 0
     actions: int = 0
@@ -44,47 +48,61 @@ class Subject(NamedTuple):
     layout: Mapping[str, Any] | None = None
     nodes: Sequence[str] = ()
     units: Units = Units()
+    settings: Mapping[str, Any] = {}
 
     @classmethod
-    def of_run(cls, algorithm: Algorithm[Any, Any], federation: Federation | LiveFederation) -> Subject:
-        """A simulation, or a live run."""
-        name, where = algorithm_name(algorithm), str(federation.description.get("name", "custom"))
-        sizes = (federation.agents, federation.states, federation.actions, federation.horizon or 0)
-        layout = federation.layout if isinstance(federation, Federation) else None
-        return cls(f"{name} on {where}", name, where, *sizes, layout, units=Units.of(federation.description))
-
-    @classmethod
-    def of_plan(
-        cls,
-        algorithm: Algorithm[Any, Any],
-        setting: Setting,
-        federation: Federation | None,
-        nodes: Sequence[str] | None,
+    def of(
+        cls, algorithm: str, parameters: Mapping[str, Any], environment: Mapping[str, Any] | None, **known: Any
     ) -> Subject:
+        """An algorithm by name and parameters, and the description of where it runs; ``known`` are other fields."""
+        place = "over the network" if environment is None else f"on {environment.get('name', 'custom')}"
+        known = {"units": Units.of(environment or {}), **known}
+        return cls(f"{algorithm} {place}", {"name": algorithm, **parameters}, environment or {}, **known)
+
+    @classmethod
+    def of_run(
+        cls, algorithm: Algorithm[Any, Any], federation: Federation | LiveFederation, **settings: Any
+    ) -> Subject:
+        """A simulation, or a live run."""
+        sizes = {name: getattr(federation, name) or 0 for name in SIZES}
+        layout = federation.layout if isinstance(federation, Federation) else None
+        name, parameters = algorithm_name(algorithm), parameters_of(algorithm)
+        return cls.of(name, parameters, federation.description, **sizes, layout=layout, settings=settings)
+
+    @classmethod
+    def of_plan(cls, plan: RunPlan) -> Subject:
         """A run over the network."""
-        sizes = (setting.agents, setting.states, setting.actions, setting.horizon)
-        where = "" if federation is None else str(federation.description.get("name", "custom"))
-        name = algorithm_name(algorithm)
-        title = f"{name} on {where}" if where else f"{name} over the network"
-        layout = None if federation is None else federation.layout
-        return cls(title, name, where, *sizes, layout, tuple(nodes or ()))
+        name, parameters, federation = algorithm_name(plan.algorithm), parameters_of(plan.algorithm), plan.federation
+        settings = {"seed": plan.setting.seed, "collection": plan.collection, "secure sums": plan.secure_sums}
+        return cls.of(
+            name,
+            parameters,
+            None if federation is None else federation.description,
+            **{name: getattr(plan.setting, name) for name in SIZES},
+            layout=None if federation is None else federation.layout,
+            nodes=tuple(plan.names or ()),
+            settings=settings,
+        )
 
     @classmethod
     def of_about(cls, about: About) -> Subject:
         """A run that is on record."""
-        where = str(about.environment.get("name", "custom"))
-        sizes = (about.agents, about.states, about.actions, about.horizon)
-        units = Units.of(about.environment)
-        return cls(f"{about.algorithm} on {where}", about.algorithm, where, *sizes, about.layout, units=units)
+        sizes = {name: getattr(about, name) for name in SIZES}
+        settings = {"seed": about.seed, "driver": about.driver}
+        return cls.of(
+            about.algorithm, about.parameters, about.environment, **sizes, layout=about.layout, settings=settings
+        )
 
     def content(self) -> dict[str, Any]:
         """Ready for JSON; a grid that is too fine to be drawn is left out."""
         content = self._asdict()
         layout = content.pop("layout")
+        for name in ("algorithm", "environment", "settings"):
+            content[name] = {key: shortened(str(value)) for key, value in content[name].items() if value is not None}
         content["nodes"] = list(self.nodes)
         content["units"] = None if self.units == Units() else str(self.units)
         content["grid"] = None
-        if layout is not None and layout["rows"] * layout["columns"] <= MOST_SQUARES:
+        if layout is not None and layout["rows"] * layout["columns"] <= MAX_SQUARES:
             grid: dict[str, Any] = {name: int(layout[name]) for name in ("rows", "columns")}
             grid["cells"], grid["goals"] = (_squares(layout[name]) for name in ("cells", "goals"))
             content["grid"] = {**grid, "start": [int(part) for part in layout["start"]]}

@@ -1,9 +1,10 @@
-"""A page beside a run in Python: :func:`watch_run`."""
+"""A page beside a run in Python (:func:`watch_run`), and beside a federation over the network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,16 @@ from fed_ucbvi.dashboard.server import PageServer
 from fed_ucbvi.dashboard.state import OVER, STOPPED, LiveState
 from fed_ucbvi.dashboard.subject import Subject
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.results.round_record import OnRound
+from fed_ucbvi.results.recommendations import Recommended, table_of
+from fed_ucbvi.results.round_record import OnRound, replay
 from fed_ucbvi.results.run_data import RunData
 
 if TYPE_CHECKING:
     from fed_ucbvi.engine.live import LiveFederation
+    from fed_ucbvi.network.coordinator import Coordinator
+
+SECONDS_BETWEEN = 0.25
+"""Between two looks. Nodes come and go also while no round is played."""
 
 
 class Page:
@@ -36,12 +42,11 @@ class Page:
 
     @property
     def readers(self) -> int:
-        """How many look at it."""
         return self._server.readers
 
     def finish(self, run: RunData) -> None:
         """Show the run's policy, and that it is over."""
-        show_end(self.state, run)
+        self.state.finish(run)
 
 
 @contextmanager
@@ -87,14 +92,41 @@ def page_of(state: LiveState, access: Access, metrics: Callable[[], bytes] | Non
             raise
         finally:
             if state.phase not in (OVER, STOPPED):
-                state.end("The program has ended before the run was over.", complete=False)
+                state.end("The program ended before the run.", complete=False)
 
 
-def show_end(state: LiveState, run: RunData, *, ended: bool | None = None) -> None:
-    """Show the policy of a run that has ended, and whether all of it was played.
+@asynccontextmanager
+async def following(state: LiveState, run: Coordinator) -> AsyncIterator[None]:
+    """Keep ``state`` up to date while the block runs, in the loop in which the server itself runs."""
+    shown: Recommended | None = None
 
-    ``ended``, if said, is whether there was nothing left to play, though agents that were away have played less.
-    """
-    state.take_policy(run.policy)
-    complete = run.complete if ended is None else ended
-    state.end("" if complete else f"Stopped after {run.episodes_played:,} episodes per agent.", complete=complete)
+    def look() -> None:
+        nonlocal shown
+        state.take_status(run.status())
+        if run.engine.units != state.subject.units:
+            state.take_subject(state.subject._replace(units=run.engine.units))
+        recommended = run.engine.recommended
+        if recommended is not None and recommended is not shown:
+            shown = recommended
+            state.take_policy(recommended.policy)
+
+    async def keep_looking() -> None:
+        while True:
+            look()
+            await asyncio.sleep(SECONDS_BETWEEN)
+
+    for record in replay(
+        run.engine.records(),
+        table_of(run.engine.recommendations),
+        planned_episodes=run.plan.setting.episodes,
+        rules=run.plan.algorithm.rules,
+        units=run.engine.units,
+        horizon=run.plan.setting.horizon,
+    ):  # rounds that an earlier server has played
+        state(record)
+    task = asyncio.create_task(keep_looking())
+    try:
+        yield
+    finally:
+        task.cancel()
+        look()

@@ -1,4 +1,4 @@
-"""Checkpoints: everything needed to resume a run as if it had never stopped."""
+"""Checkpoints: everything needed to resume a run as if it had never stopped, or to start another from its counts."""
 
 from __future__ import annotations
 
@@ -6,169 +6,125 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn
 
-from fed_ucbvi.algorithms import algorithm_name, make_algorithm, parameters_of
-from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.algorithms.counts import Counts
+from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorithm
+from fed_ucbvi.algorithms.base import Algorithm, Setting
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import check_version, manifest_digest, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.core.files import manifest_digest, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.going_on import grown, planned_in
-from fed_ucbvi.engine.lock import FolderLock
-from fed_ucbvi.engine.log import Log
+from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.extension import extended_setting, planned_in
+from fed_ucbvi.engine.party import LiveParty
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.environments import current_name
+from fed_ucbvi.engine.state_store import SavedState, StateStore, restore
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
 
 FORMAT = "fed-ucbvi/checkpoint"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 FEDERATION = "federation.npz"
 COUNTS = "counts.npz"
 """The counts of an earlier run from which this one was started, if it was."""
 
-SimulationT = TypeVar("SimulationT", bound=Simulation)
 
+def create_checkpoint(folder: Path, simulation: Simulation, every: int) -> StateStore:
+    """A folder with the problem and the state before the first round; the state is kept every so many rounds.
 
-class Checkpoint:
-    """A folder with the problem, written once, and the log of the state, which grows every few rounds.
-
-    The environments of a live run cannot be written to a file. The manifest has what identifies them instead. No
-    other process can use the folder until the checkpoint is closed.
+    The environments of a live run cannot be written to a file. The manifest has what identifies them instead.
     """
+    live = simulation.identity()
+    problem: dict[str, Any] = {"live": live}
+    with new_folder(folder, FORMAT) as draft:
+        if live is None:
+            simulation.federation.save(draft / FEDERATION)
+            problem = {"federation": _digest(draft / FEDERATION)}
+        if simulation.earlier is not None:
+            simulation.earlier.save(draft / COUNTS)
+            problem["counts"] = _digest(draft / COUNTS)
+        if simulation.assurance is not None:
+            problem["promises"] = simulation.assurance.promises.to_data()
+        about = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "version": __version__,
+            "run": secrets.token_hex(8),
+            "algorithm": algorithm_name(simulation.requested),
+            "parameters": parameters_of(simulation.requested),
+            "episodes": simulation.setting.episodes,
+            "seed": simulation.setting.seed,
+            "driver": simulation.driver_name,
+            "every": every,
+        }
+        write_manifest(draft, {**about, **problem})
+        StateStore(draft, manifest_digest(draft)).write(simulation.saved())
+    return StateStore.open(folder, FORMAT, FORMAT_VERSION)
 
-    def __init__(self, folder: Path, *, live: bool) -> None:
-        self.folder, self.manifest = folder, _manifest(folder, live=live)
-        with reading(folder):
-            self.every = int(self.manifest["every"])
-        self._lock = FolderLock(folder)
-        try:
-            self._log = Log(folder, manifest_digest(folder), durable=False)
-        except BaseException:
-            self.close()
-            raise
 
-    @classmethod
-    def create(cls, folder: Path, simulation: Simulation, every: int) -> Checkpoint:
-        """Write the problem and the state before the first round."""
-        setting, live = simulation.setting, simulation.identity()
-        problem: dict[str, Any] = {"live": live}
-        with new_folder(folder, FORMAT) as draft:
-            if live is None:
-                simulation.federation.save(draft / FEDERATION)
-                problem = {"federation": _digest(draft / FEDERATION)}
-            if simulation.earlier is not None:
-                simulation.earlier.counts.save(draft / COUNTS)
-                problem["counts"] = _digest(draft / COUNTS)
-            write_manifest(
-                draft,
-                {
-                    "format": FORMAT,
-                    "format_version": FORMAT_VERSION,
-                    "version": __version__,
-                    "run": secrets.token_hex(8),
-                    "algorithm": algorithm_name(simulation.requested),
-                    "parameters": parameters_of(simulation.requested),
-                    "episodes": setting.episodes,
-                    "seed": setting.seed,
-                    "driver": simulation.driver_name,
-                    "every": every,
-                    **problem,
-                },
-            )
-            Log(draft, manifest_digest(draft), durable=False).write(simulation.saved())
-        return cls(folder, live=live is not None)
+def open_checkpoint(
+    folder: Path, episodes: int | None = None, make: Callable[..., Simulation] | None = None
+) -> tuple[StateStore, Simulation]:
+    """A simulation as it was saved, with more ``episodes`` if they are given; nobody else can use the folder then.
 
-    def write(self, simulation: Simulation) -> None:
-        """Add the state to the log."""
-        self._log.write(simulation.saved())
+    That of a live run is what ``make(algorithm, episodes=, seed=, ...)`` gives.
+    """
+    live = "live" in read_manifest(folder, FORMAT)
+    if live and make is None:
+        raise InputError(
+            f"{folder} is the checkpoint of a live run, which needs its environments: continue it in Python with "
+            f"resume({str(folder)!r}, environments)."
+        )
+    if make is not None and not live:
+        raise InputError(f"{folder} is the checkpoint of a simulation; continue it with resume({str(folder)!r}).")
 
-    def close(self) -> None:
-        """Release the folder."""
-        self._lock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @classmethod
-    def open(cls, folder: Path, episodes: int | None = None) -> tuple[Checkpoint, Simulation]:
-        """Read a checkpoint back into a simulation, of more ``episodes`` than before if they are given."""
-
-        def simulate(algorithm: Algorithm[Any, Any], manifest: Mapping[str, Any], **rest: Any) -> Simulation:
+    def simulate(algorithm: Algorithm[Any, Any], manifest: Mapping[str, Any], **options: Any) -> Simulation:
+        if make is None:
             _check_digest(folder / FEDERATION, manifest["federation"])
             federation = Federation.load(folder / FEDERATION)
-            return Simulation(algorithm, federation, seed=manifest["seed"], driver=manifest["driver"], **rest)
+            return Simulation(algorithm, federation, driver=manifest["driver"], **options)
+        simulation = make(algorithm, **options)
+        _check_same(folder, manifest["live"], simulation.identity() or {})
+        return simulation
 
-        return cls._go_on(folder, simulate, episodes, live=False)
+    return _open(folder, simulate, episodes)
 
-    @classmethod
-    def open_live(
-        cls, folder: Path, make: Callable[..., SimulationT], episodes: int | None = None
-    ) -> tuple[Checkpoint, SimulationT]:
-        """Read a checkpoint back into the live run that ``make(algorithm, episodes=, seed=, ...)`` gives."""
 
-        def simulate(algorithm: Algorithm[Any, Any], manifest: Mapping[str, Any], **rest: Any) -> SimulationT:
-            simulation = make(algorithm, seed=manifest["seed"], **rest)
-            was = {**manifest["live"], "name": current_name(manifest["live"]["name"])}
-            _check_same(folder, was, simulation.identity() or {})
-            return simulation
-
-        return cls._go_on(folder, simulate, episodes, live=True)
-
-    @classmethod
-    def _go_on(
-        cls, folder: Path, simulate: Callable[..., SimulationT], episodes: int | None, *, live: bool
-    ) -> tuple[Checkpoint, SimulationT]:
-        """The simulation as it was saved; one that is to have more episodes is saved again, with their number."""
-        store = cls(folder, live=live)
-        try:
-            with reading(folder):
-                manifest, saved = store.manifest, store._log.read()
-                algorithm = make_algorithm(manifest["algorithm"], manifest["parameters"])
-                plan = planned_in(saved.about)
-                rest = {"grid_bits": plan["grid_bits"], "counts": _counts_in(folder, manifest)}
-                simulation = simulate(algorithm, manifest, episodes=plan["episodes"], **rest)
-                setting = grown(simulation.algorithm, simulation.setting, episodes=episodes)
-                longer = setting != simulation.setting
-                if longer:
-                    simulation.close()
-                    rest["grid_bits"] = setting.grid_bits
-                    simulation = simulate(algorithm, manifest, episodes=setting.episodes, **rest)
-                simulation.restore(saved)
+def _open(folder: Path, simulate: Callable[..., Simulation], episodes: int | None) -> tuple[StateStore, Simulation]:
+    """The simulation as it was saved; one that is to have more episodes is saved again, with their number."""
+    store = StateStore.open(folder, FORMAT, FORMAT_VERSION)
+    try:
+        with reading(folder):
+            manifest, saved = store.manifest, store.read()
+            _ = int(manifest["every"])
+            algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
+            plan = planned_in(saved.about)
+            same = {"seed": manifest["seed"], "counts": _counts_in(folder, manifest)}
+            if "promises" in manifest:
+                same["promises"] = Promises.from_data(manifest["promises"])
+            simulation = simulate(algorithm, manifest, episodes=plan["episodes"], grid_bits=plan["grid_bits"], **same)
+            setting = extended_setting(simulation.algorithm, simulation.setting, episodes=episodes)
+            longer = setting != simulation.setting
             if longer:
-                store.write(simulation)
-        except BaseException:
-            store.close()
-            raise
-        return store, simulation
+                simulation.close()
+                simulation = simulate(
+                    algorithm, manifest, episodes=setting.episodes, grid_bits=setting.grid_bits, **same
+                )
+            simulation.restore(saved)
+        if longer:
+            store.write(simulation.saved())
+    except BaseException:
+        store.close()
+        raise
+    return store, simulation
 
 
-def _manifest(folder: Path, *, live: bool) -> dict[str, Any]:
-    """The manifest of a checkpoint of this kind."""
-    manifest = read_manifest(folder, FORMAT)
-    check_version(folder, manifest, FORMAT_VERSION)
-    if live and "live" not in manifest:
-        raise InputError(f"{folder} is the checkpoint of a simulation; go on with it by resume({str(folder)!r}).")
-    if not live and "live" in manifest:
-        raise InputError(
-            f"{folder} is the checkpoint of a live run, which needs its environments: go on with it in Python by "
-            f"resume_live({str(folder)!r}, environments)."
-        )
-    return manifest
-
-
-def _counts_in(folder: Path, manifest: Mapping[str, Any]) -> Counts | None:
+def _counts_in(folder: Path, manifest: Mapping[str, Any]) -> CountTable | None:
     """The counts that a run was started from, if it was."""
     if "counts" not in manifest:
         return None
     _check_digest(folder / COUNTS, manifest["counts"])
-    return Counts.load(folder / COUNTS)
+    return CountTable.load(folder / COUNTS)
 
 
 def _check_digest(path: Path, expected: str) -> None:
@@ -188,3 +144,51 @@ def _check_same(folder: Path, was: Mapping[str, Any], now: Mapping[str, Any]) ->
             raise InputError(
                 f"{folder} holds a run on other environments: {key} was {was.get(key)}, and is {now.get(key)} now."
             )
+
+
+def counts_from(source: CountTable | str | Path | None) -> CountTable | None:
+    return load_counts(source) if isinstance(source, str | Path) else source
+
+
+def load_counts(path: str | Path) -> CountTable:
+    """The counts in a file that :meth:`CountTable.save` wrote, or in the checkpoint of a simulation or a live run.
+
+    Counts of a checkpoint are those of its run alone, without those that the run itself was started from; where the
+    server keeps one table of all counts, as Fed-KL-UCBVI's does, they are part of it.
+
+    Raises:
+        InputError: if there are none, or the run's algorithm keeps none.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return CountTable.load(path)
+    manifest = read_manifest(path)
+    if manifest["format"] != FORMAT:
+        raise InputError(
+            f"{path} is not the checkpoint of a simulation or a live run. Counts of a server's checkpoint come from "
+            "'fed-ucbvi counts DIR --out FILE', if its nodes reported counts."
+        )
+    if "live" in manifest:
+        with reading(path):
+            return _live_counts(manifest, StateStore(path, manifest_digest(path)).read())
+    store, simulation = open_checkpoint(path)
+    with store:
+        return simulation.algorithm.counts_of(simulation.server, simulation.agents)
+
+
+def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> CountTable:
+    """Those of a live run, whose environments are not needed for it."""
+    about, algorithm = manifest["live"], recorded_algorithm(manifest["algorithm"], manifest["parameters"])
+    M, S, A, H = (int(about[name]) for name in ("agents", "states", "actions", "horizon"))
+    plan = planned_in(saved.about)
+    random, T, bits = bool(about.get("random_rewards")), plan["episodes"], plan["grid_bits"]
+    setting = Setting(S, A, H, M, T, about["eps_p"] or 0.0, manifest["seed"], True, random, bits)
+    server = algorithm.new_server(setting)
+    restore(server, saved.arrays, "server.")
+    party = LiveParty(algorithm, setting, range(M), _no_environment, Units())
+    party.restore(saved.arrays)
+    return algorithm.counts_of(server, party.agents)
+
+
+def _no_environment(agent: int) -> NoReturn:
+    raise AssertionError(f"nothing is played, so agent {agent} needs no environment")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi.core.garbage import collect_seldom
+from fed_ucbvi.core.own_process import claim_process
 from fed_ucbvi.core.second_process import say
 from fed_ucbvi.engine.drivers.auto import LONG_ROUNDS, SHORT_ROUNDS, AutoDriver
 from fed_ucbvi.engine.drivers.base import Fleet
@@ -28,5 +28,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    collect_seldom()
+    claim_process()
     main()

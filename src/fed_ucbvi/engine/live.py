@@ -1,31 +1,22 @@
-"""Running an algorithm on live Gymnasium environments, whose kernels nobody needs to know."""
+"""Live Gymnasium environments as a federation, whose kernels nobody needs to know, and runs on them."""
 
 from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms import AlgorithmLike, as_algorithm
-from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, FleetTables, Message
-from fed_ucbvi.algorithms.counts import Counts
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError, check_positive_integer
-from fed_ucbvi.core.types import CountArray, PolicyArray
-from fed_ucbvi.engine.checkpoint import Checkpoint
-from fed_ucbvi.engine.drivers.base import Driver, RoundEnd
-from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_supports
-from fed_ucbvi.engine.progress import Progress, announce_compilation
-from fed_ucbvi.engine.rounds import Paid, PlayedRound
-from fed_ucbvi.engine.simulation import Caution, Simulation, drive
-from fed_ucbvi.engine.warm_start import counts_from
-from fed_ucbvi.environments import FederationLike, as_federation
+from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.drivers.live import LiveDriver
+from fed_ucbvi.engine.party import LiveParty
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
     kwargs_of_agents,
@@ -38,9 +29,7 @@ from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.agents import is_known
-from fed_ucbvi.results.round_record import OnRound
-from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.recommendations import is_known
 
 if TYPE_CHECKING:
     import gymnasium
@@ -127,6 +116,8 @@ class LiveFederation:
 class LiveSimulation(Simulation):
     """A run on live environments. What cannot be computed without their kernels is NaN."""
 
+    party: LiveParty
+
     def __init__(
         self,
         algorithm: Algorithm[Any, Any],
@@ -136,55 +127,20 @@ class LiveSimulation(Simulation):
         score_with: Federation | None,
         *,
         grid_bits: int = 0,
-        counts: Counts | None = None,
+        counts: CountTable | None = None,
+        promises: Promises | None = None,
     ) -> None:
         self.live = live
-        scored = _scored(live, score_with)
-        super().__init__(algorithm, scored, episodes, seed, LiveDriver.name, grid_bits=grid_bits, counts=counts)
-        if self.algorithm.keeps_experience:
-            self.tables.remember_all()
-        self._width = self.tables.width
+        about = _scored(live, score_with), episodes, seed, LiveDriver.name
+        super().__init__(algorithm, *about, grid_bits=grid_bits, counts=counts, promises=promises)
 
     def _random_rewards(self) -> bool:
         return self.live.random_rewards
 
-    def _make_drivers(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
-        """Live drivers on common tables."""
-        live, setting = self.live, self.setting
-        counting, grid = self.algorithm.counting, self.algorithm.reward_grid(setting)
-        self.tables = LiveTables(
-            setting.agents, setting.horizon, setting.states, setting.actions, counting=counting, grid=grid
-        )
-
-        def driver(agents: range) -> LiveDriver:
-            return LiveDriver(self.tables, agents, live.make, live.vectorisation, live.units, setting.seed)
-
-        everyone = range(setting.agents)
-        together = driver(everyone)
-        apart = [] if self.algorithm.together else [driver(range(i, i + 1)) for i in everyone]
-        self._drivers = [together, *apart]
-        return together, apart, self.tables.for_agents()
-
-    def _play_round(self, broadcast: Message) -> PlayedRound:
-        """One round; the reward on record is the one that was paid."""
-        self.tables.forget_payments()
-        played = super()._play_round(broadcast)
-        everyone = self.setting.agents * played.stop.length
-        episodes = everyone if played.lengths is None else int(played.lengths.sum())
-        starts = self.tables.starts.sum(axis=0)
-        return played._replace(paid=Paid(episodes, self.tables.paid, starts, self.tables.paid_squares))
-
-    def _collect(self, policy: PolicyArray, budgets: Budgets) -> tuple[RoundEnd, CountArray | None]:
-        played = super()._collect(policy, budgets)
-        if self.tables.width > self._width:
-            self._widen()
-        return played
-
-    def _widen(self) -> None:
-        """Move the agents to wider supports."""
-        self._width = self.tables.width
-        self.agents = on_wider_supports(self.algorithm, self.setting, self.agents, self.tables)
-        self.algorithm.budgets(self.agents, self.algorithm.broadcast(self.server))
+    def _make_party(self) -> None:
+        live = self.live
+        about = range(live.agents), live.make, live.units, live.vectorisation
+        self.party = LiveParty(self.algorithm, self.setting, *about)
 
     def identity(self) -> dict[str, Any]:
         """Sizes, the description, and what was said about the environments."""
@@ -193,121 +149,6 @@ class LiveSimulation(Simulation):
         about = {**known, **random, "scored": is_known(self.federation), **self.live.description}
         same: dict[str, Any] = json.loads(json.dumps(about))
         return same
-
-    def _seen(self) -> dict[str, Array]:
-        """Supports and means of rewards."""
-        return self.tables.arrays()
-
-    def _see_again(self, arrays: Mapping[str, Array]) -> None:
-        """Supports as wide as they were, and agents with as many slots."""
-        self.tables.restore(arrays)
-        if self.tables.width != self._width:
-            self._width = self.tables.width
-            self.agents = self.algorithm.new_agents(self.setting, self.tables.for_agents())
-
-    def close(self) -> None:
-        """Close all environments."""
-        for driver in self._drivers:
-            driver.close()
-
-
-def run_live(
-    algorithm: AlgorithmLike,
-    live: LiveFederation,
-    episodes: int,
-    *,
-    seed: int = 0,
-    score_with: FederationLike | None = None,
-    progress: bool | Callable[[Progress], None] = True,
-    on_round: OnRound | None = None,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: int = 100,
-    warm_start: Counts | str | Path | None = None,
-) -> Run:
-    """Run ``algorithm`` on live environments for exactly ``episodes`` episodes per agent.
-
-    All agents stop after the same number of episodes, as in simulation. Regret and values are unknown (NaN, ``null``
-    in JSON) unless ``score_with`` gives the federation that the environments are, which the agents never see.
-
-    Args:
-        algorithm: as for :func:`fed_ucbvi.run`.
-        live: the environments.
-        episodes: T.
-        seed: of the environments (each agent's from ``(seed, agent)``, once, at its first reset), the initial
-            policy and ties.
-        score_with: the same problem as a table, as :func:`from_gymnasium` makes it, to compute regret with. A table
-            of one's own need not have the state that is added to the environments' states for what terminates.
-        progress: as for :func:`fed_ucbvi.run`.
-        on_round: as for :func:`fed_ucbvi.run`.
-        checkpoint: folder to keep the state in, for :func:`resume_live`.
-        checkpoint_every: rounds between two checkpoints; what real environments have played since the last one is
-            lost when a run is killed.
-        warm_start: as for :func:`fed_ucbvi.run`.
-
-    Raises:
-        InputError: if something cannot be used.
-        Interrupted: on Ctrl-C; carries the partial result.
-    """
-    algorithm, live, table = as_algorithm(algorithm), _as_live(live), _as_table(score_with)
-    announce_compilation()
-    every = check_positive_integer("checkpoint_every", checkpoint_every)
-    simulation = LiveSimulation(algorithm, live, episodes, seed, table, counts=counts_from(warm_start))
-    store = nullcontext() if checkpoint is None else Checkpoint.create(Path(checkpoint), simulation, every)
-    with closing(simulation), store as kept:
-        for text in algorithm.cautions(simulation.setting):
-            warnings.warn(text, Caution, stacklevel=2)
-        return drive(simulation, progress, kept, on_round)
-
-
-def resume_live(
-    folder: str | Path,
-    live: LiveFederation,
-    *,
-    episodes: int | None = None,
-    score_with: FederationLike | None = None,
-    progress: bool | Callable[[Progress], None] = True,
-    on_round: OnRound | None = None,
-) -> Run:
-    """Resume the live run whose checkpoint is in ``folder``, on the environments it was begun with.
-
-    Server, agents, supports, records and clocks are those of the checkpoint. The environments are not in it. They are
-    made anew, and each is seeded at its first reset from (seed, agent, number of the episode), so that it does not
-    show again what has been seen. Where an episode depends on nothing but its number, the result equals that of an
-    uninterrupted run bit for bit; elsewhere it is another run of the same law.
-
-    Args:
-        folder: what ``run_live(..., checkpoint=folder)`` wrote.
-        live: the environments: same sizes, same description, same reward_range and eps_p as then.
-        episodes: T, if there are to be more than planned; as for :func:`fed_ucbvi.resume`.
-        score_with: the table, if there was one.
-        progress: as for :func:`fed_ucbvi.run`.
-        on_round: as for :func:`fed_ucbvi.run`.
-
-    Raises:
-        InputError: if the environments are others than those of the checkpoint, or something else cannot be used.
-        Interrupted: on Ctrl-C; carries the partial result.
-    """
-    live, table = _as_live(live), _as_table(score_with)
-
-    def simulate(algorithm: Algorithm[Any, Any], **rest: Any) -> LiveSimulation:
-        return LiveSimulation(algorithm, live, score_with=table, **rest)
-
-    store, simulation = Checkpoint.open_live(Path(folder), simulate, episodes)
-    with closing(simulation), store:
-        return drive(simulation, progress, store, on_round)
-
-
-def _as_live(given: object) -> LiveFederation:
-    if not isinstance(given, LiveFederation):
-        raise InputError(
-            "pass a LiveFederation, such as LiveFederation.from_gymnasium('CliffWalking-v1', agents=4, ...), not "
-            f"{type(given).__name__}; what is known as tables is for run()."
-        )
-    return given
-
-
-def _as_table(given: FederationLike | None) -> Federation | None:
-    return None if given is None else as_federation(given)
 
 
 def _scored(live: LiveFederation, table: Federation | None) -> Federation:

@@ -1,18 +1,16 @@
-"""One progress bar for whatever takes a while: on a terminal, in a notebook, and silent where nobody looks."""
+"""One progress bar for whatever takes a while: on a terminal or in a notebook, disabled elsewhere."""
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from fed_ucbvi.core.notebook import in_notebook
+from fed_ucbvi.results.round_record import OnRound, RoundRecord
 
 PATIENCE = 2.0
 """Seconds before a bar appears."""
@@ -21,17 +19,6 @@ BETWEEN_UPDATES = 0.2
 
 Show = Callable[[int, int, str], None]
 """Is told how many of how many are done, and what to write beside the bar."""
-
-
-class Progress(NamedTuple):
-    """How far a run is."""
-
-    episodes: int
-    total: int
-    rounds: int
-    regret: float
-    gap: float = math.nan
-    """Between the server's optimistic value and the estimated one of the policy recommended last."""
 
 
 class ProgressCallback(Protocol):
@@ -44,10 +31,17 @@ class ProgressCallback(Protocol):
 
 def announce_compilation() -> None:
     """Tell whoever looks why the very first run on a machine takes longer."""
-    import numba
+    from fed_ucbvi.core.compiling import must_compile
 
-    if (sys.stderr.isatty() or in_notebook()) and not Path(numba.config.CACHE_DIR).exists():
+    if (sys.stderr.isatty() or _in_notebook()) and must_compile():
         sys.stderr.write("compiling for this machine, once: about half a minute\n")
+
+
+def _in_notebook() -> bool:
+    """Whether this runs in an IPython kernel, as in Jupyter; a terminal's IPython has none."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
 
 
 @contextmanager
@@ -62,25 +56,26 @@ def progress_bar(what: str) -> Iterator[ProgressCallback]:
 
 
 @contextmanager
-def show_progress(how: bool | Callable[[Progress], None]) -> Iterator[Callable[[Progress], None]]:
-    """A function to report to on one run: the caller's, a bar, or none."""
+def show_progress(how: bool | OnRound) -> Iterator[OnRound]:
+    """A function to report rounds to: the caller's, a bar, or none."""
     if callable(how):
         yield how
         return
     if not how:
-        yield lambda progress: None
+        yield lambda record: None
         return
     with _bar() as show:
         began, started_at = time.perf_counter(), -1
 
-        def report(progress: Progress) -> None:
+        def report(record: RoundRecord) -> None:
             nonlocal started_at
-            started_at = progress.episodes if started_at < 0 else started_at
-            speed = (progress.episodes - started_at) / max(time.perf_counter() - began, 1e-9)
-            regret = f"regret {progress.regret:,.0f}, " if progress.regret == progress.regret else ""
-            gap = f"gap {progress.gap:,.4g}, " if progress.gap == progress.gap else ""
-            text = f"{progress.episodes / progress.total:.0%} of {progress.total:,} episodes, "
-            show(progress.episodes, progress.total, f"{text}{progress.rounds:,} rounds, {regret}{gap}{speed:,.0f}/s")
+            started_at = record.episodes if started_at < 0 else started_at
+            speed = (record.episodes - started_at) / max(time.perf_counter() - began, 1e-9)
+            total = record.planned_episodes
+            regret = f"regret {record.regret:,.0f}, " if record.regret == record.regret else ""
+            gap = f"gap {record.gap:,.4g}, " if record.gap == record.gap else ""
+            text = f"{record.episodes / total:.0%} of {total:,} episodes, {record.synchronisations:,} rounds, "
+            show(record.episodes, total, f"{text}{regret}{gap}{speed:,.0f}/s")
 
         yield report
 
@@ -88,7 +83,7 @@ def show_progress(how: bool | Callable[[Progress], None]) -> Iterator[Callable[[
 @contextmanager
 def _bar() -> Iterator[Show]:
     """Shows on a bar that appears two seconds after the first report, and shows nothing where nobody looks."""
-    if in_notebook():
+    if _in_notebook():
         with _notebook_bar() as show:
             yield show
     elif sys.stderr.isatty():
@@ -132,35 +127,29 @@ def _terminal_bar() -> Iterator[Show]:
 @contextmanager
 def _notebook_bar() -> Iterator[Show]:
     """One output of the cell, updated in place; it stays, with what was reported last."""
-    bar = _NotebookBar()
-    try:
-        yield bar.show
-    finally:
-        bar.finish()
+    began, drawn_at, content = time.monotonic(), 0.0, {"text/plain": ""}
+    handle: Any = None
 
-
-class _NotebookBar:
-    def __init__(self) -> None:
-        self.began, self.drawn_at = time.monotonic(), 0.0
-        self.handle: Any = None
-        self.content: dict[str, str] = {}
-
-    def show(self, done: int, total: int, text: str) -> None:
-        bar = f'<progress value="{done}" max="{total}"></progress> {escape(text)}'
-        self.content = {"text/plain": text, "text/html": bar}
-        now = time.monotonic()
-        if now - self.began >= PATIENCE and now - self.drawn_at >= BETWEEN_UPDATES:
-            self.draw()
-
-    def draw(self) -> None:
+    def draw() -> None:
+        nonlocal handle, drawn_at
         from IPython.display import display
 
-        if self.handle is None:
-            self.handle = display(self.content, raw=True, display_id=True)
+        drawn_at = time.monotonic()
+        if handle is None:
+            handle = display(content, raw=True, display_id=True)
         else:
-            self.handle.update(self.content, raw=True)
-        self.drawn_at = time.monotonic()
+            handle.update(content, raw=True)
 
-    def finish(self) -> None:
-        if self.handle is not None:
-            self.draw()
+    def show(done: int, total: int, text: str) -> None:
+        nonlocal content
+        bar = f'<progress value="{done}" max="{total}"></progress> {escape(text)}'
+        content = {"text/plain": text, "text/html": bar}
+        now = time.monotonic()
+        if now - began >= PATIENCE and now - drawn_at >= BETWEEN_UPDATES:
+            draw()
+
+    try:
+        yield show
+    finally:
+        if handle is not None:
+            draw()

@@ -9,30 +9,25 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.compiling import compiled, inner
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray, PolicyArray
 from fed_ucbvi.problem.agent_tables import AgentTables, no_policy, reachable_states, update_values
 from fed_ucbvi.problem.federation import Federation
 
 
-class Known(NamedTuple):
+class CachedEvaluation(NamedTuple):
     """MDPs that are evaluated in every round, with the values of the last policy, most of which may still be right.
 
     ``V (H+1, S, m)`` are the values of ``last (H, S, A)``; see :func:`fed_ucbvi.problem.agent_tables.update_values`.
     """
 
-    successors: IndexArray
-    probabilities: FloatArray
-    rewards: FloatArray
-    initial: FloatArray
-    reachable: MaskArray
+    tables: AgentTables
     last: npt.NDArray[np.int8]
     V: FloatArray
 
     @classmethod
-    def of(cls, tables: AgentTables, horizon: int) -> Known:
-        """Nothing is known yet."""
+    def of(cls, tables: AgentTables, horizon: int) -> CachedEvaluation:
         S, m = tables.initial.shape
-        return cls(*tables, no_policy(horizon, S, tables.successors.shape[2]), np.zeros((horizon + 1, S, m)))
+        return cls(tables, no_policy(horizon, S, tables.successors.shape[2]), np.zeros((horizon + 1, S, m)))
 
 
 class Scorer:
@@ -46,11 +41,14 @@ class Scorer:
         successors, probabilities = common.kernel.successors, common.kernel.probabilities
         begins = np.asarray((federation.kind_tables.initial > 0).any(axis=1))
         reachable = reachable_states(successors, probabilities > 0, begins, H)
-        alone = AgentTables(
+        alone = AgentTables.of(
             successors, probabilities[..., None], common.rewards[..., None], common.initial[:, None], reachable
         )
-        self._agents, self._alike = Known.of(federation.kind_tables, H), _same_values(alone, federation.kind_tables)
-        self._common = self._agents if self._alike else Known.of(alone, H)
+        self._agents, self._alike = (
+            CachedEvaluation.of(federation.kind_tables, H),
+            _same_values(alone, federation.kind_tables),
+        )
+        self._common = self._agents if self._alike else CachedEvaluation.of(alone, H)
         self._rewards, self._honest, self._everyone = federation.rewards, honest, np.zeros(1, dtype=np.int64)
 
     def _number_of_each_kind(self, which: MaskArray | slice) -> CountArray:
@@ -63,7 +61,7 @@ class Scorer:
     ) -> tuple[float, float, float]:
         """``(regret, reward, value)`` of a round, averaged over those present; see :func:`score_round`.
 
-        ``visits`` is ``(m, *place)`` and ``starts``, how many episodes began where, ``(m, S)``. Visits may have one
+        ``visits`` is ``(m, *cell)`` and ``starts``, how many episodes began where, ``(m, S)``. Visits may have one
         row for the sum over all agents, if nobody lies and rewards are shared.
         """
         rows, number = self._honest, self._agents_of_kind
@@ -95,18 +93,35 @@ def _same_values(one: AgentTables, other: AgentTables) -> bool:
 
 
 @inner
+def _paying_states(rewards: FloatArray, out: CountArray) -> int:
+    """List the states in which some action pays; how many there are."""
+    number = 0
+    for s in range(len(rewards)):
+        pays = False
+        for a in range(rewards.shape[1]):
+            pays |= rewards[s, a] != 0.0
+        out[number] = s
+        number += pays
+    return number
+
+
+@inner
 def _paid(visits: CountArray, rewards: FloatArray, policy: PolicyArray) -> float:
     """``sum_{h,s,a} visits_h(s,a) r_h(s,a)``; where visits have no action axis to speak of, it was the policy's."""
     H, S, W = visits.shape
-    total = 0.0
+    paying, number, total = np.empty(S, dtype=np.int64), 0, 0.0
     for h in range(H):
         hr = h if rewards.shape[0] > 1 else 0
-        for s in range(S):
+        if h == 0 or hr > 0:
+            number = _paying_states(rewards[hr], paying)
+        for s in paying[:number]:
             if policy.ndim == 2:
-                total += visits[h, s, 0] * rewards[hr, s, policy[h, s]]
+                if visits[h, s, 0] > 0:
+                    total += visits[h, s, 0] * rewards[hr, s, policy[h, s]]
             else:
                 for a in range(W):
-                    total += visits[h, s, a] * rewards[hr, s, a]
+                    if visits[h, s, a] > 0:
+                        total += visits[h, s, a] * rewards[hr, s, a]
     return total
 
 
@@ -117,8 +132,8 @@ def score_round(
     starts: CountArray,
     rows: CountArray,
     best: FloatArray,
-    common: Known,
-    agents: Known,
+    common: CachedEvaluation,
+    agents: CachedEvaluation,
     alike: bool,
     number: CountArray,
     rewards: FloatArray,
@@ -137,9 +152,7 @@ def score_round(
         M += number[k]
     for which in range(1 if alike else 2):
         known = agents if which else common
-        update_values(
-            known.successors, known.probabilities, known.rewards, known.reachable, policy, known.last, known.V
-        )
+        update_values(known.tables, policy, known.last, known.V)
     regret = 0.0
     for i in rows:
         for s in range(S):
@@ -164,11 +177,12 @@ def score_round(
 
 
 @inner
-def _sum_of_values(agents: Known, number: CountArray) -> float:
+def _sum_of_values(agents: CachedEvaluation, number: CountArray) -> float:
     """``sum_i sum_s mu^i(s) V^i_1(s)``."""
     total = 0.0
-    for s in range(agents.initial.shape[0]):
+    initial = agents.tables.initial
+    for s in range(len(initial)):
         for k in range(len(number)):
-            if agents.initial[s, k] > 0.0:
-                total += number[k] * agents.initial[s, k] * agents.V[0, s, k]
+            if initial[s, k] > 0.0:
+                total += number[k] * initial[s, k] * agents.V[0, s, k]
     return total

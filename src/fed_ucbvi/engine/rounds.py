@@ -14,34 +14,47 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting, as_sets
 from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.algorithms.contract import Contract
-from fed_ucbvi.algorithms.counts import Counts
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi.engine.assurance import DELTA, MORE, Assurance, JudgedPolicy, Promises
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.going_on import EarlierRun, planned, warmed
+from fed_ucbvi.engine.extension import planned, warm_setting
 from fed_ucbvi.engine.regret import Scorer
-from fed_ucbvi.engine.saved_state import SavedState, put_back, restore
+from fed_ucbvi.engine.state_store import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
-from fed_ucbvi.results.agents import initial_value, is_known, mean_of_known, mean_over, values_by_agent
-from fed_ucbvi.results.recommendations import Recommended, Row, is_due, table_of
-from fed_ucbvi.results.records import COLUMNS, columns_of
-from fed_ucbvi.results.round_record import RoundRecord
-from fed_ucbvi.results.run import Run
-
-LENGTH, EPISODES, AGENTS, ASKERS, AGENT, REGRET, BYTES_UP, BYTES_DOWN = (
-    list(COLUMNS).index(name)
-    for name in ("length", "agent_episodes", "agents", "askers", "agent", "regret", "bytes_up", "bytes_down")
+from fed_ucbvi.results.certificate import Certificate
+from fed_ucbvi.results.recommendations import (
+    RecommendationRow,
+    Recommended,
+    initial_value,
+    is_due,
+    is_known,
+    mean_of_known,
+    mean_over,
+    table_of,
+    values_by_agent,
 )
+from fed_ucbvi.results.round_record import EXPLORING, RoundRecord, RoundRow, Totals, columns_of, rows_of
+from fed_ucbvi.results.run import Run
 
 
 class Play(NamedTuple):
-    """Let the agents play the round that ``broadcast`` begins; the answer is a :class:`PlayedRound`."""
+    """Let the agents play the round that ``broadcast`` begins; the answer is a :class:`PlayedRound`.
+
+    Attributes:
+        broadcast: with what is played first.
+        most: episodes that it may have, where all agents stop together.
+        judged: whether the returns of its episodes are wanted.
+    """
 
     broadcast: Message
+    most: int
+    judged: bool = False
 
 
 class Synchronise(NamedTuple):
@@ -55,6 +68,7 @@ class Synchronise(NamedTuple):
 
 
 Request = Play | Synchronise
+RequestT = TypeVar("RequestT")
 ValueT = TypeVar("ValueT")
 Steps = Generator[Request, Any, ValueT]
 """A generator that yields what it needs done, is sent the answers, and returns a value."""
@@ -68,12 +82,14 @@ class Paid(NamedTuple):
         total: the sum of their rewards.
         starts: how many of the round's episodes, of all agents, began in each state, ``(S,)``.
         squares: the sum over these episodes of the squared reward of an episode; NaN where nobody has added it up.
+        returns: of these episodes, where they are wanted (:mod:`fed_ucbvi.algorithms.return_bounds`).
     """
 
     episodes: int
     total: float
     starts: CountArray
     squares: float = math.nan
+    returns: CountArray | None = None
 
     @property
     def deviation(self) -> float:
@@ -90,10 +106,11 @@ class PlayedRound(NamedTuple):
     Attributes:
         stop: how the round ended; its length is that of the agent that played most.
         rule: the rule by which an agent requested the synchronisation; -1 if none did.
-        visits: ``(m, *place)``, or one row for all agents together; None where only the agents know.
+        visits: ``(m, *cell)``, or one row for all agents together; None where only the agents know.
         starts: where episodes began, ``(m, S)``, likewise.
         lengths: how many episodes each agent played, ``(M,)``; None where all played the same number.
         paid: where rewards were observed and need not be computed.
+        returns: of its episodes, where they are wanted (:mod:`fed_ucbvi.algorithms.return_bounds`).
     """
 
     stop: RoundEnd
@@ -102,9 +119,10 @@ class PlayedRound(NamedTuple):
     starts: CountArray | None = None
     lengths: CountArray | None = None
     paid: Paid | None = None
+    returns: CountArray | None = None
 
 
-def answered(steps: Steps[ValueT], answer: Callable[[Request], Any]) -> ValueT:
+def answered(steps: Generator[RequestT, Any, ValueT], answer: Callable[[RequestT], Any]) -> ValueT:
     """What ``steps`` returns if everything it asks for is answered at once."""
     reply = None
     while True:
@@ -126,6 +144,7 @@ class Engine:
         driver: what collects the data, for the record.
         together: whether all agents stop after the same episode. An agent that was away then has missed episodes.
         counts: of an earlier run, to start from.
+        promises: to keep while it learns.
     """
 
     def __init__(
@@ -136,30 +155,33 @@ class Engine:
         driver: str,
         *,
         together: bool,
-        counts: Counts | None = None,
+        counts: CountTable | None = None,
+        promises: Promises | None = None,
     ) -> None:
         self.requested, self.driver_name, self.together = algorithm, driver, together
         lies = federation is not None and federation.liars is not None
-        self.algorithm = algorithm.by_rows() if lies else algorithm
+        self.algorithm = algorithm.with_agent_reports() if lies else algorithm
+        if promises is not None:
+            self.algorithm = promises.apply(self.algorithm)
         if counts is not None:
-            setting, counts = warmed(self.algorithm, setting, counts)
+            setting, counts = warm_setting(self.algorithm, setting, counts)
         self.setting = setting
-        self.earlier = None if counts is None else EarlierRun(self.algorithm, setting, counts)
+        self.earlier = counts
         self.scored = federation
         self._law_known = federation is not None and is_known(federation)
         self._scorer = None if federation is None else Scorer(federation)
         self.units = Units() if federation is None else Units.of(federation.description)
         """Of rewards, as environments pay them."""
+        self.assurance = None if promises is None else Assurance(promises, setting, lambda: self.units)
+        """What keeps the promises, if there are any."""
         self.contract = Contract(self.algorithm, setting, setting.agents)
         self.server = self.algorithm.new_server(setting)
-        if self.earlier is not None:
-            self.earlier.begin(self.server)
+        if counts is not None:
+            self.algorithm.start_from(self.server, counts)
         self.contract.broadcast(self.server)
         self._meter = Meter(self.algorithm, setting)
-        self.rows: list[Row] = []
-        """In the order of :data:`~fed_ucbvi.results.records.COLUMNS`."""
-        self.recommendations: list[Row] = []
-        """In the order of :data:`~fed_ucbvi.results.recommendations.COLUMNS`."""
+        self.rows: list[RoundRow] = []
+        self.recommendations: list[RecommendationRow] = []
         self.recommended: Recommended | None = None
         """The policy recommended last."""
         self.starts: CountArray = np.zeros(setting.states, dtype=np.int64)
@@ -167,11 +189,7 @@ class Engine:
         self.present: MaskArray = np.ones(setting.agents, dtype=np.bool_)
         """Which agents take part."""
         self.set_clock(np.zeros(setting.agents, dtype=np.int64))
-        self.rounds = 0
-        self._stretch = (0.0, setting.agents, 0)
-        """The last rounds with one number of agents: episodes per agent before them; agents; all their episodes."""
-        self.regret = 0.0 if federation is not None else math.nan
-        self.bytes_up = self.bytes_down = 0
+        self.totals = Totals(0.0 if federation is not None else math.nan)
         self.seconds = 0.0
 
     def set_clock(self, clock: CountArray) -> None:
@@ -188,7 +206,9 @@ class Engine:
 
     @property
     def done(self) -> bool:
-        """Whether all agents that take part have played T episodes."""
+        """Whether all agents that take part have played T episodes, or what the run was to certify is certified."""
+        if self.assurance is not None and self.assurance.certified:
+            return True
         T = self.setting.episodes
         return self.played >= T and (self.together or int(self.clock[self.present].min()) >= T)
 
@@ -199,9 +219,17 @@ class Engine:
 
     @property
     def episodes(self) -> float:
-        """Episodes per agent so far, as :func:`~fed_ucbvi.results.records.episodes_per_agent` counts them."""
-        before, agents, episodes = self._stretch
-        return before + episodes / agents
+        """Episodes per agent so far."""
+        return self.totals.episodes
+
+    @property
+    def rounds(self) -> int:
+        return self.totals.synchronisations
+
+    @property
+    def regret(self) -> float:
+        """The common regret so far; NaN where it is unknown."""
+        return self.totals.regret
 
     @property
     def episodes_at_the_end(self) -> int:
@@ -215,22 +243,31 @@ class Engine:
     @property
     def last_length(self) -> int:
         """Of the last round; 0 before the first."""
-        return int(self.rows[-1][LENGTH]) if self.rows else 0
+        return self.rows[-1].length if self.rows else 0
 
     @property
     def last_asker(self) -> int:
         """The agent on record for the last round, or -1."""
-        return int(self.rows[-1][AGENT]) if self.rows else -1
+        return self.rows[-1].agent if self.rows else -1
 
     # -------------------------------------------------------------------------------------------------------- a round
 
     def round(self) -> Steps[None]:
         """One round: broadcast, play, synchronise if requested, score, record, and recommend if it is time."""
         broadcast = self.contract.broadcast(self.server)
-        policy, start = np.array(broadcast[0]), self.played  # a synchronisation writes over the policy
-        played: PlayedRound = yield Play(broadcast)
+        assurance, start, most = self.assurance, self.played, self.setting.episodes - self.played
+        if not self.together:
+            most = self.setting.episodes - int(self.clock[self.present].min(initial=self.played))
+        playing, judged = EXPLORING, False
+        if assurance is not None:
+            playing, table, most = assurance.choose(start, most)
+            judged = table is not None
+            if table is not None:
+                broadcast = (as_sets(table, self.setting.actions), *broadcast[1:])
+        policy = np.array(broadcast[0])  # a synchronisation writes over the policy
+        played: PlayedRound = yield Play(broadcast, most, judged)
         stop = played.stop
-        if stop.askers:
+        if stop.requests:
             paid: Paid | None = yield Synchronise(self.server, planning=False)
             played = played if paid is None else played._replace(paid=paid)
         if played.paid is not None:
@@ -238,51 +275,45 @@ class Engine:
         episodes = self._move_clocks(played)
         agents = self._meter.agents = int(np.count_nonzero(self.present))
         score = self._score(policy, played, episodes, agents)
-        traffic = self._meter.round(stop.askers, self.done, stop.length)
+        promise: tuple[Any, ...] = ()
+        if assurance is not None:
+            told = played.returns if played.paid is None or played.returns is not None else played.paid.returns
+            all_told = played.paid is None or played.paid.episodes == episodes
+            assurance.record(playing, episodes, score[1] * agents if all_told else math.nan, told)
+            cost, allowed = assurance.balance()
+            promise = (playing, cost, allowed)
+            assurance.check(self.initial_value(self.server.V), self._issue, ending=self.done)
+        traffic = self._meter.round(stop.requests, self.done, stop.length)
         spread = math.nan if played.paid is None else played.paid.deviation
-        self.rows.append((start, stop.length, episodes, agents, *score, *stop[1:], played.rule, *traffic, spread))
-        self._add_up(self.rows[-1])
-        if self.done or is_due(self.played, self.recommendations):
-            self.recommended = yield from self.plan()
-            self.recommendations.append(self._row(self.recommended))
+        row = RoundRow(
+            start, stop.length, episodes, agents, *score, *stop[1:], played.rule, *traffic, spread, *promise
+        )
+        self.rows.append(row)
+        self.totals.add(row)
+        if self.done or is_due(self.played, self.recommendations, 2.0 if assurance is None else 1.0 + MORE):
+            recommended = yield from self.plan()
+            if assurance is not None:
+                values = self.initial_value(recommended.V), self.initial_value(self.server.V)
+                assurance.consider(recommended, *values)
+                if self.done and assurance.final is not None:
+                    recommended = assurance.final
+            self.recommended = recommended
+            self.recommendations.append(self._row(recommended))
 
-    def _add_up(self, row: Row) -> None:
-        """Add a record to the totals."""
-        before, agents, episodes = self._stretch
-        if agents != max(1, row[AGENTS]):
-            before, agents, episodes = self.episodes, max(1, int(row[AGENTS])), 0
-        self._stretch = before, agents, episodes + int(row[EPISODES])
-        self.rounds += row[ASKERS] > 0
-        self.regret += row[REGRET]
-        self.bytes_up += int(row[BYTES_UP])
-        self.bytes_down += int(row[BYTES_DOWN])
+    def _issue(self, kind: str, judged: JudgedPolicy, compared_with: float) -> Certificate:
+        """A certificate; half of delta is the model's in what it says beside it, as it is optimism's."""
+        assert self.assurance is not None
+        low = self.algorithm.pessimistic_values(self.setting, self.server, judged.policy, 0.5 * DELTA)
+        model, rounds = self.initial_value(low), len(self.rows) + 1
+        return self.assurance.certificate(kind, judged, compared_with, model, rounds, self.played)
 
     def last_round(self) -> RoundRecord:
         """The last round, and where the run stands after it."""
-        _, length, episodes, agents, _, reward, _, requests, agent, step, state, action, rule, *_ = self.rows[-1]
-        optimistic, estimated = self.recommendations[-1][2:4] if self.recommendations else (math.nan, math.nan)
-        return RoundRecord(
-            round=len(self.rows),
-            episodes=int(self.episodes),
-            planned_episodes=self.episodes_at_the_end,
-            length=int(length),
-            synchronisations=self.rounds,
-            requests=int(requests),
-            agent=int(agent),
-            step=int(step),
-            state=int(state),
-            action=int(action),
-            rule=self.algorithm.rules[int(rule)] if rule >= 0 else "",
-            regret=self.regret,
-            reward=reward * agents / episodes if episodes else math.nan,
-            optimistic_value=optimistic,
-            recommended_value=estimated,
-            bytes_up=self.bytes_up,
-            bytes_down=self.bytes_down,
-            seconds=self.seconds,
-            reward_sd=self.rows[-1][-1],
-            agents=int(agents),
-        ).in_units(self.units, self.setting.horizon)
+        values = self.recommendations[-1][2:4] if self.recommendations else (math.nan, math.nan)
+        record = self.totals.record(self.algorithm.rules, self.episodes_at_the_end, values, self.seconds)
+        if self.assurance is not None:
+            record = record._replace(certificate=self.assurance.issued(len(self.rows)))
+        return record.in_units(self.units, self.setting.horizon)
 
     def _move_clocks(self, played: PlayedRound) -> int:
         """Add the round's episodes to those of each agent that takes part; the sum over agents."""
@@ -348,14 +379,15 @@ class Engine:
     @property
     def _asks_to_plan(self) -> bool:
         """Whether a planner needs the agents' reports now: a server that keeps all counts may have them already."""
-        has_all = self.algorithm.server_counts and bool(self.rows) and self.rows[-1][ASKERS] > 0
+        has_all = self.algorithm.server_counts and bool(self.rows) and self.rows[-1].requests > 0
         return self.algorithm.asks_to_plan and not has_all
 
-    def _row(self, recommended: Recommended) -> Row:
-        """A recommendation for the record."""
+    def _row(self, recommended: Recommended) -> RecommendationRow:
         self._meter.agents = int(np.count_nonzero(self.present))
         asked, last = self._asks_to_plan, self.last_length
-        return (
+        if self.algorithm.another_form:  # as published: what is counted is the paper's exchange
+            asked = self.algorithm.asks_to_plan
+        return RecommendationRow(
             len(self.rows),
             self.played,
             self.initial_value(self.server.V),
@@ -385,7 +417,10 @@ class Engine:
         if self.recommended is not None:
             arrays |= {"recommended.policy": self.recommended.policy, "recommended.V": self.recommended.V}
             about["kind"] = self.recommended.kind
-        rows = {"records": self.rows, "recommendations": self.recommendations}
+        if self.assurance is not None:
+            more, about["assurance"] = self.assurance.saved()
+            arrays |= more
+        rows: dict[str, Sequence[tuple[float, ...]]] = {"records": self.rows, "recommendations": self.recommendations}
         return SavedState(len(self.rows), about, arrays, rows)
 
     def restore(self, saved: SavedState) -> None:
@@ -401,14 +436,16 @@ class Engine:
             put_back("recommended.policy", policy, arrays.get("recommended.policy"))
             put_back("recommended.V", V, arrays.get("recommended.V"))
             self.recommended = Recommended(policy, V, saved.about["kind"])
+        if self.assurance is not None:
+            self.assurance.restore(arrays, saved.about["assurance"])
         self.seconds = float(saved.about["seconds"])
-        self.rows = list(saved.rows.get("records", ()))
-        self.recommendations = list(saved.rows.get("recommendations", ()))
+        self.rows = [RoundRow(*row) for row in rows_of(columns_of(saved.rows.get("records", ())))]
+        recommendations = rows_of(table_of(saved.rows.get("recommendations", ())))
+        self.recommendations = [RecommendationRow(*row) for row in recommendations]
         for row in self.rows:
-            self._add_up(row)
+            self.totals.add(row)
 
     def records(self) -> dict[str, Array]:
-        """The records so far, by column."""
         return columns_of(self.rows)
 
     def result(self) -> Run:
@@ -418,8 +455,9 @@ class Engine:
             recommended = Recommended.of(self.server, self.algorithm.new_planner(self.setting, self.server))
         return self._result(recommended, self.recommendations)
 
-    def _result(self, recommended: Recommended, recommendations: Sequence[Row]) -> Run:
+    def _result(self, recommended: Recommended, recommendations: Sequence[RecommendationRow]) -> Run:
         common, policy = None if self.scored is None else self.scored.common, recommended.policy
+        certified = self.assurance is not None and self.assurance.certified
         return Run(
             about=About.of(self.requested, self.setting, self.scored, self.driver_name),
             records=self.records(),
@@ -433,5 +471,6 @@ class Engine:
             by_agent=self._by_agent(policy),
             recommendations=table_of(recommendations),
             wall_seconds=self.seconds,
-            complete=int(sum(row[EPISODES] for row in self.rows)) == self.planned_episodes,
+            complete=certified or sum(row.agent_episodes for row in self.rows) == self.planned_episodes,
+            certificates=() if self.assurance is None else tuple(self.assurance.certificates),
         )

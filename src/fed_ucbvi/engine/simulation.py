@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-
-from fed_ucbvi.algorithms.base import (
-    Algorithm,
-    Array,
-    Budgets,
-    Counting,
-    FleetTables,
-    Message,
-    Setting,
-    Touched,
-    exchange_messages,
-)
-from fed_ucbvi.algorithms.counts import Counts
-from fed_ucbvi.algorithms.experience import counter_type
+from fed_ucbvi.algorithms.base import Algorithm, Message, Setting, exchange_messages
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
-from fed_ucbvi.core.types import CountArray, PolicyArray
-from fed_ucbvi.engine.drivers import make_driver
-from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, rule_at, starts_in
-from fed_ucbvi.engine.drivers.cuda import CUDA, on_gpu
-from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
-from fed_ucbvi.engine.progress import Progress, show_progress
+from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.drivers.base import Driver
+from fed_ucbvi.engine.party import Party, SimulatedParty
+from fed_ucbvi.engine.progress import show_progress
 from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound, Request, answered
-from fed_ucbvi.engine.saved_state import SavedState, named, put_back, restore
+from fed_ucbvi.engine.state_store import SavedState, StateStore
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.results.agents import is_known
-from fed_ucbvi.results.recommendations import Recommended, last_gap
-from fed_ucbvi.results.round_record import OnRound, Watcher
+from fed_ucbvi.results.recommendations import Recommended, is_known
+from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.subscriber import Subscriber
 
 SECONDS_BETWEEN_REPORTS = 0.1
+log = logging.getLogger("fed_ucbvi.engine.simulation")
 
 
 class Caution(UserWarning):
@@ -60,9 +46,6 @@ class Simulation(Engine):
     ``apart`` counts every agent by itself also where one table for all would do; the result is the same.
     """
 
-    _rewards: SimulatedRewards | None = None
-    """Set where rewards are random."""
-
     def __init__(
         self,
         algorithm: Algorithm[Any, Any],
@@ -72,15 +55,16 @@ class Simulation(Engine):
         driver: str,
         *,
         grid_bits: int = 0,
-        counts: Counts | None = None,
+        counts: CountTable | None = None,
         apart: bool = False,
+        promises: Promises | None = None,
     ) -> None:
         self._apart = apart
         T = check_positive_integer("episodes", episodes, at_most=MAX_COUNT)
         if T * federation.agents > MAX_COUNT:
             raise InputError(
                 f"agents x episodes is {federation.agents} x {T} = {T * federation.agents:.3g}; counts are exact "
-                f"up to 2^53 = {MAX_COUNT:.3g} only. Take fewer episodes or agents."
+                f"up to 2^53 = {MAX_COUNT:.3g} only. Use fewer episodes or agents."
             )
         seed = check_integer("seed", seed, at_most=MAX_SEED)
         self.federation = federation
@@ -97,110 +81,47 @@ class Simulation(Engine):
             self._random_rewards(),
             grid_bits,
         )
-        super().__init__(algorithm, setting, federation, driver, together=algorithm.together, counts=counts)
+        together = algorithm.stops_jointly
+        super().__init__(algorithm, setting, federation, driver, together=together, counts=counts, promises=promises)
         if self.earlier is not None and is_known(federation):
-            self.earlier.counts.check_support(federation.successors)
-        self._pooled: Touched | None = None
-        self._make_agents()
+            self.earlier.check_support(federation.successors)
+        self._make_party()
 
     def _random_rewards(self) -> bool:
-        """Whether rewards are random."""
         return self.federation.reward_variances is not None
 
-    def _make_agents(self) -> None:
-        """The agents and those who play for them, in this process."""
-        self.driver, self._separate_drivers, tables = self._make_drivers()
-        self.agents = self.algorithm.new_agents(self.setting, tables)
-        if self._rewards is not None and self.algorithm.keeps_experience:
-            self._rewards.remember_all()
+    def _make_party(self) -> None:
+        """The agents and what they play in, in this process."""
+        about = self.algorithm, self.setting, self.federation
+        self.party: Party = SimulatedParty(*about, self.driver_name, pooled=not self._apart)
 
-    def _make_drivers(self) -> tuple[Driver, Sequence[Driver], FleetTables]:
-        """The fleet's driver, one for each agent where they stop apart, and what the agents bring along."""
-        federation, name = self.federation, self.driver_name
-        counting, random = self.algorithm.counting, self.setting.random_rewards
-        pooled = self.algorithm.pools and self.algorithm.together and federation.pay_alike and not self._apart
-        fleet = Fleet.of(
-            federation,
-            self.setting.seed,
-            pooled=pooled,
-            counting=counting,
-            random_rewards=random,
-            counters=self._counters(pooled),
-        )
-        driver: Driver
-        touched: Touched | None
-        if name == CUDA:
-            driver = gpu = on_gpu(fleet, self.algorithm, federation, self.setting)
-            touched, rows = gpu.touched, 1
-        else:
-            driver, rows = make_driver(name, fleet), federation.agents
-            touched = fleet.touched if pooled else None
-        apart = [] if self.algorithm.together else [fleet.agent(i) for i in range(federation.agents)]
-        if federation.rewards.shape[0] == 1:
-            self._pooled = touched
-        tables = FleetTables(rows, federation.successors, federation.rewards, touched=touched)
-        if random:
-            grid = self.algorithm.reward_grid(self.setting)
-            self._rewards = SimulatedRewards(federation, counting, touched, grid)
-            tables = self._rewards.for_agents(rows, federation.successors, touched=touched)
-        return driver, [make_driver(name, one) for one in apart], tables
+    @property
+    def agents(self) -> Any:
+        return self.party.agents
 
-    def _counters(self, pooled: bool) -> type[np.signedinteger[Any]]:
-        """What each agent's visits in a round are counted by."""
-        if not pooled:
-            return np.int64
-        stationary = self.algorithm.counting is Counting.STATIONARY
-        return counter_type(self.setting, stationary=stationary, rows=self.setting.agents)
+    @property
+    def driver(self) -> Driver:
+        return self.party.driver
 
     def advance(self) -> None:
         """Play one round and synchronise if an agent requested it."""
         answered(self.round(), self._answer)
 
     def _answer(self, request: Request) -> PlayedRound | None:
-        """Do what the round needs."""
         if isinstance(request, Play):
-            return self._play_round(request.broadcast)
+            return self._play_round(request)
         self.exchange(request.server)
         return None
 
-    def _play_round(self, broadcast: Message) -> PlayedRound:
-        """Let the agents play the round that ``broadcast`` begins and add it to their counts."""
-        algorithm, driver, policy = self.algorithm, self.driver, broadcast[0]
-        budgets = self.contract.budgets(self.agents, broadcast)
-        if self.federation.liars is not None:
-            self.federation.liars.tamper_budgets(budgets.visits)
-        stop, lengths = self._collect(policy, budgets)
-        transitions = driver.transitions
-        if self._rewards is not None:
-            transitions = self._rewards.take(policy, transitions, driver.visits)
-        algorithm.absorb(self.agents, policy, transitions, driver.visits)
-        visits = driver.visits if self._pooled is None else self._pooled.all_visits
-        starts = driver.starts if algorithm.counting is Counting.STATIONARY else starts_in(visits)
-        return PlayedRound(stop, rule_at(stop, budgets), visits, starts, lengths)
-
-    def _collect(self, policy: PolicyArray, budgets: Budgets) -> tuple[RoundEnd, CountArray | None]:
-        """Play the round; how it ended, and how long it was for each agent where they stop apart."""
-        T = self.setting.episodes
-        if not self._separate_drivers:
-            return self.driver.collect(policy, budgets, self.played, T - self.played), None
-        stops, lengths = [], np.zeros_like(self.clock)
-        for i, driver in enumerate(self._separate_drivers):
-            left = T - int(self.clock[i])
-            driver.clear()
-            if left:
-                own = budgets._replace(visits=budgets.visits[i : i + 1])
-                stops.append(driver.collect(policy, own, int(self.clock[i]), left))
-                lengths[i] = stops[-1].length
-        asked = [stop for stop in stops if stop.askers]
-        longest = max(stop.length for stop in stops)
-        return RoundEnd(longest, len(asked), *(asked[0][2:] if asked else (-1, -1, -1, -1))), lengths
+    def _play_round(self, play: Play) -> PlayedRound:
+        """Let the agents play a round and add it to their counts."""
+        if self.together:
+            return self.party.play_round(play.broadcast, self.played, play.most, judged=play.judged)
+        return self.party.play_apart(play.broadcast, self.clock, self.setting.episodes)
 
     def exchange(self, server: Any) -> None:
         """All exchanges of the agents with ``server``, or a planner; message by message if some of them are lies."""
         liars = self.federation.liars
-        if self.earlier is not None:
-            self.earlier.synchronise(server, self.agents)
-            return
         if liars is None:
             self.algorithm.synchronise(server, self.agents)
             return
@@ -216,9 +137,9 @@ class Simulation(Engine):
 
     def result(self) -> Run:
         """The run as it stands, with a policy planned from all counts there are now."""
-        if self.recommended is not None and self.recommendations[-1][0] == len(self.rows):
+        if self.recommended is not None and self.recommendations[-1].round == len(self.rows):
             return super().result()
-        recommended, earlier = self.recommend(), [row for row in self.recommendations if row[0] < len(self.rows)]
+        recommended, earlier = self.recommend(), [row for row in self.recommendations if row.round < len(self.rows)]
         return self._result(recommended, [*earlier, self._row(recommended)])
 
     def identity(self) -> dict[str, Any] | None:
@@ -228,85 +149,53 @@ class Simulation(Engine):
     def saved(self) -> SavedState:
         """With the agents, and what was seen of their problem."""
         saved = super().saved()
-        saved.arrays.update({f"agents.{name}": array for name, array in self.agents.arrays().items()})
-        saved.arrays.update({f"seen.{name}": array for name, array in self._seen().items()})
+        saved.arrays.update(self.party.state())
         return saved
 
     def restore(self, saved: SavedState) -> None:
-        """What was seen first: agents may have more room for it than new ones have."""
-        seen = named("seen.", saved.arrays)
-        if seen.keys() != self._seen().keys():
-            raise InputError("the saved state does not fit this run: what was seen of the problem is something else.")
-        self._see_again(seen)
-        for name, array in self._seen().items():
-            put_back(f"seen.{name}", array, seen[name])
-        restore(self.agents, saved.arrays, "agents.")
+        """With the agents, and what was seen of their problem."""
+        self.party.restore(saved.arrays)
         super().restore(saved)
 
-    def _seen(self) -> dict[str, Array]:
-        """What was seen of the problem, where it is not known."""
-        return {} if self._rewards is None else self._rewards.arrays()
-
-    def _see_again(self, arrays: Mapping[str, Array]) -> None:
-        """Make room for what :meth:`_seen` gave."""
-
     def close(self) -> None:
-        """Nothing to leave."""
-
-
-class Store(Protocol):
-    """Where a run is kept while it is in progress."""
-
-    @property
-    def every(self) -> int:
-        """Rounds between two times that the state is written."""
-        ...
-
-    def write(self, simulation: Simulation) -> None:
-        """Keep the state."""
-        ...
+        self.party.close()
 
 
 def drive(
     simulation: Simulation,
-    progress: bool | Callable[[Progress], None],
-    store: Store | None = None,
+    progress: bool | OnRound,
+    store: StateStore | None = None,
     on_round: OnRound | None = None,
 ) -> Run:
     """Advance a simulation to its end, reporting rounds and progress and keeping checkpoints."""
-    watcher = on_round if isinstance(on_round, Watcher) else None
+    subscriber = on_round if isinstance(on_round, Subscriber) else None
     shown: Recommended | None = None
     with show_progress(progress) as report:
         try:
             _ = simulation.federation.best_common_value  # now, so that Ctrl-C has nothing left to work out
             began = now = time.perf_counter()
             earlier = simulation.seconds
-            due = began + SECONDS_BETWEEN_REPORTS
+            next_report = began + SECONDS_BETWEEN_REPORTS
+            every = 0 if store is None else int(store.manifest["every"])
             while not simulation.done:
                 simulation.advance()
                 now = time.perf_counter()
                 simulation.seconds = earlier + now - began
-                if store is not None and len(simulation.rows) % store.every == 0:
-                    store.write(simulation)
+                if store is not None and len(simulation.rows) % every == 0:
+                    store.write(simulation.saved())
+                if simulation.assurance is not None and (issued := simulation.assurance.issued(len(simulation.rows))):
+                    log.info("round %d: %s", len(simulation.rows), issued)
                 if on_round is not None:
                     on_round(simulation.last_round())
                     recommended = simulation.recommended
-                    if watcher is not None and recommended is not None and recommended is not shown:
+                    if subscriber is not None and recommended is not None and recommended is not shown:
                         shown = recommended
-                        watcher.take_policy(recommended.policy)
-                if now >= due or simulation.done:
-                    due = now + SECONDS_BETWEEN_REPORTS
-                    report(
-                        Progress(
-                            simulation.played,
-                            simulation.setting.episodes,
-                            simulation.rounds,
-                            simulation.regret,
-                            last_gap(simulation.recommendations),
-                        )
-                    )
+                        subscriber.take_policy(recommended.policy)
+                if now >= next_report or simulation.done:
+                    next_report = now + SECONDS_BETWEEN_REPORTS
+                    report(simulation.last_round())
             if store is not None:
-                store.write(simulation)
+                store.write(simulation.saved())
         except KeyboardInterrupt as error:
             raise Interrupted(simulation.result()) from error
     return simulation.result()

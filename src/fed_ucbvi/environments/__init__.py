@@ -10,21 +10,14 @@ from functools import cached_property
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError, printable, unknown_name
-from fed_ucbvi.core.plugins import Registry, is_attribute, load_attribute, loaded_attribute
-from fed_ucbvi.environments.chain import chain
-from fed_ucbvi.environments.deep_sea import deep_sea
-from fed_ucbvi.environments.garnet import garnet
-from fed_ucbvi.environments.gridworld import gridworld
+from fed_ucbvi.core.plugins import Registry, check_code, is_attribute, load_attribute, loaded_attribute
+from fed_ucbvi.environments.chains import chain, riverswim, six_arms, two_state_chain
+from fed_ucbvi.environments.family import label_of_builder
+from fed_ucbvi.environments.gridworlds import deep_sea, gridworld, n_room, windy_cliff
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.environments.hard_instance import hard_instance
-from fed_ucbvi.environments.n_room import n_room
-from fed_ucbvi.environments.names import former_name, label_of_builder
-from fed_ucbvi.environments.random_mdps import random_mdps
-from fed_ucbvi.environments.riverswim import riverswim
-from fed_ucbvi.environments.six_arms import six_arms
-from fed_ucbvi.environments.synthetic import synthetic
-from fed_ucbvi.environments.two_state_chain import two_state_chain
-from fed_ucbvi.environments.windy_cliff import windy_cliff
+from fed_ucbvi.environments.random_problems import garnet, random_mdps, synthetic
+from fed_ucbvi.environments.sepsis import icu_sepsis
 from fed_ucbvi.problem.federation import BERNOULLI_REWARDS, Federation
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.saving import SUFFIX
@@ -35,26 +28,13 @@ GROUP = "fed_ucbvi.environments"
 ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
     builder.__name__: builder
     for builder in (
-        gridworld,
-        synthetic,
-        riverswim,
-        chain,
-        deep_sea,
-        six_arms,
-        n_room,
-        hard_instance,
-        two_state_chain,
-        garnet,
-        windy_cliff,
-        random_mdps,
-        from_gymnasium,
+        *(gridworld, synthetic, riverswim, chain, deep_sea, six_arms, n_room, hard_instance, two_state_chain),
+        *(garnet, windy_cliff, random_mdps, from_gymnasium, icu_sepsis),
     )
 }
 """Every builder takes ``agents``, ``eps_p``, ``seed`` and its own options, and returns a federation."""
 REGISTRY: Mapping[str, Any] = Registry(ENVIRONMENTS, GROUP)
 """The environments of this package and those that other packages register."""
-FORMER_NAMES = {former: name for name, builder in ENVIRONMENTS.items() if (former := former_name(builder))}
-"""Names of environments in earlier versions, with their present names."""
 COMMON = ("agents", "eps_p", "seed")
 """The parameters that every environment may have; all others are its own options."""
 DIGEST = "digest"
@@ -64,27 +44,13 @@ MUST_GIVE = "must give a Federation or a list of MDPs"
 
 
 def current_name(name: str) -> str:
-    """The present name of an environment, which is that of its function. Hyphens may replace underscores.
+    """The registered name of an environment, in which hyphens may replace underscores; any other name as it is.
 
-    Names of earlier versions are translated, so that their files can be read. Any other name is returned as it is.
-
-    >>> current_name("deepsea"), current_name("deep-sea"), current_name("deep_sea"), current_name("shops:five")
-    ('deep_sea', 'deep_sea', 'deep_sea', 'shops:five')
+    >>> current_name("deep-sea"), current_name("deep_sea"), current_name("shops:five")
+    ('deep_sea', 'deep_sea', 'shops:five')
     """
-    if name in REGISTRY:
-        return name
     spelled = name.replace("-", "_")
-    return spelled if spelled in REGISTRY else FORMER_NAMES.get(name, name)
-
-
-def name_in_ids(name: str) -> str:
-    """The name of an environment in the ids of runs: its oldest name, so that ids stay the same.
-
-    >>> name_in_ids("deep_sea"), name_in_ids("gridworld")
-    ('deepsea', 'gridworld')
-    """
-    name = current_name(name)
-    return former_name(ENVIRONMENTS.get(name)) or name
+    return spelled if name not in REGISTRY and spelled in REGISTRY else name
 
 
 def environment_label(name: str) -> str:
@@ -152,10 +118,10 @@ class Environment:
 
         The number of agents is never an error here: the caller compares it with the result.
         """
-        told = {}
+        accepted = {}
         for key, value in parameters.items():
             if self.accepts(key):
-                told[key] = value
+                accepted[key] = value
             elif key in ("eps_p", "seed"):
                 if value:
                     raise InputError(f"{self.name} does not take {key}, got {value}; leave it at 0.")
@@ -167,7 +133,7 @@ class Environment:
                     )
             elif key != "agents":
                 raise unknown_name(f"option of {self.name}", key, self._parameters)
-        return told
+        return accepted
 
     def make(self, **parameters: object) -> Federation:
         """Make the federation; its number of agents must be the one given."""
@@ -175,7 +141,7 @@ class Environment:
         wanted = parameters.get("agents", federation.agents)
         if wanted != federation.agents:
             raise InputError(
-                f"{self.name} has {federation.agents} agents, not {wanted}; say agents = {federation.agents}."
+                f"{self.name} has {federation.agents} agents, not {wanted}; pass agents = {federation.agents}."
             )
         return federation
 
@@ -186,14 +152,14 @@ class Environment:
         ``bernoulli_rewards=True`` every reward is 1 or 0, with the same means
         (:meth:`~fed_ucbvi.problem.federation.Federation.with_bernoulli_rewards`).
         """
-        told = self.given(**parameters)
-        random = False if BERNOULLI_REWARDS in self._parameters else told.pop(BERNOULLI_REWARDS, False)
-        federation = self.made if isinstance(self.made, Federation) else self._call(told)
+        accepted = self.given(**parameters)
+        random = False if BERNOULLI_REWARDS in self._parameters else accepted.pop(BERNOULLI_REWARDS, False)
+        federation = self.made if isinstance(self.made, Federation) else self._call(accepted)
         federation = federation.with_bernoulli_rewards(random)
         if self._ours:
             return federation
         rest = {key: value for key, value in federation.description.items() if key not in COMMON}
-        about = {**rest, **self.defaults(), **told, "name": self.name, "agents": federation.agents}
+        about = {**rest, **self.defaults(), **accepted, "name": self.name, "agents": federation.agents}
         return replace(federation, description=about)
 
     @property
@@ -201,16 +167,16 @@ class Environment:
         """Whether it belongs to this package; such environments write their own description."""
         return ENVIRONMENTS.get(self.name) is self.made and str(self.made.__module__).startswith(f"{__name__}.")
 
-    def _call(self, told: Mapping[str, Any]) -> Federation:
+    def _call(self, accepted: Mapping[str, Any]) -> Federation:
         assert not isinstance(self.made, Federation)
         try:
-            inspect.signature(self.made).bind(**told)
+            inspect.signature(self.made).bind(**accepted)
         except TypeError as error:
             raise InputError(
                 f"{self.name}: {error}; it may take {', '.join(COMMON)}, and options, which are given by name."
             ) from error
         try:
-            return _federation(f"{self.name} {MUST_GIVE}", self.made(**told))
+            return _federation(f"{self.name} {MUST_GIVE}", self.made(**accepted))
         except InputError:
             raise
         except TypeError as error:
@@ -222,7 +188,6 @@ class Environment:
 
 
 def _can_be_written(value: object) -> bool:
-    """Whether JSON can hold a value."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
@@ -285,20 +250,22 @@ def recorded_options(description: Mapping[str, object], named: str | None = None
 
     Args:
         description: the name and all parameters of the environment, as runs store them.
-        named: the name of the environment, if the caller gives it. Without it, code (``module:attribute``) is not
-            run, because a file may name any code.
+        named: the name of the environment, if the caller gives it, or its Gymnasium id. Without it, code
+            (``module:attribute``, or a Gymnasium id ``module:Name-v0``) is not run, because a file may name any code.
 
     >>> world = make_environment("gridworld", agents=3, eps_p=0.1)
     >>> name, options = recorded_options({**world.description, "liars": [2]})
     >>> make_environment(name, **options).description == world.description
     True
     """
+    id_ = str(description.get("id", ""))
+    if named is not None and named == id_:
+        named = None  # the person has named the code that registers it
+    else:
+        check_code("Gymnasium environment", id_, "--env")
     name = current_name(str(description.get("name", "custom")) if named is None else named)
-    if named is None and is_attribute(name):
-        raise InputError(
-            f"the environment is {printable(name)}, code that is not run because a file names it; if you trust it, "
-            "name it yourself (--env)."
-        )
+    if named is None:
+        check_code("environment", name, "--env")
     if named is None and not name.endswith(SUFFIX) and name not in REGISTRY:
         raise InputError(
             f"the environment '{printable(name)}' cannot be made again from its description; only these can: "

@@ -2,7 +2,7 @@
 
 An observation has one number for each of its *dimensions*. A dimension with finitely many values keeps them
 (:class:`Whole`). A continuous one is cut into bins (:class:`Edges`), or, for actions, replaced by some of its values
-(:class:`Grid`). The state is the number with these places as digits, the first dimension most significant:
+(:class:`Levels`). The state is the number with these places as digits, the first dimension most significant:
 
     ``state = ((place_1 * count_2 + place_2) * count_3 + place_3) ...``
 
@@ -55,7 +55,6 @@ class Whole:
         return int(place)
 
     def value(self, place: int) -> float:
-        """The number at a place."""
         return float(self.start + place)
 
 
@@ -74,18 +73,16 @@ class Edges:
 
     @property
     def count(self) -> int:
-        """How many bins."""
         return len(self.cuts) + 1
 
     def place(self, number: float) -> int:
-        """The bin of a number."""
         if math.isnan(number):
             raise InputError(f"'{self.name}' is not a number (NaN), so it has no bin.")
         return bisect_right(self.cuts, number)
 
 
 @dataclass(frozen=True)
-class Grid:
+class Levels:
     """A continuous dimension of actions, of which only ``values`` are used."""
 
     name: str
@@ -93,11 +90,9 @@ class Grid:
 
     @property
     def count(self) -> int:
-        """How many values."""
         return len(self.values)
 
     def value(self, place: int) -> float:
-        """The value at a place."""
         return self.values[place]
 
 
@@ -112,13 +107,13 @@ class Bins:
         reward_range: ``(low, high)``, if it is only observed; a reward outside it is moved to its nearer end. None
             where the true range is known, which is then given elsewhere and enforced.
 
-    >>> room = Bins((Whole("hour", 0, 24), Edges("temperature", (18.0, 21.0))), (Grid("power", (0.0, 1.0)),), 24)
+    >>> room = Bins((Whole("hour", 0, 24), Edges("temperature", (18.0, 21.0))), (Levels("power", (0.0, 1.0)),), 24)
     >>> room.states, room.number_of_actions, room.state([2, 20.5])
     (72, 2, 7)
     """
 
     observations: tuple[Whole | Edges, ...]
-    actions: tuple[Whole | Grid, ...]
+    actions: tuple[Whole | Levels, ...]
     horizon: int
     reward_range: tuple[float, float] | None = None
 
@@ -134,7 +129,7 @@ class Bins:
         if self.states * self.number_of_actions > MAX_PAIRS:
             raise InputError(
                 f"{self.states:,} states and {self.number_of_actions:,} actions are more pairs than can be tabulated "
-                f"({MAX_PAIRS:,}); take fewer bins, or leave dimensions out in a wrapper of your own."
+                f"({MAX_PAIRS:,}); use fewer bins, or leave dimensions out in a wrapper of your own."
             )
         if self.reward_range is not None:
             low = check_number("reward_range: low", self.reward_range[0])
@@ -142,12 +137,10 @@ class Bins:
 
     @cached_property
     def states(self) -> int:
-        """How many observations are told apart."""
         return math.prod(dimension.count for dimension in self.observations)
 
     @cached_property
     def number_of_actions(self) -> int:
-        """How many actions are used."""
         return math.prod(dimension.count for dimension in self.actions)
 
     def state(self, numbers: Sequence[float]) -> int:
@@ -219,7 +212,6 @@ class Bins:
 
     @classmethod
     def load(cls, path: str | Path) -> Bins:
-        """Read back what :meth:`save` wrote."""
         file = Path(path)
         if not file.is_file():
             raise InputError(f"there is no file {file}.")
@@ -229,34 +221,33 @@ class Bins:
             raise InputError(f"{file} is no text: {error}.") from error
 
 
-_KINDS: dict[str, Callable[..., Whole | Edges | Grid]] = {
+_KINDS: dict[str, Callable[..., Whole | Edges | Levels]] = {
     "whole": lambda name, numbers: Whole(
         name, check_integer("start", numbers[0], at_least=-MAX_START), check_positive_integer("count", numbers[1])
     ),
     "edges": lambda name, numbers: Edges(name, tuple(float(x) for x in numbers)),
-    "grid": lambda name, numbers: Grid(name, tuple(float(x) for x in numbers)),
+    "grid": lambda name, numbers: Levels(name, tuple(float(x) for x in numbers)),
 }
 
 
-def _written(dimension: Whole | Edges | Grid) -> dict[str, Any]:
+def _written(dimension: Whole | Edges | Levels) -> dict[str, Any]:
     match dimension:
         case Whole():
             return {"name": dimension.name, "whole": [dimension.start, dimension.count]}
         case Edges():
             return {"name": dimension.name, "edges": list(dimension.cuts)}
-        case Grid():
+        case Levels():
             return {"name": dimension.name, "grid": list(dimension.values)}
 
 
-def _read(content: dict[str, Any]) -> Whole | Edges | Grid:
+def _read(content: dict[str, Any]) -> Whole | Edges | Levels:
     ((kind, numbers),) = ((key, value) for key, value in content.items() if key != "name")
     if kind not in _KINDS:
         raise InputError(f"'{printable(kind)}' is no kind of dimension; known are {', '.join(_KINDS)}.")
     return _KINDS[kind](str(content["name"]), numbers)
 
 
-def _check(dimension: Whole | Edges | Grid) -> None:
-    """Raise unless a dimension can be used."""
+def _check(dimension: Whole | Edges | Levels) -> None:
     name = printable(dimension.name)
     if isinstance(dimension, Whole):
         check_positive_integer(f"the number of values of '{name}'", dimension.count)
@@ -266,5 +257,5 @@ def _check(dimension: Whole | Edges | Grid) -> None:
         check_number(f"an edge or value of '{name}'", number)
     if any(one >= other for one, other in pairwise(numbers)):
         raise InputError(f"the edges or values of '{name}' must rise from one to the next.")
-    if isinstance(dimension, Grid) and not numbers:
+    if isinstance(dimension, Levels) and not numbers:
         raise InputError(f"'{name}' has no value to take.")

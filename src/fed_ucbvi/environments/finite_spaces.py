@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.environments.bins import Bins, Edges, Grid, Whole
+from fed_ucbvi.environments.bins import Bins, Edges, Levels, Whole
 from fed_ucbvi.environments.gymnasium_making import gymnasium_package
 
 gymnasium_package()
@@ -112,7 +112,6 @@ class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.action_space = spaces.Discrete(bins.number_of_actions)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Begin an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._state(observation), info
 
@@ -144,12 +143,10 @@ class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names of dimensions in a sentence."""
     return ", ".join(f"'{name}'" for name in names)
 
 
-def _check_fit(what: str, space: spaces.Space[Any], dimensions: Sequence[Whole | Edges | Grid]) -> None:
-    """Raise unless bins belong to a space."""
+def _check_fit(what: str, space: spaces.Space[Any], dimensions: Sequence[Whole | Edges | Levels]) -> None:
     own = dimensions_of(space)
     if [one.name for one in own] != [one.name for one in dimensions]:
         raise InputError(
@@ -164,7 +161,7 @@ def _check_fit(what: str, space: spaces.Space[Any], dimensions: Sequence[Whole |
             )
         if not isinstance(binned, Whole) and one.count:
             raise InputError(f"the bins cut '{one.name}', but in this environment it has {one.count} values.")
-        if isinstance(binned, Grid) and not one.low <= binned.values[0] <= binned.values[-1] <= one.high:
+        if isinstance(binned, Levels) and not one.low <= binned.values[0] <= binned.values[-1] <= one.high:
             raise InputError(
                 f"the bins use values of '{one.name}' from {binned.values[0]:g} to {binned.values[-1]:g}; this "
                 f"environment allows {one.low:g} to {one.high:g}."

@@ -9,15 +9,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from fed_ucbvi.core.colours import BLUE, DARK_GREY, GREEN, LIGHT_GREY, ORANGE
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer
-from fed_ucbvi.environments import ENVIRONMENTS, FORMER_NAMES, make_environment
-from fed_ucbvi.environments.frames import Frame, draw_picture, draw_text, layout_of
+from fed_ucbvi.environments import ENVIRONMENTS, make_environment
 from fed_ucbvi.environments.gymnasium_making import gymnasium_package
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
+from fed_ucbvi.environments.sepsis import icu_sepsis
 from fed_ucbvi.problem.reward_law import payments
 
 gymnasium_package()
@@ -28,6 +31,13 @@ NAMESPACE = "fed_ucbvi"
 
 Rows = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 """``P[s][a]``: a list of (probability, next state, reward, terminated), as Gymnasium's toy environments have it."""
+
+Frame = npt.NDArray[np.uint8]
+
+ROW = 20
+"""States without a layout are drawn in rows of this length."""
+LARGEST = 480
+"""Pixels along the longer side of a picture, about."""
 
 
 class TabularEnv(gymnasium.Env[Any, Any]):
@@ -98,7 +108,6 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         return [(paid, p) for paid, p in ((0.0, 1.0 - chance), (amount, chance)) if p > 0]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Begin an episode."""
         super().reset(seed=seed)
         self._state = self._pick(np.cumsum(self.mdp.initial))
         self._steps, self._paid = 0, 0.0
@@ -136,18 +145,71 @@ class TabularEnv(gymnasium.Env[Any, Any]):
 def register() -> list[str]:
     """Register every environment of this package that is not registered yet; returns all ids.
 
-    Environments that come from Gymnasium are left out. Ids of earlier versions are registered as well.
+    Environments whose tables other packages hold are left out.
     """
-    names = [name for name, builder in ENVIRONMENTS.items() if builder is not from_gymnasium]
-    spellings = {**{name: name for name in names}, **{old: new for old, new in FORMER_NAMES.items() if new in names}}
-    for spelling, name in spellings.items():
-        if _id(spelling) not in gymnasium.registry:
-            gymnasium.register(_id(spelling), entry_point=f"{__name__}:TabularEnv", kwargs={"environment": name})
-    return [_id(name) for name in names]
+    ours = [name for name, made in ENVIRONMENTS.items() if made not in (from_gymnasium, icu_sepsis)]
+    ids = {f"{NAMESPACE}/{name}-v0": name for name in ours}
+    for id, name in ids.items():
+        if id not in gymnasium.registry:
+            gymnasium.register(id, entry_point=f"{__name__}:TabularEnv", kwargs={"environment": name})
+    return list(ids)
 
 
-def _id(name: str) -> str:
-    return f"{NAMESPACE}/{name}-v0"
+def layout_of(layout: Mapping[str, Any] | None, states: int) -> dict[str, Any]:
+    """The layout as given, or else the states in order, row by row.
+
+    >>> layout_of(None, 3)["cells"]
+    [[0, 0], [0, 1], [0, 2]]
+    """
+    if layout is not None:
+        return dict(layout)
+    cells = [[state // ROW, state % ROW] for state in range(states)]
+    return {"rows": -(-states // ROW), "columns": min(states, ROW), "cells": cells}
+
+
+def draw_text(layout: Mapping[str, Any], state: int) -> str:
+    """The states as signs: ``#`` no state (a wall), ``S`` start, ``G`` goal, ``.`` others; the agent in brackets.
+
+    >>> print(draw_text({"rows": 1, "columns": 3, "cells": [[0, 0], [0, 1], [0, 2]], "goals": [[0, 2]]}, 1))
+     . [.] G
+    """
+    signs = [["#"] * layout["columns"] for _ in range(layout["rows"])]
+    for kind, sign in (("cells", "."), ("goals", "G"), ("start", "S")):
+        for row, column in _cells(layout, kind):
+            signs[row][column] = sign
+    row, column = layout["cells"][state]
+    lines = []
+    for r, line in enumerate(signs):
+        padded = [f"[{sign}]" if (r, c) == (row, column) else f" {sign} " for c, sign in enumerate(line)]
+        lines.append("".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def draw_picture(layout: Mapping[str, Any], state: int) -> Frame:
+    """The states as squares ``(height, width, 3)``: walls dark, start orange, goals green, the agent a blue disc."""
+    rows, columns = int(layout["rows"]), int(layout["columns"])
+    size = max(8, LARGEST // max(rows, columns))
+    picture = np.empty((rows * size, columns * size, 3), dtype=np.uint8)
+    picture[:] = _rgb(DARK_GREY)
+    for kind, colour in (("cells", "#FFFFFF"), ("goals", GREEN), ("start", ORANGE)):
+        for row, column in _cells(layout, kind):
+            square = picture[row * size : (row + 1) * size, column * size : (column + 1) * size]
+            square[:] = _rgb(LIGHT_GREY)
+            square[1:-1, 1:-1] = _rgb(colour)
+    row, column = layout["cells"][state]
+    across = np.arange(size) - (size - 1) / 2
+    disc = across[:, None] ** 2 + across[None, :] ** 2 <= (0.33 * size) ** 2
+    picture[row * size : (row + 1) * size, column * size : (column + 1) * size][disc] = _rgb(BLUE)
+    return picture
+
+
+def _cells(layout: Mapping[str, Any], kind: str) -> list[tuple[int, int]]:
+    found = layout.get(kind, [])
+    return [tuple(found)] if kind == "start" and len(found) else [tuple(cell) for cell in found]
+
+
+def _rgb(colour: str) -> list[int]:
+    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
 
 
 register()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer, missing_package
-from fed_ucbvi.environments.seeds import generator
+from fed_ucbvi.environments.family import generator
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ import numpy as np
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.environments.family import known_as
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
     discrete_sizes,
@@ -25,7 +26,6 @@ from fed_ucbvi.environments.gymnasium_making import (
     make_gymnasium,
     reward_bounds,
 )
-from fed_ucbvi.environments.names import known_as
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.kernel import TOLERANCE, Kernel
 from fed_ucbvi.problem.mdp import MDP, check_initial
@@ -38,7 +38,7 @@ Entry = tuple[float, int, float, bool]
 """Probability, next state, reward, terminated."""
 
 
-class Table(NamedTuple):
+class TransitionTable(NamedTuple):
     """The content of ``P`` with the absorbing state: kernel, expected rewards ``[S+1,A]`` and range of rewards."""
 
     kernel: Kernel
@@ -48,7 +48,7 @@ class Table(NamedTuple):
     high: float
 
 
-@known_as("Gymnasium", formerly="gymnasium")
+@known_as("Gymnasium")
 def from_gymnasium(
     id: str = "FrozenLake-v1",
     agents: int = 20,
@@ -88,7 +88,7 @@ def from_gymnasium(
             'agents differ by keyword arguments, as vary={"success_rate": [0.6, 0.9]}; eps_p is then computed.'
         )
     each = kwargs_of_agents(agents, kwargs, vary, seed)
-    tables: dict[str, Table] = {}
+    tables: dict[str, TransitionTable] = {}
     keys = [json.dumps(one, sort_keys=True) for one in each]
     H: int | None = horizon
     for key, one in zip(keys, each, strict=True):
@@ -128,7 +128,7 @@ def from_gymnasium(
     return federation.with_bernoulli_rewards(bernoulli_rewards)
 
 
-def read_table(env: gymnasium.Env[Any, Any], name: str) -> Table:
+def read_table(env: gymnasium.Env[Any, Any], name: str) -> TransitionTable:
     """The table of one environment, checked row by row."""
     S, A = discrete_sizes(env, name)
     plain = env.unwrapped
@@ -136,11 +136,11 @@ def read_table(env: gymnasium.Env[Any, Any], name: str) -> Table:
     if P is None:
         raise InputError(
             f"{name} has no table P, so its kernel is not known. Let agents learn it from env.step instead: see "
-            "LiveFederation and run_live."
+            "LiveFederation."
         )
     start = getattr(plain, "initial_state_distrib", None)
     if start is None:
-        raise InputError(f"{name} has a table P but no initial_state_distrib, so nobody knows where episodes begin.")
+        raise InputError(f"{name} has a table P but no initial_state_distrib, so the initial states are unknown.")
     initial = check_initial(np.asarray(start, dtype=np.float64), S)
     rows = {(s, a): _row(P, s, a, S, name) for s in range(S) for a in range(A)}
     entered = {entry[1] for row in rows.values() for entry in row if not entry[3]}
@@ -161,7 +161,7 @@ def read_table(env: gymnasium.Env[Any, Any], name: str) -> Table:
         successors[0, s, a] = states + states[-1:] * (width - len(states))
         probabilities[0, s, a, : len(states)] = [support[state] for state in states]
         rewards[s, a] = sum(p * reward for p, _, reward, _ in rows[s, a])
-    return Table(Kernel(successors, probabilities), rewards, np.append(initial, 0.0), min(paid), max(paid))
+    return TransitionTable(Kernel(successors, probabilities), rewards, np.append(initial, 0.0), min(paid), max(paid))
 
 
 def _row(P: Any, s: int, a: int, states: int, name: str) -> list[Entry]:

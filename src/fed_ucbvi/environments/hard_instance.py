@@ -6,19 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer
+from fed_ucbvi.core.errors import InputError, check_integer, check_number
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.environments.families import Environment, Part, Rows, family, kernel_of, shifted
-from fed_ucbvi.environments.names import known_as
-from fed_ucbvi.environments.seeds import generator
-from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.environments.family import Family, RandomPart, Rows, environment, generator, kernel_of, shifted, whole
 from fed_ucbvi.problem.kernel import Kernel
 
 WAIT = 0
 """The action that stays in the waiting state."""
 
 
-@known_as("hard instance", formerly="hard-instance")
+@environment(
+    "hard instance",
+    actions=whole(2),
+    depth=whole(2),
+    waiting=whole(),
+    gap=lambda name, value: check_number(name, value, at_least=0, at_most=0.5),
+)
 def hard_instance(
     agents: int = 20,
     eps_p: float = 0.0,
@@ -32,7 +35,7 @@ def hard_instance(
     gap: float = 0.25,
     best: Sequence[int] | None = None,
     bernoulli_rewards: bool = False,
-) -> Federation:
+) -> Family:
     """A needle in a haystack of ``waiting * leaves * actions`` places, for ``S = 3 + (A^d - 1) / (A - 1)``.
 
     The agent may wait in state 0 with action 0 during the first ``waiting`` steps. Then it walks down a full A-ary
@@ -59,59 +62,43 @@ def hard_instance(
     >>> float(hard_instance(agents=2).common.solve().V[0, 0])  # (12 - 4 - 2) * 0.75
     4.5
     """
-    A = check_integer("actions", actions, at_least=2)
-    d = check_integer("depth", depth, at_least=2)
-    H = check_positive_integer("horizon", horizon)
+    A, d, H = actions, depth, horizon
     if 3 * d > H:
         raise InputError(f"horizon must be at least 3 * depth = {3 * d}, got {H}.")
-    last = check_positive_integer("waiting", H // 3 if waiting is None else waiting, at_most=H - d)
-    eps = check_number("gap", gap, at_least=0, at_most=0.5)
+    last = check_integer("waiting", H // 3 if waiting is None else waiting, at_least=1, at_most=H - d)
     nodes, leaves = (A**d - 1) // (A - 1), A ** (d - 1)
-    rng = generator(check_integer("seed", seed), Part.STRUCTURE)
+    rng = generator(seed, RandomPart.STRUCTURE)
     drawn = [int(rng.integers(low, high)) for low, high in ((d, last + d), (0, leaves), (0, A))]
     step, leaf, action = _place(drawn if best is None else best, d, last, leaves, A)
     good, bad = nodes + 1, nodes + 2
     rewards = np.zeros((H, nodes + 3, A))
     rewards[last + d :, good] = 1.0
 
+    def outcome(h: int, k: int, a: int, edge: float) -> dict[int, float]:
+        more = edge if (h, k, a) == (step, leaf, action) else 0.0
+        return {good: 0.5 + more, bad: 0.5 - more}
+
     def table(h: int, edge: float) -> Rows:
         wait = [{0: 1.0} if a == WAIT and h < last else {1: 1.0} for a in range(A)]
         tree = [[{A * node + a + 2: 1.0} for a in range(A)] for node in range(nodes - leaves)]
-        ends = [
-            [_outcome(good, bad, edge if (h, k, a) == (step, leaf, action) else 0.0) for a in range(A)]
-            for k in range(leaves)
-        ]
+        ends = [[outcome(h, k, a, edge) for a in range(A)] for k in range(leaves)]
         return [wait, *tree, *ends, [{good: 1.0}] * A, [{bad: 1.0}] * A]
 
     def kernel(x: FloatArray) -> Kernel:
-        edge = shifted(2.0 * eps, x) / 2.0
+        edge = shifted(2.0 * gap, x) / 2.0
         return kernel_of(*(table(h, edge) for h in range(H)))
 
-    environment = Environment(
-        name="hard_instance",
-        options={
-            "actions": A,
-            "depth": d,
-            "horizon": H,
-            "waiting": last,
-            "gap": eps,
-            "best": [step, leaf, action],
-        },
+    return Family(
         kernel=kernel,
         varies="twice the gap",
         rewards=rewards,
         initial=0,
         horizon=H,
+        resolved={"waiting": last, "best": [step, leaf, action]},
     )
-    return family(environment, agents, eps_p, seed, spread, bernoulli_rewards)
-
-
-def _outcome(good: int, bad: int, edge: float) -> dict[int, float]:
-    return {good: 0.5 + edge, bad: 0.5 - edge}
 
 
 def _place(best: Sequence[int], depth: int, waiting: int, leaves: int, actions: int) -> tuple[int, int, int]:
-    """The needle's step, leaf and action, checked."""
     try:
         step, leaf, action = best
     except (TypeError, ValueError) as error:

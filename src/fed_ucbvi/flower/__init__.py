@@ -1,5 +1,5 @@
 """A federation under Flower: SuperLink and SuperNodes bring server and nodes together, our stream carries the run.
 
-``settings``, ``invitation``, ``hosting`` and ``accepting`` know nothing of Flower; ``server_app`` and ``client_app``
+``settings``, ``invitation`` and ``hosting`` know nothing of Flower; ``server_app`` and ``client_app``
 are the two ends that Flower loads, and need the ``flower`` extra.
 """

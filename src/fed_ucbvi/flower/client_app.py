@@ -10,8 +10,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fed_ucbvi.flower.accepting import answer
-from fed_ucbvi.flower.invitation import RECORD, REQUEST, Invitation
+from fed_ucbvi.flower.invitation import RECORD, REQUEST, Invitation, answer
 from fed_ucbvi.flower.settings import NodeSettings
 
 

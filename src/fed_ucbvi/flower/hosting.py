@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.flower.accepting import Figures
-from fed_ucbvi.flower.invitation import Invitation, RunAuthority, node_name
+from fed_ucbvi.flower.invitation import Figures, Invitation, RunAuthority, node_name
 from fed_ucbvi.flower.settings import RunSettings
-from fed_ucbvi.network.members import GONE
-from fed_ucbvi.network.node_registry import NodeRegistry
-from fed_ucbvi.network.server import Outcome, Service
+from fed_ucbvi.network.members import GONE, NodeRegistry
+from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 
 log = logging.getLogger("fed_ucbvi.federation")
@@ -77,14 +75,12 @@ class InvitedNodes:
         self.figures: dict[str, Figures] = {}
 
     async def invite(self, node_id: int, certificate: bytes = b"") -> None:
-        """Send a node its invitation."""
         invitation = replace(self._invitations[node_id], certificate=certificate)
         message = await asyncio.to_thread(self._post.invite, node_id, invitation)
         self._sent[message] = node_id
         self._seen[node_id] = self._clock()
 
     async def invite_all(self) -> None:
-        """Send every node its invitation."""
         for node_id in self._invitations:
             await self.invite(node_id)
 
@@ -149,7 +145,7 @@ class InvitedNodes:
 async def gather(post: MessageChannel, settings: RunSettings) -> tuple[int, ...]:
     """Wait for the SuperNodes to be there; gives them in the order of their agents."""
     wanted = settings.wanted()
-    end = time.monotonic() + settings.rules().gathering
+    end = time.monotonic() + settings.spec.gathering
     while True:
         online = sorted(await asyncio.to_thread(post.online))
         found = tuple(node_id for node_id in wanted or online if node_id in online)
@@ -157,13 +153,14 @@ async def gather(post: MessageChannel, settings: RunSettings) -> tuple[int, ...]
             return found
         if len(found) > settings.nodes:
             raise InputError(
-                f"{len(found)} SuperNodes are there for a run of {settings.nodes}; say by node-ids which are meant: "
+                f"{len(found)} SuperNodes are there for a run of {settings.nodes}; name by node-ids which are meant: "
                 f"{', '.join(map(str, found))}."
             )
         if time.monotonic() > end:
             missing = f"; missing: {', '.join(map(str, sorted(set(wanted) - set(found))))}" if wanted else ""
             raise InputError(
-                f"{len(found)} of {settings.nodes} SuperNodes came within {settings.gathering:g} s{missing}."
+                f"{len(found)} of {settings.nodes} SuperNodes connected within {settings.spec.gathering:g} s"
+                f"{missing}."
             )
         await asyncio.sleep(LOOK_SECONDS)
 
@@ -191,14 +188,14 @@ async def hold(
     names = tuple(node_name(node_id) for node_id in node_ids)
     host, _, port = meeting_point.rpartition(":")
     plan = replace(settings.plan(names), run=run)
-    server_checkpoint = None if settings.checkpoint is None else ServerCheckpoint(settings.checkpoint)
+    server_checkpoint = None if settings.spec.checkpoint is None else ServerCheckpoint(settings.spec.checkpoint)
     plan = plan if server_checkpoint is None else server_checkpoint.adopt(plan)
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:
         authority = RunAuthority.make(Path(folder), host.strip("[]"))
-        service = Service(plan, settings.listen, authority.server, server_checkpoint=server_checkpoint)
+        service = FederationServer(plan, settings.listen, authority.server, server_checkpoint=server_checkpoint)
         address = f"{host}:{int(port) or service.port}"
-        log.info("run %s: listening on port %d, nodes come to %s", plan.run, service.port, address)
-        invitations = authority.invitations(plan.run, address, node_ids, settings.agents, settings.patience)
+        log.info("run %s: listening on port %d, nodes connect to %s", plan.run, service.port, address)
+        invitations = authority.invitations(plan.run, address, node_ids, plan.setting.agents, settings.spec.patience)
         invited_nodes = InvitedNodes(post, service.registry, invitations, authority.sign)
         await invited_nodes.invite_all()
         await _serve(service, invited_nodes, done)
@@ -207,7 +204,7 @@ async def hold(
 
 
 async def _serve(
-    service: Service, invited_nodes: InvitedNodes, done: Callable[[Outcome, InputError | None], None]
+    service: FederationServer, invited_nodes: InvitedNodes, done: Callable[[Outcome, InputError | None], None]
 ) -> None:
     """Run to the end, or until an invited node cannot join or the run is stopped; then tell nodes that it is over."""
     running = asyncio.ensure_future(service.run())
@@ -233,7 +230,7 @@ async def _serve(
 
 def _send_home(registry: NodeRegistry) -> None:
     """Tell nodes not to reconnect; whoever resumes the run invites them again."""
-    for member in registry.seated:
+    for member in registry.active:
         member.status = GONE
         if member.stream is not None:
             member.stream.close(STOPPED)

@@ -7,17 +7,30 @@ second one has. The authority is the run's own: its key is in the server's memor
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import PROGRAM
-from fed_ucbvi.network.certificate_checks import check_pair
-from fed_ucbvi.network.certificates import AUTHORITY, Issued, make_certificates, read_authority, read_request, sign
-from fed_ucbvi.network.local import split_agents
-from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.engine.party import split_agents
+from fed_ucbvi.flower.settings import NodeSettings
+from fed_ucbvi.network.certificates import (
+    AUTHORITY,
+    Issued,
+    TLSFiles,
+    check_pair,
+    make_certificates,
+    new_request,
+    read_authority,
+    read_request,
+    sign,
+)
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.transport import RemoteServer
 
 RECORD = PROGRAM
 """The one record of a message, both ways."""
@@ -26,6 +39,9 @@ REQUEST = "request"
 SERVER = "server"
 DAYS = 30.0
 """How long a run's certificates are valid, and so how long a node can reconnect."""
+
+JOIN_SECONDS = 60.0
+"""Seconds to reach the server for the first time; it listens before it invites."""
 
 Value = str | bytes | int | float
 
@@ -116,3 +132,50 @@ class RunAuthority(NamedTuple):
         if asked.name != name:
             raise InputError(f"it asks for a certificate for '{asked.name}'.")
         return sign(self.issued, asked, days=DAYS)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All that a node says through Flower when it is done."""
+
+    run: str
+    name: str
+    first_agent: int
+    agents: int
+    rounds: int
+
+
+async def answer(invitation: Invitation, settings: NodeSettings, keys: MutableMapping[str, bytes]) -> Figures | bytes:
+    """Take part in the run of an invitation until it is over; where it has no certificate yet, ask for one.
+
+    ``keys`` is what the node keeps to itself: its private key, by run.
+    """
+    key = keys.get(invitation.run)
+    if key is not None and invitation.is_for(key):
+        return await _accept(invitation, settings, key)
+    keys.clear()
+    keys[invitation.run], request = new_request(invitation.name)
+    return request
+
+
+async def _accept(invitation: Invitation, settings: NodeSettings, key: bytes) -> Figures:
+    first, agents = settings.share(invitation.first_agent, invitation.agents)
+    node = Node(
+        invitation.name,
+        settings.spec.source(first + agents),
+        first,
+        agents,
+        settings.folder(invitation.run),
+        trajectories=settings.send_trajectories,
+        algorithm=settings.algorithm,
+    )
+    with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:
+        tls_files = invitation.write_tls_files(Path(folder), key)
+        await run_node(
+            node,
+            RemoteServer(invitation.address, tls_files),
+            patience=invitation.patience,
+            first_patience=JOIN_SECONDS,
+            only_run=True,
+        )
+    return Figures(node.run, node.name, first, agents, node.rounds)

@@ -12,15 +12,14 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
-from fed_ucbvi.command_line.federation_output import finish_federation
-from fed_ucbvi.command_line.outputs import check_apart, check_out
+from fed_ucbvi.command_line.federation import finish_federation
+from fed_ucbvi.command_line.options import Output
+from fed_ucbvi.command_line.outputs import check_kept
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.flower.accepting import Figures
 from fed_ucbvi.flower.hosting import Answer, hold
-from fed_ucbvi.flower.invitation import DAYS, RECORD, REQUEST, Invitation
+from fed_ucbvi.flower.invitation import DAYS, RECORD, REQUEST, Figures, Invitation
 from fed_ucbvi.flower.settings import RunSettings
 from fed_ucbvi.network.server import Outcome
-from fed_ucbvi.results.storage import FORMAT
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -40,7 +39,6 @@ class FlowerChannel:
         self._grid = grid
 
     def online(self) -> Iterable[int]:
-        """SuperNodes that are there now."""
         return [int(node_id) for node_id in self._grid.get_node_ids()]
 
     def invite(self, node_id: int, invitation: Invitation) -> str:
@@ -49,7 +47,7 @@ class FlowerChannel:
         message = Message(content, node_id, MessageType.TRAIN, ttl=DAYS * 24 * 3600)
         (sent,) = self._grid.push_messages([message])
         if sent is None:
-            raise InputError(f"the SuperLink did not take the invitation for SuperNode {node_id}.")
+            raise InputError(f"the SuperLink did not accept the invitation for SuperNode {node_id}.")
         return str(sent)
 
     def answers(self, messages: Sequence[str]) -> Iterable[Answer]:
@@ -102,23 +100,12 @@ def main(grid: Any, context: Any) -> None:
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     log.setLevel(logging.INFO)
     settings = RunSettings.of(context.run_config)
-    if settings.out is not None:
-        check_out(settings.out, overwrite=settings.overwrite, kind=FORMAT)
-        if settings.checkpoint is not None:
-            check_apart(settings.out, settings.checkpoint)
+    check_kept(settings.spec)
     if not settings.superlink_tls:
         log.warning("superlink-tls is false: certificates are handed out on this machine only")
 
     def done(outcome: Outcome, failure: InputError | None) -> None:
-        finish_federation(
-            outcome,
-            out=settings.out,
-            overwrite=settings.overwrite,
-            as_json=True,
-            quiet=False,
-            checkpoint=settings.checkpoint,
-            failure=failure,
-        )
+        finish_federation(outcome, settings.spec, Output(as_json=True), failure)
 
     run = f"flower-{context.run_id}"
     figures = run_until_signalled(hold(FlowerChannel(grid), settings, run, done=done))

@@ -5,70 +5,58 @@ from __future__ import annotations
 import ipaddress
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
-
-from fed_ucbvi.command_line.parameters import build_algorithm, build_plan, build_source
-from fed_ucbvi.core import defaults
-from fed_ucbvi.core.errors import InputError, check_positive_integer
-from fed_ucbvi.engine.hosted_problem import Source
-from fed_ucbvi.network.run_plan import Rules, RunPlan
-from fed_ucbvi.network.transport import check_address, is_loopback
-
-Chosen = TypeVar("Chosen")
+from fed_ucbvi.core.addresses import check_address, host_of, is_loopback
+from fed_ucbvi.core.errors import InputError, check_flag, check_integer, check_positive_integer, unknown_name
+from fed_ucbvi.network.run_plan import RunPlan, plan_of
+from fed_ucbvi.run_spec import RunSpec
 
 
-def _or_none(value: object) -> object:
-    return None if value == "" else value
+@dataclass(frozen=True)
+class _Settings:
+    """Some fields of a :class:`RunSpec`, and others, by the keys of a configuration."""
 
-
-def _words(value: object) -> object:
-    return tuple(shlex.split(value)) if isinstance(value, str) else value
-
-
-def _numbers(value: object) -> object:
-    return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
-
-
-OrNone = Annotated[Chosen | None, BeforeValidator(_or_none)]
-"""A value that is left out by an empty text; TOML has no null."""
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-"""``KEY=VALUE`` texts, separated by spaces, quoted as in a shell."""
-
-
-class _Settings(BaseModel):
+    spec: RunSpec = field(default_factory=RunSpec)
     of_what: ClassVar[str]
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=lambda name: name.replace("_", "-"), allow_inf_nan=False
-    )
+    names: ClassVar[str]
+    defaults: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def keys(cls) -> dict[str, str]:
+        """The name of the field that each key sets."""
+        flags = {one.name: one.metadata["flag"].name.removeprefix("--") for one in fields(RunSpec)}
+        own = [one.name for one in fields(cls) if one.name != "spec"]
+        return {(flags.get(name) or name).replace("_", "-"): name for name in (*cls.names.split(), *own)}
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Read a configuration as Flower hands it over.
+        """Read a configuration as Flower hands it over; an empty text leaves a key out, because TOML has no null.
 
-        >>> NodeSettings.of({"env": "gridworld", "eps-p": 0.1}).eps_p
+        >>> NodeSettings.of({"env": "gridworld", "eps-p": 0.1}).spec.eps_p
         0.1
         >>> NodeSettings.of({"environment": "gridworld"})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        fed_ucbvi.core.errors.InputError: the configuration of this node cannot be used: environment: not a ...
+        fed_ucbvi.core.errors.InputError: the configuration of this node cannot be used: unknown key 'environment'...
         """
+        keys, own = cls.keys(), [one.name for one in fields(cls)]
         try:
-            return cls.model_validate(dict(config))
-        except ValidationError as error:
-            wrong = "; ".join(_complaint(one) for one in error.errors())
-            known = ", ".join(field.alias or name for name, field in cls.model_fields.items())
-            raise InputError(
-                f"the configuration of this {cls.of_what} cannot be used: {wrong}. Known: {known}."
-            ) from error
+            for key in config:
+                if key not in keys:
+                    raise unknown_name("key", key, keys)
+            given = {keys[key]: value for key, value in config.items() if value != ""}
+            for name in ("environment_options", "parameters"):
+                if isinstance(given.get(name), str):
+                    given[name] = shlex.split(given[name])
+            spec = RunSpec(**cls.defaults | {name: value for name, value in given.items() if name not in own})
+            return cls(spec=spec, **{name: value for name, value in given.items() if name in own})
+        except InputError as error:
+            raise InputError(f"the configuration of this {cls.of_what} cannot be used: {error}") from error
 
 
-def _complaint(error: Any) -> str:
-    key = ".".join(str(part) for part in error["loc"]) or "it"
-    return f"{key}: {'not a known key' if error['type'] == 'extra_forbidden' else error['msg']}"
-
-
+@dataclass(frozen=True)
 class RunSettings(_Settings):
     """``[tool.flwr.app.config]`` and ``--run-config``: what ``fed-ucbvi serve`` takes as flags.
 
@@ -78,60 +66,35 @@ class RunSettings(_Settings):
     """
 
     of_what = "run"
+    names = (
+        "environment sizes agents episodes eps_p env_seed environment_options random_rewards algorithm parameters "
+        "seed collection deadline patience gathering on_away on_violation checkpoint out overwrite"
+    )
+    defaults: ClassVar[dict[str, Any]] = {"gathering": 600.0}
 
-    nodes: int
-    node_ids: Annotated[tuple[int, ...], BeforeValidator(_numbers)] = ()
+    nodes: int = 0
+    node_ids: str = ""
     listen: str = "127.0.0.1:50051"
-    address: OrNone[str] = None
+    address: str = ""
     superlink_tls: bool = False
-    env: OrNone[str] = None
-    sizes: OrNone[str] = None
-    agents: int
-    episodes: int
-    eps_p: OrNone[float] = None
-    env_seed: int = 0
-    env_option: Words = ()
-    random_rewards: bool = False
-    algorithm: str = defaults.ALGORITHM
-    option: Words = ()
-    seed: int = 0
-    collection: str = "lockstep"
-    deadline: float = 60.0
-    patience: float = 600.0
-    gathering: float = 600.0
-    on_away: str = "wait"
-    on_violation: str = "stop"
-    checkpoint: OrNone[Path] = None
-    out: OrNone[Path] = None
-    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        check_positive_integer("nodes", self.nodes)
+        check_flag("superlink-tls", self.superlink_tls)
 
     def wanted(self) -> tuple[int, ...]:
         """The SuperNodes that were named, if any were."""
-        check_positive_integer("nodes", self.nodes)
-        if self.node_ids and (len(self.node_ids) != self.nodes or len(set(self.node_ids)) != self.nodes):
-            raise InputError(f"node-ids must name {self.nodes} different SuperNodes, got {list(self.node_ids)}.")
-        return self.node_ids
-
-    def rules(self) -> Rules:
-        """Deadlines and policies."""
-        return Rules(self.deadline, self.patience, self.on_away, self.on_violation, self.gathering)
+        try:
+            ids = tuple(int(part) for part in str(self.node_ids).replace(",", " ").split())
+        except ValueError:
+            raise InputError(f"node-ids must be whole numbers, got '{self.node_ids}'.") from None
+        if ids and (len(ids) != self.nodes or len(set(ids)) != self.nodes):
+            raise InputError(f"node-ids must name {self.nodes} different SuperNodes, got {list(ids)}.")
+        return ids
 
     def plan(self, names: tuple[str, ...] | None = None) -> RunPlan:
-        """The run."""
-        algorithm = build_algorithm(self.algorithm, {}, self.option)
-        return build_plan(
-            algorithm,
-            self.env,
-            self.sizes,
-            self.agents,
-            self.episodes,
-            self.eps_p,
-            self.env_seed,
-            self.env_option,
-            self.seed,
-            {"names": names, "rules": self.rules(), "collection": self.collection},
-            random_rewards=self.random_rewards,
-        )
+        """The run, with the nodes that take part."""
+        return plan_of(self.spec, names=names)
 
     def meeting_point(self) -> str:
         """Where nodes find the server.
@@ -140,46 +103,51 @@ class RunSettings(_Settings):
         must stay on this machine: on the way anyone could hand out others.
         """
         address = check_address(self.address or self.listen)
-        host = address.rpartition(":")[0].strip("[]")
+        host = host_of(address)
         if _is_everywhere(host):
             raise InputError(f"nodes cannot find {address}; give the name or address of this machine as address.")
-        if not self.superlink_tls and not (is_loopback(check_address(self.listen)) and is_loopback(address)):
+        if not self.superlink_tls and not (is_loopback(host_of(check_address(self.listen))) and is_loopback(host)):
             raise InputError(
                 "without TLS on the SuperLink anyone on the way could take the place of the server or a node; start "
-                "it with certificates and say so by superlink-tls=true in the run's configuration, or stay on "
+                "it with certificates and state so by superlink-tls=true in the run's configuration, or stay on "
                 f"127.0.0.1 (listen is {self.listen}, address {address})."
             )
         return address
 
 
+@dataclass(frozen=True)
 class NodeSettings(_Settings):
     """``--node-config`` of a SuperNode: what ``fed-ucbvi join`` takes as flags.
 
-    A node takes the agents the server gives it, unless it says itself which it hosts (``agents`` from
-    ``first_agent`` on). ``state`` is a folder on the node; every run gets one of its own in it.
+    A node hosts the agents the server gives it, unless it says itself which (``agents`` from ``first_agent`` on).
+    ``state`` is a folder on the node; every run gets one of its own in it.
     """
 
     of_what = "node"
+    names = "environment eps_p env_seed environment_options"
 
-    env: str = defaults.ENVIRONMENT
-    eps_p: float = 0.0
-    env_seed: int = 0
-    env_option: Words = ()
     agents: int | None = None
     first_agent: int | None = None
-    algorithm: OrNone[str] = None
-    state: OrNone[Path] = None
+    algorithm: str | None = None
+    state: str | None = None
     send_trajectories: bool = False
+
+    def __post_init__(self) -> None:
+        check_flag("send-trajectories", self.send_trajectories)
+        if self.agents is not None:
+            check_positive_integer("agents", self.agents)
+        if self.first_agent is not None:
+            check_integer("first-agent", self.first_agent)
 
     def share(self, first_agent: int, agents: int) -> tuple[int, int]:
         """The first agent and the number of agents, which the server may have chosen."""
         if (self.agents is None) != (self.first_agent is None):
-            raise InputError("agents and first-agent go together: a node names both, or takes what it is given.")
+            raise InputError("agents and first-agent go together: a node names both, or hosts what it is given.")
         return (first_agent if self.first_agent is None else self.first_agent, self.agents or agents)
 
-    def source(self, agents: int) -> Source:
-        """The problem of the node."""
-        return build_source(self.env, agents, self.eps_p, self.env_seed, self.env_option)
+    def folder(self, run: str) -> Path | None:
+        """Where the node keeps its state of a run."""
+        return None if self.state is None else Path(self.state) / run
 
 
 def _is_everywhere(host: str) -> bool:

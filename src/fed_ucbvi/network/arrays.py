@@ -3,39 +3,64 @@
 Where both sides hold earlier arrays of the same shapes and types, only what has changed is sent. For this all arrays
 of a message are laid end to end as words of 64 bits. One bit for each word says whether it has changed. (Entries of
 pairs that an agent never visits never change, so they are left out.)
+
+A start, a query or a report mostly repeats the one before it: the start of the last round, or the query or report of
+the same exchange in the last synchronisation. Sender and receiver of a stream each remember the last message of each
+kind (:class:`DeltaCache`), and a message says from which earlier round it takes the differences. The first message of
+each kind on a stream is whole, so after a reconnection both sides can begin at once.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Array, Message
-from fed_ucbvi.network.schema import CLASSES
+from fed_ucbvi.network.packages import needed
 
-DTYPES = {1: np.dtype("?"), 2: np.dtype("<i1"), 3: np.dtype("<i4"), 4: np.dtype("<i8"), 5: np.dtype("<f8")}
-"""By the schema's ``Array.DType``."""
-CODES = {dtype: code for code, dtype in DTYPES.items()}
+with needed("msgspec"):
+    from msgspec import Meta, Struct
+
+DTypeName = Literal["b1", "i1", "i4", "i8", "f8"]
 MAX_AXES = 6
 WORD = np.dtype("<u8")
 Words = npt.NDArray[np.uint64]
+Natural = Annotated[int, Meta(ge=0)]
 
 
 class WireError(ValueError):
     """Bytes that are not a message, or a message that does not fit here."""
 
 
-def pack(array: Array, message: Any = None) -> Any:
-    """An array as a protobuf message, which is written to ``message``, or to a new one."""
-    message = CLASSES["Array"]() if message is None else message
-    message.dtype = CODES[array.dtype]
-    message.shape.extend(array.shape)
-    truth = array.dtype.kind == "b"
-    message.data = np.packbits(array, bitorder="little").tobytes() if truth else array.tobytes()
-    return message
+class PackedArray(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Numbers in row-major order, little endian. Truth values are eight to a byte, the first in the lowest bit."""
+
+    dtype: DTypeName
+    shape: Annotated[tuple[Natural, ...], Meta(max_length=MAX_AXES)]
+    data: bytes
+
+    @classmethod
+    def of(cls, array: Array) -> PackedArray:
+        """The wire form of an array."""
+        truth = array.dtype.kind == "b"
+        data = np.packbits(array, bitorder="little").tobytes() if truth else array.tobytes()
+        return cls(array.dtype.str[1:], array.shape, data)  # type: ignore[arg-type]
+
+    def unpacked(self) -> Array:
+        """The array, as a copy of its own; raises :class:`WireError` where it is none."""
+        dtype, size = np.dtype(f"<{self.dtype}"), math.prod(self.shape)
+        expected = _length(size, dtype)
+        if len(self.data) != expected:
+            raise WireError(
+                f"an array of shape {self.shape} and type {dtype} takes {expected} bytes, got {len(self.data)}."
+            )
+        if dtype.kind == "b":
+            bits = np.unpackbits(np.frombuffer(self.data, dtype=np.uint8), count=size, bitorder="little")
+            return bits.astype(np.bool_).reshape(self.shape)
+        return np.frombuffer(self.data, dtype=dtype).copy().reshape(self.shape)
 
 
 def packed_bytes(array: Array) -> int:
@@ -47,54 +72,100 @@ def _length(size: int, dtype: np.dtype[Any]) -> int:
     return (size + 7) // 8 if dtype.kind == "b" else size * dtype.itemsize
 
 
-def unpack(message: Any) -> Array:
-    """The array of a protobuf message, as a copy of its own; raises :class:`WireError` where it is none."""
-    dtype = DTYPES.get(message.dtype)
-    if dtype is None:
-        raise WireError(f"an array has the unknown type {message.dtype}.")
-    shape = tuple(message.shape)
-    if len(shape) > MAX_AXES:
-        raise WireError(f"an array has {len(shape)} axes; at most {MAX_AXES} are allowed.")
-    data, size = message.data, math.prod(shape)
-    expected = _length(size, dtype)
-    if len(data) != expected:
-        raise WireError(f"an array of shape {shape} and type {dtype} takes {expected} bytes, got {len(data)}.")
-    if dtype.kind == "b":
-        bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=size, bitorder="little")
-        return bits.astype(np.bool_).reshape(shape)
-    return np.frombuffer(data, dtype=dtype).copy().reshape(shape)
+class Changes(Struct, frozen=True, forbid_unknown_fields=True, rename=lambda name: name[0]):
+    """What has changed in the arrays of a message since the one of its kind in round ``since``.
+
+    All arrays are laid end to end, as they are in memory (truth values a byte each), each filled up with zeros to
+    whole words of 64 bits. Bit i % 8 of byte i / 8 of ``changed`` says whether word i has changed (zeros at the end
+    are left out), and ``data`` has the words that have.
+    """
+
+    since: Annotated[int, Meta(ge=1)]
+    changed: bytes
+    data: bytes
+
+    @classmethod
+    def of(cls, arrays: Message, before: Message, since: int) -> Changes:
+        """Where arrays differ in a bit from others of the same shapes and types."""
+        words = _to_words(arrays)
+        changed = words != _to_words(before)
+        return cls(since, np.packbits(changed, bitorder="little").tobytes().rstrip(b"\0"), words[changed].tobytes())
+
+    def made_to(self, before: Message) -> Message:
+        """New arrays, of which :meth:`of` has given these changes; raises :class:`WireError` where it cannot have."""
+        words = _to_words(before)
+        at = np.unpackbits(np.frombuffer(self.changed, dtype=np.uint8), bitorder="little").nonzero()[0]
+        if len(at) and at[-1] >= len(words):
+            raise WireError(f"changes beyond the {len(words)} words of the arrays before.")
+        if len(self.data) != WORD.itemsize * len(at):
+            raise WireError(f"{len(at)} changed words take {WORD.itemsize * len(at)} bytes, got {len(self.data)}.")
+        words[at] = np.frombuffer(self.data, dtype=WORD)
+        arrays, offset = [], 0
+        for array in before:
+            arrays.append(np.ndarray(array.shape, array.dtype, words, offset))
+            if array.dtype.kind == "b" and (arrays[-1].view(np.uint8) > 1).any():
+                raise WireError("changes to truth values that are neither true nor false.")
+            offset += _padded_bytes(array)
+        return tuple(arrays)
 
 
-def changes(arrays: Message, before: Message) -> tuple[bytes, bytes]:
-    """Where arrays differ in a bit from others of the same shapes and types: which words, and those words."""
-    words = _to_words(arrays)
-    changed = words != _to_words(before)
-    return np.packbits(changed, bitorder="little").tobytes().rstrip(b"\0"), words[changed].tobytes()
-
-
-def with_changes(before: Message, changed: bytes, data: bytes) -> Message:
-    """New arrays of which :func:`changes` has given these; raises :class:`WireError` where it cannot have."""
-    words = _to_words(before)
-    at = np.unpackbits(np.frombuffer(changed, dtype=np.uint8), bitorder="little").nonzero()[0]
-    if len(at) and at[-1] >= len(words):
-        raise WireError(f"changes beyond the {len(words)} words of the arrays before.")
-    if len(data) != WORD.itemsize * len(at):
-        raise WireError(f"{len(at)} changed words take {WORD.itemsize * len(at)} bytes, got {len(data)}.")
-    words[at] = np.frombuffer(data, dtype=WORD)
-    arrays, offset = [], 0
-    for array in before:
-        arrays.append(np.ndarray(array.shape, array.dtype, words, offset))
-        if array.dtype.kind == "b" and (arrays[-1].view(np.uint8) > 1).any():
-            raise WireError("changes to truth values that are neither true nor false.")
-        offset += _in_words(array)
-    return tuple(arrays)
-
-
-def _in_words(array: Array) -> int:
+def _padded_bytes(array: Array) -> int:
     """Bytes of an array filled up to whole words."""
     return -(-array.nbytes // WORD.itemsize) * WORD.itemsize
 
 
 def _to_words(arrays: Message) -> Words:
     """The bytes of arrays end to end, each filled up with zeros to whole words; a copy."""
-    return np.frombuffer(bytearray().join([array.tobytes().ljust(_in_words(array), b"\0") for array in arrays]), WORD)
+    filled = [array.tobytes().ljust(_padded_bytes(array), b"\0") for array in arrays]
+    return np.frombuffer(bytearray().join(filled), WORD)
+
+
+Slot = tuple[type, int]
+"""The kind of a message, and its exchange if it has one."""
+
+
+class CachedMessage(NamedTuple):
+    """The arrays of a message, and of which round it was."""
+
+    round: int
+    arrays: Message
+
+
+class DeltaCache:
+    """The last message of each slot that one side has sent, or that the other has taken.
+
+    Arrays are not copied. So a message must hold arrays of its own, which nobody writes to later.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Slot, CachedMessage] = {}
+
+    def keep(self, slot: Slot, copy: CachedMessage) -> None:
+        """Remember a message that was sent, or that was asked for and has come; streams may share a copy."""
+        self._kept[slot] = copy
+
+    def last(self, slot: Slot) -> CachedMessage | None:
+        return self._kept.get(slot)
+
+    def to_differ_from(self, slot: Slot, arrays: Message) -> CachedMessage | None:
+        """The earlier message that a sender may take the differences from, if there is one."""
+        kept = self._kept.get(slot)
+        if kept is None or len(kept.arrays) != len(arrays):
+            return None
+        for old, new in zip(kept.arrays, arrays, strict=True):
+            if old.shape != new.shape or old.dtype != new.dtype:
+                return None
+        return kept
+
+    def since(self, slot: Slot, round_number: int, since: int) -> CachedMessage:
+        """What changes since a round are changes of; without arrays if the message is a late copy of an earlier one.
+
+        Raises:
+            WireError: if that is not here.
+        """
+        kept = self._kept.get(slot)
+        if kept is not None and kept.round == since:
+            return kept
+        if kept is not None and since < round_number <= kept.round:
+            return CachedMessage(since, ())
+        raise WireError(f"changes since round {since}, of which nothing is known on this stream.")

@@ -1,4 +1,4 @@
-"""A small certificate authority: one for the federation, a certificate for the server and one for each node.
+"""Who is who: names, certificates and keys, and the small certificate authority of a federation.
 
 A node's certificate bears its name as common name, and that is the name it takes part under. It says what it is for:
 a server's for servers, a node's for nodes, and each side insists on it. The authority's key stays where certificates
@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import logging
 import os
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from fed_ucbvi.core.errors import InputError, check_number, printable
 from fed_ucbvi.core.files import new_file
-from fed_ucbvi.core.signatures import FOR_NODES, FOR_SERVERS, alternative_name
-from fed_ucbvi.network.certificate_checks import one_name, serial_of
-from fed_ucbvi.network.names import check_name
+from fed_ucbvi.core.signatures import FOR_NODES, FOR_SERVERS, alternative_name, check_usage
 from fed_ucbvi.network.packages import needed
 
 with needed("cryptography"):
@@ -27,14 +28,137 @@ with needed("cryptography"):
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import NameOID
 
+log = logging.getLogger("fed_ucbvi.federation")
+
 AUTHORITY = "ca"
 REVOKED = "revoked.txt"
 REPLACED = "replaced"
 """Folder of old certificates, which newer ones of the same name have replaced."""
 DAYS = 365.0
 MAX_REQUEST_BYTES = 16 << 10
+MAX_SHOWN_CHARACTERS = 80
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 SKEW = datetime.timedelta(hours=1)
 """Certificates are valid from a little before they are made, because clocks may be late."""
+
+PEM = serialization.Encoding.PEM
+
+
+def check_name(name: str) -> str:
+    """Return ``name``, or raise unless it can stand in a certificate and a file name.
+
+    >>> check_name("clinic-3")
+    'clinic-3'
+    """
+    if not NAME.fullmatch(name):
+        raise InputError(
+            f"'{printable(name[:MAX_SHOWN_CHARACTERS])}' cannot be a node's name; use 1 to 63 letters, digits, dots, "
+            "dashes and underscores."
+        )
+    return name
+
+
+# ------------------------------------------------------------------------------------------------- what parties hold
+
+
+@dataclass(frozen=True)
+class TLSFiles:
+    """Files of a party: the authority's certificate, its own, and its key."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        for path in (self.authority, self.certificate, self.key):
+            if not path.is_file():
+                raise InputError(f"{path} is missing; 'fed-ucbvi certs' makes certificates.")
+        return self.authority.read_bytes(), self.certificate.read_bytes(), self.key.read_bytes()
+
+    @classmethod
+    def of(cls, folder: Path, name: str) -> TLSFiles:
+        """Those of ``name`` in a folder that ``fed-ucbvi certs`` made."""
+        return cls(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+
+
+class RenewedFiles:
+    """A server's TLS files, read again for a new connection when they have changed."""
+
+    def __init__(self, tls_files: TLSFiles) -> None:
+        self._files, self._stamp = tls_files, _stamps(tls_files)
+        self.content = tls_files.read()
+        check_pair(*self.content[1:])
+
+    def renewed(self) -> bool:
+        """Whether other files have taken the place of those before; ones that do not fit change nothing."""
+        try:
+            stamp = _stamps(self._files)
+            if stamp == self._stamp:
+                return False
+            self._stamp = stamp
+            content = self._files.read()
+            check_pair(*content[1:])
+        except (InputError, OSError) as error:
+            log.warning("the server goes on with the certificate it has: %s", error)
+            return False
+        self.content = content
+        log.warning("the server's certificate has been read again")
+        return True
+
+
+def _stamps(files: TLSFiles) -> list[tuple[int, int]]:
+    """What shows whether files have changed; none where they are missing."""
+    found = [path.stat() for path in (files.authority, files.certificate, files.key) if path.is_file()]
+    return [(file.st_mtime_ns, file.st_ino) for file in found]
+
+
+class Certified(NamedTuple):
+    """Whom a stream's certificate is for, and which of that name's certificates it is."""
+
+    name: str
+    serial: str
+
+    @property
+    def revocations(self) -> set[str]:
+        """The lines of the list that would turn it away."""
+        return {self.name, f"{self.name} {self.serial}"}
+
+    @classmethod
+    def of(cls, pem: bytes) -> Certified:
+        """Raise unless it is a certificate for nodes, with one name that a node can have."""
+        try:
+            certificate = x509.load_pem_x509_certificate(pem)
+            name = _one_name(certificate.subject)
+        except ValueError as error:
+            raise InputError(f"the certificate cannot be used: {str(error).rstrip('.')}.") from error
+        check_usage(certificate, FOR_NODES)
+        return cls(name, _serial(certificate))
+
+
+def check_pair(certificate: bytes, key: bytes) -> None:
+    """Raise unless a key is that of a certificate."""
+    try:
+        public = x509.load_pem_x509_certificate(certificate).public_key()
+        own = serialization.load_pem_private_key(key, None).public_key()
+    except (ValueError, TypeError) as error:
+        raise InputError(f"a certificate or its key is damaged: {error}.") from error
+    if public != own:
+        raise InputError("the key is not that of the certificate.")
+
+
+def _one_name(subject: x509.Name) -> str:
+    """The one name of a subject; raises ``ValueError`` if it has none or several, or one that no node can have."""
+    names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if len(names) != 1:
+        raise ValueError(f"it bears {len(names)} names where one is needed")
+    return check_name(names[0])
+
+
+def _serial(certificate: x509.Certificate) -> str:
+    return f"{certificate.serial_number:x}"
+
+
+# --------------------------------------------------------------------------------------------------- the authority
 
 
 class Issued(NamedTuple):
@@ -44,7 +168,7 @@ class Issued(NamedTuple):
     key: ec.EllipticCurvePrivateKey
 
 
-class Request(NamedTuple):
+class SigningRequest(NamedTuple):
     """What a signing request asks for, once it has been checked."""
 
     name: str
@@ -81,16 +205,15 @@ def make_certificates(
         InputError: if a certificate of that name is there already.
     """
     check_number("days", days)
-    names = [check_name(name) for name in (*nodes, *([] if server is None else [server]))]
+    names = [check_name(name) for name in (*([] if server is None else [server]), *nodes)]
     for name in names:
         if name == AUTHORITY or names.count(name) > 1 or (folder / f"{name}.crt").exists():
             raise InputError(f"there is a certificate '{name}' already; choose another name.")
     authority, written = _authority(folder, days)
-    if server is not None:
-        issued = _issue_new(server, authority, days, _alternatives(server, hosts), FOR_SERVERS)
-        written += _write(folder, server, issued)
-    for name in nodes:
-        written += _write(folder, name, _issue_new(name, authority, days, [x509.DNSName(name)], FOR_NODES))
+    for name in names:
+        key = ec.generate_private_key(ec.SECP256R1())
+        own = sign(authority, SigningRequest(name, key.public_key()), days=days, server=name == server, hosts=hosts)
+        written += _write(folder, name, own, key)
     return written
 
 
@@ -101,7 +224,7 @@ def new_request(name: str) -> tuple[bytes, bytes]:
     """A private key, and a request for a certificate that says ``name``; both as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     request = x509.CertificateSigningRequestBuilder().subject_name(_subject(check_name(name)))
-    return _private(key), request.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    return _private(key), request.sign(key, hashes.SHA256()).public_bytes(PEM)
 
 
 def write_request(folder: Path, name: str) -> list[Path]:
@@ -120,7 +243,7 @@ def write_request(folder: Path, name: str) -> list[Path]:
     return [request, key]
 
 
-def read_request(data: bytes) -> Request:
+def read_request(data: bytes) -> SigningRequest:
     """What a signing request asks for; raise unless it is one of :func:`new_request`'s kind."""
     wrong = "this is no signing request that 'fed-ucbvi certs request' made"
     if len(data) > MAX_REQUEST_BYTES:
@@ -128,7 +251,7 @@ def read_request(data: bytes) -> Request:
     try:
         request = x509.load_pem_x509_csr(data)
         signed, extras, key = request.is_signature_valid, len(request.attributes), request.public_key()
-        name = one_name(request.subject)
+        name = _one_name(request.subject)
     except Exception as error:  # whatever a parser raises about bytes from elsewhere
         raise InputError(f"{wrong}: {printable(str(error)[:200])}.") from error
     if not signed:
@@ -141,12 +264,12 @@ def read_request(data: bytes) -> Request:
         raise InputError(f"{wrong}: its key is not of the kind P-256.")
     if name == AUTHORITY:
         raise InputError(f"'{AUTHORITY}' is the authority's own name; choose another.")
-    return Request(name, key)
+    return SigningRequest(name, key)
 
 
 def sign_request(
     folder: Path,
-    request: Request,
+    request: SigningRequest,
     *,
     server: bool = False,
     hosts: Sequence[str] = (),
@@ -173,20 +296,20 @@ def sign_request(
     if renew:
         old = x509.load_pem_x509_certificate(path.read_bytes())
         (folder / REPLACED).mkdir(exist_ok=True)
-        (folder / REPLACED / f"{request.name}.{serial_of(old)}.crt").write_bytes(path.read_bytes())
+        (folder / REPLACED / f"{request.name}.{_serial(old)}.crt").write_bytes(path.read_bytes())
     with new_file(path) as draft:
         draft.write_bytes(content)
     return [*written, path]
 
 
 def sign(
-    authority: Issued, request: Request, *, days: float, server: bool = False, hosts: Sequence[str] = ()
+    authority: Issued, request: SigningRequest, *, days: float, server: bool = False, hosts: Sequence[str] = ()
 ) -> bytes:
     """The certificate that a request gets, as PEM."""
-    alternatives = _alternatives(request.name, hosts) if server else [x509.DNSName(request.name)]
+    own = [*hosts, request.name, "localhost", "127.0.0.1"] if server else [request.name]
+    alternatives = [alternative_name(host) if server else x509.DNSName(host) for host in dict.fromkeys(own)]
     usage = FOR_SERVERS if server else FOR_NODES
-    issued = _issue(request.name, request.key, authority, days, alternatives, usage)
-    return issued.public_bytes(serialization.Encoding.PEM)
+    return _issue(request.name, request.key, authority, days, alternatives, usage).public_bytes(PEM)
 
 
 # ------------------------------------------------------------------------------------------------- revocation
@@ -236,31 +359,13 @@ def _subject(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _alternatives(server: str, hosts: Sequence[str]) -> list[x509.GeneralName]:
-    return [alternative_name(host) for host in dict.fromkeys([*hosts, server, "localhost", "127.0.0.1"])]
-
-
 def _authority(folder: Path, days: float) -> tuple[Issued, list[Path]]:
-    """The authority in a folder, and the files written if it had to be made."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / f"{AUTHORITY}.crt").exists():
         return read_authority(folder), []
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _issue("fed-ucbvi federation", key.public_key(), key, max(days, DAYS))
-    made = Issued(certificate, key)
-    return made, _write(folder, AUTHORITY, made)
-
-
-def _issue_new(
-    name: str,
-    authority: Issued,
-    days: float,
-    alternatives: Sequence[x509.GeneralName],
-    usage: x509.ObjectIdentifier,
-) -> Issued:
-    """A certificate with a key made for it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    return Issued(_issue(name, key.public_key(), authority, days, alternatives, usage), key)
+    return Issued(certificate, key), _write(folder, AUTHORITY, certificate.public_bytes(PEM), key)
 
 
 def _issue(
@@ -288,19 +393,8 @@ def _issue(
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .add_extension(
-            x509.KeyUsage(
-                digital_signature=True,
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                key_cert_sign=authority,
-                crl_sign=authority,
-                encipher_only=False,
-                decipher_only=False,
-            ),
-            critical=True,
-        )
+            x509.KeyUsage(True, False, False, False, False, authority, authority, False, False), critical=True
+        )  # to sign, and for an authority certificates
     )
     if alternatives:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
@@ -310,9 +404,7 @@ def _issue(
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
 def _write_key(path: Path, content: bytes) -> None:
@@ -320,15 +412,14 @@ def _write_key(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _write(folder: Path, name: str, issued: Issued) -> list[Path]:
-    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
-    _write_key(key, _private(issued.key))
-    certificate.write_bytes(issued.certificate.public_bytes(serialization.Encoding.PEM))
-    return [certificate, key]
+def _write(folder: Path, name: str, certificate: bytes, key: ec.EllipticCurvePrivateKey) -> list[Path]:
+    paths = [folder / f"{name}.crt", folder / f"{name}.key"]
+    _write_key(paths[1], _private(key))
+    paths[0].write_bytes(certificate)
+    return paths
 
 
 def read_authority(folder: Path) -> Issued:
-    """The authority's certificate and key."""
     key_file = folder / f"{AUTHORITY}.key"
     if not key_file.is_file():
         raise InputError(f"{key_file} is missing; certificates are made where the authority's key is.")

@@ -4,22 +4,68 @@ A report must have the shapes and types of its algorithm, be finite, and be poss
 played, never fall, and grow only where the policy went. Means lie between the least and the largest value that the
 server sent. Sums over n visits lie between n times these. A liar that keeps to all this cannot be told from an honest
 agent (that is what Byzan-UCBVI is for).
+
+A row of a report is about one agent or, where the server takes sums, about all agents of a node, or of all nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Algorithm, Counting, Message, as_sets
-from fed_ucbvi.core.types import PolicyArray
-from fed_ucbvi.network.members import Member
+from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, Message, Setting, as_sets
+from fed_ucbvi.algorithms.exact_sums import Grid
+from fed_ucbvi.algorithms.fields import Meaning
+from fed_ucbvi.core.types import CountArray, MaskArray, PolicyArray
+from fed_ucbvi.network.failures import ViolationError
+from fed_ucbvi.network.members import Member, describe_agents
 from fed_ucbvi.network.messages import Played
-from fed_ucbvi.network.report_schema import ReportSchema
-from fed_ucbvi.network.row_checks import EVERYBODY, SUM, Expected, Rows, check_rows, in_words
-from fed_ucbvi.network.violation import ViolationError
+from fed_ucbvi.network.report_schema import ReportField, ReportSchema
+
+ROUNDING = 1e-9
+"""Relative tolerance, because sums of floats are not exact."""
+SUMS_OVER_VISITS = (
+    Meaning.SUM,
+    Meaning.SUM_OF_SQUARES,
+    Meaning.SUM_OF_REWARDS,
+    Meaning.SUM_OF_SQUARED_REWARDS,
+)
+SUM = ""
+"""The name under which the sum over all nodes is checked. No node has it."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the server knows about the report it waits for.
+
+    Attributes:
+        forms: the arrays' names, shapes and types.
+        setting: the sizes.
+        policy: of the round.
+        query: what was sent down.
+        exchange: its number.
+        askers: agents that requested the synchronisation.
+        grid: of the algorithm's sums, if it takes sums.
+        visits_an_episode: visits that one report counts for an agent and an episode: one, or H where steps are
+            counted together.
+    """
+
+    forms: tuple[ReportField, ...]
+    setting: Setting
+    policy: PolicyArray
+    query: Message
+    exchange: int
+    askers: Container[int]
+    grid: Grid | None
+    visits_an_episode: int = 1
+
+
+def _who(member: Member) -> str:
+    return "all agents together" if member.name == SUM else describe_agents(member.span)
 
 
 def check_played(
@@ -86,11 +132,11 @@ def check_report(
     of them were not reported yet.
     """
     check_forms(report, member, expected)
-    rows = Rows.of([member], [length], summed=expected.grid is not None)
+    rows = _Rows.of([member], [length], expected)
     first = member.episodes == 0
     if played is not None:
-        rows, first = rows._replace(episodes=np.array(played[:1]), unreported=np.array(played[1:])), False
-    check_rows(report, [_before(report, member, expected, first=first)], rows, expected)
+        rows, first = replace(rows, episodes=np.array(played[:1]), unreported=np.array(played[1:])), False
+    rows.check(report, [_before(report, member, expected, first=first)])
 
 
 def check_reports(
@@ -101,12 +147,12 @@ def check_reports(
     All are checked at once, which takes hardly longer than to check one.
     """
     owners = [members[name] for name in reports]
-    rows = Rows.of(owners, [lengths[name] for name in reports], summed=expected.grid is not None)
     before = [
         _before(report, member, expected, first=member.episodes == 0)
         for report, member in zip(reports.values(), owners, strict=True)
     ]
-    check_rows(ReportSchema.assemble(list(reports.values())), before, rows, expected)
+    rows = _Rows.of(owners, [lengths[name] for name in reports], expected)
+    rows.check(ReportSchema.assemble(list(reports.values())), before)
 
 
 def _before(report: Message, member: Member, expected: Expected, *, first: bool) -> Message:
@@ -117,5 +163,226 @@ def _before(report: Message, member: Member, expected: Expected, *, first: bool)
     return tuple(np.zeros_like(array) for array in report) if first else report
 
 
-def _who(member: Member) -> str:
-    return EVERYBODY if member.name == SUM else in_words(member.span)
+def _column(numbers: CountArray, array: Array) -> CountArray:
+    """One number for each row, for comparison with an array of rows."""
+    return numbers.reshape(-1, *(1,) * (array.ndim - 1))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of reports, and what they are about.
+
+    Attributes:
+        expected: of the reports.
+        owners: the node of each row.
+        first: the number of its first agent.
+        agents: how many agents it is about.
+        episodes: how many these have played, added up, this round included.
+        lengths: episodes of the round.
+        unreported: episodes that were not in a report yet, added up likewise.
+    """
+
+    expected: Expected
+    owners: Sequence[Member]
+    first: CountArray
+    agents: CountArray
+    episodes: CountArray
+    lengths: CountArray
+    unreported: CountArray
+
+    @classmethod
+    def of(cls, members: Sequence[Member], lengths: Sequence[int], expected: Expected) -> _Rows:
+        """One row for each agent, or for each node."""
+        agents = np.array([member.agents for member in members])
+        played = np.array([member.episodes + member.before for member in members]) + np.array(lengths)
+        new = played - np.array([member.reported for member in members])
+        firsts = np.array([member.first_agent for member in members])
+        if expected.grid is not None:
+            return cls(expected, members, firsts, agents, agents * played, np.array(lengths), agents * new)
+        owners = [member for member in members for _ in member.span]
+        numbers = np.array([agent for member in members for agent in member.span], dtype=np.int64)
+        each = (np.repeat(column, agents) for column in (played, np.array(lengths), new))
+        return cls(expected, owners, numbers, np.ones_like(numbers), *each)
+
+    def check(self, report: Message, before: Sequence[Message]) -> None:
+        """Raise unless every row can be true; ``before`` has what was reported before, by node."""
+        expected = self.expected
+        for place, (form, array) in enumerate(zip(expected.forms, report, strict=True)):
+            if array.dtype.kind == "f":
+                self._refuse(~np.isfinite(array), form.name, "not finite", array)
+            self._check_meaning(form, array, [one[place] for one in before])
+        if expected.grid is not None:
+            self._check_sums(report, expected.grid)
+        self._check_sums_of_round(report)
+        self._check_spread(report)
+
+    def _refuse(self, wrong: MaskArray, name: str, why: str | Callable[[int], str], array: Array) -> None:
+        """Raise about the first entry that is wrong; ``why`` may depend on its row."""
+        if not wrong.any():
+            return
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        owner, first = self.owners[at[0]], int(self.first[at[0]])
+        who = _who(owner) if owner.name == SUM else describe_agents(range(first, first + int(self.agents[at[0]])))
+        reason = why if isinstance(why, str) else why(at[0])
+        said = f"{name} at {at[1:]} is {array[at]}: " if len(at) > 1 else f"{name} ({array[at]}) "
+        raise ViolationError(f"{who}: {said}{reason}", node=owner.name)
+
+    # ------------------------------------------------------------------------------------------- arrays by themselves
+
+    def _check_meaning(self, form: ReportField, array: Array, before: Sequence[Array]) -> None:
+        name, visits = form.name, self.expected.visits_an_episode
+        unit = "episodes" if visits == 1 else "steps"
+        match form.meaning:
+            case Meaning.VISITS_SO_FAR:
+                self._check_total(array, False, (-2, -1), visits * self.episodes, f"{unit} played", name)
+                self._check_growth(array, np.concatenate(before), name)
+            case Meaning.NEW_TRANSITIONS:
+                what = f"{unit} that were not reported yet"
+                self._check_total(array, True, (-2, -1), visits * self.unreported, what, name)
+                n = array.sum(axis=-1)
+                of_round = _column(self.unreported == self.agents * self.lengths, n)
+                self._refuse((n > 0) & ~self._went(by_step=True) & of_round, name, "where the policy did not go", n)
+            case Meaning.VISITS_OF_ROUND:
+                self._check_total(array, False, (-1,), self.lengths, "episodes of the round", name)
+            case Meaning.FLAG:
+                if array.size:
+                    asked = np.array([[agent in self.expected.askers] for agent in self.first.tolist()])
+                    self._refuse(array != asked, name, "not what the agent's request said", array)
+            case Meaning.STATE | Meaning.MEAN | Meaning.SQUARE | Meaning.GAP | Meaning.RETURN | Meaning.REWARD:
+                low, high = self._range(form.meaning)
+                slack = ROUNDING * (1.0 + max(abs(low), abs(high)))
+                outside = (array < low - slack) | (array > high + slack)
+                self._refuse(outside, name, f"outside [{low:g}, {high:g}]", array)
+            case _:
+                pass  # without a meaning, or one of those that are checked together with others
+
+    def _range(self, meaning: Meaning) -> tuple[float, float]:
+        """The least and the largest value that a mean can have, or a state."""
+        H, query = float(self.expected.setting.horizon), self.expected.query
+        low, high = (float(query[0].min()), float(query[0].max())) if len(query) == 1 else (0.0, H)
+        return {
+            Meaning.STATE: (0.0, self.expected.policy.shape[1] - 1.0),
+            Meaning.MEAN: (low, high),
+            Meaning.SQUARE: (0.0, max(low * low, high * high)),
+            Meaning.GAP: (-H, H),
+            Meaning.RETURN: (min(0.0, low), 1.0 + high),
+            Meaning.REWARD: (0.0, 1.0),
+        }[meaning]
+
+    def _check_total(
+        self, array: Array, by_next_state: bool, axes: tuple[int, ...], totals: CountArray, what: str, name: str
+    ) -> None:
+        """Raise unless counts are not negative and add up; none may be above, for sums of 64 bits wrap around."""
+
+        def unequal(row: int) -> str:
+            return f"does not add up to the {totals[row]} {what}"
+
+        for counts in (array, array.sum(axis=-1)) if by_next_state else (array,):
+            self._refuse(counts < 0, name, "negative", counts)
+            self._refuse(counts > _column(totals, counts), name, unequal, counts)
+        sums = counts.sum(axis=axes)
+        self._refuse(sums != _column(totals, sums), name, unequal, sums)
+
+    def _went(self, *, by_step: bool) -> MaskArray:
+        """The actions of the round's policy, of all steps or of the exchange's."""
+        sets = as_sets(self.expected.policy, self.expected.setting.actions)
+        if self.expected.visits_an_episode > 1:
+            return np.asarray(sets.any(axis=0, keepdims=by_step))
+        return sets if by_step else np.asarray(sets[len(sets) - 1 - self.expected.exchange])
+
+    def _check_growth(self, array: Array, before: Array, name: str) -> None:
+        """Raise if visits have fallen since the report before, or have grown where the policy did not go."""
+        self._refuse(array < before, name, "smaller than before", array)
+        changed = (array != before) & ~self._went(by_step=False)
+        self._refuse(changed, name, "changed where the policy did not go", array)
+
+    # --------------------------------------------------------------------------------------- arrays beside each other
+
+    def _check_sums_of_round(self, report: Message) -> None:
+        """Raise unless what a round paid, and where it led, fits its n visits, which come first in the report.
+
+        Rewards lie in [0,1], so ``0 <= sum of r <= n``, and ``0 <= sum of r^2 <= sum of r``.
+        """
+        visits = most = report[0]
+        for form, array in zip(self.expected.forms, report, strict=True):
+            match form.meaning:
+                case Meaning.REWARDS_OF_ROUND | Meaning.SQUARED_REWARDS_OF_ROUND:
+                    self._refuse(array < 0, form.name, "negative", array)
+                    much = array > most + ROUNDING * (1.0 + most)
+                    self._refuse(much, form.name, "more than the visits can have paid", array)
+                    most = array
+                case Meaning.TRANSITIONS_OF_ROUND:
+                    self._refuse(array < 0, form.name, "negative", array)
+                    self._refuse(array > visits[..., None], form.name, "more than the visits of the round", array)
+                    sums = array.sum(axis=-1)
+                    self._refuse(sums != visits, form.name, "does not add up to the visits of the round", sums)
+
+    def _check_sums(self, report: Message, grid: Grid) -> None:
+        """Raise unless sums over a node's agents lie between visits times the least and largest value (or reward).
+
+        With uniform weights the factor is the number of agents instead of visits.
+        """
+        forms, scale = self.expected.forms, 2.0**grid.bits
+        low, high = self._values()
+        ranges = {
+            **dict.fromkeys((Meaning.SUM, Meaning.GRID_MEAN), (scale * low, scale * high)),
+            **dict.fromkeys((Meaning.SUM_OF_SQUARES, Meaning.GRID_SQUARE), ((scale * low) ** 2, (scale * high) ** 2)),
+            **dict.fromkeys((Meaning.SUM_OF_REWARDS, Meaning.GRID_REWARD), (0.0, scale)),
+            Meaning.SUM_OF_SQUARED_REWARDS: (0.0, scale * scale),
+        }
+        counts = report[0]
+        n = counts
+        if forms[0].meaning is Meaning.NEW_TRANSITIONS:
+            n = counts.sum(axis=-1)
+        for form, array in zip(forms, report, strict=True):
+            if form.meaning not in ranges or not array.size:
+                continue
+            least, most = ranges[form.meaning]
+            times = n if form.meaning in SUMS_OVER_VISITS else np.broadcast_to(_column(self.agents, n), n.shape)
+            times = counts if array.ndim > n.ndim + 1 else times  # sums by next state
+            self._refuse(array < 0, form.name, "negative", array)
+            if array.shape[-1] > 1:
+                words = array[..., 0]
+                largest = _column(self.agents, words) * 2**grid.base
+                self._refuse(words >= largest, form.name, "a low word too large", words)
+            value = _number(array, grid)
+            slack = ROUNDING * (1.0 + times * most)
+            outside = (value < times * least - slack) | (value > times * most + slack)
+            self._refuse(outside, form.name, f"outside n times [{least / scale:g}, {most / scale:g}]", value)
+
+    def _values(self) -> tuple[float, float]:
+        """The least and the largest value that was asked about, with the reward where sums are those of r + V."""
+        query, paid = self.expected.query, 1.0 if self.expected.setting.random_rewards else 0.0
+        return (float(query[0].min()), float(query[0].max()) + paid) if query else (0.0, 0.0)
+
+    def _check_spread(self, report: Message) -> None:
+        """Raise if a second moment is below the first one squared: ``N Y >= X^2``, and ``P V^2 >= (P V)^2``."""
+        forms, grid = self.expected.forms, self.expected.grid
+        for place in range(1, len(report)):
+            x, y = report[place - 1 : place + 1]
+            weight: Array | float = 1.0
+            rounded: Array | float = 0.0
+            match forms[place - 1].meaning, forms[place].meaning:
+                case (Meaning.SUM, Meaning.SUM_OF_SQUARES) | (
+                    Meaning.REWARDS_OF_ROUND,
+                    Meaning.SQUARED_REWARDS_OF_ROUND,
+                ):
+                    weight = report[0].astype(np.float64)
+                case Meaning.GRID_MEAN, Meaning.GRID_SQUARE:
+                    weight = _column(self.agents, report[0]).astype(np.float64)
+                    rounded = 2.0 * weight  # means were rounded up
+                case ((Meaning.MEAN | Meaning.GAP), Meaning.SQUARE):
+                    pass
+                case _:
+                    continue
+            if grid is not None:
+                x, y = _number(x, grid), _number(y, grid)
+            slack = ROUNDING * (1.0 + weight * y) + rounded * (np.abs(x) + 1.0)
+            wrong = weight * y < x * x - slack
+            self._refuse(wrong, forms[place].name, "less than the mean squared allows", y)
+
+
+def _number(words: Array, grid: Grid) -> npt.NDArray[np.float64]:
+    """The numbers that the words of a report stand for, rounded to floats."""
+    value = words[..., 0].astype(np.float64)
+    return value if words.shape[-1] == 1 else value + words[..., 1] * 2.0**grid.base

@@ -7,17 +7,16 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.lock import FolderLock
-from fed_ucbvi.network.arrays import WireError
-from fed_ucbvi.network.certificate_checks import check_pair
-from fed_ucbvi.network.copies import Copies
+from fed_ucbvi.engine.state_store import FolderLock
+from fed_ucbvi.network.arrays import DeltaCache, WireError
+from fed_ucbvi.network.certificates import check_name, check_pair
+from fed_ucbvi.network.failures import ConnectionLostError, LeftError, RefusedError
 from fed_ucbvi.network.messages import (
     PROTOCOL,
     End,
@@ -29,27 +28,16 @@ from fed_ucbvi.network.messages import (
     Welcome,
     decode_down,
     encode,
+    has_left,
     in_parts,
     keep_taken,
     one_line,
 )
-from fed_ucbvi.network.names import check_name, has_left
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import stored_run
-from fed_ucbvi.network.node_stream import BROKEN
-from fed_ucbvi.network.packages import needed
-from fed_ucbvi.network.transport import (
-    TLSFiles,
-    ask_certificate,
-    ask_policy_file,
-    check_address,
-    open_channel,
-    open_stream,
-)
-from fed_ucbvi.results.policy import LearntPolicy, load_policy, policy_of_bytes
-
-with needed("grpcio"):
-    import grpc  # type: ignore[import-untyped]
+from fed_ucbvi.network.transport import Connection, Remote
+from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
+from fed_ucbvi.results.run import load_policy
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -68,36 +56,20 @@ TROUBLE = (OSError, WireError, InputError)
 """What can keep a node from answering: its disk, or what the server says."""
 
 
-class RefusedError(InputError):
-    """The server does not want this node."""
-
-
-class LeftError(RefusedError):
-    """The node has left the run for good while it took part."""
-
-
-class _StreamEndedError(Exception):
-    """The stream ended; try again."""
-
-
-async def take_part(
+async def run_node(
     node: Node,
-    address: str,
-    tls_files: TLSFiles | None,
+    server: Remote,
     *,
-    server_name: str | None = None,
     patience: float = 600.0,
     first_patience: float | None = None,
     result: Path | None = None,
     only_run: bool = False,
 ) -> LearntPolicy | None:
-    """Take part in the run at ``HOST:PORT`` until it is over; then ``node.policy`` is the policy to deploy.
+    """Take part in the run of a server until it is over; then ``node.policy`` is the policy to deploy.
 
     Args:
         node: the node.
-        address: of the server.
-        tls_files: the node's certificate; none: insecure, on this machine only.
-        server_name: the name in the server's certificate, if it is not the host.
+        server: how to reach it.
         patience: seconds to keep trying while the server cannot be reached.
         first_patience: the same, until the server has been reached for the first time.
         result: the file with the policy that the server signed at the end; looked for while there is no connection.
@@ -111,124 +83,89 @@ async def take_part(
         LeftError: if the node leaves for good.
         InputError: if the server turns the node away, or stays away too long.
     """
-    _check_party(node.name, address, tls_files)
-    if tls_files is not None:
-        node.identify(tls_files, server_name or _host(address))
+    _check_party(node.name, server)
+    if server.tls_files is not None:
+        node.identify(server.tls_files, server.host)
+    incarnation, pause, alone_since = secrets.token_bytes(16), FIRST_PAUSE, time.monotonic()
+    left = patience if first_patience is None else first_patience
     with nullcontext() if node.folder is None else FolderLock(node.folder):
-        left = patience if first_patience is None else first_patience
-        return await _stay(node, address, tls_files, server_name, patience, left, result, only_run)
+        while not node.finished:
+            if result is not None and result.exists():
+                return _read_result(node, result, server)
+            met = asyncio.Event()
+            try:
+                async with server.connect() as connection:
+                    await _session(node, connection, incarnation, met)
+            except ConnectionLostError as error:
+                reason = one_line(str(error))
+                if only_run and ANOTHER_AUTHORITY in reason:
+                    raise InputError(
+                        f"this run is over: another one is served at {server.address} by now."
+                    ) from error
+                if met.is_set():
+                    left, pause, alone_since = patience, FIRST_PAUSE, time.monotonic()
+                if time.monotonic() - alone_since > left:
+                    raise InputError(
+                        f"no connection to {server.address} for {left:g} s: {reason.rstrip('.')}. If the server is "
+                        "only down, start this node again by the same command once it is back. If the run is over, "
+                        "ask those who run the server for the signed policy (policy.json in its checkpoint) and add "
+                        "--result FILE."
+                    ) from error
+                log.warning("%s: %s; next attempt in %.1f s", node.name, reason, pause, extra={"node": node.name})
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, MAX_PAUSE)
+    return None
 
 
-async def leave_run(
-    name: str, address: str, tls_files: TLSFiles | None, *, server_name: str | None = None, patience: float = 60.0
-) -> LearntPolicy | None:
-    """Leave the run at ``HOST:PORT`` for good, as the node of this name; the policy recommended so far, if any.
+async def leave_run(name: str, server: Remote, *, patience: float = 60.0) -> LearntPolicy | None:
+    """Leave the run of a server for good, as the node of this name; the policy recommended so far, if any.
 
     Raises:
         InputError: if the node cannot leave, or the server stays away too long.
     """
-    _check_party(name, address, tls_files)
+    _check_party(name, server)
     hello = Hello(PROTOCOL, __version__, name, secrets.token_bytes(16), 0, 1, "", leaving=True)
     end, pause = time.monotonic() + patience, FIRST_PAUSE
     while True:
         try:
-            async with _channel_to(address, tls_files, server_name) as channel:
-                stream = open_stream(channel)
-                await stream.write(encode(hello))
-                content = await _heard_farewell(stream, name)
-                return None if content is None else _checked(content, address, tls_files, server_name)
-        except (_StreamEndedError, *BROKEN) as error:
+            async with server.connect() as connection:
+                await connection.write(encode(hello))
+                content = await _heard_farewell(connection, name)
+                return None if content is None else _checked(content, server)
+        except ConnectionLostError as error:
             if time.monotonic() > end:
-                raise InputError(f"'{name}' could not leave at {address}: {one_line(_plain(error))}.") from error
+                raise InputError(f"'{name}' could not leave at {server.address}: {one_line(str(error))}.") from error
             await asyncio.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE)
 
 
-def _check_party(name: str, address: str, tls_files: TLSFiles | None) -> None:
+async def ask_policy(server: Remote) -> LearntPolicy:
+    """The policy that a server recommended last, checked; the run goes on undisturbed."""
+    try:
+        content = await server.policy()
+    except ConnectionLostError as error:
+        raise InputError(f"no policy from {server.address}: {one_line(str(error)).rstrip('.')}.") from error
+    return _checked(content, server)
+
+
+def _check_party(name: str, server: Remote) -> None:
     """Raise what no later attempt can mend."""
     check_name(name)
-    check_address(address)
-    if tls_files is not None:
-        check_pair(*tls_files.read()[1:])
+    if server.tls_files is not None:
+        check_pair(*server.tls_files.read()[1:])
 
 
-async def _heard_farewell(stream: Any, name: str) -> bytes | None:
-    """What the server answers a node that leaves: a policy as a file, if there is one."""
-    policy: bytes | None = None
-    while True:
-        data = await stream.read()
-        if data is grpc.aio.EOF:
-            raise _StreamEndedError(await stream.details() or "the server has closed the stream")
-        message = decode_down(data)
-        if isinstance(message, End):
-            policy = message.policy
-        elif isinstance(message, Refusal) and message.reason == has_left(name):
-            return policy
-        elif isinstance(message, Refusal) and not message.retry:
-            raise RefusedError(f"'{name}' cannot leave: {message.reason}.")
-        else:
-            raise _StreamEndedError(message.reason if isinstance(message, Refusal) else "no farewell")
+def _checked(content: bytes, server: Remote) -> LearntPolicy:
+    """A policy that the server sent, if it is one, signed by the server where there are certificates."""
+    authority = None if server.tls_files is None else server.tls_files.read()[0]
+    return policy_of_bytes(content, f"what {server.address} sent", authority=authority, server=server.host)
 
 
-async def _stay(
-    node: Node,
-    address: str,
-    tls_files: TLSFiles | None,
-    server_name: str | None,
-    patience: float,
-    left: float,
-    result: Path | None,
-    only_run: bool,
-) -> LearntPolicy | None:
-    """Connect again and again until the run is over."""
-    incarnation = secrets.token_bytes(16)
-    pause, alone_since = FIRST_PAUSE, time.monotonic()
-    while not node.finished:
-        if result is not None and result.exists():
-            return _take_result(node, result, tls_files, server_name or _host(address))
-        met = asyncio.Event()
-        try:
-            async with _channel_to(address, tls_files, server_name) as channel:
-                await _session(node, open_stream(channel), incarnation, met)
-        except (_StreamEndedError, *BROKEN) as error:
-            reason = one_line(_plain(error))
-            if only_run and ANOTHER_AUTHORITY in reason:
-                raise InputError(f"this run is over: another one is served at {address} by now.") from error
-            if met.is_set():
-                left, pause, alone_since = patience, FIRST_PAUSE, time.monotonic()
-            if time.monotonic() - alone_since > left:
-                raise InputError(
-                    f"no connection to {address} for {left:g} s: {reason.rstrip('.')}. If the server is only down, "
-                    "start this node again by the same command once it is back. If the run is over, ask those who "
-                    "run the server for the signed policy (policy.json in its checkpoint) and add --result FILE."
-                ) from error
-            log.warning("%s: %s; next attempt in %.1f s", node.name, reason, pause, extra={"node": node.name})
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, MAX_PAUSE)
-    return None
-
-
-@asynccontextmanager
-async def _channel_to(address: str, tls_files: TLSFiles | None, server_name: str | None) -> AsyncIterator[Any]:
-    """A channel to a server whose certificate is one for servers."""
-    server = None
-    if tls_files is not None:
-        try:
-            server = await ask_certificate(address, tls_files, server_name=server_name)
-        except InputError as error:
-            raise _StreamEndedError(str(error)) from error
-    channel = open_channel(address, tls_files, server_name=server_name, server=server)
-    try:
-        yield channel
-    finally:
-        await channel.close()
-
-
-def _take_result(node: Node, path: Path, tls_files: TLSFiles | None, host: str) -> LearntPolicy:
+def _read_result(node: Node, path: Path, server: Remote) -> LearntPolicy:
     """Learn of the end from the policy that the server signed then, if it is that of this node's run."""
-    if tls_files is None:
-        raise InputError("a signed policy is checked by the authority's certificate; say --certs DIR.")
-    result = load_policy(path, authority=tls_files.authority, server=host)
+    if server.tls_files is None:
+        raise InputError("a signed policy is checked by the authority's certificate; pass --certs DIR.")
+    result = load_policy(path, authority=server.tls_files.authority, server=server.host)
     if not result.final:
         raise InputError(f"{path} is a policy of round {result.rounds} of run {result.run}, which was not its last.")
     own = node.run or (None if node.folder is None else stored_run(node.folder))
@@ -238,83 +175,37 @@ def _take_result(node: Node, path: Path, tls_files: TLSFiles | None, host: str) 
     return result
 
 
-async def ask_policy(address: str, tls_files: TLSFiles | None, *, server_name: str | None = None) -> LearntPolicy:
-    """The policy that the server at ``HOST:PORT`` recommended last, checked; the run goes on undisturbed.
-
-    Args:
-        address: of the server.
-        tls_files: a node's certificate; none: insecure, on this machine only.
-        server_name: the name in the server's certificate, if it is not the host.
-    """
-    check_address(address)
-    try:
-        async with _channel_to(address, tls_files, server_name) as channel:
-            content = await ask_policy_file(channel)
-    except (_StreamEndedError, *BROKEN) as error:
-        raise InputError(f"no policy from {address}: {one_line(_plain(error)).rstrip('.')}.") from error
-    return _checked(content, address, tls_files, server_name)
+async def _heard_farewell(connection: Connection, name: str) -> bytes | None:
+    """What the server answers a node that leaves: a policy as a file, if there is one."""
+    policy: bytes | None = None
+    while True:
+        message = decode_down(await connection.read())
+        if isinstance(message, End):
+            policy = message.policy
+        elif isinstance(message, Refusal) and message.reason == has_left(name):
+            return policy
+        elif isinstance(message, Refusal) and not message.retry:
+            raise RefusedError(f"'{name}' cannot leave: {message.reason}.")
+        else:
+            raise ConnectionLostError(message.reason if isinstance(message, Refusal) else "no farewell")
 
 
-def _checked(content: bytes, address: str, tls_files: TLSFiles | None, server_name: str | None) -> LearntPolicy:
-    """A policy that the server sent, if it is one, signed by the server where there are certificates."""
-    policy = policy_of_bytes(content, f"what {address} sent")
-    if tls_files is not None:
-        policy.check_signature(tls_files.read()[0], server_name or _host(address))
-    return policy
-
-
-def _host(address: str) -> str:
-    """HOST of ``HOST:PORT``."""
-    return address.rpartition(":")[0].strip("[]")
-
-
-async def _tell(stream: Any, error: Exception) -> NoReturn:
-    """Tell the server why this node cannot continue, and raise the error."""
-    if isinstance(error, RefusedError):
-        raise error
-    if isinstance(error, OSError):
-        await _complain(stream, f"cannot keep its state: {error}")
-        await asyncio.sleep(DISK_PAUSE)
-        raise _StreamEndedError(f"cannot keep the state: {error}") from error
-    await _complain(stream, str(error))
-    raise InputError(one_line(str(error))) from error
-
-
-async def _read_playing(node: Node, stream: Any) -> Any:
-    """Play on, episode by episode, until the node has something to say or the server has."""
-    reading = asyncio.ensure_future(stream.read())
-    try:
-        while node.playing and not reading.done():
-            try:
-                played = node.play_on()
-            except TROUBLE as error:
-                await _tell(stream, error)
-            if played is not None:
-                await _say(node, stream, played)
-            await asyncio.sleep(0)
-        return await reading
-    finally:
-        reading.cancel()
-
-
-async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Event) -> None:
-    """One stream from hello to its end; raises :class:`_StreamEndedError` unless the run is over.
+async def _session(node: Node, connection: Connection, incarnation: bytes, met: asyncio.Event) -> None:
+    """One stream from hello to its end; raises :class:`ConnectionLostError` unless the run is over.
 
     ``met`` is set once the server has let this node in.
     """
-    run = node.run
-    hello = Hello(PROTOCOL, __version__, node.name, incarnation, node.first_agent, node.agents, run)
-    await _say(node, stream, hello)
-    sent, taken = Copies(), Copies()
+    hello = Hello(PROTOCOL, __version__, node.name, incarnation, node.first_agent, node.agents, node.run)
+    await _say(node, connection, hello)
+    sent, taken = DeltaCache(), DeltaCache()
     in_round = False  # a round begun on an earlier stream goes on once the server asks for it again
     while not node.finished:
-        if met.is_set():
-            data = await (_read_playing(node, stream) if in_round and node.playing else stream.read())
+        if not met.is_set():
+            data = await _read_welcome(connection)
+        elif in_round and node.playing:
+            data = await _read_playing(node, connection)
         else:
-            data = await _read_welcome(stream)
-        if data is grpc.aio.EOF:
-            status = await stream.details()
-            raise _StreamEndedError(status or "the server has closed the stream")
+            data = await connection.read()
         try:
             message = decode_down(data, taken)
             if isinstance(message, Refusal):
@@ -328,57 +219,76 @@ async def _session(node: Node, stream: Any, incarnation: bytes, met: asyncio.Eve
                 answer = node.answer(message)
                 keep_taken(message, taken)
         except TROUBLE as error:
-            await _tell(stream, error)
+            await _tell(node, connection, error)
         met.set()
         if answer is not None:
-            await _say(node, stream, answer, sent)
+            await _say(node, connection, answer, sent)
 
 
-async def _read_welcome(stream: Any) -> Any:
+async def _read_playing(node: Node, connection: Connection) -> bytes:
+    """Play on, episode by episode, until the node has something to say or the server has."""
+    reading = asyncio.ensure_future(connection.read())
+    try:
+        while node.playing and not reading.done():
+            try:
+                played = node.play_on()
+            except TROUBLE as error:
+                await _tell(node, connection, error)
+            if played is not None:
+                await _say(node, connection, played)
+            await asyncio.sleep(0)
+        return await reading
+    finally:
+        reading.cancel()
+
+
+async def _read_welcome(connection: Connection) -> bytes:
     """What a server says first; it must not take long."""
     try:
         async with asyncio.timeout(WELCOME_SECONDS):
-            return await stream.read()
+            return await connection.read()
     except TimeoutError:
-        raise _StreamEndedError("the server does not answer") from None
+        raise ConnectionLostError("the server does not answer") from None
 
 
-async def _say(node: Node, stream: Any, message: Up, sent: Copies | None = None) -> None:
+async def _say(node: Node, connection: Connection, message: Up, sent: DeltaCache | None = None) -> None:
     """Send a message, in parts if it is long; if the server has given up this stream, hear what it said last."""
     try:
         for part in in_parts(encode(message, sent)):
-            await stream.write(part)
-    except BROKEN:
-        with suppress(*BROKEN, TimeoutError, WireError):
+            await connection.write(part)
+    except ConnectionLostError:
+        with suppress(ConnectionLostError, TimeoutError, WireError):
             async with asyncio.timeout(FAREWELL_SECONDS):
-                while isinstance(last := await stream.read(), bytes):
-                    message_down = decode_down(last)
-                    if isinstance(message_down, Refusal):
-                        _leave(node, message_down)
+                while True:
+                    last = decode_down(await connection.read())
+                    if isinstance(last, Refusal):
+                        _leave(node, last)
         raise
 
 
-def _leave(node: Node, refusal: Refusal) -> None:
+def _leave(node: Node, refusal: Refusal) -> NoReturn:
     """The server has ended the stream: come back later, or not."""
     if refusal.retry:
-        raise _StreamEndedError(f"the server has ended the stream: {refusal.reason}")
+        raise ConnectionLostError(f"the server has ended the stream: {refusal.reason}")
     if node.run and refusal.reason == has_left(node.name):
         raise LeftError(f"{refusal.reason}.")
     raise RefusedError(f"the server turned '{node.name}' away: {refusal.reason}.")
 
 
-def _plain(error: BaseException) -> str:
-    """Why a stream ended, in words."""
-    if isinstance(error, _StreamEndedError):
-        return str(error)
-    details = error.details() if isinstance(error, grpc.aio.AioRpcError) else ""
-    return details or "the server has given up this stream, or the connection to it is lost"
+async def _tell(node: Node, connection: Connection, error: Exception) -> NoReturn:
+    """Tell the server why this node cannot continue, if it still listens, and raise the error.
 
-
-async def _complain(stream: Any, reason: str) -> None:
-    """Tell the server what is wrong, if it still listens, and give it time to hear."""
-    with suppress(*BROKEN, TimeoutError):
+    Under secure sums only the kind of the error is told: what an environment says may be about the data.
+    """
+    if isinstance(error, RefusedError):
+        raise error
+    kind = type(error.__cause__ or error).__name__ if node.secret else str(error)
+    reason = f"cannot keep its state: {kind}" if isinstance(error, OSError) else kind
+    with suppress(ConnectionLostError, TimeoutError):
         async with asyncio.timeout(FAREWELL_SECONDS):
-            await stream.write(encode(Fault(reason)))
-            await stream.done_writing()
-            await stream.code()
+            await connection.write(encode(Fault(reason)))
+            await connection.finish()
+    if isinstance(error, OSError):
+        await asyncio.sleep(DISK_PAUSE)
+        raise ConnectionLostError(f"cannot keep the state: {error}") from error
+    raise InputError(one_line(str(error))) from error

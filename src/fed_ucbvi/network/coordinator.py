@@ -13,23 +13,28 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.algorithms.base import Array, Message
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.engine.chunks import first_chunk
+from fed_ucbvi.core.types import MaskArray
+from fed_ucbvi.engine.party import first_chunk, growing
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
-from fed_ucbvi.network.members import LEFT, Member
-from fed_ucbvi.network.node_calls import FederationStoppedError, NodeCalls
-from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
-from fed_ucbvi.network.records import Records
+from fed_ucbvi.network.failures import FederationStoppedError
+from fed_ucbvi.network.members import LEFT, FederationStatus, Member, NodeRegistry, NodeStatus
+from fed_ucbvi.network.messages import Played
+from fed_ucbvi.network.network_engine import NetworkEngine
+from fed_ucbvi.network.node_calls import NodeCalls
+from fed_ucbvi.network.replay import told_in_round
 from fed_ucbvi.network.report_schema import ReportSchema
-from fed_ucbvi.network.rounds import Collected, Round
-from fed_ucbvi.network.run_plan import MODEL, RunPlan
-from fed_ucbvi.network.secure_sums import MIN_NODES
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.roster import Authority
+from fed_ucbvi.network.rounds import Collected, EpisodesCall, NetworkRound
+from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.server_checkpoint import PastRound, ServerCheckpoint
 from fed_ucbvi.network.synchronisation import Synchronisation
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import last_gap
 from fed_ucbvi.results.round_record import OnRound
 
@@ -46,40 +51,42 @@ class Coordinator:
 
     Args:
         plan: the run.
-        registry: where the nodes come in.
         server_checkpoint: where finished rounds are kept, if anywhere.
         report: called after every round.
         on_round: likewise, with the record of the round.
         on_exchange: called after every exchange that has a deadline, with the seconds of its slowest answer.
+        authority: by which what nodes sign under secure sums is checked.
     """
 
     def __init__(
         self,
         plan: RunPlan,
-        registry: NodeRegistry,
         server_checkpoint: ServerCheckpoint | None = None,
         report: Callable[[Coordinator], None] | None = None,
         on_round: OnRound | None = None,
         on_exchange: Callable[[float], None] | None = None,
+        authority: Authority | None = None,
     ) -> None:
-        self._on_round = on_round
-        self.plan, self.registry = plan, registry
+        self._on_round, self._authority = on_round, authority
+        self.plan, self.registry = plan, NodeRegistry()
         self._server_checkpoint, self._report = server_checkpoint, report
-        self.records = Records(plan)
-        self.report_schema = ReportSchema(plan, self.records.server)
-        self._node_calls = NodeCalls(registry, self.records, plan.rules, on_exchange)
-        self._synchronisation = Synchronisation(plan, registry, self.report_schema, self.records.earlier)
+        self.engine = NetworkEngine(plan)
+        self.report_schema = ReportSchema(plan, self.engine.server)
+        self._node_calls = NodeCalls(self.registry, self.engine, plan.rules, on_exchange)
+        self._synchronisation = Synchronisation(plan, self.registry, self._node_calls, self.report_schema)
         if server_checkpoint is not None:
-            server_checkpoint.load(self.records, registry)
-        registry.past, registry.let_go = self._past, self._let_go
-        self._take_units()
+            server_checkpoint.load(self.engine, self.registry)
+        self._presents: list[MaskArray] = []
+        """Which agents took part, each time that the engine's round was answered."""
+        self.begun = False
+        """Whether the first round has begun; nodes that come from then on take part from the next round on."""
+        self._use_units()
         for name in plan.without:
             self._leave_out(name)
 
     @property
     def round(self) -> int:
-        """How many rounds have been played."""
-        return len(self.records.rows)
+        return len(self.engine.rows)
 
     @property
     def violations(self) -> int:
@@ -89,45 +96,48 @@ class Coordinator:
     @property
     def done(self) -> bool:
         """Whether all agents that take part have played T episodes."""
-        return self.records.done
+        return self.engine.done
+
+    @property
+    def largest_report(self) -> int:
+        """Bytes of the largest report that an honest node could send."""
+        return self.report_schema.largest(self.plan.setting.agents)
 
     async def run(self) -> None:
         """Wait for the nodes, then play to the end."""
-        registry, gathering = self.registry, self.plan.rules.gathering
-        registry.begun = self.round > 0
-        if self.plan.secure_sums and registry.begun and not self.done:
-            await self._wait_for_newcomers()
-        if registry.begun and not self.done:  # nodes need a moment to find a server that has been started again
-            await registry.wait_until(lambda: registry.complete, REUNION_SECONDS)
-        if not registry.begun and not await registry.wait_until(lambda: registry.complete, gathering):
-            here = sum(member.agents for member in registry.seated if member.stream is not None)
-            missing = self.plan.setting.agents - here
-            raise FederationStoppedError(f"after {gathering:g} s {missing} agents have not come.")
-        registry.begun = True
-        self._take_units()
-        began, earlier = time.perf_counter(), self.records.seconds
+        registry, gathering, M = self.registry, self.plan.rules.gathering, self.plan.setting.agents
+        self.begun = self.round > 0
+        resuming = self.begun and not self.done
+        if resuming:  # nodes need a moment to find a server that has been started again
+            await registry.wait_until(lambda: registry.complete(M), REUNION_SECONDS)
+        if not self.begun and not await registry.wait_until(lambda: registry.complete(M), gathering):
+            here = sum(member.agents for member in registry.active if member.stream is not None)
+            raise FederationStoppedError(f"after {gathering:g} s {M - here} agents have not come.")
+        self.begun = True
+        self._use_units()
+        began, earlier = time.perf_counter(), self.engine.seconds
         while not self.done:
             await self._advance()
-            self.records.seconds = earlier + time.perf_counter() - began
+            self.engine.seconds = earlier + time.perf_counter() - began
             await self._keep()
             if self._report is not None:
                 self._report(self)
             if self._on_round is not None:
-                self._on_round(self.records.last_round())
+                self._on_round(self.engine.last_round())
 
-    def _take_units(self) -> None:
+    @property
+    def units(self) -> Units | None:
+        """Those of the run's rewards; None where the first node is to say."""
+        return self.plan.units or next((member.units for member in self.registry.members.values()), None)
+
+    def _use_units(self) -> None:
         """Rewards are in the units that the nodes have declared, all the same ones."""
-        self.records.units = self.registry.units or self.records.units
+        self.engine.units = self.units or self.engine.units
 
-    async def _wait_for_newcomers(self) -> None:
-        """With secure sums nodes answer only if all agents of the run are there, or have been and are gone."""
-        registry, M = self.registry, self.plan.setting.agents
-
-        def known() -> bool:
-            return sum(member.agents for member in registry.everyone) == M
-
-        if not await registry.wait_until(known, self.plan.rules.gathering):
-            raise FederationStoppedError("new agents have not come, and secure sums need all of them.")
+    def status(self) -> FederationStatus:
+        registry, events = self.registry, tuple(self.engine.events)
+        nodes = tuple(NodeStatus.of(member) for member in registry.everyone)
+        return FederationStatus(self.plan.run, self.plan.secure_sums, nodes, registry.wire, self.violations, events)
 
     def _leave_out(self, name: str) -> None:
         """The operator says that a node has left for good."""
@@ -136,86 +146,118 @@ class Coordinator:
             known = ", ".join(sorted(self.registry.members)) or "none"
             raise InputError(f"'{name}' does not take part in this run, so it cannot leave; its nodes are: {known}.")
         if not member.out:
-            self._let_go(member)
+            self._check_leaving(member)
             member.status = LEFT
 
-    def _let_go(self, member: Member) -> None:
+    async def leave(self, member: Member, reason: str) -> None:
+        """A node leaves for good; raises :class:`InputError` where the others cannot go on without it."""
+        if member.status != LEFT:
+            self._check_leaving(member)
+            member.kept = False
+            await self.registry.part_with(member, LEFT, reason)
+
+    def _check_leaving(self, member: Member) -> None:
         """Put on record that a node leaves for good; raise where the others cannot go on without it."""
-        plan, others = self.plan, [one for one in self.registry.seated if one is not member]
+        plan, others = self.plan, [one for one in self.registry.active if one is not member]
         if not self.report_schema.does_without:
             raise InputError(f"{plan.algorithm.name} cannot go on without all its agents, so no node can leave.")
-        if plan.secure_sums and not plan.may_exclude:
-            raise InputError(
-                "no node can leave this run: with secure sums nodes have joined on the condition that nobody is left "
-                "out of the sums. Serve it with --on-away exclude if they agree."
-            )
-        if len(others) < (MIN_NODES if plan.secure_sums else 1):
+        if len(others) < (plan.least_members if plan.secure_sums else 1):
             raise InputError(f"'{member.name}' cannot leave: too few nodes would remain.")
-        self.records.left[member.span] = True
-        stays = plan.algorithm.server_counts or (plan.exchange == MODEL and not plan.secure_sums)
+        self.engine.left[member.span] = True
+        stays = plan.algorithm.server_counts
         self._node_calls.note(member, "left for good", f"its counts {'stay' if stays else 'go'}")
 
     async def _advance(self) -> None:
         """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""
-        first = self.records.played
-        number, steps, recommended = self.round + 1, self.records.round(), len(self.records.recommendations)
+        first = self.engine.played
+        number, steps, recommended = self.round + 1, self.engine.round(), len(self.engine.recommendations)
+        self._presents = []
         self._node_calls.begin(number)
         request = self._send(steps, None)
         broadcast = tuple(np.array(array) for array in request.broadcast) if isinstance(request, Play) else ()
-        now = Round(self.plan, self._node_calls, number, broadcast, first)
-        collected = await now.collect(self._chunk())
+        about: dict[str, Any] = {}
+        told: dict[str, Array] = {}
+        now = NetworkRound(self.plan, number, broadcast, first, self._authority)
+        if self.engine.assurance is not None and isinstance(request, Play):
+            now.limit(request.most, judged=request.judged)
+        confirmed = max(member.confirmed for member in self.registry.everyone)
+        collected = now.collected(await self._collect(now))
         fresh: dict[str, dict[int, Message]] = {member.name: {} for member in self.registry.everyone}
         synchronisation = self._synchronisation
-        synchronisation.paid = None
+        synchronisation.begin()
         if not collected.askers:
-            await synchronisation.settle(now, collected)
-        request = self._send(steps, self._played(collected)._replace(paid=synchronisation.paid))
+            await synchronisation.settle(now, broadcast[0], collected)
+        played = self._played(collected)._replace(paid=synchronisation.paid)
+        request = self._send(steps, played)
         while isinstance(request, Synchronise):
             server, planning = request
             reports = await synchronisation.run(now, broadcast[0], collected, server, planning=planning)
-            if not planning or self.plan.exchange == MODEL:
+            if not planning and not self.plan.algorithm.server_counts:
                 for name, own in reports.items():
                     fresh[name].update(own)
             request = self._send(steps, None if planning else synchronisation.paid)
+        if self.plan.algorithm.server_counts:
+            about, told = told_in_round(
+                self.engine,
+                played._replace(paid=synchronisation.paid),
+                self._presents,
+                synchronisation.sums,
+                [*synchronisation.used],
+            )
         for member in self.registry.present:
-            member.base, member.episodes = number, member.episodes + collected.lengths[member.name]
+            member.base, member.episodes = number, member.episodes + member.before + collected.lengths[member.name]
+            member.before = 0
             member.reports.update(fresh[member.name])
-        if collected.askers:  # a node that was away takes what it had not reported for confirmed, too
-            for member in self.registry.everyone:
-                member.reported = member.episodes
-        self._last = PastRound(number, first, collected.end.length, broadcast)
-        gap = self.records.units.scale * last_gap(self.records.recommendations[recommended:])
+            if member.name in synchronisation.used:
+                member.reported, member.confirmed = member.episodes, number
+                member.roster = synchronisation.used[member.name]
+        self._last = PastRound(number, first, collected.end.length, broadcast, confirmed, about, told)
+        gap = self.engine.units.scale * last_gap(self.engine.recommendations[recommended:])
+        if self.engine.assurance is not None and (issued := self.engine.assurance.issued(number)):
+            log.info("round %d: %s", number, issued, extra={"round": number})
         if not math.isnan(gap):
             log.info("round %d: the recommended policy's gap is %.4g", number, gap, extra={"round": number})
 
+    async def _collect(self, now: NetworkRound) -> dict[str, Played]:
+        """Nodes play ahead in chunks, which grow until one of them reports a request; live ones at one go."""
+        setting, answers = self.plan.setting, dict[str, Played]()
+        chunks = [setting.episodes] if now.live else growing(self._chunk(), now.left, setting.horizon)
+        for chunk in chunks:
+            answers = await self._node_calls.ask_all(EpisodesCall(now, chunk))
+            if any(played.asked for played in answers.values()):
+                break
+        return answers
+
     def _send(self, steps: Steps[None], answer: PlayedRound | Paid | None) -> Request | None:
         """Send the engine's round an answer, and who takes part by now; what it needs next, None at its end."""
-        self.records.present[:] = False
+        self.engine.present[:] = False
         for member in self.registry.present:
-            self.records.present[member.span] = True
+            self.engine.present[member.span] = True
+        if answer is not None or self._presents:
+            self._presents.append(self.engine.present.copy())
         try:
             return steps.send(answer)
         except StopIteration:
             return None
 
-    def _past(self, member: Member, held: int) -> Iterator[PastRound] | None:
+    def past(self, member: Member, held: int) -> Iterator[PastRound] | None:
         """The rounds after ``held`` that a member's agents have played, if these were all rounds there were."""
-        start, length = self.records.rows[member.base - 1][:2]
-        if self._server_checkpoint is None or not self.records.together or member.episodes != start + length:
+        start, length = self.engine.rows[member.base - 1][:2]
+        if self._server_checkpoint is None or not self.engine.together or member.episodes != start + length:
             return None
         return self._server_checkpoint.past(held + 1, member.base)
 
     def _played(self, collected: Collected) -> PlayedRound:
         lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
         for member in self.registry.everyone:
-            lengths[member.span] = collected.lengths.get(member.name, 0)
+            lengths[member.span] = member.before + collected.lengths.get(member.name, 0)
         request = collected.request
         return PlayedRound(collected.end, -1 if request is None else request.rule, lengths=lengths)
 
     def _chunk(self) -> int:
         """Episodes that nodes play before they first answer: as many as cost little, or twice the last round."""
         steps = max(member.agents for member in self.registry.everyone) * self.plan.setting.horizon
-        return first_chunk(steps, self.records.last_length)
+        return first_chunk(steps, self.engine.last_length)
 
     async def _keep(self) -> None:
         """Save the round before any node is told of the next one; if the disk is full, try again."""
@@ -228,9 +270,9 @@ class Coordinator:
         end = time.monotonic() + self.plan.rules.patience
         while True:
             try:
-                if self.records.together:
+                if self.engine.together or self.plan.algorithm.server_counts:
                     self._server_checkpoint.remember(self._last)
-                self._server_checkpoint.write(self.records, self.registry)
+                self._server_checkpoint.write(self.engine, self.registry)
                 return
             except OSError as error:
                 if time.monotonic() > end:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 import tempfile
@@ -12,23 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.engine.party import split_agents
 from fed_ucbvi.network.certificates import make_certificates
 
 PROGRAM = (sys.executable, "-c", "from fed_ucbvi.command_line import main; main()")
 SECONDS_TO_LISTEN = 120.0
 SECONDS_TO_END = 10.0
-
-
-def split_agents(agents: int, nodes: int) -> list[tuple[int, int]]:
-    """``(first agent, number of agents)`` of each node, as even as can be.
-
-    >>> split_agents(8, 3)
-    [(0, 2), (2, 3), (5, 3)]
-    """
-    if nodes > agents:
-        raise InputError(f"{nodes} nodes cannot share {agents} agents; every node hosts at least one.")
-    edges = [agents * i // nodes for i in range(nodes + 1)]
-    return [(first, after - first) for first, after in itertools.pairwise(edges)]
 
 
 @contextmanager
@@ -43,7 +31,6 @@ def work_folder(keep: Path | None) -> Iterator[Path]:
 
 
 def start_command(*arguments: str, quiet: bool = False) -> subprocess.Popen[bytes]:
-    """This program in a process of its own."""
     silence = subprocess.DEVNULL if quiet else None
     return subprocess.Popen([*PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=silence)
 

@@ -1,242 +1,325 @@
-"""The messages of the federation as plain values, and their way to bytes and back.
+"""The messages of the federation, each declared once: as plain values here, as msgpack on the wire.
+
+One bidirectional stream a node. A node hosts one or more agents, numbered first_agent, first_agent + 1, ...; arrays
+that go up have a leading axis for them. The server asks, the node answers; docs/federation.md has the order.
 
 Down (server to node): :class:`Welcome`, :class:`Refusal`, :class:`Start`, :class:`Continue`, :class:`Stop`,
-:class:`Roster`, :class:`Query`, :class:`End`. Up (node to server): :class:`Hello`, :class:`Ready`, :class:`Played`,
-:class:`Report`, :class:`Fault`, and long ones of these in :class:`Part`. What they say is written in
-``federation.proto``.
+:class:`Roster`, :class:`Query`, :class:`End`. Up (node to server): :class:`Hello`, :class:`Joining`,
+:class:`Played`, :class:`Report`, :class:`Decline`, :class:`Fault`, and long ones of these in :class:`Part`. Two more
+calls take an empty message and give bytes: Certificate, the server's certificate (PEM), and Policy, the file that an
+End has.
+
+A message is an array of its name and its fields. Decoding is strict: a field of another type, a number below zero, a
+field too many or a list longer than any honest one is an error, found before memory is taken for what is claimed.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fed_ucbvi.algorithms.base import Array
-from fed_ucbvi.network.arrays import WireError, changes, pack, packed_bytes, unpack, with_changes
-from fed_ucbvi.network.copies import Copies, Copy, Slot
-from fed_ucbvi.network.schema import CLASSES, DecodeError
+from fed_ucbvi.network.arrays import (
+    CachedMessage,
+    Changes,
+    DeltaCache,
+    Natural,
+    PackedArray,
+    Slot,
+    WireError,
+    packed_bytes,
+)
+from fed_ucbvi.network.packages import needed
 
-PROTOCOL = 6
+with needed("msgspec"):
+    import msgspec
+    from msgspec import Meta, Struct
+    from msgspec.structs import force_setattr
+
+PROTOCOL = 10
 """Server and nodes must speak the same version."""
-TO_BE_READ = frozenset({"version", "node", "run", "reason", "algorithm", "collection", "exchanging", "name"})
+SHOWN = frozenset({"version", "node", "run", "reason", "name"})
+"""Texts that end up in logs and on terminals: one line of printable characters, and not a long one."""
+MAX_CHARACTERS = 500
 REWARDS_ALONE = (1 << 32) - 1
 """The number of a query that asks for nothing but rewards; it comes before the others of its round."""
 PART_BYTES = 64 << 10
 """Longer messages of a node travel in parts, so that nobody can send more than this before it is known who it is."""
-MAX_CHARACTERS = 500
-"""Texts that end up in logs and on terminals are one line of printable characters, and not a long one."""
+MAX_ARRAYS, MAX_ITEMS = 64, 1 << 20
+"""Arrays of a message; requests, rounds or entries of a roster in one."""
+
+if TYPE_CHECKING:
+    Arrays = tuple[Array, ...]
+else:  # what the arrays of a message are on the wire
+    Arrays = Annotated[tuple[PackedArray, ...], Meta(max_length=MAX_ARRAYS)] | Changes
+
+ItemT = TypeVar("ItemT")
+Items = Annotated[tuple[ItemT, ...], Meta(max_length=MAX_ITEMS)]
 
 
-@dataclass(frozen=True)
-class Hello:
-    """Who is there, or who leaves the run for good."""
+class _Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True):
+    def __post_init__(self) -> None:
+        for name in _SHOWN[type(self)]:
+            force_setattr(self, name, one_line(getattr(self, name)))
 
-    protocol: int
+
+# ---------------------------------------------------------------------------------------------------- handshake
+
+
+class Hello(_Message, frozen=True):
+    """Up, first: who is there, or who leaves the run for good.
+
+    The incarnation is drawn anew by every process; ``run`` is the one whose state the node holds. A node that leaves
+    is answered with an end, and nothing else follows.
+    """
+
+    protocol: Natural
     version: str
     node: str
     incarnation: bytes
-    first_agent: int
-    agents: int
+    first_agent: Natural
+    agents: Natural
     run: str
     leaving: bool = False
 
 
-@dataclass(frozen=True)
-class Welcome:
-    """What everyone knows before the run."""
+class Welcome(_Message, frozen=True):
+    """Down: what everyone knows before the run.
 
-    protocol: int
+    ``spec`` has the fields of its :class:`~fed_ucbvi.run_spec.RunSpec` that concern nodes, as JSON; ``bins`` is JSON,
+    too. ``epoch`` grows with every server that resumes the run.
+    ``grid_bits`` is set where the run has been extended, ``earlier_visits`` where it was started from counts.
+    """
+
+    protocol: Natural
     version: str
     run: str
-    algorithm: str
-    parameters: str
-    states: int
-    actions: int
-    horizon: int
-    agents: int
-    episodes: int
+    epoch: Natural
+    spec: bytes
     eps_p: float
-    seed: int
-    collection: str
-    random_rewards: bool = False
-    epoch: int = 0
-    secure_sums: bool = False
-    exchanging: str = ""
-    may_exclude: bool = False
-    grid_bits: int = 0
-    earlier_visits: int = 0
-    bins: str = ""
+    grid_bits: Natural = 0
+    earlier_visits: Natural = 0
+    bins: bytes = b""
 
 
-@dataclass(frozen=True)
-class Ready:
-    """Sizes, digest and units of the node's problem, after which rounds it can resume, its key for secure sums."""
+class Joining(_Message, frozen=True):
+    """Up: sizes, digest and units of the node's problem, and after which rounds it can resume.
 
-    states: int
-    actions: int
-    horizon: int
+    A step pays between reward_offset and reward_offset + reward_scale, which reports have as 0 and 1.
+    """
+
+    states: Natural
+    actions: Natural
+    horizon: Natural
     digest: bytes
-    rounds: tuple[int, ...]
-    key: bytes = b""
-    signature: bytes = b""
-    certificate: bytes = b""
+    rounds: Items[Natural]
     reward_offset: float = 0.0
     reward_scale: float = 1.0
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """The stream ends here, and why."""
+class Refusal(_Message, frozen=True):
+    """Down, at any time: the stream ends here, and why. If ``retry`` is set, coming back later makes sense."""
 
     reason: str
     retry: bool
 
 
-@dataclass(frozen=True)
-class Start:
-    """The broadcast of a round; play at most ``chunk`` episodes from number ``first`` on."""
-
-    round: int
-    base: int
-    first: int
-    most: int
-    chunk: int
-    arrays: tuple[Array, ...]
+# ------------------------------------------------------------------------------------------------------- a round
 
 
-@dataclass(frozen=True)
-class Continue:
-    """Play further, until ``chunk`` episodes of the round have been played."""
+class Start(_Message, frozen=True):
+    """Down: the broadcast of a round (policy, N, ...).
 
-    round: int
-    chunk: int
-
-
-@dataclass(frozen=True)
-class Request:
-    """An agent's request for synchronisation, at the (step, state, action) where it reached its budget."""
-
-    agent: int
-    step: int
-    state: int
-    action: int
-    rule: int
-
-
-@dataclass(frozen=True)
-class Played:
-    """How many episodes of the round were played, and the requests for synchronisation after the last of them.
-
-    Under secure sums ``somebody`` replaces the requests: it says only that there was one.
+    The node continues from its state after round ``base`` with episode number ``first``, plays at most ``chunk`` of
+    at most ``most`` episodes, and answers with :class:`Played`. What it reported in round ``confirmed`` has been
+    used, under secure sums in the sum over ``roster``, and nothing that it reported later. If ``missed`` is not 0,
+    the server has no answer of this node to the roster ``missed_roster`` of that round, and asks for a denial.
     """
 
-    round: int
-    played: int
-    requests: tuple[Request, ...]
+    round: Natural
+    base: Natural
+    first: Natural
+    most: Natural
+    chunk: Natural
+    arrays: Arrays
+    confirmed: Natural = 0
+    roster: bytes = b""
+    missed: Natural = 0
+    missed_roster: bytes = b""
+
+
+class Continue(_Message, frozen=True):
+    """Down: nobody has asked; play further, until ``chunk`` episodes of the round have been played."""
+
+    round: Natural
+    chunk: Natural
+
+
+class Request(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An agent's request for synchronisation, at the (step, state, action) where its visits reached the budget.
+
+    Where visits are counted over all steps together, ``step`` is H. ``rule`` is the one that was met.
+    """
+
+    agent: Natural
+    step: Natural
+    state: Natural
+    action: Natural
+    rule: Natural
+
+
+class Ready(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Under secure sums: that a node is ready to be summed with others, signed with the key of its certificate.
+
+    Attributes:
+        binding: the digest of the run, the epoch, the round and the broadcast that the node was sent.
+        episodes: of each of its agents that no confirmed report has; in lockstep without those of this round, whose
+            length the roster says.
+        rewards: whether it tells what they paid.
+        key: an X25519 key for this round.
+        signature: over these, the run, the round, the node's name and its agents.
+        denial: the signature under "I did not answer that roster", if the start asked for one and it is true.
+    """
+
+    binding: bytes
+    episodes: Natural
+    rewards: bool
+    key: bytes
+    signature: bytes
+    denial: bytes = b""
+
+
+class Played(_Message, frozen=True):
+    """Up: how many episodes of the round were played, and the requests for synchronisation after the last of them.
+
+    Under secure sums ``somebody`` replaces the requests: it says only that there was one. ``before`` is how many
+    episodes a live node has counted in rounds that closed without it.
+    """
+
+    round: Natural
+    played: Natural
+    requests: Items[Request]
     somebody: bool = False
+    ready: Ready | None = None
+    before: Natural = 0
 
     @property
     def asked(self) -> bool:
-        """Whether any agent made a request."""
         return self.somebody or bool(self.requests)
 
 
-@dataclass(frozen=True)
-class Stop:
-    """The round has ``length`` episodes."""
+class Stop(_Message, frozen=True):
+    """Down: the round has ``length`` episodes; what was played beyond them is taken back."""
 
-    round: int
-    length: int
+    round: Natural
+    length: Natural
 
 
-@dataclass(frozen=True)
-class Seat:
-    """A node in a roster: its agents, and its key for secure sums with its signature and its certificate."""
+class RosterEntry(_Message, frozen=True, tag=False):
+    """A node in a roster: its agents, its certificate, and what it has signed for this round."""
 
     name: str
-    first_agent: int
-    agents: int
-    key: bytes
+    first_agent: Natural
+    agents: Natural
+    certificate: bytes
+    ready: Ready
+
+
+class Denial(_Message, frozen=True, tag=False):
+    """That a node did not answer the roster of an earlier round; the node's signature, and its certificate."""
+
+    name: str
+    round: Natural
+    roster: bytes
     signature: bytes
     certificate: bytes
 
 
-@dataclass(frozen=True)
-class Roster:
-    """The nodes whose sum is asked for from now on; the epoch is the server's."""
+class Roster(_Message, frozen=True):
+    """Down, under secure sums: report what is new, masked between the nodes of this roster.
 
-    epoch: int
-    seats: tuple[Seat, ...]
-
-
-@dataclass(frozen=True)
-class Query:
-    """The question of one exchange. A synchronisation has E of them; numbers from E on are for the recommendation.
-
-    ``rewards`` asks besides what the round paid and where its episodes began; the last array of the report says it.
+    In lockstep the round has ``length`` episodes; in a live collection it is 0, and every node has said its own.
     """
 
-    round: int
-    exchange: int
-    arrays: tuple[Array, ...]
+    round: Natural
+    length: Natural
+    entries: Items[RosterEntry]
+    denials: Items[Denial] = ()
+
+
+class Query(_Message, frozen=True):
+    """Down: one exchange of the synchronisation (V_{h+1}).
+
+    Where a synchronisation takes E exchanges, numbers from E on are those of a second one in the same round, for the
+    recommended policy: the same questions about other values. ``rewards`` asks besides what the round paid and where
+    its episodes began; the last array of the report says it. A question about nothing else has no arrays and the
+    number :data:`REWARDS_ALONE`. ``returns`` asks besides for the returns of its episodes.
+    """
+
+    round: Natural
+    exchange: Natural
+    arrays: Arrays
     rewards: bool = False
+    returns: bool = False
 
 
-@dataclass(frozen=True)
-class Report:
-    """The answer to a query: one row for each agent, or one for all agents of a node where the server takes sums."""
+class Report(_Message, frozen=True):
+    """Up: the answer to a query (n and sums over visits).
 
-    round: int
-    exchange: int
-    arrays: tuple[Array, ...]
+    One row for each agent, or one for all agents of a node where the server takes sums. Under secure sums the answer
+    to a roster, as exchange 0: masked, and with rewards as the last array.
+    Where models are exchanged, the one query is empty and the answer has transition counts.
+    """
+
+    round: Natural
+    exchange: Natural
+    arrays: Arrays
 
 
-@dataclass(frozen=True)
-class Fault:
-    """The node cannot continue, and why."""
+class Decline(_Message, frozen=True):
+    """Up, in place of a report under secure sums: the node does not answer this roster, and why."""
+
+    round: Natural
+    reason: str
+
+
+class Fault(_Message, frozen=True):
+    """Up: the node cannot continue, and why."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class Part:
-    """A piece of a long message."""
+class Part(_Message, frozen=True):
+    """Up: a piece of a message that is longer than 64 KiB.
+
+    All pieces but the last have 64 KiB, and nothing comes between them; put together they are a message.
+    """
 
     data: bytes
     more: bool
 
 
-@dataclass(frozen=True)
-class End:
-    """The run is over: its numbers of rounds and episodes, and the recommended policy as a file."""
+class End(_Message, frozen=True):
+    """Down: training is over, after so many rounds and episodes; with the recommended policy as a file.
 
-    round: int
-    episodes: int
+    The server signs it where it has a certificate (results/policy.py).
+    """
+
+    round: Natural
+    episodes: Natural
     policy: bytes
 
 
 WithArrays = Start | Query | Report
 _WITH_ARRAYS = (Start, Query, Report)
-Up = Hello | Ready | Played | Report | Fault | Part
+Up = Hello | Joining | Played | Report | Decline | Fault | Part
 Down = Welcome | Refusal | Start | Continue | Stop | Roster | Query | End
-
-_UP: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Hello, Ready, Played, Report, Fault, Part)}
-_DOWN: dict[str, type[Any]] = {
-    kind.__name__.lower(): kind for kind in (Welcome, Refusal, Start, Continue, Stop, Roster, Query, End)
+_SHOWN = {
+    kind: sorted(SHOWN.intersection(kind.__struct_fields__))
+    for kind in (*Up.__args__, *Down.__args__, RosterEntry, Denial)
 }
-_LISTS = frozenset({"arrays", "rounds", "requests", "seats"})
-_PLAIN = {
-    kind: tuple(field.name for field in dataclasses.fields(kind) if field.name not in _LISTS)
-    for kind in (*_UP.values(), *_DOWN.values(), Request, Seat)
-}
-"""Fields that are numbers, texts or bytes."""
-_TEXTS = {kind: tuple(name for name in fields if name in TO_BE_READ) for kind, fields in _PLAIN.items()}
-PartT = TypeVar("PartT", Request, Seat)
-_SIDES = {
-    kind: (CLASSES[side], name) for side, kinds in (("Up", _UP), ("Down", _DOWN)) for name, kind in kinds.items()
-}
-"""The class of a message's envelope, and its name there."""
+_UP: msgspec.msgpack.Decoder[Up] = msgspec.msgpack.Decoder(Up)
+_DOWN: msgspec.msgpack.Decoder[Down] = msgspec.msgpack.Decoder(Down)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=PackedArray.of)
 
 
 def one_line(text: str) -> str:
@@ -248,30 +331,22 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_CHARACTERS])
 
 
-def encode(message: Up | Down, sent: Copies | None = None) -> bytes:
+def has_left(name: str) -> str:
+    """The reason of the refusal that ends the last stream of a node that has left for good."""
+    return f"'{name}' has left this run for good"
+
+
+def encode(message: Up | Down, sent: DeltaCache | None = None) -> bytes:
     """A message as bytes; with what was ``sent`` before on the stream, only what has changed since."""
-    kind = type(message)
-    side, name = _SIDES[kind]
-    envelope = side()
-    content = getattr(envelope, name)
-    content.SetInParent()
-    for field in _PLAIN[kind]:
-        setattr(content, field, getattr(message, field))
-    if isinstance(message, _WITH_ARRAYS):
-        _put_arrays(message, content, sent)
-    elif isinstance(message, Ready):
-        content.rounds.extend(message.rounds)
-    elif isinstance(message, Played):
-        _put_parts(message.requests, content.requests)
-    elif isinstance(message, Roster):
-        _put_parts(message.seats, content.seats)
-    data: bytes = envelope.SerializeToString()
-    return data
-
-
-def _put_parts(parts: tuple[Request, ...] | tuple[Seat, ...], content: Any) -> None:
-    for part in parts:
-        content.add(**dataclasses.asdict(part))
+    if sent is not None and isinstance(message, _WITH_ARRAYS):
+        slot = _slot(message)
+        before = sent.to_differ_from(slot, message.arrays)
+        sent.keep(slot, CachedMessage(message.round, message.arrays))
+        if before is not None:
+            changes = Changes.of(message.arrays, before.arrays, before.round)
+            if len(changes.changed) + len(changes.data) < sum([packed_bytes(array) for array in message.arrays]):
+                message = msgspec.structs.replace(message, arrays=changes)
+    return _ENCODER.encode(message)
 
 
 class ToMany:
@@ -279,10 +354,10 @@ class ToMany:
 
     def __init__(self, message: Start | Query) -> None:
         self.message = message
-        self._slot, self._copy = _slot(message), Copy(message.round, message.arrays)
-        self._encoded: dict[int, tuple[Copy | None, bytes]] = {}
+        self._slot, self._copy = _slot(message), CachedMessage(message.round, message.arrays)
+        self._encoded: dict[int, tuple[CachedMessage | None, bytes]] = {}
 
-    def encode(self, sent: Copies) -> bytes:
+    def encode(self, sent: DeltaCache) -> bytes:
         """The same as :func:`encode`."""
         before = sent.last(self._slot)
         if id(before) not in self._encoded:
@@ -299,78 +374,42 @@ def in_parts(data: bytes) -> list[bytes]:
     return [encode(Part(data[i : i + PART_BYTES], i + PART_BYTES < len(data))) for i in starts]
 
 
-def _put_arrays(message: WithArrays, content: Any, sent: Copies | None) -> None:
-    """Write the arrays of a message that is sent now or, if that is shorter, what has changed and since when."""
-    if sent is not None:
-        slot = _slot(message)
-        before = sent.to_differ_from(slot, message.arrays)
-        sent.keep(slot, Copy(message.round, message.arrays))
-        if before is not None:
-            changed, data = changes(message.arrays, before.arrays)
-            if len(changed) + len(data) < sum([packed_bytes(array) for array in message.arrays]):
-                content.since, content.changed, content.data = before.round, changed, data
-                return
-    for array in message.arrays:
-        pack(array, content.arrays.add())
-
-
 def _slot(message: WithArrays) -> Slot:
     """Messages of one slot follow each other, round after round."""
     return type(message), 0 if isinstance(message, Start) else message.exchange
 
 
-def keep_taken(message: Up | Down, taken: Copies) -> None:
+def keep_taken(message: Up | Down, taken: DeltaCache) -> None:
     """Remember a message that was asked for; what comes unasked is not, or it would fill the memory."""
     if isinstance(message, _WITH_ARRAYS):
-        taken.keep(_slot(message), Copy(message.round, message.arrays))
+        taken.keep(_slot(message), CachedMessage(message.round, message.arrays))
 
 
-def decode_up(data: bytes, taken: Copies | None = None) -> Up:
+def decode_up(data: bytes, taken: DeltaCache | None = None) -> Up:
     """A node's message from bytes, given what was ``taken`` before; raises :class:`WireError` where they are none."""
-    message: Up = _decode("Up", _UP, data, taken)
+    message: Up = _decode(_UP, data, taken)
     return message
 
 
-def decode_down(data: bytes, taken: Copies | None = None) -> Down:
+def decode_down(data: bytes, taken: DeltaCache | None = None) -> Down:
     """The server's message from bytes, likewise."""
-    message: Down = _decode("Down", _DOWN, data, taken)
+    message: Down = _decode(_DOWN, data, taken)
     return message
 
 
-def _decode(side: str, kinds: dict[str, type[Any]], data: bytes, taken: Copies | None) -> Any:
+def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, taken: DeltaCache | None) -> Any:
     try:
-        envelope = CLASSES[side].FromString(data)
-    except DecodeError as error:
-        raise WireError(f"{len(data)} bytes that are no message of this protocol.") from error
-    name = envelope.WhichOneof("kind")
-    if name is None:
-        raise WireError(f"a message of no known kind ({len(data)} bytes).")
-    kind, content = kinds[name], getattr(envelope, name)
-    values = {field: getattr(content, field) for field in _PLAIN[kind]}
-    for field in _TEXTS[kind]:
-        values[field] = one_line(values[field])
-    if kind in _WITH_ARRAYS:
-        values["arrays"] = _arrays(kind, content, taken)
-    elif kind is Ready:
-        values["rounds"] = tuple(content.rounds)
-    elif kind is Played:
-        values["requests"] = _parts(Request, content.requests)
-    elif kind is Roster:
-        values["seats"] = _parts(Seat, content.seats)
-    return kind(**values)
+        message = decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise WireError(f"{len(data)} bytes that are no message of this protocol: {one_line(str(error))}.") from error
+    if isinstance(message, _WITH_ARRAYS):
+        force_setattr(message, "arrays", _arrays(message, message.arrays, taken))
+    return message
 
 
-def _parts(kind: type[PartT], content: Any) -> tuple[PartT, ...]:
-    return tuple(kind(*(getattr(one, name) for name in _PLAIN[kind])) for one in content)
-
-
-def _arrays(kind: type[Any], content: Any, taken: Copies | None) -> tuple[Array, ...]:
+def _arrays(message: WithArrays, sent: Any, taken: DeltaCache | None) -> tuple[Array, ...]:
     """The arrays of a message; none if it is a late copy of an earlier one, of which only the key is read."""
-    since = content.since
-    if not since:
-        return tuple([unpack(array) for array in content.arrays])
-    if content.arrays:
-        raise WireError("whole arrays and changes in one message.")
-    slot = kind, 0 if kind is Start else content.exchange
-    before = (taken or Copies()).since(slot, content.round, since).arrays
-    return with_changes(before, content.changed, content.data) if before else ()
+    if not isinstance(sent, Changes):
+        return tuple([array.unpacked() for array in sent])
+    before = (taken or DeltaCache()).since(_slot(message), message.round, sent.since).arrays
+    return sent.made_to(before) if before else ()

@@ -11,35 +11,34 @@ be played again.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import json
 import logging
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
-from fed_ucbvi.algorithms.base import SUMS, Budgets, Message, Setting, added_up, check_report
+from fed_ucbvi.algorithms.base import SUMS, Message, Setting, added_up, check_report
 from fed_ucbvi.algorithms.contract import Contract, check_actions
-from fed_ucbvi.algorithms.own_counts import OwnCounts
-from fed_ucbvi.core.errors import InputError, printable
-from fed_ucbvi.core.plugins import is_attribute
-from fed_ucbvi.core.types import PolicyArray
-from fed_ucbvi.core.unknown import nan_for_none, none_for_nan
-from fed_ucbvi.engine.drivers.base import find_asker, rule_at, stop_at
-from fed_ucbvi.engine.going_on import PLANNED
-from fed_ucbvi.engine.hosted_agents import HostedAgents, SimulatedHostedAgents
-from fed_ucbvi.engine.hosted_problem import HostedProblem, Source, host
+from fed_ucbvi.algorithms.experience import OwnCounts
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.engine.extension import PLANNED
+from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.environments.bins import Bins
-from fed_ucbvi.network.live_agents import HostedEnvironments, LiveHostedAgents, LiveSource
+from fed_ucbvi.network.certificates import TLSFiles
+from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.messages import (
     REWARDS_ALONE,
     Continue,
+    Decline,
     Down,
     End,
+    Joining,
     Played,
     Query,
     Ready,
@@ -53,40 +52,44 @@ from fed_ucbvi.network.messages import (
     encode,
 )
 from fed_ucbvi.network.node_state_store import Generation, NodeStateStore
-from fed_ucbvi.network.questions import Questions
-from fed_ucbvi.network.rewards import RewardGrid
-from fed_ucbvi.network.roster import Credentials, fingerprint
-from fed_ucbvi.network.run_plan import LIVE, MODEL, RunPlan
-from fed_ucbvi.network.secure_sums import Question, masked
-from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.network.packages import needed
+from fed_ucbvi.network.query_guard import QueryGuard
+from fed_ucbvi.network.rewards import RewardGrid, added
+from fed_ucbvi.network.roster import Credentials, binding_of, fingerprint, tells_rewards
+from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
+from fed_ucbvi.network.secure_sums import MIN_NODES, masked
+from fed_ucbvi.network.sent_sums import SentSums
+from fed_ucbvi.network.sources import HostedEnvironments, HostedProblem, LiveSource, Source, host
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
+from fed_ucbvi.run_spec import RunSpec
+
+with needed("msgspec"):
+    from msgspec.structs import replace
 
 log = logging.getLogger("fed_ucbvi.federation")
 
 
-@dataclass
+@dataclasses.dataclass
 class RoundInPlay:
-    """The round the server has started: what is played, when agents request a synchronisation, and how far it is."""
+    """The round the server has started, and how far it is.
+
+    ``length`` is known once it is stopped, and ``paid`` once the agents have counted it. ``owed`` is what the
+    episodes before it paid that no confirmed report has; the server does not know of ``before`` of these.
+    """
 
     start: Start
-    budgets: Budgets
-    played: int = 0
-    asked: bool = False
+    owed: Paid
+    before: int = 0
     told: bool = False
-    absorbed: bool = False
     length: int | None = None
     paid: Paid | None = None
+    ready: Ready | None = None
 
     @property
-    def policy(self) -> PolicyArray:
-        """What is played."""
-        return self.start.arrays[0]
-
-    @property
-    def min_length(self) -> int:
-        """The least number of episodes; before that nobody makes a request."""
-        return self.budgets.min_length(self.start.first)
+    def most(self) -> int:
+        """How many episodes may be played in it."""
+        return self.start.most - self.before
 
 
 class Node:
@@ -101,8 +104,11 @@ class Node:
         trajectories: agree to run algorithms whose published form sends trajectories to the server.
         algorithm: take part in runs of this one only. Without it the node runs any registered algorithm. It never
             runs code that is not registered just because a server names it.
-        require_secure_sums: take part only where the server learns sums over all nodes.
-        share_counts: agree to send transition counts without secure sums.
+        require_secure_sums: take part only where the server learns sums over nodes.
+        least_episodes: under secure sums, only where nodes with fewer new episodes do not count as contributors.
+        least_members: likewise, only in sums of so many contributors.
+        members: names, or fingerprints of certificates, of the nodes that count as contributors; None: all.
+        most_failures: how often in a run it sends again, in other company, what was not confirmed.
         rewards: tell what every round paid; where its episodes began is told in any case.
     """
 
@@ -117,17 +123,19 @@ class Node:
         trajectories: bool = False,
         algorithm: str | None = None,
         require_secure_sums: bool = False,
-        share_counts: bool = False,
+        least_episodes: int = 1,
+        least_members: int = MIN_NODES,
+        members: Collection[str] | None = None,
+        most_failures: int = 3,
         rewards: bool = True,
     ) -> None:
         self._rewards = rewards
+        self._least, self._members, self._most_failures = (least_episodes, least_members), members, most_failures
         self.name, self.first_agent, self.agents = name, first_agent, agents
-        self._require_secure_sums, self._share_counts = require_secure_sums, share_counts
+        self._require_secure_sums = require_secure_sums
         self._tls_files: TLSFiles | None = None
         self._server = ""
         self._credentials: Credentials | None = None
-        self._pairs: dict[str, bytes] = {}
-        self._roster = b""
         self._only = algorithm
         self._only_name = None if algorithm is None else algorithm_name(class_of(algorithm))
         self.folder, self._trajectories = folder, trajectories
@@ -147,8 +155,7 @@ class Node:
 
     @property
     def state(self) -> Any:
-        """The algorithm's agents."""
-        return self._players.agents
+        return self._party.agents
 
     @property
     def playing(self) -> bool:
@@ -158,12 +165,10 @@ class Node:
 
     @property
     def rounds(self) -> int:
-        """How many rounds its agents have added to their counts."""
         return 0 if self.welcome is None else self._generations.current
 
     @property
     def units(self) -> Units:
-        """Those of its agents' rewards, once it has joined a run."""
         return self._hosted.units
 
     def own_counts(self, agent: int) -> OwnCounts:
@@ -173,66 +178,78 @@ class Node:
                 f"'{self.name}' has not taken part in this process, so it has no counts to advise from; it has them "
                 "if the server is started again and the node with it."
             )
-        starts, law_known = self._players.starts(agent)
-        H = self.welcome.horizon
+        starts, law_known = self._party.starts(agent)
+        H = self._plan.setting.horizon
         return OwnCounts.of(self._algorithm, self.state, agent, H, starts, law_known=law_known)
 
     def identify(self, tls_files: TLSFiles, server: str) -> None:
         """Take part with this certificate, which secure sums need, in a run of ``server``."""
         self._tls_files, self._server = tls_files, server
 
-    def enter(self, welcome: Welcome) -> Ready:
+    @property
+    def secret(self) -> bool:
+        """Whether the server is to learn nothing of this node alone, not even from its errors."""
+        return self.welcome is not None and self._plan.secure_sums
+
+    def enter(self, welcome: Welcome) -> Joining:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
+        spec = read_spec(welcome.spec, self._only_name)
         if self.welcome is None:
-            self._build(welcome)
-        elif _goes_on(welcome, self.welcome):
-            self._grow(welcome)
-        elif not _same_run(welcome, self.welcome):
+            self._build(welcome, spec)
+        elif self._is_extended(welcome, spec):
+            self._grow(welcome, spec)
+        elif not self._is_same(welcome, spec):
             raise InputError("the server has changed the run since this node joined; start the node anew.")
         self._generations.meet(welcome.epoch)
-        self.welcome = welcome
-        ready = Ready(
-            *self._hosted.sizes,
-            self._hosted.digest(),
-            self._generations.rounds,
-            reward_offset=self.units.offset,
-            reward_scale=self.units.scale,
+        self.welcome, self._spec = welcome, spec
+        self._questions.begin(str(welcome.epoch).encode())
+        if spec.secure_sums:  # the certificate may have been renewed
+            assert self._tls_files is not None
+            self._credentials = Credentials(self.name, self.first_agent, self.agents, welcome.run, self._tls_files)
+        units = self.units
+        return Joining(
+            *self._hosted.sizes, self._hosted.digest(), self._generations.rounds, units.offset, units.scale
         )
-        if not welcome.secure_sums:
-            self._questions.begin(str(welcome.epoch).encode())
-            return ready
-        seat = self._certified().seat(welcome.run, self.first_agent, self.agents)
-        return replace(ready, key=seat.key, signature=seat.signature, certificate=seat.certificate)
-
-    def _certified(self) -> Credentials:
-        if self._tls_files is None:
-            raise InputError("secure sums need certificates; an insecure federation cannot have them.")
-        self._credentials = self._credentials or Credentials(self.name, self._tls_files)
-        return self._credentials
 
     def close(self) -> None:
         """Leave the environments; they are made anew if there is more to play."""
         if self.welcome is not None:
-            self._players.close()
+            self._party.close()
 
-    def _build(self, welcome: Welcome) -> None:
-        self._live = welcome.collection == LIVE
-        self._check_sharing(welcome)
-        self._check_algorithm(welcome.algorithm)
-        self._algorithm = make_algorithm(self._only or welcome.algorithm, _parameters(welcome.parameters))
-        hosted = self._hosted = self._host(welcome)
-        sizes = hosted.sizes
-        if sizes != (welcome.states, welcome.actions, welcome.horizon):
+    def _is_same(self, welcome: Welcome, spec: RunSpec) -> bool:
+        """Whether a server resumes the same run."""
+        before = self.welcome
+        assert before is not None
+        return spec == self._spec and before == replace(welcome, spec=before.spec, epoch=before.epoch)
+
+    def _is_extended(self, welcome: Welcome, spec: RunSpec) -> bool:
+        """Whether a server goes on with the same run, with more episodes or agents."""
+        before, known = self._spec, self.welcome
+        assert spec.agents is not None
+        assert before.agents is not None
+        assert known is not None
+        fewer = spec.episodes < before.episodes or spec.agents < before.agents
+        if fewer or (spec.episodes, spec.agents) == (before.episodes, before.agents):
+            return False
+        as_before = {name: getattr(known, name) for name in PLANNED if name in Welcome.__struct_fields__}
+        planned = dataclasses.replace(spec, episodes=before.episodes, agents=before.agents)
+        return self._is_same(replace(welcome, **as_before), planned)
+
+    def _build(self, welcome: Welcome, spec: RunSpec) -> None:
+        self._live = spec.collection == LIVE
+        self._check_sharing(spec)
+        self._algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
+        hosted = self._hosted = self._host(welcome, spec)
+        if hosted.sizes != spec.sizes:
             raise InputError(
-                f"the server's problem has (S, A, H) = ({welcome.states}, {welcome.actions}, {welcome.horizon}), "
-                f"this node's {sizes}{hosted.remark}."
+                f"the server's problem has (S, A, H) = {spec.sizes}, this node's {hosted.sizes}{hosted.remark}."
             )
-        if hosted.random_rewards and not welcome.random_rewards:
+        if hosted.random_rewards and not spec.random_rewards:
             raise InputError(
                 "this node's rewards are random, and the server's run is one in which they are not; serve it with "
                 "--random-rewards."
             )
-        setting = self._make_players(welcome)
+        setting = self._make_party(welcome, spec)
         self._learn_forms(setting)
         identity = {
             "run": welcome.run,
@@ -240,88 +257,63 @@ class Node:
             "agents": [self.first_agent, self.agents],
             "problem": hosted.digest().hex(),
         }
-        self._generations = NodeStateStore(self._players, identity, self.folder)
+        self._generations = NodeStateStore(self._party, identity, self.folder)
+        self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures)
 
-    def _make_players(self, welcome: Welcome) -> Setting:
+    def _make_party(self, welcome: Welcome, spec: RunSpec) -> Setting:
         """The agents, which have seen nothing, and the setting of the run."""
-        hosted = self._hosted
-        setting = Setting(
-            *hosted.sizes,
-            welcome.agents,
-            welcome.episodes,
-            welcome.eps_p,
-            welcome.seed,
-            random_rewards=welcome.random_rewards,
-            grid_bits=welcome.grid_bits,
-            earlier_visits=welcome.earlier_visits,
-        )
-        self._plan = RunPlan(  # raises where such a run cannot be
-            self._algorithm,
-            setting,
-            collection=welcome.collection,
-            secure_sums=welcome.secure_sums,
-            exchange=welcome.exchanging,
-        )
-        self._players: HostedAgents = (
-            LiveHostedAgents(self._algorithm, setting, hosted)
+        hosted, self._plan = self._hosted, RunPlan.told_by(welcome, spec, self._algorithm)
+        self._algorithm, setting = self._plan.algorithm, self._plan.setting
+        first, m = hosted.first_agent, hosted.agents
+        self._party: Party = (
+            LiveParty(self._algorithm, setting, range(first, first + m), hosted.make, hosted.units)
             if isinstance(hosted, HostedEnvironments)
-            else SimulatedHostedAgents(self._algorithm, setting, hosted)
+            else SimulatedParty(self._algorithm, setting, hosted.federation, "episodes", first, pooled=False)
         )
         self._grid = RewardGrid.of(setting)
-        self._episodes = setting.episodes
         return setting
 
-    def _grow(self, welcome: Welcome) -> None:
+    def _grow(self, welcome: Welcome, spec: RunSpec) -> None:
         """Go on in a run that has more episodes or agents by now, with the same counts."""
-        if self._algorithm.going_on.episodes and welcome.episodes > self._episodes:
-            raise InputError(f"{self._algorithm.name} cannot go on: {self._algorithm.going_on.episodes}.")
-        log.warning(
-            "%s: the run goes on with %d agents and %d episodes each", self.name, welcome.agents, welcome.episodes
-        )
-        self._players.close()
-        self._questions.change(self._make_players(welcome))
-        self._generations.hand_over(self._players)
+        if self._algorithm.extension.episodes and spec.episodes > self._spec.episodes:
+            raise InputError(f"{self._algorithm.name} cannot go on: {self._algorithm.extension.episodes}.")
+        log.warning("%s: the run goes on with %d agents and %d episodes each", self.name, spec.agents, spec.episodes)
+        self._party.close()
+        self._questions.change(self._make_party(welcome, spec))
+        self._generations.hand_over(self._party)
         self._round = None
 
-    def _check_sharing(self, welcome: Welcome) -> None:
+    def _check_sharing(self, spec: RunSpec) -> None:
         """Raise unless this node agrees to what the server would learn."""
-        if welcome.secure_sums:
-            self._certified()
+        if spec.secure_sums:
+            if self._tls_files is None:
+                raise InputError("secure sums need certificates; an insecure federation cannot have them.")
+            for name, least in zip(("least_episodes", "least_members"), self._least, strict=True):
+                if getattr(spec, name) < least:
+                    flag = f"--{name.replace('_', '-')}"
+                    raise InputError(
+                        f"the server's run has {flag} {getattr(spec, name)}, this node wants {least} or more; serve "
+                        f"it with {flag} {least}."
+                    )
             return
         if self._require_secure_sums:
             raise InputError(
                 "this node takes part in runs with secure sums only (--require-secure-sums), and this one has none; "
                 "serve it with --secure-sums."
             )
-        if welcome.exchanging == MODEL and not self._share_counts:
-            raise InputError(
-                "the server asks for transition counts (--exchange model) without secure sums, and this node does "
-                "not share them. If it may, say so (--share-counts)."
-            )
 
-    def _check_algorithm(self, name: str) -> None:
-        """Raise unless this node agrees to run the server's algorithm."""
-        if self._only_name is not None and name != self._only_name:
-            raise InputError(
-                f"the server runs {printable(name)}; this node takes part in {self._only_name} only (--algorithm)."
-            )
-        if self._only_name is None and is_attribute(name):
-            raise InputError(
-                f"the server runs {printable(name)}, which is not registered here. If you have this code and trust "
-                "it, name it when starting the node (--algorithm)."
-            )
-
-    def _host(self, welcome: Welcome) -> HostedProblem | HostedEnvironments:
+    def _host(self, welcome: Welcome, spec: RunSpec) -> HostedProblem | HostedEnvironments:
         """What this node's agents play in, finite by the server's bins if it has some."""
         if not isinstance(self._source, LiveSource):
-            return host(self._source(welcome.agents), self.first_agent, self.agents)
+            assert spec.agents is not None
+            return host(self._source(spec.agents), self.first_agent, self.agents)
         if not self._live:
             raise InputError(
                 "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
                 "lockstep needs it; serve the run with --collection live."
             )
         if welcome.bins:
-            bins = Bins.parse(welcome.bins, "what the server calls bins")
+            bins = Bins.parse(welcome.bins.decode(errors="replace"), "what the server calls bins")
             return self._source.host(self.first_agent, self.agents, bins)
         return self._environments or self._source.host(self.first_agent, self.agents)
 
@@ -329,12 +321,11 @@ class Node:
         """Learn what messages look like from a server made here; refuse to send trajectories unless agreed to."""
         server = self._algorithm.new_server(setting)
         self._actions = setting.actions
-        self._contract = Contract(self._algorithm, setting, self.agents)
-        broadcast = self._contract.broadcast(server)
+        broadcast = Contract(self._algorithm, setting, self.agents).broadcast(server)
         self._broadcast = _forms(broadcast)
-        queries = [self._plan.query(server, e) for e in range(self._plan.exchanges)]
+        queries = [self._algorithm.query(server, e) for e in range(self._plan.exchanges)]
         self._queries = [_forms(query) for query in queries]
-        self._questions = Questions(self._algorithm, setting, broadcast, queries[0])
+        self._questions = QueryGuard(self._algorithm, setting)
         if self._algorithm.sends_trajectories and not self._trajectories:
             raise InputError(
                 f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, say so "
@@ -342,7 +333,6 @@ class Node:
             )
 
     def answer(self, message: Down) -> Up | None:
-        """Do what the server says."""
         match message:
             case Start():
                 return self._start(message)
@@ -352,7 +342,7 @@ class Node:
             case Stop():
                 self._stop(self._in_play(message.round), message.length)
             case Roster():
-                self._agree(message)
+                return self._contribute(message)
             case Query():
                 return self._report(message)
             case End():
@@ -367,8 +357,8 @@ class Node:
         now = self._round
         if now is None:
             return None
-        self._extend(now, now.played + 1)
-        return self._end(now) if now.asked or now.played >= now.start.most else None
+        self._extend(now, self._party.played + 1)
+        return self._end(now) if self._party.asked or self._party.played >= now.most else None
 
     def _in_play(self, number: int) -> RoundInPlay:
         if self._round is None or self._round.start.round != number:
@@ -377,7 +367,7 @@ class Node:
 
     def _start(self, start: Start) -> Played | None:
         """Begin a round from the state after round ``base``; in a live collection, continue it if it has begun."""
-        if _forms(start.arrays) != self._broadcast or start.first + start.most > self._episodes:
+        if _forms(start.arrays) != self._broadcast or start.first + start.most > self._plan.setting.episodes:
             raise InputError(f"the server's start of round {start.round} does not fit the run.")
         check_actions("the server's policy", start.arrays[0], self._actions)
         self._questions.check_start(start.round, start.arrays)
@@ -386,8 +376,36 @@ class Node:
         return None if self.playing and start.chunk > 0 else self._play(now, start.chunk)
 
     def _begin(self, start: Start) -> RoundInPlay:
-        self._generations.return_to(start.base)
-        return RoundInPlay(start, self._contract.budgets(self.state, start.arrays))
+        """Go to the state after round ``base``; what was reported then is new no more if it is confirmed.
+
+        A live node goes on from where it is if the last rounds have closed without it: they cannot be played again.
+        """
+        base, before, used = start.base, 0, start.confirmed == start.base
+        kept = self._closed_without(start)
+        if kept is not None:
+            base, before, used = self._latest(start), int(kept.note["clock"]) - start.first, False
+        self._generations.return_to(base)
+        owed = Paid(0, 0.0, np.zeros(self._plan.setting.states, dtype=np.int64))
+        self._algorithm.settle_report(self.state, start.arrays, used=used)
+        if used:
+            self._sent.confirm(start.confirmed, start.roster)
+        elif kept is not None or self._plan.secure_sums:
+            kept = kept or self._generations.find(base)
+            owed = owed if kept is None or "owed" not in kept.note else _paid(kept.note["owed"])
+        self._party.start(start.arrays, start.first + before)
+        return RoundInPlay(start, owed, before)
+
+    def _closed_without(self, start: Start) -> Generation | None:
+        """What a live node has kept of rounds after ``base`` that the server has closed without it."""
+        if not self._live or not self._algorithm.server_counts or self._latest(start) <= start.base:
+            return None
+        kept = self._generations.find(self._latest(start))
+        same = kept is not None and kept.note.get("confirmed") == start.confirmed
+        return kept if kept is not None and same and kept.note["clock"] > start.first else None
+
+    def _latest(self, start: Start) -> int:
+        """The last round before this one that has been kept."""
+        return max(number for number in self._generations.rounds if number < start.round)
 
     def _begun(self, start: Start) -> RoundInPlay | None:
         """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
@@ -396,17 +414,12 @@ class Node:
         kept = self._generations.find(start.round)
         if kept is None or kept.note.get("start") != _key(start):
             return None
-        now = self._begin(start)
-        self._players.recall(kept.state, kept.counts["visits"], kept.counts["transitions"])
-        self._players.absorb(start.arrays)
+        now, length = self._begin(start), int(kept.note["played"])
+        self._party.recall(kept.state, kept.counts, length)
+        self._party.stop(length)
         self._generations.current = start.round
-        now.absorbed, now.played = True, int(kept.note["played"])
-        now.paid = _paid(kept)
-        now.asked, now.length = self._asked(now), now.played
+        now.length, now.paid = length, self._party.paid()
         return now
-
-    def _asked(self, now: RoundInPlay) -> bool:
-        return now.played >= now.min_length and find_asker(self._players.visits, now.budgets.visits)[0] > 0
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents requests a synchronisation."""
@@ -414,85 +427,88 @@ class Node:
         return self._played(now)
 
     def _extend(self, now: RoundInPlay, chunk: int) -> None:
-        start, least = now.start, now.min_length
-        target = min(chunk, start.most)
-        while now.played < target and not now.asked and now.length is None:
-            until = min(target, least) if now.played < least else target
-            due, first = now.budgets.visits, start.first + now.played
-            now.played += self._players.play(now.policy, due, first, until - now.played, now.played >= least)
-            now.asked = self._asked(now)
+        if now.length is None:
+            self._party.play(min(chunk, now.most))
 
     def _end(self, now: RoundInPlay) -> Played:
-        """End a live round here, and say so."""
-        self._stop(now, now.played)
+        self._stop(now, self._party.played)
         return self._played(now)
 
     def _played(self, now: RoundInPlay) -> Played:
         now.told = True
+        played, asked = self._party.played, self._party.asked
         if self._plan.secure_sums:
-            return Played(now.start.round, now.played, (), now.asked)
-        return Played(now.start.round, now.played, self._requests(now) if now.asked else ())
+            return Played(now.start.round, played, (), asked, self._ready(now), now.before)
+        return Played(now.start.round, played, self._requests() if asked else (), before=now.before)
 
-    def _requests(self, now: RoundInPlay) -> tuple[Request, ...]:
+    def _ready(self, now: RoundInPlay) -> Ready:
+        """What this node signs for the round; the same as before, if it is asked again."""
+        assert self.welcome is not None
+        assert self._credentials is not None
+        start, owed = now.start, self._owed(now) if self._live else now.owed
+        binding = binding_of(self.run, self.welcome.epoch, start.round, start.arrays)
+        episodes = int(owed.starts.sum()) // self.agents
+        if now.ready is None or now.ready.episodes != episodes:
+            ready = self._credentials.ready(start.round, binding, episodes, rewards=self._rewards)
+            if start.missed and self._sent.may_deny(start.missed):
+                ready = replace(ready, denial=self._credentials.denial(start.missed, start.missed_roster))
+            now.ready = ready
+        return now.ready
+
+    @staticmethod
+    def _owed(now: RoundInPlay) -> Paid:
+        """What episodes paid that no confirmed report has, those of this round included once they are counted."""
+        return now.owed if now.paid is None else added(now.owed, now.paid)
+
+    def _requests(self) -> tuple[Request, ...]:
         """One request for each agent that makes one, at the earliest step where its budget is reached."""
-        visits, budgets = self._players.visits, now.budgets.visits
-        found = []
-        for i in range(self.agents):
-            own = budgets[i : i + 1] if len(budgets) > 1 else budgets
-            askers, _, place = find_asker(visits[i : i + 1], own)
-            if askers:
-                stop = stop_at(now.played, 1, self.first_agent + i, place, now.policy, self._algorithm.counting)
-                step = stop.step if stop.step >= 0 else len(now.policy)
-                rule = rule_at(stop, now.budgets)
-                found.append(Request(self.first_agent + i, step, stop.state, stop.action, rule))
-        return tuple(found)
+        H = len(self._party.policy)
+        return tuple(
+            Request(end.agent, end.step if end.step >= 0 else H, end.state, end.action, rule)
+            for end, rule in self._party.requests()
+        )
 
     def _stop(self, now: RoundInPlay, length: int) -> None:
         """End the round after ``length`` episodes: play more or take some back, and add the round to the counts."""
+        if now.length is not None or now.paid is not None:
+            before = self._party.played
+            if before != length:
+                raise InputError(f"round {now.start.round} was stopped after {before} episodes, not {length}.")
         if now.length is not None:
-            if now.length != length:
-                raise InputError(f"round {now.start.round} was stopped after {now.length} episodes, not {length}.")
             return
-        if length > now.start.most:
+        if length > now.most:
             raise InputError(
-                f"the server stops round {now.start.round} after {length} episodes; {now.start.most} are left."
+                f"the server stops round {now.start.round} after {length} episodes; {now.most} are left."
             )
-        if length != now.played:
-            self._players.move_to(now.policy, now.budgets, now.start.first, now.played, length)
-            now.played = length
-        if not now.absorbed:
-            self._players.absorb(now.start.arrays)
-            now.absorbed, now.paid = True, self._players.paid(now.policy, length)
-        self._keep(now)
+        if now.paid is None:
+            self._party.stop(length)
+            now.paid = self._party.paid()
+        note: dict[str, Any] = {"owed": _listed(self._owed(now))} if self._plan.secure_sums or self._live else {}
+        if self._live:
+            clock = now.start.first + now.before + length
+            note |= {"start": _key(now.start), "played": length, "confirmed": now.start.confirmed, "clock": clock}
+        self._generations.keep(now.start.round, note, self._party.counts() if self._live else None)
         now.length = length
-
-    def _keep(self, now: RoundInPlay) -> None:
-        """Keep the state after the round and, of a live one, how it went."""
-        if not self._live:
-            self._generations.keep(now.start.round)
-            return
-        assert now.paid is not None
-        episodes, total, starts, squares = now.paid
-        note = {"start": _key(now.start), "played": now.played, "paid": none_for_nan((episodes, total, squares))}
-        counts = {"visits": self._players.visits, "transitions": self._players.transitions, "starts": starts}
-        self._generations.keep(now.start.round, note, counts)
 
     def _report(self, query: Query) -> Report:
         """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
-        now = self._in_play(query.round)
-        if now.length is None:
-            raise InputError(f"the server asks about round {query.round}, which it has not stopped.")
-        if self._plan.secure_sums and not self._roster:
-            raise InputError("the server asks before it has said whose sum it wants.")
-        E = len(self._queries)
+        now, E = self._stopped(query.round), len(self._queries)
+        if self._plan.secure_sums:
+            raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
         assert now.paid is not None
-        rewards = (self._grid.report(now.paid, tell=self._rewards),) if query.rewards else ()
+        paid, grid = self._owed(now), self._grid._replace(returns=query.returns)
+        if query.returns:
+            paid = paid._replace(returns=self._party.returns())
+        rewards = (grid.report(paid, tell=self._rewards),) if query.rewards else ()
         own = rewards if self._about_rewards(query) else (*self._answer_of(query), *rewards)
         self._questions.check(query.round, query.exchange, query.arrays, own, E)
-        if self._plan.secure_sums:
-            question = Question(query.round, query.exchange, self._roster, encode(query))
-            own = masked(own, self.name, self._pairs, question)
         return Report(query.round, query.exchange, own)
+
+    def _stopped(self, number: int) -> RoundInPlay:
+        now = self._in_play(number)
+        if now.length is None:
+            raise InputError(f"the server asks about round {number}, which it has not stopped.")
+        return now
 
     def _about_rewards(self, query: Query) -> bool:
         """Whether a query asks for rewards and nothing else."""
@@ -501,74 +517,64 @@ class Node:
     def _answer_of(self, query: Query) -> Message:
         """The agents' answer to a query, rewards aside, if it fits the run."""
         E = len(self._queries)
-        plans = self._algorithm.asks_to_plan and self._plan.exchange != MODEL
-        known, exchange = 2 * E if plans else E, query.exchange % E
+        known, exchange = 2 * E if self._algorithm.asks_to_plan else E, query.exchange % E
         if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
-        report = self._plan.report(self.state, query.arrays, exchange)
-        check_report(self._algorithm, report)
-        return added_up(report) if self._algorithm.takes == SUMS else tuple(np.array(array) for array in report)
+        return self._own_report(query.arrays, exchange)
 
-    def _agree(self, roster: Roster) -> None:
-        """Derive the keys shared with the other nodes on a roster, if its signatures are right."""
-        welcome = self.welcome
-        if welcome is None or not welcome.secure_sums or roster.epoch != welcome.epoch:
-            raise InputError("the server sent a roster that does not belong to the run.")
-        whole = not welcome.may_exclude
-        pairs = self._certified().pairs(roster, welcome.run, welcome.agents, all_of_them=whole)
-        self._questions.begin(fingerprint(roster))
-        self._pairs, self._roster = pairs, fingerprint(roster)
+    def _own_report(self, query: Message, exchange: int) -> Message:
+        report = self._algorithm.report(self.state, query, exchange)
+        check_report(self._algorithm, report)
+        return added_up(report) if self._algorithm.report_kind == SUMS else tuple(np.array(array) for array in report)
+
+    def _contribute(self, roster: Roster) -> Report | Decline:
+        """What is new, masked between the nodes of a roster, if the roster is right and it may be sent."""
+        now, spec = self._stopped(roster.round), self._spec
+        if self._credentials is None or roster.length != (0 if self._live else now.length):
+            raise InputError("the server sent a roster that does not belong to the run, or to this round.")
+        least = spec.least_episodes, spec.least_members
+        try:
+            pairs = self._credentials.pairs(
+                roster,
+                self._plan.setting.agents,
+                least_episodes=least[0],
+                least_members=least[1],
+                members=self._members,
+            )
+            tell = self._rewards and tells_rewards(roster, *least)
+            own = (*self._own_report((), 0), self._grid.report(self._owed(now), tell=tell))
+            self._sent.check(roster, own, self._credentials.authority)
+        except DeclinedError as declined:
+            log.warning("%s: round %d: %s", self.name, roster.round, declined, extra={"node": self.name})
+            return Decline(roster.round, str(declined))
+        return Report(roster.round, 0, masked(own, self.name, pairs, fingerprint(roster)))
 
     def _recommended(self, end: End) -> LearntPolicy:
         """The policy that the server sends with the end, if it is one of this run and signed where it can be."""
-        policy = policy_of_bytes(end.policy, "the server's recommended policy")
-        known = (*self._broadcast[0][0][:2], self._actions, self.run, True)
-        if (*policy.table.shape, policy.actions, policy.run, policy.final) != known:
+        authority = None if self._tls_files is None else self._tls_files.read()[0]
+        H, S = self._broadcast[0][0][:2]
+        name = "the server's recommended policy"
+        policy = policy_of_bytes(end.policy, name, authority=authority, server=self._server, sizes=(H, S))
+        if (policy.actions, policy.run, policy.final) != (self._actions, self.run, True):
             raise InputError("the server's recommended policy does not fit the run.")
-        if self._tls_files is not None:
-            try:
-                policy.check_signature(self._tls_files.read()[0], self._server)
-            except InputError as error:
-                raise InputError(f"the server's recommended policy is not to be trusted: {error}") from error
         return policy
 
 
-def _same_run(welcome: Welcome, before: Welcome) -> bool:
-    """Whether a server resumes the same run; under secure sums not even its policy for absence may change."""
-    may_exclude = welcome.may_exclude if welcome.secure_sums else before.may_exclude
-    return replace(welcome, epoch=before.epoch, may_exclude=may_exclude) == before
-
-
-def _goes_on(welcome: Welcome, before: Welcome) -> bool:
-    """Whether a server goes on with the same run, with more episodes or agents."""
-    as_before = {name: getattr(before, name) for name in PLANNED}
-    more = (welcome.episodes, welcome.agents) != (before.episodes, before.agents)
-    fewer = welcome.episodes < before.episodes or welcome.agents < before.agents
-    return more and not fewer and _same_run(replace(welcome, **as_before), before)
-
-
-def _parameters(text: str) -> dict[str, Any]:
-    """The algorithm's parameters, from JSON."""
-    try:
-        parameters = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the server's parameters are no JSON: {error}.") from error
-    if not isinstance(parameters, dict):
-        raise InputError("the server's parameters are no JSON object.")
-    return parameters
-
-
 def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Shapes and types."""
     return [(array.shape, array.dtype) for array in arrays]
 
 
-def _paid(kept: Generation) -> Paid:
-    """What a round paid and where it began, as it was kept."""
-    episodes, total, squares = kept.note["paid"]
-    return Paid(int(episodes), float(total), kept.counts["starts"], nan_for_none(squares))
-
-
 def _key(start: Start) -> str:
-    """What makes two starts those of one round: all but how far to play."""
-    return hashlib.sha256(encode(replace(start, chunk=0))).hexdigest()
+    """What makes two starts those of one round: all but how far to play, and what is asked besides."""
+    bare = replace(start, chunk=0, roster=b"", missed=0, missed_roster=b"")
+    return hashlib.sha256(encode(bare)).hexdigest()
+
+
+def _listed(paid: Paid) -> list[Any]:
+    """Ready for JSON."""
+    return [paid.episodes, paid.total, paid.starts.tolist(), None if math.isnan(paid.squares) else paid.squares]
+
+
+def _paid(listed: list[Any]) -> Paid:
+    episodes, total, starts, squares = listed
+    return Paid(episodes, total, np.array(starts, dtype=np.int64), math.nan if squares is None else squares)

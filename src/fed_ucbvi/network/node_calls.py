@@ -5,30 +5,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
-from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.network.deadline import Deadline
-from fed_ucbvi.network.members import AWAY, HERE, NEW, Member
-from fed_ucbvi.network.node_registry import NodeRegistry
-from fed_ucbvi.network.node_stream import NodeStream, StreamEndedError, StreamLostError
-from fed_ucbvi.network.records import Records
+from fed_ucbvi.network.failures import (
+    ConnectionEndedError,
+    ConnectionLostError,
+    FederationStoppedError,
+    ViolationError,
+)
+from fed_ucbvi.network.members import AWAY, GONE, HERE, NEW, Member, NodeRegistry
+from fed_ucbvi.network.messages import Continue, Down, Played, ToMany
+from fed_ucbvi.network.network_engine import NetworkEngine
+from fed_ucbvi.network.node_stream import Answer, NodeStream
 from fed_ucbvi.network.run_plan import Rules
-from fed_ucbvi.network.violation import ViolationError
 
 log = logging.getLogger("fed_ucbvi.federation")
 
 MAX_ENDS = 5
 """If a process ends this many streams in place of one answer, gRPC has cut off its messages: a violation."""
 
-AnswerT = TypeVar("AnswerT")
-Ask = Callable[[Member, NodeStream], Awaitable[AnswerT | None]]
+AnswerT = TypeVar("AnswerT", covariant=True)
 
 
-class FederationStoppedError(InputError):
-    """The run cannot continue; finished rounds are in the checkpoint."""
+class Call(Protocol[AnswerT]):
+    """One question to all nodes. It neither sends nor waits.
+
+    ``halt`` is what the others are told once one node's agents have requested a synchronisation. The question may
+    then take as long as it likes while the connection lives; the deadline counts from there.
+    """
+
+    halt: Continue | None
+
+    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
+        """What this stream must carry, the question last; nothing if this node cannot be asked now."""
+
+    def read(self, member: Member, answer: Any) -> AnswerT | None:
+        """What an answer says, None if it is none; raises :class:`ViolationError` where it cannot be one."""
 
 
 class NodeCalls:
@@ -40,14 +53,18 @@ class NodeCalls:
     def __init__(
         self,
         registry: NodeRegistry,
-        records: Records,
+        engine: NetworkEngine,
         rules: Rules,
         on_exchange: Callable[[float], None] | None = None,
     ) -> None:
-        self._registry, self._records, self._rules = registry, records, rules
+        self._registry, self._engine, self._rules = registry, engine, rules
         self._on_exchange = on_exchange
         self._round = 0
         self.violations = 0
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        return self._registry.members
 
     def begin(self, round_number: int) -> None:
         """A new round: nodes that were away and have come back take part again, and new ones from here on."""
@@ -58,48 +75,66 @@ class NodeCalls:
             if member.status == AWAY:
                 self.note(member, "came back", "takes part again")
             else:
-                self._records.joined[member.span] = self._records.played if self._records.together else 0
+                self._engine.joined[member.span] = self._engine.played if self._engine.together else 0
                 self.note(member, f"joined with {member.agents} new agents", "takes part from this round on")
             member.status = HERE
 
-    async def all(self, ask: Ask[AnswerT], *, deadline: bool = True) -> dict[str, AnswerT]:
-        """Ask every node that takes part, at once; answers by name, without those that turned out to be away.
-
-        With ``deadline=False`` the question may take as long as it likes, while the connection lives.
-        """
-        members, limit = self._registry.present, Deadline(self._rules.deadline)
-        begin, within = asyncio.get_running_loop().create_task, limit if deadline else None
-        tasks = [begin(self._ask(member, ask, within)) for member in members]
+    async def ask_all(self, call: Call[AnswerT]) -> dict[str, AnswerT]:
+        """Ask every node that takes part, at once; answers by name, without those that turned out to be away."""
+        members, halted = self._registry.present, asyncio.Event()
+        tasks = [asyncio.create_task(self._ask(member, call, halted)) for member in members]
         try:
+            if self._rules.quorum is not None:
+                await self._wait_for_quorum(dict(zip(tasks, members, strict=True)), self._rules.quorum)
+                tasks, members = self._in_time(tasks, members)
             answers = await asyncio.gather(*tasks)
         finally:
-            limit.close()
             for task in tasks:
                 task.cancel()
         self._check_present()
         answered = [(member, answer) for member, answer in zip(members, answers, strict=True) if answer is not None]
-        if self._on_exchange is not None and deadline and answered:
+        if self._on_exchange is not None and call.halt is None and answered:
             self._on_exchange(max(member.latency for member, _ in answered))
         return {member.name: answer for member, answer in answered}
+
+    async def _wait_for_quorum(self, tasks: Mapping[asyncio.Task[Any], Member], quorum: int) -> None:
+        """Wait for all answers, or for those of a quorum and a while longer; who is late is away for this round."""
+        pending, loop = set(tasks), asyncio.get_running_loop()
+        end: float | None = None
+        while pending:
+            left = None if end is None else max(0.0, end - loop.time())
+            done, pending = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if any(task.exception() is not None for task in done) or (end is not None and not done):
+                break
+            if end is None and sum(task not in pending and task.result() is not None for task in tasks) >= quorum:
+                end = loop.time() + self._rules.wait
+        for task in pending if end is not None else ():
+            task.cancel()
+            member = tasks[task]
+            member.status = AWAY
+            self.note(member, "has not answered", "the round closes without it")
+            if member.stream is not None:
+                await self._registry.give_up(member, member.stream, "the round has closed without it")
+
+    @staticmethod
+    def _in_time(
+        tasks: list[asyncio.Task[AnswerT | None]], members: list[Member]
+    ) -> tuple[list[asyncio.Task[AnswerT | None]], list[Member]]:
+        """Those that are not late."""
+        kept = [(task, member) for task, member in zip(tasks, members, strict=True) if not task.cancelling()]
+        return [task for task, _ in kept], [member for _, member in kept]
 
     def _check_present(self) -> None:
         if not self._registry.present:
             raise FederationStoppedError(f"no node is left in round {self._round}.")
 
-    @property
-    def members(self) -> Mapping[str, Member]:
-        """All nodes, by name."""
-        return self._registry.members
-
     async def violated(self, violation: ViolationError) -> None:
-        """Do what the rules say about a node whose report cannot be true."""
         await self._violated(self.members[violation.node], violation)
         self._check_present()
 
-    async def _ask(self, member: Member, ask: Ask[AnswerT], within: Deadline | None) -> AnswerT | None:
+    async def _ask(self, member: Member, call: Call[AnswerT], halted: asyncio.Event) -> AnswerT | None:
         """Ask one node, again after every reconnection, until it answers or patience ends."""
-        rules, task = self._rules, asyncio.current_task()
-        assert task is not None
+        rules = self._rules
         away_since: float | None = None
         ends: list[bytes] = []
         while member.status == HERE:
@@ -113,14 +148,22 @@ class NodeCalls:
                 await self._registry.wait_until(lambda: member.stream is not None or member.out, left)
                 continue
             try:
-                began = time.perf_counter()
-                with nullcontext() if within is None else within.of(task):
-                    answer = await ask(member, stream)
+                script, began = call.script(member, stream), time.perf_counter()
+                if not script:
+                    return None
+                if call.halt is None:
+                    async with asyncio.timeout(rules.deadline):
+                        said = await stream.ask(script)
+                else:
+                    said = await self._ask_until(halted, stream, script, call.halt)
+                answer = call.read(member, said)
                 member.latency = time.perf_counter() - began
+                if isinstance(said, Played) and said.asked:
+                    halted.set()
                 return answer
-            except StreamLostError as lost:
+            except ConnectionLostError as lost:
                 await self._registry.give_up(member, stream, str(lost))
-                ends += [member.incarnation] if isinstance(lost, StreamEndedError) else []
+                ends += [member.incarnation] if isinstance(lost, ConnectionEndedError) else []
                 if ends.count(member.incarnation) >= MAX_ENDS:
                     again = ViolationError(f"it ended {MAX_ENDS} streams where one answer was due")
                     await self._violated(member, again)
@@ -130,6 +173,21 @@ class NodeCalls:
                 await self._violated(member, violation)
             away_since = away_since or time.monotonic()
         return None
+
+    async def _ask_until(
+        self, halted: asyncio.Event, stream: NodeStream, script: list[Down | ToMany], halt: Down
+    ) -> Answer | None:
+        """The answer of a node that plays until it has one; or, once others have halted the round, until told so."""
+        answer, halting = asyncio.ensure_future(stream.ask(script)), asyncio.ensure_future(halted.wait())
+        try:
+            await asyncio.wait((answer, halting), return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                await stream.send(halt)
+            async with asyncio.timeout(self._rules.deadline):
+                return await answer
+        finally:
+            answer.cancel()
+            halting.cancel()
 
     async def _stayed_away(self, member: Member) -> None:
         """Do what the policy says about a node that has not come back."""
@@ -142,7 +200,7 @@ class NodeCalls:
         member.status = AWAY
         self.note(member, f"away for {rules.patience:g} s", rules.away)
         if rules.away == "exclude":
-            await self._registry.exclude(member, "away too long")
+            await self._registry.part_with(member, GONE, "away too long")
 
     async def _violated(self, member: Member, violation: ViolationError) -> None:
         """Do what the policy says about a node whose report cannot be true."""
@@ -151,9 +209,11 @@ class NodeCalls:
         if self._rules.violation == "stop":
             raise FederationStoppedError(f"'{member.name}' broke the rules in round {self._round}: {violation}.")
         self.note(member, str(violation), "drop")
-        await self._registry.exclude(member, str(violation))
+        await self._registry.part_with(member, GONE, str(violation))
 
     def note(self, member: Member, what: str, done: str) -> None:
-        """Log an event and put it on record."""
         log.warning("%s: %s: %s", member.name, what, done, extra={"node": member.name, "round": self._round})
-        self._records.events.append({"round": self._round, "node": member.name, "what": what, "done": done})
+        self.record(member.name, what, done)
+
+    def record(self, node: str, what: str, done: str) -> None:
+        self._engine.events.append({"round": self._round, "node": node, "what": what, "done": done})

@@ -2,8 +2,9 @@
 
 The server is usually at most one round behind a node: it was killed before it had finished the round that the node's
 agents have already counted. It is further behind if it resumes from an old copy of its checkpoint, or if the end of
-the checkpoint was damaged. A node with a folder can go back to every round in its log (:mod:`fed_ucbvi.engine.log`),
-and one without to the round before. Round 0 is the state before anything was played.
+the checkpoint was damaged. A node with a folder can go back to every round in its store
+(:mod:`fed_ucbvi.engine.state_store`), and one without to the round before. Round 0 is the state
+before anything was played.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import MANIFEST, check_version, manifest_digest, new_file, read_manifest, write_manifest
+from fed_ucbvi.core.files import MANIFEST, check_version, manifest_digest, read_manifest, write_manifest
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.log import Log
-from fed_ucbvi.engine.saved_state import SavedState, named
+from fed_ucbvi.engine.state_store import SavedState, StateStore, named
 
 FORMAT = "fed-ucbvi/node"
-FORMAT_VERSION = 3
-EPOCH = "epoch"
-"""The file that holds the largest epoch of a server that this node has met."""
+FORMAT_VERSION = 5
+MEMORY = "memory"
+"""The folder with what must not be forgotten when the agents go back to an earlier round."""
 MAX_ROUNDS = 1000
 """How many rounds the server is told of, at most."""
 STATE, ROUND = "state.", "round."
@@ -32,15 +32,13 @@ STATE, ROUND = "state.", "round."
 
 
 class Restorable(Protocol):
-    """Something whose state can be read as arrays and put back."""
+    """What a :class:`~fed_ucbvi.engine.party.Party` is here."""
 
-    def arrays(self) -> dict[str, Array]:
+    def state(self) -> dict[str, Array]:
         """All that changes, by name."""
-        ...
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Go back to what :meth:`arrays` said."""
-        ...
+        """Go back to what :meth:`state` said."""
 
 
 class Generation(NamedTuple):
@@ -74,17 +72,18 @@ class NodeStateStore:
     def __init__(self, state: Restorable, identity: Mapping[str, object], folder: Path | None) -> None:
         self._state, self._folder = state, folder
         self.current = 0
-        self.epoch = 0
-        self._fresh = Generation(_copies(state.arrays()), {}, {})
+        self.memory: dict[str, Any] = {}
+        """What lasts: the largest epoch of a server that was met, and what was sent under secure sums."""
+        self._remembered: dict[int, dict[str, Any]] = {}
+        self._notes: StateStore | None = None
+        self._fresh = Generation(_copies(state.state()), {}, {})
         self._kept = {0: self._fresh}
         self._log = None if folder is None else self._open(folder, identity)
 
-    def _open(self, folder: Path, identity: Mapping[str, object]) -> Log:
+    def _open(self, folder: Path, identity: Mapping[str, object]) -> StateStore:
         """The log that an earlier process left, or a new one; another run's is refused."""
         folder.mkdir(parents=True, exist_ok=True)
         about = {"format": FORMAT, "format_version": FORMAT_VERSION, **identity}
-        if any(folder.glob("state-*.snapshot")):
-            raise InputError(f"{folder} holds a state that an earlier version of fed-ucbvi wrote and reads.")
         if not (folder / MANIFEST).exists():
             write_manifest(folder, {**about, "version": __version__})
         manifest = read_manifest(folder, FORMAT)
@@ -94,9 +93,29 @@ class NodeStateStore:
                 f"{folder} holds the state of another run or node ({manifest.get('node')}, run "
                 f"{manifest.get('run')}); take another folder or remove it."
             )
-        if (folder / EPOCH).exists():
-            self.epoch = int((folder / EPOCH).read_text(encoding="ascii"))
-        return Log(folder, manifest_digest(folder), durable=True)
+        (folder / MEMORY).mkdir(exist_ok=True)
+        self._notes = StateStore(folder / MEMORY, manifest_digest(folder))
+        if not self._notes.empty:
+            self.memory = self._notes.read().about
+        return StateStore(folder, manifest_digest(folder), durable=True)
+
+    @property
+    def epoch(self) -> int:
+        return int(self.memory.get("epoch", 0))
+
+    def memorise(self, number: int, memory: dict[str, Any]) -> None:
+        """Keep, as of a round, what must not be forgotten."""
+        self.memory = self._remembered[number] = memory
+        while len(self._remembered) > MAX_ROUNDS:
+            del self._remembered[min(self._remembered)]
+        if self._notes is not None:
+            self._notes.write(SavedState(max(number, self._notes.last), memory, {}, {}))
+
+    def remembered(self, number: int) -> dict[str, Any] | None:
+        """What was kept as of a round, as far back as it is known."""
+        if number not in self._remembered and self._notes is not None and number in self._notes.rounds:
+            self._remembered[number] = self._notes.read(number).about
+        return self._remembered.get(number)
 
     def hand_over(self, state: Restorable) -> None:
         """Other agents take the place of those whose states are kept here."""
@@ -109,10 +128,8 @@ class NodeStateStore:
                 f"the server is an old one: it opened the run's checkpoint as number {epoch}, and another has since, "
                 f"as number {self.epoch}. End it, and join the new one."
             )
-        if epoch > self.epoch and self._folder is not None:
-            with new_file(self._folder / EPOCH) as draft:
-                draft.write_text(f"{epoch}\n", encoding="ascii")
-        self.epoch = epoch
+        if epoch > self.epoch:
+            self.memorise(int(self.memory.get("answered", 0)), {**self.memory, "epoch": epoch})
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -124,7 +141,7 @@ class NodeStateStore:
         self, round_number: int, note: Mapping[str, Any] | None = None, counts: Mapping[str, Array] | None = None
     ) -> None:
         """Save a round that the agents have counted, before the server is told of it."""
-        kept = Generation(_copies(self._state.arrays()), dict(note or {}), _copies(counts or {}))
+        kept = Generation(_copies(self._state.state()), dict(note or {}), _copies(counts or {}))
         base = self._kept.get(self.current, self._fresh)
         if self._log is not None:
             if self._log.last != self.current:  # the server has gone back behind what is in the log

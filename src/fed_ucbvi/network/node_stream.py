@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from collections.abc import Iterable
 
-from fed_ucbvi.network.arrays import WireError
-from fed_ucbvi.network.copies import Copies
+from fed_ucbvi.network.arrays import DeltaCache, WireError
+from fed_ucbvi.network.failures import ConnectionLostError, ViolationError
 from fed_ucbvi.network.messages import (
     PART_BYTES,
     REWARDS_ALONE,
+    Continue,
+    Decline,
     Down,
     Fault,
     Part,
     Played,
+    Query,
     Report,
+    Roster,
+    Start,
+    Stop,
     ToMany,
     Up,
     decode_up,
     encode,
     keep_taken,
 )
-from fed_ucbvi.network.packages import needed
-from fed_ucbvi.network.violation import ViolationError
-from fed_ucbvi.network.wire_count import WireCount
+from fed_ucbvi.network.transport import Connection, WireCount
 
-with needed("grpcio"):
-    import grpc  # type: ignore[import-untyped]
-
-BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
-"""What gRPC raises on a stream that has ended."""
 FRAME = 5
 """Bytes gRPC puts before every message: a flag and its length."""
 STALE = 16
@@ -39,33 +38,29 @@ PART_HEADER = 16
 EPISODES = -1
 """Comes before the exchanges of a round."""
 
-
-class StreamLostError(Exception):
-    """The stream is of no use any more; the node may open another."""
-
-
-class StreamEndedError(StreamLostError):
-    """The stream ended without a word: a process died, a line was cut, or gRPC cut off far too long a message."""
+Answer = Played | Report | Decline
 
 
 class NodeStream:
-    """A stream; ``prepared`` is the round whose start it has carried, ``stopped`` whether its stop too.
-
-    ``roster`` is the fingerprint of the last roster it has carried.
+    """A stream, and what it has carried: the start of round ``prepared``, and that round's stop.
 
     What cannot be an answer of an honest node (no message, too long a one, one that was not asked for) is a
     violation; what breaks the stream is not. A message has at most ``most_bytes``, which is little until the node
     is let in.
     """
 
-    def __init__(self, context: Any, count: WireCount) -> None:
-        self._context, self.most_bytes = context, PART_BYTES
+    def __init__(self, connection: Connection, count: WireCount) -> None:
+        self._connection, self.most_bytes = connection, PART_BYTES
         self.counts = [count]
         """What this stream's messages are added to: the run's count, and once the node is let in also its own."""
         self.closed = asyncio.Event()
         self.farewell = ""
-        self.prepared, self.stopped, self.roster = -1, False, b""
-        self._sent, self._taken = Copies(), Copies()
+        self.prepared, self.stopped = -1, False
+        self._sent, self._taken = DeltaCache(), DeltaCache()
+
+    @property
+    def certificate(self) -> bytes:
+        return self._connection.certificate
 
     def close(self, reason: str = "") -> None:
         """Let go of the stream; what waits on it is woken."""
@@ -74,16 +69,21 @@ class NodeStream:
 
     async def send(self, message: Down | ToMany) -> None:
         """Put one message on the stream."""
-        if self.closed.is_set():
-            raise StreamLostError(self.farewell or "the stream is closed")
+        self._check_open()
         data = message.encode(self._sent) if isinstance(message, ToMany) else encode(message, self._sent)
         for count in self.counts:
             count.messages_down += 1
             count.bytes_down += len(data) + FRAME
-        try:
-            await self._context.write(data)
-        except BROKEN as error:
-            raise StreamLostError(f"cannot write: {error}") from error
+        await self._connection.write(data)
+        match message.message if isinstance(message, ToMany) else message:
+            case Start() as start:
+                self.prepared, self.stopped = start.round, False
+            case Stop():
+                self.stopped = True
+
+    def _check_open(self) -> None:
+        if self.closed.is_set():
+            raise ConnectionLostError(self.farewell or "the stream is closed")
 
     async def receive(self) -> Up:
         """The next message of the node, put together if it comes in parts."""
@@ -93,39 +93,33 @@ class NodeStream:
         message = self._decoded(data)
         if not isinstance(message, Part):
             return message
-        parts, size = [message], len(message.data)
+        whole = bytearray(message.data)
         while message.more:
             if len(message.data) != PART_BYTES:
                 raise ViolationError(f"it sent a part of {len(message.data)} bytes where {PART_BYTES} are due")
-            self._check_size(size + 1)
+            self._check_size(len(whole) + 1, self.most_bytes)
             message = self._decoded(await self._read())
             if not isinstance(message, Part):
                 raise ViolationError(f"it sent a {type(message).__name__} among the parts of another message")
-            parts.append(message)
-            size += len(message.data)
-        self._check_size(size)
-        whole = self._decoded(b"".join(part.data for part in parts))
-        if isinstance(whole, Part):
+            whole += message.data
+        self._check_size(len(whole), self.most_bytes)
+        put_together = self._decoded(bytes(whole))
+        if isinstance(put_together, Part):
             raise ViolationError("it sent parts of parts")
-        return whole
+        return put_together
 
     async def _read(self) -> bytes:
         """What comes next on the line; nothing that a stream brings after it was closed counts."""
-        try:
-            data = None if self.closed.is_set() else await self._context.read()
-        except BROKEN as error:
-            raise StreamLostError(f"cannot read: {error}") from error
-        if data is None or self.closed.is_set():
-            raise StreamLostError(self.farewell or "the stream is closed")
-        if data is grpc.aio.EOF:
-            raise StreamEndedError("the stream has ended; the node has gone, or sent what gRPC does not let through")
+        self._check_open()
+        data = await self._connection.read()
+        self._check_open()
         for count in self.counts:
             count.bytes_up += len(data) + FRAME
         self._check_size(len(data), PART_BYTES + PART_HEADER)
-        return cast(bytes, data)
+        return data
 
-    def _check_size(self, size: int, limit: int | None = None) -> None:
-        limit = self.most_bytes if limit is None else limit
+    @staticmethod
+    def _check_size(size: int, limit: int) -> None:
         if size > limit:
             raise ViolationError(f"it sent a message of {size} bytes or more, above the limit of {limit}")
 
@@ -135,32 +129,39 @@ class NodeStream:
         except WireError as error:
             raise ViolationError(f"it sent {str(error).rstrip('.')}") from error
 
-    async def expect_played(self, round_number: int) -> Played:
-        """The answer to a start or a continue."""
-        return cast(Played, await self._answer((round_number, EPISODES)))
+    async def ask(self, messages: Iterable[Down | ToMany]) -> Answer | None:
+        """Send messages one by one, each after the answer to the one before; the last answer."""
+        answer = None
+        for message in messages:
+            await self.send(message)
+            match message.message if isinstance(message, ToMany) else message:
+                case Start() | Continue() as play:
+                    answer = await self.expect(play.round)
+                case Query() as query:
+                    answer = await self.expect(query.round, query.exchange)
+                case Roster() as roster:
+                    answer = await self.expect(roster.round, 0)
+        return answer
 
-    async def expect_report(self, round_number: int, exchange: int) -> Report:
-        """The answer to a query."""
-        return cast(Report, await self._answer((round_number, exchange)))
+    async def expect(self, round_number: int, exchange: int = EPISODES) -> Answer:
+        """The answer to a start or a continue, or to a query.
 
-    async def _answer(self, key: tuple[int, int]) -> Played | Report:
-        """The answer with this key; a few copies of earlier ones do no harm, anything else does not belong here."""
+        A few copies of earlier answers do no harm; anything else does not belong here.
+        """
+        key = round_number, exchange
         for _ in range(1 + STALE):
             message = await self.receive()
-            if isinstance(message, Report):
-                found = message.round, message.exchange
-            elif isinstance(message, Played):
-                found = message.round, EPISODES
-            elif isinstance(message, Fault):
-                raise StreamLostError(f"the node cannot go on: {message.reason}")
-            else:
+            if isinstance(message, Fault):
+                raise ConnectionLostError(f"the node cannot go on: {message.reason}")
+            if not isinstance(message, Answer):
                 raise ViolationError(f"it sent a {type(message).__name__} in the middle of a round")
+            found = message.round, EPISODES if isinstance(message, Played) else getattr(message, "exchange", 0)
             if found == key:
                 keep_taken(message, self._taken)
                 return message
             if _order(*found) > _order(*key):
-                raise ViolationError(f"it answered {_place(*found)} when asked for {_place(*key)}")
-        raise ViolationError(f"it sent {1 + STALE} copies of earlier answers where one of {_place(*key)} was due")
+                raise ViolationError(f"it answered {_describe(*found)} when asked for {_describe(*key)}")
+        raise ViolationError(f"it sent {1 + STALE} copies of earlier answers where one of {_describe(*key)} was due")
 
 
 def _order(round_number: int, exchange: int) -> tuple[int, int, int]:
@@ -168,5 +169,5 @@ def _order(round_number: int, exchange: int) -> tuple[int, int, int]:
     return round_number, (exchange != EPISODES) + (exchange not in (EPISODES, REWARDS_ALONE)), exchange
 
 
-def _place(round_number: int, exchange: int) -> str:
+def _describe(round_number: int, exchange: int) -> str:
     return f"round {round_number}, {'episodes' if exchange == EPISODES else f'exchange {exchange}'}"

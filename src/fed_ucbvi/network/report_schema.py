@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import SUMS, FleetTables, Message, RewardSums, added_up
-from fed_ucbvi.algorithms.report_fields import Meaning, meanings_of
+from fed_ucbvi.algorithms.base import SUMS, FleetTables, Message, added_up
+from fed_ucbvi.algorithms.fields import Meaning, meanings_of
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.network.members import LEFT, Member
+from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.rewards import RewardGrid
-from fed_ucbvi.network.run_plan import LIVE, MODEL, RunPlan
+from fed_ucbvi.network.run_plan import LIVE, RunPlan
 
 
 class ReportField(NamedTuple):
@@ -32,14 +32,10 @@ class ReportSchema:
 
     def __init__(self, plan: RunPlan, server: Any) -> None:
         setting, self._plan = plan.setting, plan
-        tables = FleetTables.of_a_stranger(setting)
-        if setting.random_rewards and plan.exchange == MODEL:
-            steps = plan.algorithm.counting.shape(setting.horizon, setting.states, setting.actions)[0]
-            tables = tables._replace(sums=RewardSums.none(1, steps, setting.states, setting.actions, 1))
-        self.agents: Any = plan.algorithm.new_agents(setting, tables)
+        self.agents: Any = plan.algorithm.new_agents(setting, FleetTables.placeholder(setting))
         self.forms: list[tuple[ReportField, ...]] = []
         for exchange in range(plan.exchanges):
-            report = plan.report(self.agents, plan.query(server, exchange), exchange)
+            report = plan.algorithm.report(self.agents, plan.algorithm.query(server, exchange), exchange)
             names = getattr(report, "_fields", tuple(f"array {i}" for i in range(len(report))))
             meanings = meanings_of(type(report))
             self.forms.append(
@@ -49,9 +45,8 @@ class ReportSchema:
                 )
             )
         used = {form.meaning for forms in self.forms for form in forms}
-        lasting = {Meaning.VISITS_SO_FAR, Meaning.TRANSITIONS_SO_FAR}
-        self._lasting = bool(used & lasting)
-        self.does_without = bool(used & {*lasting, Meaning.VISITS_OF_ROUND, Meaning.NEW_TRANSITIONS})
+        self._lasting = Meaning.VISITS_SO_FAR in used
+        self.does_without = bool(used & {Meaning.VISITS_SO_FAR, Meaning.VISITS_OF_ROUND, Meaning.NEW_TRANSITIONS})
         """Whether the others can go on without some agents."""
         if plan.collection == LIVE and setting.agents > 1 and plan.algorithm.sends_trajectories:
             raise InputError(
@@ -72,24 +67,20 @@ class ReportSchema:
     def instead(self, member: Member, query: Message, exchange: int, *, planning: bool) -> Message:
         """What replaces the report of a node that is not heard.
 
-        Of a node that has left: its last counts, if counts are exchanged. Of one that is away: its last report, which
-        is about the server's values, not about a planner's. Otherwise what agents report that have seen nothing.
+        Of one that is away: its last report, which is about the server's values, not about a planner's. Otherwise
+        what agents report that have seen nothing.
         """
         last = member.reports.get(exchange)
-        whole = self._plan.exchange == MODEL and member.status == LEFT
-        if last is not None and (whole or (self._lasting and not member.out and not planning)):
+        if last is not None and self._lasting and not member.out and not planning:
             return last
         return self._newcomers(member, query, exchange)
 
     def _newcomers(self, member: Member, query: Message, exchange: int) -> Message:
         """What a node's agents would report that have seen nothing."""
-        blank = self._plan.report(self.agents, query, exchange)
-        if self._plan.exchange == MODEL:
-            return blank
+        blank = self._plan.algorithm.report(self.agents, query, exchange)
         rows = tuple(np.repeat(array, member.agents, axis=0) for array in blank)
-        return added_up(rows) if self._plan.algorithm.takes == SUMS else rows
+        return added_up(rows) if self._plan.algorithm.report_kind == SUMS else rows
 
     @staticmethod
     def assemble(rows: list[Message]) -> Message:
-        """The nodes' reports, one below the other."""
         return tuple(np.concatenate(arrays) for arrays in zip(*rows, strict=True))

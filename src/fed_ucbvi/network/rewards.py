@@ -6,8 +6,9 @@ A node reports four numbers about the episodes its agents played in the round, a
 
 where ``G_e`` is the reward of episode e, in units in which every step pays between 0 and 1. ``n2`` is the number of
 episodes whose squares are in Q; simulated agents, which count transitions and not episodes, have none. A node that
-does not tell its rewards has zeros as the first four. No sum over all agents overflows: ``R <= M T H 2^f < 2^63``,
-and ``Q <= M T H^2 2^g < 2^63``.
+does not tell its rewards has zeros as the first four. Of a round that is judged it reports the returns besides, as a
+histogram (:mod:`fed_ucbvi.algorithms.return_bounds`), or zeros. No sum over all agents overflows: ``R <= M T H 2^f <
+2^63``, and ``Q <= M T H^2 2^g < 2^63``.
 """
 
 from __future__ import annotations
@@ -18,13 +19,20 @@ from typing import NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Array, Setting
+from fed_ucbvi.algorithms.return_bounds import BINS, UNIT
 from fed_ucbvi.engine.rounds import Paid
-from fed_ucbvi.network.violation import ViolationError
+from fed_ucbvi.network.failures import ViolationError
 
 MAX_BITS = 40
 """After the point, at most."""
 NUMBERS = 4
 """Before those about states."""
+
+
+def added(one: Paid, other: Paid) -> Paid:
+    """What two lots of episodes paid together; squares are known if they are of both."""
+    squares = other.squares if one.episodes == 0 else one.squares + other.squares
+    return Paid(one.episodes + other.episodes, one.total + other.total, one.starts + other.starts, squares)
 
 
 class RewardGrid(NamedTuple):
@@ -35,12 +43,14 @@ class RewardGrid(NamedTuple):
         square_bits: g; negative where squares would overflow otherwise.
         horizon: H.
         states: S.
+        returns: whether the round is judged, so that the returns of its episodes are told, too.
     """
 
     bits: int
     square_bits: int
     horizon: int
     states: int
+    returns: bool = False
 
     @classmethod
     def of(cls, setting: Setting) -> RewardGrid:
@@ -51,13 +61,14 @@ class RewardGrid(NamedTuple):
 
     @property
     def numbers(self) -> int:
-        """How many a report has."""
-        return NUMBERS + self.states
+        return NUMBERS + self.states + (BINS + 1) * self.returns
 
     def report(self, paid: Paid, *, tell: bool = True) -> Array:
-        """What a node says, ``(1, 4 + S)``; with zeros for rewards unless it is to ``tell`` them."""
+        """What a node says, ``(1, 4 + S)`` or more; with zeros for rewards unless it is to ``tell`` them."""
         numbers = np.zeros((1, self.numbers), dtype=np.int64)
-        numbers[0, NUMBERS:] = paid.starts
+        numbers[0, NUMBERS : NUMBERS + self.states] = paid.starts
+        if tell and self.returns and paid.returns is not None:
+            numbers[0, NUMBERS + self.states :] = paid.returns
         if tell:
             numbers[0, :2] = paid.episodes, round(math.ldexp(paid.total, self.bits))
             if not math.isnan(paid.squares):
@@ -68,7 +79,8 @@ class RewardGrid(NamedTuple):
         """What was paid, from the sum of what nodes said; for no episodes if none of them said anything."""
         n, total, counted, squares = (int(number) for number in numbers[0, :NUMBERS])
         known = math.ldexp(squares, -self.square_bits) if counted == n else math.nan
-        return Paid(n, math.ldexp(total, -self.bits), np.array(numbers[0, NUMBERS:]), known)
+        starts, returns = np.split(np.array(numbers[0, NUMBERS:]), [self.states])
+        return Paid(n, math.ldexp(total, -self.bits), starts, known, returns if self.returns else None)
 
     def check_form(self, numbers: Array) -> None:
         """Raise unless these are as many numbers as there should be, masked or not."""
@@ -79,7 +91,9 @@ class RewardGrid(NamedTuple):
         """Raise unless numbers about ``episodes`` episodes can be true; with ``some``, also about some of them."""
         self.check_form(numbers)
         n, total, counted, squares = (int(number) for number in numbers[0, :NUMBERS])
-        starts = numbers[0, NUMBERS:]
+        starts, returns = np.split(numbers[0, NUMBERS:], [self.states])
+        if self.returns and (returns.min() < 0 or returns.max() > n * UNIT or int(returns.sum()) != n * UNIT):
+            raise ViolationError(f"the returns of episodes do not add up to the {n} that were paid")
         if starts.min() < 0 or starts.max() > episodes or int(starts.sum()) != episodes:
             raise ViolationError(f"the states in which episodes began do not add up to the {episodes} played")
         if not (0 <= n <= episodes if some else n in (0, episodes)):

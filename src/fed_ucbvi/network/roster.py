@@ -1,22 +1,26 @@
-"""Who takes part in a secure sum: the nodes' keys, each signed with the key of the node's certificate.
+"""Who takes part in a secure sum: what every node has signed for the round, and whether it may be believed.
 
-The server relays the keys, so it could put its own in their place. Hence every node checks that each key is signed,
-for this run and this name, by a certificate of the federation's authority that bears the name.
+The server relays what nodes sign, so it could put its own keys in their place, leave nodes out, send them different
+broadcasts, or let one of them play alone. Hence a node answers a roster only if everything in it is signed, with
+the key of a certificate of the federation's authority, for this run, this round and the broadcast that it received.
 """
 
 from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
+from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.signatures import issued_by
-from fed_ucbvi.network.messages import Roster, Seat
-from fed_ucbvi.network.names import check_name
+from fed_ucbvi.network.certificates import TLSFiles, check_name
+from fed_ucbvi.network.failures import DeclinedError
+from fed_ucbvi.network.messages import Denial, Ready, Roster, RosterEntry, encode
 from fed_ucbvi.network.packages import needed
-from fed_ucbvi.network.secure_sums import KEY_BYTES, MIN_NODES, VERSION, framed, pair_key
-from fed_ucbvi.network.transport import TLSFiles
+from fed_ucbvi.network.secure_sums import KEY_BYTES, VERSION, framed, pair_key
 
 with needed("cryptography"):
     from cryptography import x509
@@ -25,10 +29,51 @@ with needed("cryptography"):
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+with needed("msgspec"):
+    from msgspec.structs import replace
 
 MAX_BYTES = 8192
 """Of a certificate or a signature in a roster."""
 _SIGNATURE = ec.ECDSA(hashes.SHA256())
+
+
+class Contribution(NamedTuple):
+    """What a roster says of a node: its agents, and how many episodes of each no confirmed report has."""
+
+    name: str
+    first_agent: int
+    agents: int
+    episodes: int
+
+
+def contributions(roster: Roster) -> list[Contribution]:
+    return [
+        Contribution(entry.name, entry.first_agent, entry.agents, entry.ready.episodes + roster.length)
+        for entry in roster.entries
+    ]
+
+
+def tells_rewards(roster: Roster, least_episodes: int, least_members: int) -> bool:
+    """Whether enough nodes with new episodes tell their rewards; from the sum of fewer one could be known."""
+    told = (
+        entry.ready.rewards and entry.ready.episodes + roster.length >= least_episodes for entry in roster.entries
+    )
+    return sum(told) >= least_members
+
+
+def fingerprint(roster: Roster) -> bytes:
+    """The digest of the whole roster."""
+    return hashlib.sha256(framed(VERSION, encode(roster))).digest()
+
+
+def binding_of(run: str, epoch: int, number: int, broadcast: Message) -> bytes:
+    """What a node was sent: the digest of the run, the epoch, the round and the broadcast."""
+    arrays = [part for a in broadcast for part in (f"{a.dtype.str} {a.shape}".encode(), a.tobytes())]
+    return hashlib.sha256(framed(VERSION, run.encode(), f"{epoch} {number}".encode(), *arrays)).digest()
+
+
+def make_roster(number: int, length: int, entries: Sequence[RosterEntry], denials: Sequence[Denial] = ()) -> Roster:
+    return Roster(number, length, tuple(sorted(entries, key=lambda entry: entry.name)), tuple(denials))
 
 
 class Authority:
@@ -40,112 +85,173 @@ class Authority:
 
     def __init__(self, data: bytes) -> None:
         self._certificates = x509.load_pem_x509_certificates(data)
+        self._key_of = lru_cache(1024)(self._read_key)
 
-    def check(self, seat: Seat, run: str) -> None:
-        """Raise unless the key in this entry is signed for this run by a certified node of this name."""
-        name = check_name(seat.name)
-        if len(seat.key) != KEY_BYTES or max(len(seat.certificate), len(seat.signature)) > MAX_BYTES:
-            raise InputError(f"'{name}' has no key for secure sums.")
+    def check(self, entry: RosterEntry, run: str, number: int) -> None:
+        """Raise unless an entry is signed for this round of this run by a certified node of its name."""
+        if len(entry.ready.key) != KEY_BYTES:
+            raise InputError(f"'{check_name(entry.name)}' has no key for secure sums.")
+        self._check_signed(entry.name, entry.certificate, entry.ready.signature, _statement(entry, run, number))
+
+    def check_denial(self, denial: Denial, run: str) -> None:
+        """Raise unless a denial is signed by the node that it names."""
+        said = _denial(run, denial.name, denial.round, denial.roster)
+        self._check_signed(denial.name, denial.certificate, denial.signature, said)
+
+    def _check_signed(self, name: str, certificate: bytes, signature: bytes, said: bytes) -> None:
+        check_name(name)
+        if max(len(certificate), len(signature)) > MAX_BYTES:
+            raise InputError(f"'{name}' has too long a certificate or signature.")
+        key, begins, ends = self._key_of(name, certificate)
+        if not begins <= datetime.datetime.now(datetime.UTC) <= ends:
+            raise InputError(f"the certificate of '{name}' in the server's roster is out of date.")
         try:
-            certificate = x509.load_der_x509_certificate(seat.certificate)
+            key.verify(signature, said, _SIGNATURE)
+        except InvalidSignature:
+            raise InputError(f"the server's roster has of '{name}' what it has not signed for this round.") from None
+
+    def _read_key(
+        self, name: str, data: bytes
+    ) -> tuple[ec.EllipticCurvePublicKey, datetime.datetime, datetime.datetime]:
+        """The key of a node's certificate and when it is good; raise unless it is that node's, of this authority."""
+        try:
+            certificate = x509.load_der_x509_certificate(data)
             names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
             usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         except (ValueError, x509.ExtensionNotFound) as error:
-            raise InputError(f"the key of '{name}' for secure sums comes without a node's certificate.") from error
-        now = datetime.datetime.now(datetime.UTC)
+            raise InputError(f"'{name}' is in the server's roster without a node's certificate.") from error
+        key = certificate.public_key()
         if (
             not any(issued_by(certificate, authority) for authority in self._certificates)
-            or not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
-            or [entry.value for entry in names] != [name]
+            or [one.value for one in names] != [name]
             or ExtendedKeyUsageOID.CLIENT_AUTH not in usage
+            or not isinstance(key, ec.EllipticCurvePublicKey)
         ):
             raise InputError(
-                f"the key of '{name}' for secure sums comes with a certificate that is not this node's, not of this "
-                "federation's authority, or out of date."
+                f"'{name}' is in the server's roster with a certificate that is not this node's, or not of this "
+                "federation's authority."
             )
-        key = certificate.public_key()
-        try:
-            if not isinstance(key, ec.EllipticCurvePublicKey):
-                raise InvalidSignature
-            key.verify(seat.signature, _statement(run, name, seat.key), _SIGNATURE)
-        except InvalidSignature:
-            raise InputError(f"the key of '{name}' for secure sums is not signed by it for this run.") from None
+        return key, certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
-def _statement(run: str, name: str, key: bytes) -> bytes:
-    """What a node signs."""
-    return framed(VERSION, run.encode(), name.encode(), key)
+def _statement(entry: RosterEntry, run: str, number: int) -> bytes:
+    ready = entry.ready
+    about = f"ready {number} {entry.first_agent} {entry.agents} {ready.episodes} {ready.rewards:d}"
+    return framed(VERSION, run.encode(), entry.name.encode(), about.encode(), ready.binding, ready.key)
 
 
-def fingerprint(roster: Roster) -> bytes:
-    """A hash of who takes part, with which agents and keys, and of the server's epoch."""
-    parts = (f"{seat.name} {seat.first_agent} {seat.agents} {seat.key.hex()}".encode() for seat in roster.seats)
-    return hashlib.sha256(framed(VERSION, str(roster.epoch).encode(), *parts)).digest()
+def _denial(run: str, name: str, number: int, roster: bytes) -> bytes:
+    return framed(VERSION, run.encode(), name.encode(), f"did not answer {number}".encode(), roster)
 
 
-def make_roster(epoch: int, seats: Sequence[Seat]) -> Roster:
-    """A roster in order of names."""
-    return Roster(epoch, tuple(sorted(seats, key=lambda seat: seat.name)))
+def certificate_fingerprint(data: bytes) -> str:
+    """SHA-256 of a certificate, by which ``join --members`` may name a node."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def der_of(pem: bytes) -> bytes:
+    """A certificate as rosters have it."""
+    return x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
 
 
 class Credentials:
-    """A node's own keys: that of its certificate, and one for secure sums that lives as long as the process.
+    """A node's own keys: that of its certificate, and the one of its last :class:`Ready`, which is never on disk.
 
-    A node that is started again has another key, so no mask outlives the process that made it; the roster changes,
-    and the synchronisation that was under way is repeated.
+    Args:
+        name: of the node.
+        first_agent: the number of its first agent.
+        agents: how many it has.
+        run: the run's id.
+        tls_files: certificate and key.
     """
 
-    def __init__(self, name: str, tls_files: TLSFiles) -> None:
+    def __init__(self, name: str, first_agent: int, agents: int, run: str, tls_files: TLSFiles) -> None:
         authority, certificate, key = tls_files.read()
         try:
-            self._authority = Authority(authority)
-            self._certificate = x509.load_pem_x509_certificate(certificate)
+            self.authority = Authority(authority)
+            self._certificate = der_of(certificate)
             signer = serialization.load_pem_private_key(key, None)
         except ValueError as error:
             raise InputError(f"the certificate of '{name}' cannot be read: {error}.") from error
         if not isinstance(signer, ec.EllipticCurvePrivateKey):
             raise InputError(f"the key of '{name}' is not one that 'fed-ucbvi certs' makes; secure sums need such.")
-        self._name, self._signer = name, signer
+        self._name, self._agents, self._run, self._signer = name, (first_agent, agents), run, signer
+        self._key: X25519PrivateKey | None = None
+        self._entry: RosterEntry | None = None
+
+    def ready(self, number: int, binding: bytes, episodes: int, *, rewards: bool) -> Ready:
+        """Sign that this node is ready, with a new key; what was signed before is of no use any more."""
         self._key = X25519PrivateKey.generate()
+        ready = Ready(binding, episodes, rewards, self._key.public_key().public_bytes_raw(), b"")
+        entry = RosterEntry(self._name, *self._agents, self._certificate, ready)
+        signature = self._signer.sign(_statement(entry, self._run, number), _SIGNATURE)
+        self._entry = replace(entry, ready=replace(ready, signature=signature))
+        return self._entry.ready
 
-    def seat(self, run: str, first_agent: int, agents: int) -> Seat:
-        """This node in the roster of a run."""
-        key = self._key.public_key().public_bytes_raw()
-        signature = self._signer.sign(_statement(run, self._name, key), _SIGNATURE)
-        certificate = self._certificate.public_bytes(serialization.Encoding.DER)
-        return Seat(self._name, first_agent, agents, key, signature, certificate)
+    def denial(self, number: int, roster: bytes) -> bytes:
+        """The signature under "I did not answer this roster"; the caller knows that it is true."""
+        return self._signer.sign(_denial(self._run, self._name, number, roster), _SIGNATURE)
 
-    def pairs(self, roster: Roster, run: str, agents: int, *, all_of_them: bool) -> dict[str, bytes]:
-        """The keys shared with every other node of a roster, by name; raise unless the roster is right.
+    def pairs(
+        self,
+        roster: Roster,
+        agents: int,
+        *,
+        least_episodes: int = 1,
+        least_members: int = 3,
+        members: Collection[str] | None = None,
+    ) -> dict[str, bytes]:
+        """The keys shared with every other node of a roster, by name.
+
+        Raises:
+            DeclinedError: if too few contribute to the sum.
+            InputError: if no honest server would send this roster.
 
         Args:
             roster: as the server relays it.
-            run: the run's id.
             agents: M.
-            all_of_them: whether all M agents must be on it.
+            least_episodes: new episodes without which a node does not count as a contributor.
+            least_members: so many contributors there must be.
+            members: names, or fingerprints of certificates, of those that count; None: all.
         """
-        names = [seat.name for seat in roster.seats]
+        names = [entry.name for entry in roster.entries]
         if names != sorted(set(names)):
-            raise InputError("the server's roster for secure sums is out of order.")
-        own = [seat for seat in roster.seats if seat.name == self._name]
-        if [seat.key for seat in own] != [self._key.public_key().public_bytes_raw()]:
-            raise InputError("the server's roster for secure sums does not have this node's own key.")
-        if len(names) < MIN_NODES:
-            raise InputError(f"secure sums need {MIN_NODES} nodes; the server's roster has {len(names)}.")
-        seated = sorted(
-            agent for seat in roster.seats for agent in (seat.first_agent, seat.first_agent + seat.agents)
-        )
-        count = sum(seat.agents for seat in roster.seats)
-        if min(seat.agents for seat in roster.seats) < 1 or seated[-1] > agents or count > agents:
-            raise InputError("the server's roster for secure sums has agents that are not in the run.")
-        if all_of_them and count != agents:
+            raise InputError("the server's roster names a node twice, or is out of order.")
+        own = [entry for entry in roster.entries if entry.name == self._name]
+        if self._key is None or self._entry is None or own != [replace(self._entry, ready=_bare(self._entry.ready))]:
+            raise InputError("the server's roster does not have what this node has signed.")
+        spans = sorted((entry.first_agent, entry.agents) for entry in roster.entries)
+        end = 0
+        for first, count in spans:
+            if count < 1 or first < end or first + count > agents:
+                raise InputError("the server's roster has an agent twice, or agents that are not in the run.")
+            end = first + count
+        if any(entry.ready.binding != own[0].ready.binding for entry in roster.entries):
             raise InputError(
-                f"the server's roster for secure sums has {count} of {agents} agents, in a run that excludes nobody."
+                "the server has sent different broadcasts to different nodes, or of another round; this node answers "
+                "no more."
             )
-        for seat in roster.seats:
-            self._authority.check(seat, run)
+        for entry in roster.entries:
+            if entry.name != self._name:
+                self.authority.check(entry, self._run, roster.round)
+        known = (
+            one.episodes >= least_episodes
+            and (members is None or one.name in members or certificate_fingerprint(entry.certificate) in members)
+            for one, entry in zip(contributions(roster), roster.entries, strict=True)
+        )
+        if (count := sum(known)) < least_members:
+            raise DeclinedError(
+                f"{count} nodes that count would contribute {least_episodes} new episodes or more, and "
+                f"{least_members} are needed, so that no node's numbers stand out"
+            )
+        digest = fingerprint(roster)
         return {
-            seat.name: pair_key(self._key, seat.key, run, fingerprint(roster), (self._name, seat.name))
-            for seat in roster.seats
-            if seat.name != self._name
+            entry.name: pair_key(self._key, entry.ready.key, self._run, digest, (self._name, entry.name))
+            for entry in roster.entries
+            if entry.name != self._name
         }
+
+
+def _bare(ready: Ready) -> Ready:
+    """As rosters have it: a denial travels apart."""
+    return replace(ready, denial=b"")

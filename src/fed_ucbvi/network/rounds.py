@@ -1,29 +1,48 @@
-"""One round as the server drives it: start, collect, stop, exchange.
+"""One round as the server sees it: what each node is told, and what its answers must be. Nothing here sends or waits.
 
-Every step can be repeated on a new stream. A stream that has not carried the round's start gets it first and, once
-the round is stopped, its stop. So a node that was killed catches up by playing the same episodes again.
+Every question can be repeated on a new stream. A stream that has not carried the round's start gets it first and,
+once the round is stopped, its stop. So a node that was killed catches up by playing the same episodes again.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 from fed_ucbvi.algorithms.base import Message
-from fed_ucbvi.engine.chunks import growing
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.network.checks import check_forms, check_played, check_reports
+from fed_ucbvi.network.checks import Expected, check_forms, check_played
+from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import Continue, Played, Query, Request, Roster, Start, Stop, ToMany
-from fed_ucbvi.network.node_calls import NodeCalls
+from fed_ucbvi.network.messages import (
+    Continue,
+    Decline,
+    Denial,
+    Down,
+    Played,
+    Query,
+    Ready,
+    Report,
+    Request,
+    Roster,
+    RosterEntry,
+    Start,
+    Stop,
+    ToMany,
+)
 from fed_ucbvi.network.node_stream import NodeStream
+from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.rewards import RewardGrid
-from fed_ucbvi.network.roster import fingerprint
-from fed_ucbvi.network.row_checks import Expected
+from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
-from fed_ucbvi.network.violation import ViolationError
+
+with needed("msgspec"):
+    from msgspec.structs import replace
+
+log = logging.getLogger("fed_ucbvi.federation")
 
 SOMEBODY = frozenset({-1})
 """The request as the server sees it under secure sums: somebody made one."""
@@ -46,38 +65,94 @@ class Collected:
     askers: frozenset[int]
 
 
-class Round:
+class NetworkRound:
     """A round in progress.
 
     Args:
         plan: the run.
-        node_calls: who takes part.
         number: of the round, from 1.
         broadcast: policy, N and so on.
-        played: episodes before it, where all agents stop together.
+        first: episodes before it, where all agents stop together.
+        authority: of what nodes sign, under secure sums.
     """
 
-    def __init__(self, plan: RunPlan, node_calls: NodeCalls, number: int, broadcast: Message, played: int) -> None:
-        self._plan, self._node_calls, self.number, self._broadcast = plan, node_calls, number, broadcast
-        self._played = played
-        self._live, self._grid = plan.collection == LIVE, RewardGrid.of(plan.setting)
-        self._lengths: Mapping[str, int] = {}
-        self._starts: dict[tuple[int, ...], ToMany] = {}
+    def __init__(
+        self, plan: RunPlan, number: int, broadcast: Message, first: int, authority: Authority | None = None
+    ) -> None:
+        self.plan, self.number, self.broadcast, self._first = plan, number, broadcast, first
+        self._authority = authority
+        self.denials: list[Denial] = []
+        self._most = plan.setting.episodes
+        self.live, self.grid = plan.collection == LIVE, RewardGrid.of(plan.setting)
+        self.lengths: Mapping[str, int] = {}
+        """Episodes by node, once the round has been collected."""
+        self._starts: dict[tuple[Any, ...], ToMany] = {}
 
-    # ------------------------------------------------------------------------------------------------------ episodes
+    @property
+    def about(self) -> dict[str, int]:
+        """For log lines."""
+        return {"round": self.number}
 
-    async def collect(self, chunk: int) -> Collected:
-        """Play until an agent requests a synchronisation or all episodes are played.
+    def limit(self, most: int, *, judged: bool) -> None:
+        """It may have so many episodes; if it is ``judged``, nodes tell their returns."""
+        self._most, self.grid = most, self.grid._replace(returns=judged)
 
-        In lockstep nodes first answer after ``chunk`` episodes.
-        """
-        answers = await (self._collect_live() if self._live else self._collect_in_step(chunk))
+    @property
+    def left(self) -> int:
+        """How many episodes can be played in it, where all agents stop together."""
+        return self.left_after(self._first)
+
+    def left_after(self, first: int) -> int:
+        """How many episodes an agent may play in it that has played so many."""
+        return min(self._most, self.plan.setting.episodes - first)
+
+    def start(self, member: Member, chunk: int) -> ToMany:
+        """What begins the round for a node; the same bytes for all nodes that are as far."""
+        first = member.episodes if self.live else self._first
+        confirmed = member.confirmed if self.plan.algorithm.server_counts else member.base
+        where = member.base, first, self.left_after(first), chunk
+        what = confirmed, bytes.fromhex(member.roster), member.missed, bytes.fromhex(member.missed_roster)
+        if (where, what) not in self._starts:
+            self._starts[where, what] = ToMany(Start(self.number, *where, self.broadcast, *what))
+        return self._starts[where, what]
+
+    def take_ready(self, member: Member, played: Played) -> None:
+        """Note what a node has signed for this round; raise unless it is right."""
+        ready = played.ready
+        if not self.plan.secure_sums:
+            if ready is not None:
+                raise ViolationError("it is ready for a sum that nobody has asked for")
+            return
+        if ready is None or self._authority is None:
+            raise ViolationError("it has not said that it is ready for a sum")
+        expected = member.episodes - member.reported + member.before + (played.played if self.live else 0)
+        if ready.episodes != expected:
+            raise ViolationError(f"it says that {ready.episodes} episodes are new, expected {expected}")
+        try:
+            self._authority.check(self.entry(member, ready), self.plan.run, self.number)
+            if member.missed and ready.denial:
+                what = member.missed, bytes.fromhex(member.missed_roster)
+                denial = Denial(member.name, *what, ready.denial, member.certificate)
+                self._authority.check_denial(denial, self.plan.run)
+                self.denials.append(denial)
+                member.missed, member.missed_roster = 0, ""
+        except InputError as error:
+            raise ViolationError(str(error).rstrip(".")) from error
+        member.ready = ready
+
+    def entry(self, member: Member, ready: Ready) -> RosterEntry:
+        """As it stands in a roster."""
+        bare = replace(ready, denial=b"")
+        return RosterEntry(member.name, member.first_agent, member.agents, member.certificate, bare)
+
+    def collected(self, answers: Mapping[str, Played]) -> Collected:
+        """How the round has ended: after the earliest request, or where each live node has stopped."""
         asked = [played for played in answers.values() if played.asked]
-        if not asked or self._live:
+        if not asked or self.live:
             lengths = {name: played.played for name, played in answers.items()}
         else:
             lengths = dict.fromkeys(answers, min(played.played for played in asked))
-        self._lengths = lengths
+        self.lengths = lengths
         requests = [
             request
             for name, played in answers.items()
@@ -85,137 +160,124 @@ class Round:
             for request in played.requests
         ]
         longest = max(lengths.values())
-        if self._plan.secure_sums and asked:
+        if self.plan.secure_sums and asked:
             return Collected(RoundEnd(longest, 1, -1, -1, -1, -1), None, lengths, SOMEBODY)
         if not requests:
             return Collected(RoundEnd(longest, 0, -1, -1, -1, -1), None, lengths, frozenset())
         first = min(requests, key=lambda request: request.agent)
-        step = first.step if first.step < self._plan.setting.horizon else -1
+        step = first.step if first.step < self.plan.setting.horizon else -1
         end = RoundEnd(longest, len(requests), first.agent, step, first.state, first.action)
         return Collected(end, first, lengths, frozenset(request.agent for request in requests))
 
-    async def _collect_in_step(self, chunk: int) -> dict[str, Played]:
-        """Nodes play ahead in chunks, which grow until one of them reports a request."""
-        setting, answers = self._plan.setting, dict[str, Played]()
-        for reach in growing(chunk, setting.episodes - self._played, setting.horizon):
-            answers = await self._node_calls.all(partial(self._play, reach))
-            if any(played.asked for played in answers.values()):
-                break
-        return answers
 
-    async def _play(self, chunk: int, member: Member, stream: NodeStream) -> Played:
-        """One node's episodes up to ``chunk``."""
-        if stream.prepared == self.number:
-            await stream.send(Continue(self.number, chunk))
-        else:
-            await self._prepare(member, stream, chunk)
-        played = await stream.expect_played(self.number)
-        self._check_played(played, member, chunk, early=False)
-        return played
+class EpisodesCall:
+    """Play until ``chunk`` episodes of the round have been played or an agent requests a synchronisation.
 
-    async def _collect_live(self) -> dict[str, Played]:
-        """Nodes play until one of them reports a request; then the others are told to stop where they are."""
-        return await self._node_calls.all(partial(self._play_live, asyncio.Event()), deadline=False)
+    In a live collection nodes play on until one of them reports a request; then the others stop where they are.
+    """
 
-    async def _play_live(self, halt: asyncio.Event, member: Member, stream: NodeStream) -> Played:
-        """One node's episodes until one of its own agents makes a request, or one of another node has."""
-        most = self._span(member)[1]
-        if stream.prepared != self.number:
-            await self._prepare(member, stream, most)
-        answer = asyncio.ensure_future(stream.expect_played(self.number))
-        halted = asyncio.ensure_future(halt.wait())
-        try:
-            await asyncio.wait((answer, halted), return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                await stream.send(Continue(self.number, 0))
-            async with asyncio.timeout(self._plan.rules.deadline):
-                played = await answer
-        finally:
-            answer.cancel()
-            halted.cancel()
-        self._check_played(played, member, most, early=True)
-        if played.asked:
-            halt.set()
-        return played
+    def __init__(self, now: NetworkRound, chunk: int) -> None:
+        self._now, self._chunk = now, chunk
+        self.halt: Continue | None = Continue(now.number, 0) if now.live else None
 
-    def _check_played(self, played: Played, member: Member, most: int, *, early: bool) -> None:
-        plan = self._plan
-        check_played(played, member, self._broadcast[0], plan.algorithm, most, early=early, secret=plan.secure_sums)
+    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
+        if stream.prepared == self._now.number:
+            return [Continue(self._now.number, self._chunk)]
+        return [self._now.start(member, self._chunk)]
 
-    def _span(self, member: Member) -> tuple[int, int]:
-        """The number of a node's first episode in this round, and how many are left."""
-        first = member.episodes if self._live else self._played
-        return first, self._plan.setting.episodes - first
+    def read(self, member: Member, answer: Played) -> Played:
+        now, plan = self._now, self._now.plan
+        unknown = plan.setting.episodes - member.episodes
+        if answer.before and (answer.before > unknown or not (now.live and plan.algorithm.server_counts)):
+            raise ViolationError(f"it says that it has counted {answer.before} episodes that nobody knows of")
+        member.before = answer.before
+        most = now.left_after(member.episodes + member.before) if now.live else self._chunk
+        options = {"early": now.live, "secret": plan.secure_sums}
+        check_played(answer, member, now.broadcast[0], plan.algorithm, most, **options)
+        now.take_ready(member, answer)
+        return answer
 
-    async def _prepare(self, member: Member, stream: NodeStream, chunk: int) -> None:
-        """Send the start of the round."""
-        what = (member.base, *self._span(member), chunk)
-        if what not in self._starts:
-            self._starts[what] = ToMany(Start(self.number, *what, self._broadcast))
-        await stream.send(self._starts[what])
-        stream.prepared, stream.stopped = self.number, False
 
-    # ----------------------------------------------------------------------------------------------- synchronisation
+class ReadyCall:
+    """Under secure sums: have nodes that have come back since they played say once more that they are ready."""
 
-    async def exchange(
-        self, query: Query, expected: Expected | None, roster: Roster | None = None
-    ) -> dict[str, Message]:
-        """One exchange: the reports by node, checked; or masked, between the nodes of a roster.
+    halt: Continue | None = None
 
-        If the query asks for rewards, they are the last array of each; ``expected`` is None where it asks for nothing
-        else. A node that has answered has counted the round.
-        """
-        question, mark, keys = ToMany(query), b"", frozenset[bytes]()
-        if roster is not None:
-            mark, keys = fingerprint(roster), frozenset(seat.key for seat in roster.seats)
+    def __init__(self, now: NetworkRound) -> None:
+        self._now = now
 
-        async def ask(member: Member, stream: NodeStream) -> Message | None:
-            if stream.prepared != self.number or not stream.stopped:
-                await self._stop(member, stream)
-            if roster is not None and stream.roster != mark:
-                if member.seat is None or member.seat.key not in keys:
-                    return None  # it has come back with another key; the others answer, and all is asked again
-                await stream.send(roster)
-                stream.roster = mark
-            await stream.send(question)
-            whole = report = (await stream.expect_report(self.number, query.exchange)).arrays
-            if query.rewards:
-                if not whole:
-                    raise ViolationError("it says neither what the round paid nor where its episodes began")
-                report = whole[:-1]
-            if expected is not None:
-                check_forms(report, member, expected)
-            elif report:
-                raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
-            if query.rewards:
-                self._grid.check_form(whole[-1])
-                if roster is None:
-                    self._grid.check(whole[-1], member.agents * self._lengths[member.name])
-            return whole
+    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
+        return [] if stream.prepared == self._now.number else [self._now.start(member, 0)]
 
-        reports = await self._node_calls.all(ask)
-        if roster is not None or expected is None:
-            return reports
-        return await self._possible(reports, expected, without_last=query.rewards)
+    def read(self, member: Member, answer: Played) -> Played:
+        if not self._now.live:
+            check_played(answer, member, self._now.broadcast[0], self._now.plan.algorithm, 0, early=True, secret=True)
+        elif answer.played != self._now.lengths[member.name]:
+            raise ViolationError(f"it played {answer.played} episodes, after {self._now.lengths[member.name]}")
+        self._now.take_ready(member, answer)
+        return answer
 
-    async def _possible(
-        self, reports: dict[str, Message], expected: Expected, *, without_last: bool
-    ) -> dict[str, Message]:
-        """The reports that can be true; what is done about the others is up to the run's rules."""
-        while True:
-            checked = {name: report[:-1] if without_last else report for name, report in reports.items()}
-            try:
-                check_reports(checked, self._node_calls.members, self._lengths, expected)
-                return reports
-            except ViolationError as violation:
-                await self._node_calls.violated(violation)
-                reports = {name: report for name, report in reports.items() if name != violation.node}
 
-    async def _stop(self, member: Member, stream: NodeStream) -> None:
-        """Bring a node to the end of the round, if this stream has not done so yet."""
-        if stream.prepared != self.number:
-            await self._prepare(member, stream, 0)
-            await stream.expect_played(self.number)
-        if not stream.stopped:
-            await stream.send(Stop(self.number, self._lengths[member.name]))
-            stream.stopped = True
+class RosterCall:
+    """Ask for what is new, masked between the nodes of a roster."""
+
+    halt: Continue | None = None
+
+    def __init__(self, now: NetworkRound, roster: Roster, expected: Expected) -> None:
+        self._now, self._roster, self._expected = now, roster, expected
+        self._entries = {entry.name: entry for entry in roster.entries}
+        self.declined: set[str] = set()
+
+    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
+        now = self._now
+        signed = None if member.ready is None else now.entry(member, member.ready)
+        if stream.prepared != now.number or self._entries.get(member.name) != signed:
+            return []  # it has come back since, and must say again that it is ready
+        return [*([] if stream.stopped else [Stop(now.number, now.lengths[member.name])]), self._roster]
+
+    def read(self, member: Member, answer: Report | Decline) -> Message | None:
+        if isinstance(answer, Decline):
+            log.warning("%s: round %d: %s", member.name, answer.round, answer.reason, extra={"node": member.name})
+            self.declined.add(member.name)
+            return None
+        if not answer.arrays:
+            raise ViolationError("its report is empty")
+        check_forms(answer.arrays[:-1], member, self._expected)
+        self._now.grid.check_form(answer.arrays[-1])
+        return answer.arrays
+
+
+class ExchangeCall:
+    """One exchange of a round's synchronisation, in the open.
+
+    If the query asks for rewards, they are the last array of each report; ``expected`` is None where it asks for
+    nothing else. A node that has answered has counted the round.
+    """
+
+    halt: Continue | None = None
+
+    def __init__(self, now: NetworkRound, query: Query, expected: Expected | None) -> None:
+        self._now, self._query, self._expected = now, query, expected
+        self._question = ToMany(query)
+
+    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
+        now, script = self._now, list[Down | ToMany]()
+        if stream.prepared != now.number:
+            script.append(now.start(member, 0))
+        if stream.prepared != now.number or not stream.stopped:
+            script.append(Stop(now.number, now.lengths[member.name]))
+        return [*script, self._question]
+
+    def read(self, member: Member, answer: Report) -> Message:
+        whole = report = answer.arrays
+        if self._query.rewards:
+            if not whole:
+                raise ViolationError("it says neither what the round paid nor where its episodes began")
+            report = whole[:-1]
+        if self._expected is not None:
+            check_forms(report, member, self._expected)
+        elif report:
+            raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
+        if self._query.rewards:
+            self._now.grid.check(whole[-1], member.agents * (member.before + self._now.lengths[member.name]))
+        return whole

@@ -5,35 +5,46 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of
-from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting
-from fed_ucbvi.algorithms.counts import Counts
-from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
+from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Setting
+from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.core.errors import (
+    InputError,
+    check_choice,
+    check_integer,
+    check_number,
+    check_positive_integer,
+    printable,
+)
+from fed_ucbvi.core.plugins import is_attribute
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.going_on import warmed
+from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.environments.bins import Bins
-from fed_ucbvi.network.messages import PROTOCOL, Welcome
+from fed_ucbvi.network.certificates import check_name
+from fed_ucbvi.network.messages import PROTOCOL, Welcome, one_line
 from fed_ucbvi.network.secure_sums import MIN_NODES
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.policy import PolicyLike
+from fed_ucbvi.run_spec import AGENTS_SERVED, RunSpec
 
 LOCKSTEP, LIVE = COLLECTIONS = ("lockstep", "live")
 """Lockstep: all agents stop after the same episode. Live: each node stops when the message to stop arrives."""
+TOLD = ("collection", "secure_sums", "least_episodes", "least_members")
+"""Fields of the spec that nodes are told as they are."""
 AWAY = ("wait", "last", "exclude")
 VIOLATION = ("stop", "drop")
-STEPS, MODEL = EXCHANGES = ("steps", "model")
-"""Steps: a synchronisation asks once for each step. Model: it asks once in all, for transition counts."""
 MAX_NUMBERS = 1 << 22
 """In a table of transition counts by (h,s,a,s'), so that a message has at most 32 MiB of them."""
 
 
 def epoch_now() -> int:
-    """The time in milliseconds, which distinguishes the servers of one run."""
     return time.time_ns() // 10**6
 
 
@@ -49,6 +60,8 @@ class Rules:
             good.
         violation: what to do with a node whose report cannot be true: ``stop`` the run or ``drop`` the node.
         gathering: seconds to wait for all nodes before the first round.
+        quorum: rounds close with so many nodes; None: with all.
+        wait: seconds for the others, once so many have answered.
     """
 
     deadline: float = 60.0
@@ -56,6 +69,8 @@ class Rules:
     away: str = "wait"
     violation: str = "stop"
     gathering: float = 3600.0
+    quorum: int | None = None
+    wait: float = 5.0
 
     def __post_init__(self) -> None:
         for name in ("deadline", "patience", "gathering"):
@@ -76,12 +91,14 @@ class RunPlan:
         rules: deadlines and policies.
         federation: the problem, where the server knows it; then regret is on record.
         run: identifies the run.
-        secure_sums: nodes mask what they report, and the server learns sums over all of them.
-        exchange: whether a synchronisation asks step by step or once for transition counts.
+        secure_sums: nodes mask what they report, and the server learns sums over them.
+        least_episodes: new episodes from which on a node counts as a contributor to such a sum.
+        least_members: contributors without whom nothing is added up.
         counts: of an earlier run, to start from.
         without: nodes that have left for good.
         epoch: grows with every server that resumes the run; nodes refuse a smaller one than they have met.
         bins: by which all nodes make their real environments finite; part of what the run is.
+        promises: to keep while the run learns.
     """
 
     algorithm: Algorithm[Any, Any]
@@ -92,21 +109,22 @@ class RunPlan:
     federation: Federation | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     secure_sums: bool = False
-    exchange: str = STEPS
-    counts: Counts | None = field(default=None, compare=False)
+    least_episodes: int = 1
+    least_members: int = MIN_NODES
+    counts: CountTable | None = field(default=None, compare=False)
     without: tuple[str, ...] = ()
     epoch: int = field(default_factory=epoch_now)
     bins: Bins | None = None
+    promises: Promises | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_choice("collection", self.collection, COLLECTIONS)
-        check_choice("way of exchanging", self.exchange, EXCHANGES)
         M, T = self.setting.agents, self.setting.episodes
         check_positive_integer("agents", M)
         check_positive_integer("episodes", T, at_most=MAX_COUNT // M)
         check_integer("seed", self.setting.seed, at_most=MAX_SEED)
         check_number("eps_p", self.setting.eps_p, at_least=0, at_most=1)
-        if not self.algorithm.together:
+        if not self.algorithm.stops_jointly:
             raise InputError(
                 f"{self.algorithm.name} with these parameters lets every agent play on until it asks itself; over "
                 "the network all agents stop together. Take forced_synchronisation=true."
@@ -114,20 +132,35 @@ class RunPlan:
         self.algorithm.check_agents(M)
         if self.bins is not None:
             self._check_bins(self.bins)
+        if self.secure_sums:
+            object.__setattr__(self, "algorithm", self.algorithm.with_increments())
+        if self.rules.quorum is not None and not self.algorithm.server_counts:
+            raise InputError(
+                f"{self.algorithm.name} needs a report of every node in every synchronisation, so rounds cannot "
+                "close without some of them. Use fed-kl-ucbvi, whose reports are what is new, or leave out --quorum."
+            )
         if self.counts is not None:
-            setting, counts = warmed(self.algorithm, self.setting, self.counts)
+            setting, counts = warm_setting(self.algorithm, self.setting, self.counts)
             object.__setattr__(self, "setting", setting)
             object.__setattr__(self, "counts", counts)
         if self.secure_sums:
             self._check_secure()
-        if self.exchange == MODEL:
-            self._check_model()
-        elif self.algorithm.server_counts:
-            stationary = self.algorithm.counting is Counting.STATIONARY
-            self._check_numbers("Use fed-ucbvi." if stationary else "Use stationary=True or fed-ucbvi.")
+        if self.promises is not None:
+            self.promises.apply(self.algorithm)
+            if self.rules.quorum is not None:
+                raise InputError(
+                    "incumbents and certified gaps need the returns of all nodes in every round; leave out --quorum, "
+                    "or --incumbent and --until-gap."
+                )
+            if self.secure_sums:
+                raise InputError(
+                    "incumbents and certified gaps need the returns of every round by themselves, and a secure sum "
+                    "may be of several rounds; leave out --secure-sums, or --incumbent and --until-gap."
+                )
+        if self.algorithm.server_counts:
+            self._check_numbers()
 
     def _check_bins(self, bins: Bins) -> None:
-        """Raise unless bins belong to the run."""
         if self.collection != LIVE:
             raise InputError(
                 "bins are for nodes with real environments, which cannot play in lockstep; serve with --collection "
@@ -143,32 +176,25 @@ class RunPlan:
     def _check_secure(self) -> None:
         """Raise where sums cannot be all that the server learns."""
         named = self.setting.agents if self.names is None else len(set(self.names))
-        if min(named, self.setting.agents) < MIN_NODES:
+        check_integer("least_members", self.least_members, at_least=MIN_NODES)
+        if min(named, self.setting.agents) < self.least_members:
             raise InputError(
-                f"secure sums need at least {MIN_NODES} nodes, each with an agent or more: from the sum of two, "
-                "each would know the other's numbers."
+                f"secure sums need at least {self.least_members} nodes, each with an agent or more: from the sum of "
+                "two, each would know the other's numbers."
             )
-        if self.algorithm.takes != SUMS or (self.federation is not None and self.federation.liars is not None):
+        if self.algorithm.report_kind != SUMS or (self.federation is not None and self.federation.liars is not None):
             raise InputError(
                 f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Take "
                 "an algorithm whose reports are sums, or leave out --secure-sums."
             )
-        if self.rules.away == "last":
+        if not self.algorithm.server_counts:
             raise InputError(
-                "secure sums do not go with --on-away last: nobody has the last report of a node by itself. Take "
-                "wait or exclude."
+                f"{self.algorithm.name} reports sums over all that agents have ever seen; two such sums over "
+                "different nodes differ by one node's history, so secure sums would hide nothing. Use fed-ucbvi with "
+                "weights by visits, or fed-kl-ucbvi: they report what is new."
             )
 
-    def _check_model(self) -> None:
-        """Raise where transition counts cannot replace reports."""
-        if not self.algorithm.has_models:
-            raise InputError(
-                f"{self.algorithm.name} with these parameters does not work from counts added up over agents; take "
-                "--exchange steps."
-            )
-        self._check_numbers("Use --exchange steps.")
-
-    def _check_numbers(self, instead: str) -> None:
+    def _check_numbers(self) -> None:
         """Raise where transition counts are too many for a message."""
         s = self.setting
         steps = 1 if self.algorithm.counting is Counting.STATIONARY else s.horizon
@@ -176,13 +202,8 @@ class RunPlan:
         if numbers > MAX_NUMBERS:
             raise InputError(
                 f"transition counts by step, state, action and next state would be {numbers:,} numbers a message, "
-                f"which has at most {MAX_NUMBERS:,}. {instead}"
+                f"which has at most {MAX_NUMBERS:,}. Use fewer states, or fed-ucbvi without secure sums."
             )
-
-    @property
-    def may_exclude(self) -> bool:
-        """Whether the run goes on without nodes that stay away or break the rules."""
-        return self.rules.away == "exclude" or self.rules.violation == "drop"
 
     @property
     def units(self) -> Units | None:
@@ -195,45 +216,70 @@ class RunPlan:
     @property
     def exchanges(self) -> int:
         """How many queries one synchronisation sends down."""
-        return 1 if self.exchange == MODEL else self.algorithm.exchanges(self.setting)
-
-    def query(self, server: Any, exchange: int) -> Message:
-        """What a query holds; nothing, where counts are asked for."""
-        return () if self.exchange == MODEL else self.algorithm.query(server, exchange)
-
-    def report(self, agents: Any, query: Message, exchange: int) -> Message:
-        """What agents answer."""
-        return (
-            self.algorithm.model(agents) if self.exchange == MODEL else self.algorithm.report(agents, query, exchange)
-        )
+        return self.algorithm.exchanges(self.setting)
 
     def welcome(self) -> Welcome:
-        """What a node is told."""
+        """What a node is told: of the spec what concerns it, and what follows from the rest."""
         s = self.setting
-        parameters = json.dumps(parameters_of(self.algorithm), sort_keys=True)
-        return Welcome(
-            PROTOCOL,
-            __version__,
-            self.run,
-            algorithm_name(self.algorithm),
-            parameters,
-            s.states,
-            s.actions,
-            s.horizon,
-            s.agents,
-            s.episodes,
-            s.eps_p,
-            s.seed,
-            self.collection,
-            s.random_rewards,
-            self.epoch,
-            self.secure_sums,
-            self.exchange,
-            self.may_exclude,
-            s.grid_bits,
-            s.earlier_visits,
-            "" if self.bins is None else self.bins.text,
+        spec = {
+            "algorithm": algorithm_name(self.algorithm),
+            "parameters": parameters_of(self.algorithm),
+            "sizes": [s.states, s.actions, s.horizon],
+            "agents": s.agents,
+            "episodes": s.episodes,
+            "seed": s.seed,
+            "random_rewards": s.random_rewards,
+            **{name: getattr(self, name) for name in TOLD},
+        }
+        told = json.dumps(spec, sort_keys=True).encode()
+        bins = b"" if self.bins is None else self.bins.text.encode()
+        more = s.grid_bits, s.earlier_visits, bins
+        return Welcome(PROTOCOL, __version__, self.run, self.epoch, told, s.eps_p, *more)
+
+    @classmethod
+    def told_by(cls, welcome: Welcome, spec: RunSpec, algorithm: Algorithm[Any, Any]) -> RunPlan:
+        """A node's view of the run; raises where such a run cannot be."""
+        assert spec.sizes is not None
+        assert spec.agents is not None
+        setting = Setting(
+            *spec.sizes,
+            spec.agents,
+            spec.episodes,
+            welcome.eps_p,
+            spec.seed,
+            random_rewards=spec.random_rewards,
+            grid_bits=welcome.grid_bits,
+            earlier_visits=welcome.earlier_visits,
         )
+        return cls(algorithm, setting, **{name: getattr(spec, name) for name in TOLD})
+
+
+def read_spec(data: bytes, only: str | None = None) -> RunSpec:
+    """What a server says that the run is; ``only`` is the algorithm that the person at the keyboard has named.
+
+    Data never make code run: without it the algorithm must be a registered one.
+    """
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the server's spec is no JSON: {one_line(str(error))}.") from error
+    if not isinstance(fields, dict):
+        raise InputError("the server's spec is no JSON object.")
+    name = str(fields.get("algorithm", ""))
+    if only not in (None, name):
+        raise InputError(f"the server runs {printable(name)}; this node takes part in {only} only (--algorithm).")
+    if only is None and is_attribute(name):
+        raise InputError(
+            f"the server runs {printable(name)}, which is not registered here. If you have this code and trust it, "
+            "name it when starting the node (--algorithm)."
+        )
+    try:
+        spec = RunSpec.from_data(fields, code=() if only is None else (only,))
+    except InputError as error:
+        raise InputError(f"the server's spec cannot be: {one_line(str(error))}") from error
+    if spec.sizes is None or spec.agents is None:
+        raise InputError("the server's spec has no sizes.")
+    return spec
 
 
 def plan_for(
@@ -250,4 +296,41 @@ def plan_for(
         seed,
         random_rewards=federation.reward_variances is not None,
     )
+    return RunPlan(algorithm, setting, federation=federation, **rest)
+
+
+def plan_of(
+    spec: RunSpec, *, counts: CountTable | None = None, incumbent: PolicyLike | None = None, **rest: Any
+) -> RunPlan:
+    """The plan of a run, from an environment, or from sizes or bins alone, when eps_p may be unknown.
+
+    Args:
+        spec: the run.
+        counts: of an earlier run, to start from.
+        incumbent: the policy that is played today.
+        rest: other fields of the plan.
+    """
+    given = (spec.environment is not None) + (spec.sizes is not None) + (spec.bins is not None)
+    if given != 1:
+        raise InputError(
+            "pass one of --env NAME (the server scores), --sizes S,A,H (it knows nothing else), and --bins FILE (for "
+            "real environments that are made finite)."
+        )
+    names = None if spec.nodes is None else tuple(check_name(name) for name in spec.nodes)
+    rules = Rules(
+        spec.deadline, spec.patience, spec.on_away, spec.on_violation, spec.gathering, spec.quorum, spec.wait
+    )
+    rest = {"names": names, "rules": rules, "counts": counts, **rest}
+    rest |= {name: getattr(spec, name) for name in (*TOLD, "without")}
+    algorithm, federation = spec.make_algorithm(), None
+    if spec.environment is not None:
+        if spec.random_rewards:
+            raise InputError("--random-rewards goes with --sizes; an environment says itself whether rewards are.")
+        federation = spec.make_federation(AGENTS_SERVED)
+    elif spec.bins is not None:
+        learnt = rest["bins"] = Bins.load(spec.bins)
+        spec = replace(spec, sizes=(learnt.states + 1, learnt.number_of_actions, learnt.horizon))
+    setting = spec.setting(federation)
+    sizes = setting.horizon, setting.states, setting.actions
+    rest["promises"] = Promises.of(incumbent, spec.loss, spec.until_gap, sizes, live=federation is None)
     return RunPlan(algorithm, setting, federation=federation, **rest)

@@ -1,16 +1,14 @@
 """Secure sums: nodes add masks to their numbers that cancel in the sum, so that only the sum can be read.
 
-Every two nodes i < j share a key ``k_ij``. To answer a question node i adds the mask that ``k_ij`` gives for this
-question, and node j subtracts it, modulo ``2^64``, word by word. What one node sends looks random to whoever lacks
-the keys; in the sum over all nodes every mask appears once with each sign.
+Every two nodes i < j of a roster share a key ``k_ij``. To answer the roster node i adds the mask that ``k_ij`` gives,
+and node j subtracts it, modulo ``2^64``, word by word. What one node sends looks random to whoever lacks the keys; in
+the sum over all nodes every mask appears once with each sign.
 
-- ``k_ij = HKDF-SHA256(X25519(i, j); salt = run; info = version, roster, both names)``
-- ``key = BLAKE2b(k_ij; round, exchange, roster, SHA-256 of the question)``
-- ``mask = ChaCha20 keystream under key``, as little-endian 64-bit words.
+- ``k_ij = HKDF-SHA256(X25519(i, j); salt = run; info = version, digest of the roster, both names)``
+- ``mask = ChaCha20 keystream under BLAKE2b(k_ij; digest of the roster)``, as little-endian 64-bit words.
 
-The question is in the key on purpose: the same question has the same mask, and no other question has it, so that no
-mask ever hides two different answers. The roster (who takes part, with which keys) is there for the same reason.
-Nothing here reads or writes anything.
+The roster says the round, who takes part, with which one-time keys, how many new episodes and which broadcast; all of
+it is in the digest. So no mask ever hides two different answers. Nothing here reads or writes anything.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,21 +30,12 @@ with needed("cryptography"):
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-VERSION = b"fed-ucbvi secure sums 1"
+VERSION = b"fed-ucbvi secure sums 2"
 MIN_NODES = 3
 """With two nodes, each would know the other's numbers from the sum."""
 KEY_BYTES = 32
 
 Words = npt.NDArray[np.uint64]
-
-
-class Question(NamedTuple):
-    """What a node answers: ``query`` is the whole message in bytes, the same for every node."""
-
-    round: int
-    exchange: int
-    roster: bytes
-    query: bytes
 
 
 def framed(*parts: bytes) -> bytes:
@@ -65,20 +53,18 @@ def pair_key(own: X25519PrivateKey, other: bytes, run: str, roster: bytes, names
     return HKDF(hashes.SHA256(), KEY_BYTES, salt=run.encode(), info=info).derive(shared)
 
 
-def mask(pair: bytes, question: Question, words: int) -> Words:
-    """The words that two nodes with this key add and subtract when they answer this question."""
-    query = hashlib.sha256(question.query).digest()
-    about = struct.pack("<QQ", question.round, question.exchange) + framed(question.roster, query)
-    key = hashlib.blake2b(about, key=pair, digest_size=KEY_BYTES).digest()
+def mask(pair: bytes, roster: bytes, words: int) -> Words:
+    """The words that two nodes with this key add and subtract when they answer the roster with this digest."""
+    key = hashlib.blake2b(roster, key=pair, digest_size=KEY_BYTES).digest()
     stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
     return np.frombuffer(stream.update(bytes(8 * words)), dtype="<u8").astype(np.uint64, copy=False)
 
 
-def masked(report: Message, name: str, pairs: Mapping[str, bytes], question: Question) -> Message:
+def masked(report: Message, name: str, pairs: Mapping[str, bytes], roster: bytes) -> Message:
     """The report of node ``name``, of 64-bit integers, with the masks it shares with every other node."""
     flat = np.concatenate([np.ascontiguousarray(array).reshape(-1).view(np.uint64) for array in report])
     for other, pair in pairs.items():
-        words = mask(pair, question, flat.size)
+        words = mask(pair, roster, flat.size)
         flat = flat + words if other > name else flat - words
     edges = np.cumsum([array.size for array in report])[:-1]
     parts = np.split(flat.view(np.int64), edges)

@@ -1,10 +1,12 @@
 """The server's checkpoint: every finished round, so that a server that is killed can resume from there.
 
-A folder with ``manifest.json`` (the task) and the log of the state (:mod:`fed_ucbvi.engine.log`): the engine's, who
+A folder with ``manifest.json`` (the task) and the state (:mod:`fed_ucbvi.engine.state_store`): the engine's, who
 takes part, and the nodes' last reports. A round counts once it is in the log.
 
-Where all agents stop together, a second log, ``history``, holds what began every round and how long it was. From that
-a node that has lost its state plays all its rounds again: episodes are functions of seed, agent, number and policy.
+A second log, ``history``, holds what began every round, how long it was and, where reports are what is new, whose
+reports were in it and what they add up to. From that a node that has lost its state plays all its rounds again, where
+all agents stop together (episodes are functions of seed, agent, number and policy), and ``fed-ucbvi replay``
+recomputes the run.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms import algorithm_name, make_algorithm, parameters_of
-from fed_ucbvi.algorithms.base import Setting, added_up
-from fed_ucbvi.algorithms.counts import Counts
+from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorithm
+from fed_ucbvi.algorithms.base import Array, Message, Setting
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import (
     check_free,
@@ -33,37 +35,51 @@ from fed_ucbvi.core.files import (
 )
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.checkpoint import COUNTS
-from fed_ucbvi.engine.going_on import PLANNED, grown, planned_in
-from fed_ucbvi.engine.lock import FolderLock
-from fed_ucbvi.engine.log import Log
-from fed_ucbvi.engine.saved_state import SavedState, named, restore
-from fed_ucbvi.network.members import GONE, Member
-from fed_ucbvi.network.node_registry import NodeRegistry, PastRound
-from fed_ucbvi.network.records import Records
+from fed_ucbvi.engine.extension import PLANNED, extended_setting, planned_in
+from fed_ucbvi.engine.state_store import FolderLock, SavedState, StateStore, named, restore
+from fed_ucbvi.network.members import Member, NodeRegistry
+from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
-from fed_ucbvi.network.wire_count import WireCount
+from fed_ucbvi.network.transport import WireCount
 
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 7
 REPORT = "report."
-MODEL_ARRAYS = 4
-"""Of the one message in which a node sends all its counts."""
 HISTORY = "history"
 
 log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
 
+class PastRound(NamedTuple):
+    """What began a round that is over, and its episodes: the number of the first, and how many there were.
+
+    ``confirmed`` is the last round before it whose reports were used. ``about`` and ``told`` have what came back, for
+    :mod:`fed_ucbvi.network.replay`.
+    """
+
+    number: int
+    first: int
+    length: int
+    broadcast: Message
+    confirmed: int
+    about: Mapping[str, Any] = {}
+    told: Mapping[str, Array] = {}
+
+
 def _task(plan: RunPlan) -> dict[str, Any]:
     """What a run is; the rules for failures may change."""
     bins = {} if plan.bins is None else {"bins": plan.bins.digest}
+    promises = {} if plan.promises is None else {"promises": plan.promises.to_data()}
     return {
         **bins,
+        **promises,
         "algorithm": algorithm_name(plan.algorithm),
         "parameters": parameters_of(plan.algorithm),
         "setting": asdict(plan.setting),
         "collection": plan.collection,
+        "secure_sums": plan.secure_sums,
         "environment": None if plan.federation is None else dict(plan.federation.description),
     }
 
@@ -109,7 +125,7 @@ class ServerCheckpoint:
             )
         self._lock = FolderLock(self.folder)
         try:
-            self._log = Log(self.folder, manifest_digest(self.folder), durable=True)
+            self._log = StateStore(self.folder, manifest_digest(self.folder), durable=True)
             self._saved = None if self._log.empty else self._log.read()
             self._open_history(manifest_digest(self.folder))
         except BaseException:
@@ -131,7 +147,7 @@ class ServerCheckpoint:
             if (plan.setting.episodes, plan.setting.agents) != (before.episodes, before.agents):
                 raise InputError(f"{self.folder} holds a run that has not begun; give it the same task as before.")
             return before
-        setting = grown(plan.algorithm, before, episodes=plan.setting.episodes, agents=plan.setting.agents)
+        setting = extended_setting(plan.algorithm, before, episodes=plan.setting.episodes, agents=plan.setting.agents)
         if setting != before:
             log.warning(
                 "%s: the run goes on with %d agents and %d episodes each, after %d and %d",
@@ -140,10 +156,9 @@ class ServerCheckpoint:
             (self.folder / POLICY_FILE).unlink(missing_ok=True)
         return setting
 
-    def _counts(self, plan: RunPlan) -> Counts | None:
+    def _counts(self, plan: RunPlan) -> CountTable | None:
         """The counts that the run was started from; others than then are refused."""
-        path = self.folder / COUNTS
-        kept = Counts.load(path) if path.exists() else None
+        kept = kept_counts(self.folder)
         if plan.counts is not None and (kept is None or not kept.equals(plan.counts)):
             raise InputError(f"{self.folder} holds a run that was not started from these counts.")
         return kept
@@ -153,7 +168,7 @@ class ServerCheckpoint:
         folder = self.folder / HISTORY
         folder.mkdir(exist_ok=True)
         try:
-            self._history = Log(folder, run, durable=False, kept=None)
+            self._history = StateStore(folder, run, durable=False, kept=None)
         except InputError as error:
             log.warning("%s; it is begun anew", error)
             shutil.rmtree(folder)
@@ -162,7 +177,8 @@ class ServerCheckpoint:
     def remember(self, past: PastRound) -> None:
         """Add a round to the history; later rounds in it were played before the server went back, and are dropped."""
         arrays = {str(place): array for place, array in enumerate(past.broadcast)}
-        state = SavedState(past.number, {"first": past.first, "length": past.length}, arrays, {})
+        about = {"first": past.first, "length": past.length, "confirmed": past.confirmed, **past.about}
+        state = SavedState(past.number, about, {**arrays, **past.told}, {})
         if self._history.last >= past.number:
             self._history.begin(state)
         else:
@@ -178,22 +194,23 @@ class ServerCheckpoint:
                 state.round,
                 state.about["first"],
                 state.about["length"],
-                tuple(np.array(array) for array in state.arrays.values()),
+                tuple(np.array(array) for name, array in state.arrays.items() if name.isdigit()),
+                state.about["confirmed"],
             )
             for state in self._history.between(first, last)
         )
 
-    def load(self, records: Records, registry: NodeRegistry) -> None:
+    def load(self, engine: NetworkEngine, registry: NodeRegistry) -> None:
         """Put the server into the saved state, if there is one, and log that it resumes from there."""
         saved, self._saved = self._saved, None
         if saved is not None:
             with reading(self.folder):
-                self._restore(saved, records, registry)
-        self.write(records, registry)
+                self._restore(saved, engine, registry)
+        self.write(engine, registry)
 
-    def _restore(self, saved: SavedState, records: Records, registry: NodeRegistry) -> None:
-        records.restore(saved)
-        records.events = list(saved.about["events"])
+    def _restore(self, saved: SavedState, engine: NetworkEngine, registry: NodeRegistry) -> None:
+        engine.restore(saved)
+        engine.events = list(saved.about["events"])
         registry.wire = WireCount(**saved.about["wire"])
         for record in saved.about["members"]:
             member = Member.of(record)
@@ -204,29 +221,33 @@ class ServerCheckpoint:
             kept = registry.members[node].reports
             kept[exchange] = (*kept.get(exchange, ()), reports[f"{node}.{exchange}.{place}"])
 
-    def write(self, records: Records, registry: NodeRegistry) -> None:
-        """Save the state after a finished round."""
-        saved = records.saved()
+    def write(self, engine: NetworkEngine, registry: NodeRegistry) -> None:
+        saved = engine.saved()
         for member in registry.everyone:
             for exchange, report in sorted(member.reports.items()):
                 for place, array in enumerate(report):
                     saved.arrays[f"{REPORT}{member.name}.{exchange}.{place}"] = array
         saved.about.update(
             epoch=self._epoch,
-            events=records.events,
+            events=engine.events,
             wire=asdict(registry.wire),
             members=[member.record() for member in registry.everyone],
         )
         self._log.write(saved)
 
     def close(self) -> None:
-        """Release the folder."""
         if self._lock is not None:
             self._lock.close()
 
 
-def counts_in(folder: Path) -> Counts:
-    """What the nodes of a run have counted, as far as its server knows: in runs that exchange counts, without masks.
+def kept_counts(folder: Path) -> CountTable | None:
+    """The counts that a run was started from, if it was."""
+    path = folder / COUNTS
+    return CountTable.load(path) if path.exists() else None
+
+
+def counts_in(folder: Path) -> CountTable:
+    """What the nodes of a run have reported, if their reports are counts.
 
     Raises:
         InputError: if the server does not know.
@@ -234,30 +255,16 @@ def counts_in(folder: Path) -> Counts:
     manifest = read_manifest(folder, FORMAT)
     check_version(folder, manifest, FORMAT_VERSION)
     with reading(folder):
-        task, saved = manifest["task"], Log(folder, manifest_digest(folder), durable=False).read()
-        algorithm = make_algorithm(task["algorithm"], task["parameters"])
+        task, saved = manifest["task"], StateStore(folder, manifest_digest(folder), durable=False).read()
+        algorithm = recorded_algorithm(task["algorithm"], task["parameters"])
         setting = Setting(**{**task["setting"], **planned_in(saved.about)})
-        if algorithm.server_counts:
-            server = algorithm.new_server(setting)
-            restore(server, saved.arrays, "server.")
-            known: Counts = algorithm.counts_of(setting, server)
-            return known
-        members = [Member.of(record) for record in saved.about["members"]]
-        reports = named(REPORT, saved.arrays)
-        models = [
-            [array for name, array in sorted(reports.items()) if name.rsplit(".", 2)[0] == member.name]
-            for member in members
-            if member.status != GONE and member.episodes > 0
-        ]
-        if (
-            not algorithm.has_models
-            or not models
-            or any(len(model) != MODEL_ARRAYS or model[0].ndim != 5 for model in models)
-        ):
+        if task["secure_sums"]:
+            algorithm = algorithm.with_increments()
+        if not algorithm.server_counts:
             raise InputError(
-                f"{folder}: the server does not know what its nodes have counted. It does in runs with --exchange "
-                "model and without --secure-sums, of an algorithm that can start from counts."
+                f"{folder}: the server does not know what its nodes have counted. It does in runs of fed-kl-ucbvi, "
+                "and of fed-ucbvi with secure sums."
             )
-        model = added_up(tuple(np.concatenate(arrays) for arrays in zip(*models, strict=True)))
-        counts: Counts = algorithm.counts(setting, model)
-        return counts
+        server = algorithm.new_server(setting)
+        restore(server, saved.arrays, "server.")
+        return algorithm.counts_of(server, None)

@@ -1,8 +1,9 @@
 """The exchanges of a synchronisation, as the server drives them: step by step or at once, in the open or masked.
 
-Under secure sums the reports of all nodes on a roster are added up before anything else is done with them. The roster
-may change in the middle, because a node was excluded or has come back with another key. Then the masks do not cancel,
-and the synchronisation is repeated from the start.
+Under secure sums there is one exchange. Nodes have said with their episodes that they are ready; the server closes
+the round with a roster of those that are there, and adds up what they report. If a node comes back in the middle, its
+keys are others, so it must sign anew, and the same nodes are asked again. If it does not, the synchronisation has
+failed: nothing is used, and what the nodes have to report goes with the next.
 """
 
 from __future__ import annotations
@@ -13,32 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Counting, Message, added_up, exchange_messages
+from fed_ucbvi.algorithms.base import Counting, Message, added_up
 from fed_ucbvi.core.types import PolicyArray
-from fed_ucbvi.engine.going_on import EarlierRun
 from fed_ucbvi.engine.rounds import Paid
-from fed_ucbvi.network.checks import check_report
-from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import REWARDS_ALONE, Query, Roster
-from fed_ucbvi.network.node_calls import FederationStoppedError
-from fed_ucbvi.network.node_registry import NodeRegistry
+from fed_ucbvi.network.checks import SUM, Expected, check_report, check_reports
+from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
+from fed_ucbvi.network.members import Member, NodeRegistry
+from fed_ucbvi.network.messages import REWARDS_ALONE, Denial, Query, Roster
+from fed_ucbvi.network.node_calls import NodeCalls
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.rewards import RewardGrid
-from fed_ucbvi.network.roster import make_roster
-from fed_ucbvi.network.rounds import Collected, Round
-from fed_ucbvi.network.row_checks import SUM, Expected
-from fed_ucbvi.network.run_plan import MODEL, RunPlan
-from fed_ucbvi.network.secure_sums import MIN_NODES, summed
-from fed_ucbvi.network.violation import ViolationError
+from fed_ucbvi.network.roster import contributions, fingerprint, make_roster
+from fed_ucbvi.network.rounds import Collected, ExchangeCall, NetworkRound, ReadyCall, RosterCall
+from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.secure_sums import summed
 
 log = logging.getLogger("fed_ucbvi.federation")
 
 Reports = dict[str, dict[int, Message]]
 """By node and exchange."""
-
-
-class _RosterChangedError(Exception):
-    """The nodes that answered are not those between whom masks cancel."""
 
 
 class Synchronisation:
@@ -47,36 +41,45 @@ class Synchronisation:
     Args:
         plan: the run.
         registry: who takes part.
+        node_calls: asks them.
         report_schema: what replaces the reports of nodes that are away.
         earlier: the run whose counts this one started from, if it did.
     """
 
     def __init__(
-        self, plan: RunPlan, registry: NodeRegistry, report_schema: ReportSchema, earlier: EarlierRun | None
+        self,
+        plan: RunPlan,
+        registry: NodeRegistry,
+        node_calls: NodeCalls,
+        report_schema: ReportSchema,
     ) -> None:
-        self._plan, self._registry, self._report_schema, self._earlier = plan, registry, report_schema, earlier
-        self._sums: tuple[set[str], dict[int, Message]] = set(), {}
-        self._models: tuple[int, dict[str, Message]] = 0, {}
+        self._plan, self._registry, self._node_calls = plan, registry, node_calls
+        self._report_schema = report_schema
+        self._unused: tuple[int, Message | None] = 0, None
+        self._denials: list[Denial] = []
+        self.sums: dict[bool, Message] = {}
+        """What reports of the last round add up to, where they are what is new: to the server, and to a planner."""
+        self.used: dict[str, str] = {}
+        """The nodes whose reports the last round's synchronisation has used, with the digest of their roster."""
         self._grid = RewardGrid.of(plan.setting)
         self.paid: Paid | None = None
         """What the last round paid, as far as nodes have said, and where its episodes began."""
 
-    async def settle(self, now: Round, collected: Collected) -> None:
+    def begin(self) -> None:
+        """A new round."""
+        self.paid, self.used, self.sums = None, {}, {}
+
+    async def settle(self, now: NetworkRound, policy: PolicyArray, collected: Collected) -> None:
         """End a round without a request: all nodes have counted it once they have said what it paid."""
-        query = Query(now.number, REWARDS_ALONE, (), rewards=True)
-        while True:
-            roster = self._roster() if self._plan.secure_sums else None
-            try:
-                reports = await now.exchange(query, None, roster)
-                if roster is not None:
-                    self._check_complete(roster, reports)
-            except _RosterChangedError:
-                continue
-            self._take_rewards(reports, collected, secret=roster is not None)
+        if self._plan.secure_sums:  # they report once in a round, so what a planner needs is asked for now
+            self._unused = now.number, await self._sum_of_nodes(now, policy, collected)
+            self.used = {}
             return
+        query = Query(now.number, REWARDS_ALONE, (), rewards=True, returns=now.grid.returns)
+        self._take_rewards(now, await self._node_calls.ask_all(ExchangeCall(now, query, None)))
 
     async def run(
-        self, now: Round, policy: PolicyArray, collected: Collected, server: Any, *, planning: bool = False
+        self, now: NetworkRound, policy: PolicyArray, collected: Collected, server: Any, *, planning: bool = False
     ) -> Reports:
         """All exchanges with a server, or with a planner, to which nodes that are away have seen nothing.
 
@@ -85,81 +88,64 @@ class Synchronisation:
         Returns:
             The reports of each node, where they are its own.
         """
-        secret = self._plan.secure_sums
-        before = {name: array.copy() for name, array in server.arrays().items()} if secret else {}
-        while True:
-            try:
-                return await self._attempt(now, policy, collected, server, planning)
-            except _RosterChangedError:
-                log.warning(
-                    "round %d: nodes have changed; the synchronisation is done again",
-                    now.number,
-                    extra={"round": now.number},
-                )
-                for name, array in server.arrays().items():
-                    array[...] = before[name]
-
-    async def _attempt(
-        self, now: Round, policy: PolicyArray, collected: Collected, server: Any, planning: bool
-    ) -> Reports:
         plan, fresh = self._plan, defaultdict[str, dict[int, Message]](dict)
-        roster = self._roster() if plan.secure_sums else None
+        if plan.secure_sums:
+            last, total = self._unused if planning else (now.number, await self._sum_of_nodes(now, policy, collected))
+            if total is not None and last == now.number:
+                plan.algorithm.aggregate(server, total, 0)
+                self.sums[planning] = total
+            return fresh
         for exchange in range(plan.exchanges):
-            arrays = tuple(np.array(array) for array in plan.query(server, exchange))
-            reports = await self._ask(now, policy, collected, roster, arrays, exchange, planning)
+            arrays = tuple(np.array(array) for array in plan.algorithm.query(server, exchange))
+            reports = await self._ask(now, policy, collected, arrays, exchange, planning)
             for name, report in reports.items():
                 fresh[name][exchange] = report
             everyone = self._report_schema.assemble(self._rows(reports, arrays, exchange, planning))
-            if plan.exchange == MODEL:
-                agents = plan.algorithm.agents_of(plan.setting, added_up(everyone))
-                exchange_messages(plan.algorithm, server, agents, plan.setting)
-            else:
-                plan.algorithm.aggregate(server, everyone, exchange)
-        if roster is None:
-            return fresh
+            plan.algorithm.aggregate(server, everyone, exchange)
+            if plan.algorithm.server_counts:
+                self.sums[planning] = added_up(everyone)
         if not planning:
-            self._sums = {seat.name for seat in roster.seats}, fresh[SUM]
-        return {}
+            self.used = dict.fromkeys(fresh, "")
+        return fresh
 
     async def _ask(
         self,
-        now: Round,
+        now: NetworkRound,
         policy: PolicyArray,
         collected: Collected,
-        roster: Roster | None,
         arrays: Message,
         exchange: int,
         planning: bool,
     ) -> dict[str, Message]:
-        """What the nodes report, or their sum; counts are asked for once a round, for server and planner."""
+        """What the nodes report."""
         plan = self._plan
-        if plan.exchange == MODEL and self._models[0] == now.number:
-            return self._models[1]
-        first = plan.exchanges if planning and plan.exchange != MODEL else 0
+        first = plan.exchanges if planning else 0
         expected = self._expected(policy, arrays, exchange, collected)
         rewards = exchange == 0 and not planning
-        reports = await now.exchange(Query(now.number, first + exchange, arrays, rewards), expected, roster)
-        if roster is not None:
-            self._check_complete(roster, reports)
+        query = Query(now.number, first + exchange, arrays, rewards, returns=rewards and now.grid.returns)
+        reports = await self._node_calls.ask_all(ExchangeCall(now, query, expected))
+        reports = await self._possible(reports, expected, collected, without_last=rewards)
         if rewards:
-            reports = self._take_rewards(reports, collected, secret=roster is not None)
-        if roster is not None:
-            reports = {SUM: self._sum(roster, reports, expected, collected)}
-        if plan.exchange == MODEL:
-            self._models = now.number, reports
+            reports = self._take_rewards(now, reports)
         return reports
 
-    def _take_rewards(self, reports: dict[str, Message], collected: Collected, *, secret: bool) -> dict[str, Message]:
+    async def _possible(
+        self, reports: dict[str, Message], expected: Expected, collected: Collected, *, without_last: bool
+    ) -> dict[str, Message]:
+        """The reports that can be true; what is done about the others is up to the run's rules."""
+        while True:
+            checked = {name: report[:-1] if without_last else report for name, report in reports.items()}
+            try:
+                check_reports(checked, self._registry.members, collected.lengths, expected)
+                return reports
+            except ViolationError as violation:
+                await self._node_calls.violated(violation)
+                reports = {name: report for name, report in reports.items() if name != violation.node}
+
+    def _take_rewards(self, now: NetworkRound, reports: dict[str, Message]) -> dict[str, Message]:
         """Take what nodes say of rewards, the last array of each report; the reports without it."""
         (numbers,) = summed(report[-1:] for report in reports.values())
-        members = self._registry.members
-        if secret:
-            played = sum(members[name].agents * collected.lengths[name] for name in reports)
-            try:
-                self._grid.check(numbers, played, some=True)
-            except ViolationError as violation:
-                raise self._impossible(violation) from violation
-        self.paid = self._grid.read(numbers)
+        self.paid = now.grid.read(numbers)
         return {name: report[:-1] for name, report in reports.items()}
 
     @staticmethod
@@ -176,50 +162,72 @@ class Synchronisation:
         return Expected(forms, setting, policy, arrays, exchange, collected.askers, grid, visits)
 
     def _rows(self, reports: dict[str, Message], arrays: Message, exchange: int, planning: bool) -> list[Message]:
-        """What was reported, what stands in for nodes that were not heard, and the counts of an earlier run."""
-        rows = [reports[SUM]] if SUM in reports else []
-        for member in self._registry.everyone:
-            if member.name in reports:
-                rows.append(reports[member.name])
-            elif SUM not in reports or member.out:
-                rows.append(self._report_schema.instead(member, arrays, exchange, planning=planning))
-        if self._earlier is not None:
-            model = self._plan.exchange == MODEL
-            rows.append(self._earlier.model if model else self._earlier.report(arrays, exchange))
-        return rows
+        """What was reported, and what stands in for nodes that were not heard."""
+        return [
+            reports[member.name]
+            if member.name in reports
+            else self._report_schema.instead(member, arrays, exchange, planning=planning)
+            for member in self._registry.everyone
+        ]
 
     # --------------------------------------------------------------------------------------------------- secure sums
 
-    def _roster(self) -> Roster:
-        """Those who take part now."""
-        present = self._registry.present
-        if len(present) < MIN_NODES:
+    async def _sum_of_nodes(self, now: NetworkRound, policy: PolicyArray, collected: Collected) -> Message | None:
+        """What is new, added up over the nodes of a roster; None if too few have anything new, or one vanishes."""
+        plan, before = self._plan, None
+        expected = self._expected(policy, (), 0, collected)
+        while (roster := await self._roster(now)) is not None and contributions(roster) == (
+            before or contributions(roster)
+        ):
+            before, call = contributions(roster), RosterCall(now, roster, expected)
+            reports = await self._node_calls.ask_all(call)
+            if len(reports) == len(roster.entries):
+                self._denials = []
+                self.used = dict.fromkeys(reports, fingerprint(roster).hex())
+                return self._checked_sum(roster, reports, expected)
+            silent = {entry.name for entry in roster.entries} - set(reports) - call.declined
+            for name in silent:
+                member = self._registry.members[name]
+                member.missed, member.missed_roster = now.number, fingerprint(roster).hex()
+            if call.declined or not silent <= {member.name for member in self._registry.present}:
+                break
+            log.warning("round %d: a node has come back; the same nodes are asked again", now.number, extra=now.about)
+        if before is not None:
+            what = "a synchronisation failed: not all nodes of its roster have answered"
+            log.warning("round %d: %s", now.number, what, extra=now.about)
+            self._node_calls.record("", what, "what was not used goes with the next report")
+        elif now.number != plan.setting.episodes:
+            log.info("round %d: too few nodes have new episodes for a sum", now.number, extra=now.about)
+        return None
+
+    async def _roster(self, now: NetworkRound) -> Roster | None:
+        """Those that are there and ready; None if fewer than it takes have new episodes."""
+        plan, registry = self._plan, self._registry
+        if len(registry.active) < plan.least_members:
             raise FederationStoppedError(
-                f"secure sums need {MIN_NODES} nodes, and {len(present)} take part; finished rounds are kept."
+                f"secure sums need {plan.least_members} nodes, and {len(registry.active)} take part; finished rounds "
+                "are kept."
             )
-        return make_roster(self._plan.epoch, [member.seat for member in present if member.seat is not None])
+        new = {m.name: m.episodes - m.reported + m.before + now.lengths.get(m.name, 0) for m in registry.present}
+        if sum(episodes >= plan.least_episodes for episodes in new.values()) < plan.least_members:
+            return None
+        await self._node_calls.ask_all(ReadyCall(now))
+        self._denials += now.denials
+        now.denials = []
+        ready = [(member, member.ready) for member in registry.present if member.ready is not None]
+        length = 0 if now.live else max(now.lengths.values())
+        entries = [now.entry(member, signed) for member, signed in ready]
+        return make_roster(now.number, length, entries, self._denials)
 
-    def _check_complete(self, roster: Roster, reports: dict[str, Message]) -> None:
-        """Raise unless those who answered are those between whom masks cancel."""
-        names = {seat.name for seat in roster.seats}
-        if set(reports) != names or {member.name for member in self._registry.present} != names:
-            raise _RosterChangedError
-
-    def _sum(self, roster: Roster, reports: dict[str, Message], expected: Expected, collected: Collected) -> Message:
+    def _checked_sum(self, roster: Roster, reports: dict[str, Message], expected: Expected) -> Message:
         """What the reports add up to, checked; nobody knows whose numbers are in it."""
-        names = {seat.name for seat in roster.seats}
-        total = summed(reports.values())
-        members = [self._registry.members[name] for name in names]
-        everyone = Member(SUM, 0, sum(member.agents for member in members), b"")
-        if self._sums[0] == names:
-            everyone.reports = self._sums[1]
-        elif all(member.episodes == 0 for member in members):
-            everyone.reports = {expected.exchange: tuple(np.zeros_like(array) for array in total)}
-        lengths = [member.agents * collected.lengths[member.name] for member in members]
-        played = sum(lengths) + sum(member.agents * member.episodes for member in members)
-        unreported = played - sum(member.agents * member.reported for member in members)
+        *total, numbers = summed(reports.values())
+        new = sum(one.agents * one.episodes for one in contributions(roster))
+        everyone = Member(SUM, 0, sum(entry.agents for entry in roster.entries), b"")
         try:
-            check_report(total, everyone, 0, expected, (played, unreported))
+            check_report(tuple(total), everyone, 0, expected, (new, new))
+            self._grid.check(numbers, new, some=True)
         except ViolationError as violation:
             raise self._impossible(violation) from violation
-        return total
+        self.paid = self._grid.read(numbers)
+        return tuple(total)

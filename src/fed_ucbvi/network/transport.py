@@ -1,28 +1,35 @@
-"""gRPC channels and servers: mutual TLS, keep-alives, limits."""
+"""How messages travel: over gRPC with mutual TLS, keep-alives and limits, or inside one process.
+
+A transport hands the server one :class:`Connection` for each stream that a node opens, and the node the other end. It
+knows nothing of what the bytes mean.
+"""
 
 from __future__ import annotations
 
-import ipaddress
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+from fed_ucbvi.core.addresses import check_address, host_of, is_loopback
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.signatures import check_server_certificate
-from fed_ucbvi.network.certificate_checks import check_pair
-from fed_ucbvi.network.health import Health
+from fed_ucbvi.network.certificates import RenewedFiles, TLSFiles
+from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, TurnedAwayError
 from fed_ucbvi.network.messages import PART_BYTES
 from fed_ucbvi.network.packages import needed
-from fed_ucbvi.network.schema import PACKAGE
 
 with needed("grpcio"):
     import grpc  # type: ignore[import-untyped]
+with needed("grpcio-health-checking"):
+    from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+    from grpc_health.v1.health import aio as health  # type: ignore[import-untyped]
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-SERVICE, METHOD, CERTIFICATE, POLICY = f"{PACKAGE}.Federation", "Session", "Certificate", "Policy"
+SERVICE, METHOD, CERTIFICATE, POLICY = "fed_ucbvi.v1.Federation", "Session", "Certificate", "Policy"
 MAX_BYTES = 256 << 20
 """The largest message a node accepts from its server."""
 MAX_BYTES_UP = 2 * PART_BYTES
@@ -35,7 +42,11 @@ ANSWER_SECONDS = 60.0
 """For the server's certificate, and for the policy."""
 KEEP_ALIVE_SECONDS = 10
 KEEP_ALIVE_PATIENCE_SECONDS = 5
+GRACE = 2.0
+"""Seconds that nodes have to hear of the end before the server exits."""
 
+BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+"""What gRPC raises on a stream that has ended."""
 _KEEP_ALIVE = (
     ("grpc.keepalive_time_ms", 1000 * KEEP_ALIVE_SECONDS),
     ("grpc.keepalive_timeout_ms", 1000 * KEEP_ALIVE_PATIENCE_SECONDS),
@@ -45,155 +56,346 @@ _KEEP_ALIVE = (
 )
 
 
-@dataclass(frozen=True)
-class TLSFiles:
-    """Files of a party: the authority's certificate, its own, and its key."""
+@dataclass
+class WireCount:
+    """Messages and bytes that were really sent, gRPC's own headers included, TLS and TCP not."""
 
-    authority: Path
-    certificate: Path
-    key: Path
-
-    def read(self) -> tuple[bytes, bytes, bytes]:
-        """What is in them."""
-        content = []
-        for path in (self.authority, self.certificate, self.key):
-            if not path.is_file():
-                raise InputError(f"{path} is missing; 'fed-ucbvi certs' makes certificates.")
-            content.append(path.read_bytes())
-        return content[0], content[1], content[2]
-
-    @classmethod
-    def of(cls, folder: Path, name: str) -> TLSFiles:
-        """Those of ``name`` in a folder that ``fed-ucbvi certs`` made."""
-        return cls(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+    messages_up: int = 0
+    messages_down: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
 
 
-class _ServerFiles:
-    """A server's TLS files, read again for a new connection when they have changed."""
+class Connection(Protocol):
+    """One end of a stream: messages as bytes, both ways.
 
-    def __init__(self, tls_files: TLSFiles) -> None:
-        self._files = tls_files
-        self._stamp = self._stamps()
-        self.authority, self.certificate, self._key = tls_files.read()
-        check_pair(self.certificate, self._key)
+    Reading and writing raise :class:`ConnectionLostError` where that is no longer possible, and
+    :class:`ConnectionEndedError` where the other side has ended the stream.
+    """
 
-    def _stamps(self) -> list[tuple[int, int]]:
-        """What shows whether the files have changed; none where they are missing."""
-        paths = (self._files.authority, self._files.certificate, self._files.key)
-        found = [path.stat() for path in paths if path.is_file()]
-        return [(file.st_mtime_ns, file.st_ino) for file in found]
+    peer: str
+    certificate: bytes
+    """The other side's, as PEM; empty where there is none."""
 
-    def configuration(self) -> Any:
-        """As gRPC takes it."""
-        return grpc.ssl_server_certificate_configuration([(self._key, self.certificate)], self.authority)
+    async def read(self) -> bytes:
+        """The next message."""
 
-    def renewed(self) -> Any:
-        """The configuration if the files are others than before; files that do not fit change nothing."""
+    async def write(self, data: bytes) -> None:
+        """Send a message."""
+
+    async def finish(self) -> None:
+        """Write no more, and wait until the other side has ended the stream."""
+
+
+class StreamHandler(Protocol):
+    """What a transport brings streams to."""
+
+    async def session(self, connection: Connection) -> None:
+        """Handle one stream from its first message to its end."""
+
+    async def policy(self, certificate: bytes) -> bytes:
+        """The policy recommended last, as a file; raises :class:`TurnedAwayError`."""
+
+
+class Remote(Protocol):
+    """A server as its nodes see it."""
+
+    address: str
+    tls_files: TLSFiles | None
+    host: str
+    """The name that the server's certificate must have."""
+
+    def connect(self) -> AbstractAsyncContextManager[Connection]:
+        """Open a stream."""
+
+    async def policy(self) -> bytes:
+        """The policy recommended last, as a file; raises :class:`ConnectionLostError`."""
+
+
+# ------------------------------------------------------------------------------------------------------- one process
+
+
+class _MemoryEnd:
+    def __init__(self, peer: str, certificate: bytes) -> None:
+        self.peer, self.certificate = peer, certificate
+        self._arriving: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.other: _MemoryEnd
+        self.closed = asyncio.Event()
+
+    async def read(self) -> bytes:
+        data = None if self.closed.is_set() else await self._arriving.get()
+        if data is None:
+            self.closed.set()
+            raise ConnectionEndedError("the other side has closed the stream")
+        return data
+
+    async def write(self, data: bytes) -> None:
+        if self.closed.is_set() or self.other.closed.is_set():
+            raise ConnectionLostError("the stream is closed")
+        self.other._arriving.put_nowait(data)
+
+    async def finish(self) -> None:
+        await self.closed.wait()
+
+    def end(self) -> None:
+        """End the stream; the other side still reads what has been written."""
+        self.other._arriving.put_nowait(None)
+        self.closed.set()
+
+
+@dataclass
+class InMemoryServer:
+    """A server in this very process, without sockets or TLS; a node shows its certificate all the same."""
+
+    server: StreamHandler
+    tls_files: TLSFiles | None = None
+    address: str = "here"
+    host: str = "localhost"
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Connection]:
+        certificate = b"" if self.tls_files is None else self.tls_files.read()[1]
+        own, other = _MemoryEnd(self.address, b""), _MemoryEnd("here", certificate)
+        own.other, other.other = other, own
+        session = asyncio.ensure_future(self._serve(other))
         try:
-            stamp = self._stamps()
-            if stamp == self._stamp:
-                return None
-            self._stamp = stamp
-            authority, certificate, key = self._files.read()
-            check_pair(certificate, key)
-        except (InputError, OSError) as error:
-            log.warning("the server goes on with the certificate it has: %s", error)
-            return None
-        self.authority, self.certificate, self._key = authority, certificate, key
-        log.warning("the server's certificate has been read again")
-        return self.configuration()
+            yield own
+        finally:
+            own.end()
+            session.cancel()
+            with suppress(asyncio.CancelledError):
+                await session
+
+    async def _serve(self, end: _MemoryEnd) -> None:
+        try:
+            await self.server.session(end)
+        finally:
+            end.end()
+
+    async def policy(self) -> bytes:
+        try:
+            return await self.server.policy(b"" if self.tls_files is None else self.tls_files.read()[1])
+        except TurnedAwayError as refused:
+            raise ConnectionLostError(str(refused)) from refused
 
 
-def is_loopback(address: str) -> bool:
-    """Whether ``HOST:PORT`` names this very machine.
+# -------------------------------------------------------------------------------------------------------------- gRPC
 
-    >>> is_loopback("localhost:50051"), is_loopback("[::1]:1"), is_loopback("0.0.0.0:50051")
-    (True, True, False)
+
+class _ServerEnd:
+    def __init__(self, context: Any) -> None:
+        self._context, self.peer, self.certificate = context, context.peer(), _certificate(context)
+
+    async def read(self) -> bytes:
+        try:
+            data = await self._context.read()
+        except BROKEN as error:
+            raise ConnectionLostError(f"cannot read: {error}") from error
+        if data is grpc.aio.EOF:
+            raise ConnectionEndedError("it has ended; the node has gone, or sent what gRPC does not let through")
+        return bytes(data)
+
+    async def write(self, data: bytes) -> None:
+        try:
+            await self._context.write(data)
+        except BROKEN as error:
+            raise ConnectionLostError(f"cannot write: {error}") from error
+
+    async def finish(self) -> None:
+        """GRPC ends the stream when the session is over."""
+
+
+def _certificate(context: Any) -> bytes:
+    return next(iter(context.auth_context().get("x509_pem_cert", ())), b"")
+
+
+class _NodeEnd:
+    def __init__(self, stream: Any, peer: str, certificate: bytes) -> None:
+        self._stream, self.peer, self.certificate = stream, peer, certificate
+
+    async def read(self) -> bytes:
+        try:
+            data = await self._stream.read()
+            if data is not grpc.aio.EOF:
+                return bytes(data)
+            reason = await self._stream.details()
+        except BROKEN as error:
+            raise ConnectionLostError(_reason(error)) from error
+        raise ConnectionEndedError(reason or "the server has closed the stream")
+
+    async def write(self, data: bytes) -> None:
+        try:
+            await self._stream.write(data)
+        except BROKEN as error:
+            raise ConnectionLostError(_reason(error)) from error
+
+    async def finish(self) -> None:
+        with suppress(*BROKEN):
+            await self._stream.done_writing()
+            await self._stream.code()
+
+
+def _reason(error: BaseException) -> str:
+    details = error.details() if isinstance(error, grpc.aio.AioRpcError) else ""
+    return details or "the server has given up this stream, or the connection to it is lost"
+
+
+class _Health(health.HealthServicer):  # type: ignore[misc]
+    """gRPC's health service: serving until the run is over, then not serving."""
+
+    async def Watch(self, request: Any, context: Any) -> None:
+        with suppress(asyncio.CancelledError):  # whoever watched has gone; gRPC would log it as an error
+            await super().Watch(request, context)
+
+
+class Listener:
+    """A gRPC server in front of a handler, not yet started; without ``tls_files`` insecure, on this machine only.
+
+    It also says how it is, by gRPC's health service, to everyone who gets past TLS.
     """
-    host = address.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
-
-def check_address(address: str) -> str:
-    """Return ``HOST:PORT``, or raise."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise InputError(f"'{address}' is not of the form HOST:PORT.")
-    return address
-
-
-def _check_insecure(address: str) -> None:
-    if not is_loopback(address):
-        raise InputError(
-            f"--insecure is for this machine alone (localhost, 127.0.0.1); {address} is not. Use certificates."
+    def __init__(self, handler: StreamHandler, address: str, tls_files: TLSFiles | None) -> None:
+        check_address(address)
+        self._handler, self._health, self._files = handler, _Health(), None
+        handlers = {
+            METHOD: grpc.stream_stream_rpc_method_handler(self._session),
+            POLICY: grpc.unary_unary_rpc_method_handler(self._policy),
+        }
+        if tls_files is None:
+            _check_insecure(address)
+        else:
+            self._files = RenewedFiles(tls_files)
+            handlers[CERTIFICATE] = grpc.unary_unary_rpc_method_handler(self._certificate)
+        options = (
+            *_KEEP_ALIVE,
+            ("grpc.http2.min_ping_interval_without_data_ms", 500 * KEEP_ALIVE_SECONDS),
+            ("grpc.max_receive_message_length", MAX_BYTES_UP),
+            ("grpc.http2.lookahead_bytes", MAX_BYTES_WAITING),
+            ("grpc.http2.bdp_probe", 0),  # it would raise the line above
+            ("grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE_SECONDS),
+            ("grpc.max_connection_idle_ms", 1000 * IDLE_SECONDS),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_concurrent_streams", 4),
+            ("grpc.so_reuseport", 0),
         )
+        self._server = grpc.aio.server(options=options)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        try:
+            self.port = int(self._open(address))
+        except RuntimeError as error:
+            raise InputError(f"cannot listen on {address}: {error}.") from error
+
+    def _open(self, address: str) -> Any:
+        if self._files is None:
+            return self._server.add_insecure_port(address)
+        credentials = grpc.dynamic_ssl_server_credentials(self._configuration(), self._renewed, True)
+        return self._server.add_secure_port(address, credentials)
+
+    def _configuration(self) -> Any:
+        assert self._files is not None
+        authority, certificate, key = self._files.content
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+    def _renewed(self) -> Any:
+        """The configuration if the files are others than before."""
+        assert self._files is not None
+        return self._configuration() if self._files.renewed() else None
+
+    async def start(self) -> None:
+        await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
+
+    async def end(self) -> None:
+        """From now on: not serving."""
+        await self._health.enter_graceful_shutdown()
+
+    async def stop(self) -> None:
+        await self.end()
+        await self._server.stop(GRACE)
+
+    async def _session(self, _: Any, context: Any) -> None:
+        await self._handler.session(_ServerEnd(context))
+
+    async def _certificate(self, _: Any, context: Any) -> bytes:
+        assert self._files is not None
+        return self._files.content[1]
+
+    async def _policy(self, _: Any, context: Any) -> bytes:
+        try:
+            return await self._handler.policy(_certificate(context))
+        except TurnedAwayError as refused:
+            code = grpc.StatusCode.FAILED_PRECONDITION if refused.retry else grpc.StatusCode.PERMISSION_DENIED
+            await context.abort(code, str(refused))
+        return b""
 
 
-def open_server(
-    address: str,
-    session: Callable[[Any, Any], Awaitable[None]],
-    tls_files: TLSFiles | None,
-    health: Health,
-    policy: Callable[[Any, Any], Awaitable[bytes]],
-) -> tuple[Any, int]:
-    """A gRPC server, not yet started, and its port; no tls_files: insecure.
+@dataclass
+class RemoteServer:
+    """A server at ``HOST:PORT``, over gRPC.
 
-    It hands every stream to ``session``, and answers with ``policy`` who asks for the recommended policy. It
-    also says how it is (``health``), to everyone who gets past TLS.
+    Args:
+        address: ``HOST:PORT``.
+        tls_files: a node's certificate; none: insecure, on this machine only.
+        server_name: the name in the server's certificate, if it is not the host.
     """
-    check_address(address)
-    credentials = None
-    handlers = {
-        METHOD: grpc.stream_stream_rpc_method_handler(session),
-        POLICY: grpc.unary_unary_rpc_method_handler(policy),
-    }
-    if tls_files is None:
-        _check_insecure(address)
-    else:
-        own = _ServerFiles(tls_files)
-        credentials = grpc.dynamic_ssl_server_credentials(own.configuration(), own.renewed, True)
 
-        async def tell_certificate(_: Any, context: Any) -> bytes:
-            return own.certificate
+    address: str
+    tls_files: TLSFiles | None = None
+    server_name: str | None = None
+    host: str = field(init=False)
 
-        handlers[CERTIFICATE] = grpc.unary_unary_rpc_method_handler(tell_certificate)
-    options = (
-        *_KEEP_ALIVE,
-        ("grpc.http2.min_ping_interval_without_data_ms", 500 * KEEP_ALIVE_SECONDS),
-        ("grpc.max_receive_message_length", MAX_BYTES_UP),
-        ("grpc.http2.lookahead_bytes", MAX_BYTES_WAITING),
-        ("grpc.http2.bdp_probe", 0),  # it would raise the line above
-        ("grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE_SECONDS),
-        ("grpc.max_connection_idle_ms", 1000 * IDLE_SECONDS),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.max_concurrent_streams", 4),
-        ("grpc.so_reuseport", 0),
-    )
-    server = grpc.aio.server(options=options)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    health.add_to(server)
+    def __post_init__(self) -> None:
+        check_address(self.address)
+        self.host = self.server_name or host_of(self.address)
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Connection]:
+        async with self._channel() as (channel, certificate):
+            yield _NodeEnd(channel.stream_stream(f"/{SERVICE}/{METHOD}")(), self.address, certificate)
+
+    async def policy(self) -> bytes:
+        async with self._channel() as (channel, _):
+            return await _ask(channel, POLICY)
+
+    async def certificate(self) -> bytes:
+        """The certificate that the server shows now, as PEM; empty where there is none."""
+        if self.tls_files is None:
+            return b""
+        async with open_channel(self.address, self.tls_files, server_name=self.server_name) as channel:
+            return await _ask(channel, CERTIFICATE)
+
+    @asynccontextmanager
+    async def _channel(self) -> AsyncIterator[tuple[Any, bytes]]:
+        """A channel to a server whose certificate is one for servers.
+
+        gRPC accepts a certificate that does not say what it is for, and does not show it. So the server is asked for
+        its certificate. The next channel accepts this certificate alone, so it checks that the server has the key.
+        """
+        pem = await self.certificate()
+        if self.tls_files is not None:
+            try:
+                check_server_certificate(pem, self.tls_files.read()[0])
+            except InputError as error:
+                raise ConnectionLostError(str(error)) from error
+        async with open_channel(
+            self.address, self.tls_files, server_name=self.server_name, server=pem or None
+        ) as channel:
+            yield channel, pem
+
+
+async def _ask(channel: Any, method: str) -> bytes:
     try:
-        port = (
-            server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
-        )
-    except RuntimeError as error:
-        raise InputError(f"cannot listen on {address}: {error}.") from error
-    return server, int(port)
+        content: bytes = await channel.unary_unary(f"/{SERVICE}/{method}")(b"", timeout=ANSWER_SECONDS)
+    except BROKEN as error:
+        raise ConnectionLostError(_reason(error)) from error
+    return content
 
 
 def open_channel(
     address: str, tls_files: TLSFiles | None, *, server_name: str | None = None, server: bytes | None = None
 ) -> Any:
-    """A gRPC channel to ``HOST:PORT``; ``server_name`` is the one in its certificate, if it is not the host.
-
-    With the certificate ``server`` to this very server alone; else to any that the authority has certified.
-    """
-    check_address(address)
+    """A gRPC channel; with the certificate ``server`` to this very server alone, else to any certified one."""
     options: list[tuple[str, object]] = [
         *_KEEP_ALIVE,
         ("grpc.max_receive_message_length", MAX_BYTES),
@@ -213,27 +415,8 @@ def open_channel(
     return grpc.aio.secure_channel(address, credentials, options)
 
 
-async def ask_certificate(address: str, tls_files: TLSFiles, *, server_name: str | None = None) -> bytes:
-    """The certificate of the server at ``HOST:PORT``; raise unless it is one for servers.
-
-    gRPC accepts a certificate that does not say what it is for, and does not show it. So the server is asked for its
-    certificate. The next channel accepts this certificate alone, so it checks that the server has the key.
-    """
-    channel = open_channel(address, tls_files, server_name=server_name)
-    try:
-        pem: bytes = await channel.unary_unary(f"/{SERVICE}/{CERTIFICATE}")(b"", timeout=ANSWER_SECONDS)
-    finally:
-        await channel.close()
-    check_server_certificate(pem, tls_files.read()[0])
-    return pem
-
-
-async def ask_policy_file(channel: Any) -> bytes:
-    """The policy that the server recommended last, as a file; raises what gRPC raises."""
-    content: bytes = await channel.unary_unary(f"/{SERVICE}/{POLICY}")(b"", timeout=ANSWER_SECONDS)
-    return content
-
-
-def open_stream(channel: Any) -> Any:
-    """The stream of a node; messages are bytes."""
-    return channel.stream_stream(f"/{SERVICE}/{METHOD}")()
+def _check_insecure(address: str) -> None:
+    if not is_loopback(host_of(address)):
+        raise InputError(
+            f"--insecure is for this machine alone (localhost, 127.0.0.1); {address} is not. Use certificates."
+        )

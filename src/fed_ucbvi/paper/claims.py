@@ -1,25 +1,39 @@
 """The paper's claims, each judged by a rule that is fixed here, before anything is run.
 
-A claim is judged for each environment, and the outcomes are combined. It holds if it holds in all of them, does not
-hold if it fails in all of them, and holds partly otherwise. Comparisons have an error term, so a claim may also be
-undecided (:mod:`fed_ucbvi.paper.judging`). If the runs cannot judge a claim, the result is None.
+A rule says what one seed, with its runs in all cells, says of a claim in an environment. The outcomes of
+environments are combined: holds if it holds in all, does not hold if it fails in all, and holds partly otherwise.
+The verdict is what most seeds say (:mod:`fed_ucbvi.paper.judging`). If the runs cannot judge a claim, the result is
+None.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.paper.judging import ERROR_TERM, Finding, all_or_none, compare, decide, grade, verdict_of
-from fed_ucbvi.paper.seed_groups import Key, Measure, SeedGroups, having, mean, paired, regret, rounds, values
-from fed_ucbvi.paper.traces import Trace
-from fed_ucbvi.paper.wording import answers_text, eps_text, range_text, signed
+from fed_ucbvi.paper.judging import (
+    ERROR_TERM,
+    Claim,
+    Condition,
+    Finding,
+    Pairs,
+    against,
+    all_or_none,
+    carried,
+    grade,
+    pairs_of,
+    range_text,
+    ratio_at_most,
+    ratios_text,
+    signed,
+    verdict_of,
+)
 from fed_ucbvi.report.content import Outcome, Verdict
-from fed_ucbvi.results.statistics import PairedRatio, mean_interval, paired_ratio
+from fed_ucbvi.report.run_figures import cell_text, eps_text
+from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, mean, regret, rounds
+from fed_ucbvi.results.settings import Seeds
 from fed_ucbvi.results.style import label_of
 
 SLIGHT = 1.25
@@ -34,288 +48,250 @@ FAR_BELOW = 0.5
 """Ratio up to which one regret is significantly below another."""
 FEW_ROUNDS = 0.1
 """Share of T up to which rounds are significantly fewer than episodes."""
+OWN = "fed-ucbvi"
 
 
-def cases(seed_groups: SeedGroups, algorithm: str) -> dict[str, dict[Key, Sequence[Trace]]]:
+def cases(table: Traces, algorithm: str) -> dict[str, Traces]:
     """The groups of an algorithm, divided by everything except M and eps_p, with a name for each part."""
-    groups: dict[tuple[str, str, str, str, int], dict[Key, Sequence[Trace]]] = {}
-    for key, replicates in having(seed_groups, algorithm=algorithm).items():
-        groups.setdefault((key.environment, key.label, key.options, key.parameters, key.episodes), {})[key] = (
-            replicates
-        )
-    names = [label_of(environment) for environment, *_ in groups]
+    own = table.having(algorithm=algorithm)
+    parts = own.split_rest(("agents", "eps_p"))
+    firsts = [part.groups[0] for part in parts]
+    names = [label_of(group["environment"]) for group in firsts]
     if len(set(names)) < len(names):
-        names = [f"{label_of(environment)}, {label_of(label)}" for environment, label, *_ in groups]
+        names = [f"{label_of(group['environment'])}, {group['label']}" for group in firsts]
     if len(set(names)) < len(names):
         names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
-    return dict(zip(names, groups.values(), strict=True))
+    return dict(zip(names, parts, strict=True))
+
+
+def _judged(
+    table: Traces, claim: Claim, rule: str, find: Callable[[Traces], Finding | None], detail: str = ""
+) -> Verdict | None:
+    """The verdict on a claim about Fed-UCBVI."""
+    findings = {name: find(part) for name, part in cases(table, OWN).items()}
+    return verdict_of(claim, f"{rule} {ERROR_TERM}", findings, detail)
 
 
 # ------------------------------------------------------------------------------------------- heterogeneity
 
 
-def heterogeneity_costs_little(seed_groups: SeedGroups) -> Verdict | None:
+def heterogeneity_costs_little(table: Traces) -> Verdict | None:
     """Claim (a)."""
-    return verdict_of(
-        "Increasing εₚ only incurs a slight increase in Fed-UCBVI's regret.",
-        "Section 5, Impact of Heterogeneity; Figure 1",
-        f"In an environment it holds if the mean regret at every εₚ > 0 is at most {SLIGHT} times that at εₚ = 0, "
-        f"for every M; partly if in at least half of the cells. {ERROR_TERM}",
-        {name: _heterogeneity(group) for name, group in cases(seed_groups, "fed-ucbvi").items()},
+    return _judged(
+        table,
+        Claim(
+            "heterogeneity costs little regret",
+            "Increasing εₚ only incurs a slight increase in Fed-UCBVI's regret.",
+            "Section 5, Impact of Heterogeneity; Figure 1",
+        ),
+        f"A seed says holds in an environment if its regret at every εₚ > 0 is at most {SLIGHT} times that at εₚ = "
+        "0, for every M; partly if in at least half of these cells.",
+        _heterogeneity,
     )
 
 
-def _heterogeneity(group: SeedGroups) -> Finding | None:
-    cells: dict[tuple[int, float], tuple[list[float], list[float]]] = {}
-    for agents in values(group, "agents"):
-        by_eps = {key.eps_p: replicates for key, replicates in having(group, agents=agents).items()}
-        for eps_p in sorted(set(by_eps) - {0.0}) if 0.0 in by_eps else []:
-            pair = paired(by_eps[eps_p], by_eps[0.0], regret)
-            if pair[0]:
-                cells[agents, eps_p] = pair
+def _heterogeneity(table: Traces) -> Finding | None:
+    cells: dict[str, Pairs] = {}
+    for alike in table.having(eps_p=0.0):
+        for group in table.having(agents=alike["agents"]):
+            found = pairs_of(group, alike, regret)
+            if group["eps_p"] > 0 and found.seeds:
+                cells[cell_text(group)] = found
     if not cells:
         return None
-    ratios = {cell: float(np.mean(x) / np.mean(y)) for cell, (x, y) in cells.items()}
-    found = {cell: compare(x, SLIGHT * np.array(y)) for cell, (x, y) in cells.items()}
-    worst = max(ratios, key=lambda cell: ratios[cell])
+    worst = max(cells, key=lambda cell: cells[cell].typical)
+    largest = max(table.values("eps_p"))
+    halves = {eps_p: _late_share(table.having(eps_p=eps_p)) for eps_p in (0.0, largest)}
     text = (
-        f"regret is {range_text(list(ratios.values()))} times that at εₚ = 0, most at M = {worst[0]} and "
-        f"{eps_text(worst[1])}; at most {SLIGHT} times {answers_text(list(found.values()))}"
+        f"regret is {ratios_text(list(cells.values()))} that at εₚ = 0, most at {worst}; of it "
+        f"{halves[0.0]:.1%} falls into the second half of the episodes at εₚ = 0 and {halves[largest]:.1%} at "
+        f"{eps_text(largest)} (of a term linear in T it would be half)"
     )
-    if ratios[worst] <= 1.02:
-        text += ", so it does not rise at all: the agents' own noise explores for them"
-    largest = max(eps_p for _, eps_p in ratios)
-    halves = {eps_p: _late_share(having(group, eps_p=eps_p)) for eps_p in (0.0, largest)}
-    text += (
-        f". Of the regret, {halves[0.0]:.1%} falls into the second half of the episodes at εₚ = 0 and "
-        f"{halves[largest]:.1%} at {eps_text(largest)} (of a term linear in T it would be half)"
-    )
-    notes = [
-        f"at M = {agents} and {eps_text(eps_p)} one run decides: the ratio of means is {ratios[agents, eps_p]:.2f}, "
-        f"that of medians {_medians(*cells[agents, eps_p]):.2f}"
-        for (agents, eps_p), one in found.items()
-        if one.one_run
-    ]
-    line = f"{range_text(list(ratios.values()))} times the regret at εₚ = 0"
-    return Finding(decide(grade, list(found.values())), text, line, notes)
+    line = f"{range_text([pairs.typical for pairs in cells.values()])} times the regret at εₚ = 0"
+    asked = [ratio_at_most(SLIGHT, pairs, where) for where, pairs in cells.items()]
+    return Finding(grade, [asked], text, line, carried(cells))
 
 
-def _medians(x: Sequence[float], y: Sequence[float]) -> float:
-    return float(np.median(x) / np.median(y))
-
-
-def _late_share(group: SeedGroups) -> float:
+def _late_share(table: Traces) -> float:
     """The share of the regret that falls into the second half of the episodes."""
-    runs = [run for replicates in group.values() for run in replicates]
-    return float(np.mean([1 - run.regret_at(run.episodes_played / 2) / run.regret for run in runs]))
+    return float(np.mean([1 - run.regret_at(run.episodes_played / 2) / run.regret for run in table.runs]))
 
 
 # -------------------------------------------------------------------------------------- speed-up and rounds
 
 
-def slopes_in_agents(group: SeedGroups, measure: Measure) -> FloatArray | None:
-    """Slope of log measure against log M over all M, for each seed that all M have in common; None for a single M."""
-    order = sorted(group, key=lambda key: key.agents)
-    if len({key.agents for key in order}) < 2:
-        return None
-    common = set.intersection(*({run.about.seed for run in group[key]} for key in order))
-    if not common:
-        return None
-    table = np.array([[measure(run) for run in group[key] if run.about.seed in common] for key in order])
-    return np.asarray(np.polyfit(np.log([key.agents for key in order]), np.log(np.maximum(table, 1e-12)), 1)[0])
+def slopes_in_agents(table: Traces, measure: Measure) -> dict[Seeds, float]:
+    """Slope of log measure against log M over all M, for each seed that all M have; empty for a single M."""
+    order = sorted(table, key=lambda group: group["agents"])
+    samples = Traces(order).in_common(measure)
+    if len(table.values("agents")) < 2 or not samples.size:
+        return {}
+    agents = np.log([group["agents"] for group in order])
+    slopes = np.polyfit(agents, np.log(np.maximum(samples, 1e-12)), 1)[0]
+    return dict(zip(Traces(order).common_seeds(), slopes.tolist(), strict=True))
 
 
-def local_slopes(group: SeedGroups, measure: Measure) -> dict[tuple[int, int], float]:
+def local_slopes(table: Traces, measure: Measure) -> dict[tuple[int, int], float]:
     """Slope of log mean measure against log M between neighbouring M, by the pair of M."""
-    means = {
-        key.agents: mean(replicates, measure)
-        for key, replicates in sorted(group.items(), key=lambda item: item[0].agents)
-    }
+    order = sorted(table, key=lambda group: group["agents"])
+    means = {group["agents"]: max(mean(group, measure), 1e-12) for group in order}
     return {
-        (few, many): float(np.log(max(means[many], 1e-12) / max(means[few], 1e-12)) / np.log(many / few))
-        for few, many in pairwise(means)
+        (few, many): float(np.log(means[many] / means[few]) / np.log(many / few)) for few, many in pairwise(means)
     }
 
 
-def linear_speed_up(
-    seed_groups: SeedGroups,
-    claim: str = "Fed-UCBVI has linear speed-up in the number of agents M, also in high heterogeneity.",
-    place: str = "Section 5, Fed-UCBVI has linear speed-up; Figure 2",
-) -> Verdict | None:
+SPEED_UP = Claim(
+    "linear speed-up in M",
+    "Fed-UCBVI has linear speed-up in the number of agents M, also in high heterogeneity.",
+    "Section 5, Fed-UCBVI has linear speed-up; Figure 2",
+)
+
+
+def linear_speed_up(table: Traces, claim: Claim = SPEED_UP) -> Verdict | None:
     """Claim (b)."""
-    return verdict_of(
+    return _judged(
+        table,
         claim,
-        place,
         f"Slope of log regret against log M, fitted over all M for each seed: {signed(-1)} is linear, {signed(ROOT)} "
-        "the leading term of Theorem 1. It holds in an environment if the mean slope is at most "
+        "the leading term of Theorem 1. A seed says holds in an environment if its slope is at most "
         f"{signed(LINEAR)} for every εₚ; partly if at most {signed(ROOT)} for every εₚ, or at most {signed(LINEAR)} "
-        f"for some. {ERROR_TERM}",
-        {name: _slopes(group, regret, LINEAR, ROOT) for name, group in cases(seed_groups, "fed-ucbvi").items()},
+        "for some.",
+        lambda part: _slopes(part, regret, LINEAR, ROOT),
     )
 
 
-def flat_communication(seed_groups: SeedGroups) -> Verdict | None:
+def flat_communication(table: Traces) -> Verdict | None:
     """Claim (c)."""
-    return verdict_of(
-        "Fed-UCBVI's communication rounds increase only marginally with the number of agents M.",
-        "Section 5, communication complexity; Figure 3",
-        "Slope of log rounds against log M, fitted over all M for each seed (0 is flat). It holds in an environment "
-        f"if the mean slope is at most {MARGINAL} for every εₚ; partly if at most {-ROOT} for every εₚ, or at most "
-        f"{MARGINAL} for some. {ERROR_TERM}",
-        {name: _slopes(group, rounds, MARGINAL, -ROOT) for name, group in cases(seed_groups, "fed-ucbvi").items()},
+    return _judged(
+        table,
+        Claim(
+            "rounds hardly grow with M",
+            "Fed-UCBVI's communication rounds increase only marginally with the number of agents M.",
+            "Section 5, communication complexity; Figure 3",
+        ),
+        "Slope of log rounds against log M, fitted over all M for each seed (0 is flat). A seed says holds in an "
+        f"environment if its slope is at most {MARGINAL} for every εₚ; partly if at most {-ROOT} for every εₚ, or at "
+        f"most {MARGINAL} for some.",
+        lambda part: _slopes(part, rounds, MARGINAL, -ROOT),
     )
 
 
-def _slopes(group: SeedGroups, measure: Measure, good: float, fair: float) -> Finding | None:
+def _slopes(table: Traces, measure: Measure, good: float, fair: float) -> Finding | None:
     """The slope for each eps_p, against the limits for holding and for holding partly."""
-    means, texts = [], []
-    below_good, below_fair = [], []
-    for eps_p in values(group, "eps_p"):
-        seed_groups = having(group, eps_p=eps_p)
-        slopes = slopes_in_agents(seed_groups, measure)
-        if slopes is None:
+    typical, texts, below_good, below_fair = [], [], [], []
+    for eps_p in table.values("eps_p"):
+        part = table.having(eps_p=eps_p)
+        slopes = slopes_in_agents(part, measure)
+        if not slopes:
             continue
-        below_good.append(compare(slopes, np.full_like(slopes, good)))
-        below_fair.append(compare(slopes, np.full_like(slopes, fair)))
-        middle, low, high = (float(end) for end in mean_interval(slopes))
-        means.append(middle)
-        steps = local_slopes(seed_groups, measure)
-        text = f"slope {signed(middle)} at {eps_text(eps_p)}"
-        if len(slopes) > 1:
-            text += f" (95 % interval {signed(low)} to {signed(high)})"
+        where = f"slope at {eps_text(eps_p)}"
+        below_good.append(Condition(where, slopes, good, part.groups))
+        below_fair.append(Condition(where, slopes, fair, part.groups))
+        typical.append(below_good[-1].middle)
+        text = f"slope {signed(typical[-1])} at {eps_text(eps_p)} ({range_text(list(slopes.values()))} over seeds)"
+        steps = local_slopes(part, measure)
         if len(steps) > 1:
-            first, last = next(iter(steps)), list(steps)[-1]
-            text += f"; from M = {first[0]} to {first[1]} it is {signed(steps[first])}, from M = {last[0]} to "
-            text += f"{last[1]} it is {signed(steps[last])}"
+            (first, start), *_, (last, end) = steps.items()
+            text += f"; from M = {first[0]} to {first[1]} it is {signed(start)}, from M = {last[0]} to "
+            text += f"{last[1]} it is {signed(end)}"
         texts.append(text)
-    if not means:
+    if not typical:
         return None
-    line = f"slope {range_text(means)}"
     if len(texts) > 2:
-        texts = [texts[0], f"slopes {range_text(means)} over {len(means)} values of εₚ", texts[-1]]
-
-    def rule(steep: Sequence[bool], half: Sequence[bool]) -> Outcome:
-        return "holds" if all(steep) else "holds partly" if any(steep) or all(half) else "does not hold"
-
-    return Finding(decide(rule, below_good, below_fair), "; ".join(texts), line)
+        texts = [texts[0], f"slopes {range_text(typical)} over {len(typical)} values of εₚ", texts[-1]]
+    return Finding(_steep, [below_good, below_fair], "; ".join(texts), f"slope {range_text(typical)}")
 
 
-def few_rounds(seed_groups: SeedGroups) -> Verdict | None:
+def _steep(steep: Sequence[bool], half: Sequence[bool]) -> Outcome:
+    return "holds" if all(steep) else "holds partly" if any(steep) or all(half) else "does not hold"
+
+
+def few_rounds(table: Traces) -> Verdict | None:
     """The other half of claim (c)."""
-    return verdict_of(
-        "Fed-UCBVI's communication rounds are significantly fewer than the episodes T.",
-        "Section 5, communication complexity; Figure 3",
-        f"It holds in an environment if mean rounds are at most {FEW_ROUNDS:.0%} of T in every cell (M, εₚ); partly "
-        f"if in at least half of them. {ERROR_TERM}",
-        {name: _few_rounds(group) for name, group in cases(seed_groups, "fed-ucbvi").items()},
+    return _judged(
+        table,
+        Claim(
+            "far fewer rounds than episodes",
+            "Fed-UCBVI's communication rounds are significantly fewer than the episodes T.",
+            "Section 5, communication complexity; Figure 3",
+        ),
+        f"A seed says holds in an environment if its rounds are at most {FEW_ROUNDS:.0%} of T in every cell (M, εₚ); "
+        "partly if in at least half of them.",
+        _few_rounds,
     )
 
 
-def _few_rounds(group: SeedGroups) -> Finding | None:
-    found, shares = [], []
-    for key, replicates in group.items():
-        counts = [rounds(run) for run in replicates]
-        found.append(compare(counts, np.full(len(replicates), FEW_ROUNDS * key.episodes)))
-        shares.append(float(np.mean(counts)) / key.episodes)
+def _few_rounds(table: Traces) -> Finding:
+    asked = [
+        Condition(f"share of T at {cell_text(one)}", one.by_seed(_share_of_episodes), FEW_ROUNDS, [one])
+        for one in table
+    ]
+    shares = [one.middle for one in asked]
     line = f"{min(shares):.2%} to {max(shares):.2%} of T"
-    return Finding(decide(grade, found), f"{line} in {len(shares)} cells", line)
+    return Finding(grade, [asked], f"{line} in {len(shares)} cells", line)
+
+
+def _share_of_episodes(run: Trace) -> float:
+    return run.rounds / run.about.episodes
 
 
 # ---------------------------------------------------------------------------------------------- comparison
 
 
-def below(
-    seed_groups: SeedGroups,
-    other: str = "fedq-bernstein",
-    claim: str = "Fed-UCBVI's regret is significantly lower than FedQ-Bernstein's.",
-    place: str = "Section 5, Impact of Heterogeneity; Figures 1 and 2",
-    detail: str = "",
-) -> Verdict | None:
+BELOW = Claim(
+    "far less regret than FedQ-Bernstein",
+    "Fed-UCBVI's regret is significantly lower than FedQ-Bernstein's.",
+    "Section 5, Impact of Heterogeneity; Figures 1 and 2",
+)
+
+
+def below(table: Traces, other: str = "fedq-bernstein", claim: Claim = BELOW, detail: str = "") -> Verdict | None:
     """Claim (d)."""
-    return verdict_of(
+    return _judged(
+        table,
         claim,
-        place,
-        f"It holds in an environment if the mean regret is at most {FAR_BELOW} times the other's in every cell "
-        f"(M, εₚ); partly if it is lower in every cell, or so much lower in at least half of them. {ERROR_TERM}",
-        {name: _below(group, seed_groups, other) for name, group in cases(seed_groups, "fed-ucbvi").items()},
-        detail=detail,
+        f"A seed says holds in an environment if its regret is at most {FAR_BELOW} times the other's in every cell "
+        "(M, εₚ); partly if it is lower in every cell, or so much lower in at least half of them.",
+        lambda part: _below(part, table, other),
+        detail,
     )
 
 
-def _below(group: SeedGroups, seed_groups: SeedGroups, other: str) -> Finding | None:
-    far, lower, ratios, medians, notes = [], [], [], [], []
-    won, played = 0, 0
-    for key, x, y in against(group, seed_groups, other):
-        far.append(compare(x, FAR_BELOW * np.array(y)))
-        lower.append(compare(x, y, strictly=True))
-        ratio = paired_ratio(x, y)
-        ratios.append(ratio.estimate)
-        medians.append(ratio.median)
-        wins = sum(one < two for one, two in zip(x, y, strict=True))
-        won, played = won + wins, played + len(x)
-        one_run = far[-1].one_run or lower[-1].one_run
-        if one_run or (ratio.estimate < 1) != (ratio.median < 1):
-            notes.append(
-                f"at M = {key.agents} and {eps_text(key.eps_p)} "
-                f"{'one run decides' if one_run else 'means and medians disagree'}: the ratio of means is "
-                f"{ratio.estimate:.2f}{_ends(ratio)}, that of medians {ratio.median:.2f}, and it is lower with "
-                f"{wins} of {len(x)} seeds"
-            )
-    if not ratios:
+def _below(part: Traces, table: Traces, other: str) -> Finding | None:
+    cells = {cell_text(pairs.group): pairs for pairs in against(part, table.having(algorithm=other), regret)}
+    if not cells:
         return None
-
-    def rule(half: Sequence[bool], less: Sequence[bool]) -> Outcome:
-        outcome = grade(half)
-        return "holds partly" if outcome == "does not hold" and all(less) else outcome
-
-    line = f"{range_text(ratios)} times {label_of(other)}'s"
-    text = (
-        f"{range_text(ratios)} times the regret of {label_of(other)} by means, {range_text(medians)} by medians, "
-        f"at most {FAR_BELOW} times {answers_text(far)}, lower {answers_text(lower)} and with {won} of {played} seeds"
-    )
-    return Finding(decide(rule, far, lower), text, line, notes)
+    far = [ratio_at_most(FAR_BELOW, pairs, where) for where, pairs in cells.items()]
+    lower = [ratio_at_most(1.0, pairs, where, strictly=True) for where, pairs in cells.items()]
+    text = f"regret is {ratios_text(list(cells.values()))} that of {label_of(other)} in {len(cells)} cells"
+    line = f"{range_text([pairs.typical for pairs in cells.values()])} times {label_of(other)}'s"
+    return Finding(_far_or_lower, [far, lower], text, line, carried(cells))
 
 
-def _ends(ratio: PairedRatio) -> str:
-    """The interval of a ratio, if it is bounded."""
-    if not (math.isfinite(ratio.low) and math.isfinite(ratio.high)):
-        return " (no interval: these runs allow any)"
-    return f" (95 % interval {signed(ratio.low)} to {signed(ratio.high)})"
+def _far_or_lower(far: Sequence[bool], lower: Sequence[bool]) -> Outcome:
+    outcome = grade(far)
+    return "holds partly" if outcome == "does not hold" and all(lower) else outcome
 
 
-def against(
-    group: SeedGroups, seed_groups: SeedGroups, other: str, measure: Measure = regret
-) -> list[tuple[Key, list[float], list[float]]]:
-    """A measure of each group of runs in ``group`` and of the other algorithm in the same cell, paired by seed."""
-    found = []
-    for key, replicates in group.items():
-        same = {part: getattr(key, part) for part in ("environment", "options", "agents", "eps_p", "episodes")}
-        for rival in having(seed_groups, algorithm=other, **same).values():
-            x, y = paired(replicates, rival, measure)
-            if x:
-                found.append((key, x, y))
-    return found
+def ratios_to(table: Traces, other: str, measure: Measure = regret) -> list[float]:
+    """Fed-UCBVI's measure over that of the other algorithm, of the typical seed in each cell."""
+    return [pairs.typical for pairs in against(table.having(algorithm=OWN), table.having(algorithm=other), measure)]
 
 
-def ratios_to(group: SeedGroups, seed_groups: SeedGroups, other: str, measure: Measure = regret) -> list[float]:
-    """The mean measure of each group of runs in ``group``, divided by that of the other algorithm in its cell."""
-    return [float(np.mean(x) / np.mean(y)) for _, x, y in against(group, seed_groups, other, measure)]
-
-
-def ordered(claim: str, place: str, rows: Mapping[str, Sequence[Sequence[Trace]]], measure: Measure) -> Verdict:
-    """A claim that the mean of a measure grows along a list of algorithms, for each environment."""
+def ordered(claim: Claim, rows: Mapping[str, Sequence[Group]], measure: Measure) -> Verdict | None:
+    """A claim that a measure grows along a list of algorithms, for each environment."""
     findings: dict[str, Finding | None] = {}
     for name, row in rows.items():
-        found = [compare(*paired(low, high, measure), strictly=True) for low, high in pairwise(row)]
-        line = " against ".join(f"{mean(replicates, measure):,.0f}" for replicates in row)
-        findings[name] = Finding(decide(all_or_none, found), line, line)
-    rule = f"It holds in an environment if the means are in this order. {ERROR_TERM}"
-    verdict = verdict_of(claim, place, rule, findings)
-    assert verdict is not None, "an ordering is judged from figures"
-    return verdict
+        steps = [pairs_of(low, high, measure) for low, high in pairwise(row)]
+        names = [f"{label_of(one.group['algorithm'])} over {label_of(one.other['algorithm'])}" for one in steps]
+        asked = [ratio_at_most(1.0, one, where, strictly=True) for one, where in zip(steps, names, strict=True)]
+        line = " against ".join(f"{np.median(group.samples(measure)):,.0f}" for group in row)
+        findings[name] = Finding(all_or_none, [asked], line, line)
+    rule = f"A seed says holds in an environment if the figures are in this order. {ERROR_TERM}"
+    return verdict_of(claim, rule, findings)
 
 
-CLAIMS: tuple[Callable[[SeedGroups], Verdict | None], ...] = (
+CLAIMS: tuple[Callable[[Traces], Verdict | None], ...] = (
     heterogeneity_costs_little,
     linear_speed_up,
     flat_communication,
@@ -325,7 +301,6 @@ CLAIMS: tuple[Callable[[SeedGroups], Verdict | None], ...] = (
 """The claims of the paper's Section 5, in its order."""
 
 
-def judge(seed_groups: SeedGroups) -> list[Verdict]:
+def judge(table: Traces) -> list[Verdict]:
     """Every claim of Section 5 that the runs can judge."""
-    verdicts = (claim(seed_groups) for claim in CLAIMS)
-    return [verdict for verdict in verdicts if verdict is not None]
+    return [verdict for claim in CLAIMS if (verdict := claim(table)) is not None]

@@ -1,124 +1,237 @@
-"""How a claim is judged from runs: comparisons paired by seed, with an error term, and a rule that combines them.
+"""How a claim is judged: every seed is a repetition of the experiment, and the verdict is what most seeds say.
 
-A comparison asks whether the mean of x, over seeds, is at most the mean of y. It is answered by the 95 % interval of
-the mean of ``x - y`` (:func:`fed_ucbvi.results.statistics.paired_difference`): yes if the interval is at or below 0,
-no if it lies above, and *open* if 0 is inside. Each interval is for one comparison. So of many comparisons whose true
-difference is at the limit, about one in forty is answered wrongly on either side.
-
-A rule turns the answers into an outcome. It is applied twice: once every open comparison counts as yes, once as no.
-If both outcomes are the same, that is the outcome. Otherwise the claim is undecided.
+A rule turns the runs of one seed, in all cells of an environment, into an outcome. Whether most seeds, of all there
+could be, say *holds*, and whether most say at least *holds partly*, is decided by an exact sign test. It looks at
+the first 5, 10, 20 and 40 seeds and stops where the count of one answer reaches the bound of that look. The bounds
+spend an error of 5 % over the looks (:data:`BOUNDS`): in an environment, an outcome better than the truth has a
+probability of at most 5 %, and so has one that is worse. This needs no assumption about regrets, in particular none
+about rare seeds that fail, which Student's interval of a mean does not see. What the environments say is combined.
+Then a claim is said to hold, or not to hold, wrongly with a probability of at most 5 %. *Holds partly* rests on the
+outcomes of single environments. Where an open environment could change the verdict, the claim is undecided, and that
+environment gets further seeds.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fed_ucbvi.report.content import Outcome, Verdict
-from fed_ucbvi.results.statistics import paired_difference
+from fed_ucbvi.report.traces import Group, Measure, Traces, environments
+from fed_ucbvi.results.settings import Seeds, Settings
+from fed_ucbvi.results.style import label_of
 
-DECIDED: tuple[Outcome, ...] = ("holds", "holds partly", "does not hold")
+LOOKS = (5, 10, 20, 40)
+"""Numbers of seeds at which a claim is judged."""
+ERROR = 0.05
+"""The largest probability of an outcome better than the truth, and likewise of a worse one."""
+BOUNDS = (5, 9, 16, 28)
+"""The count of equal answers that decides at each look.
+
+Each is the least that spends at most 5/8, 6/8, 7/8 and all of the error up to its look; together they spend 4.49 %.
+The probability of ever reaching a bound is largest where half of all seeds say yes; tests compute it exactly.
+"""
+POWER = 0.8
+NEAR = 0.05
+"""An open figure that lies so near to its limit, as a share of it, is at the limit."""
+RANKS: tuple[Outcome, ...] = ("does not hold", "holds partly", "holds")
 ERROR_TERM = (
-    "Every comparison is paired by seed and counts only if the 95 % interval of the mean difference says so. A claim "
-    "is undecided if comparisons that are open could change the outcome."
+    "Each seed is judged by itself, in all cells; the outcome in an environment is what most seeds say, by an exact "
+    "sign test after 5, 10, 20 and 40 seeds that spends an error of 5 % over these looks."
 )
-"""Part of every rule that compares means."""
+"""Part of every rule that is judged seed by seed."""
+OURS = "beyond the paper"
+MINUS = "\N{MINUS SIGN}"
 
 
-class Comparison(NamedTuple):
-    """Whether one mean is at most another.
+# --------------------------------------------------------------------------------------------------- the test
 
-    Attributes:
-        answer: None if the interval leaves it open.
-        leaning: the answer by the means alone, without the interval.
-        seeds: how many pairs there are.
-        needed: about how many pairs would give an answer; None if unknown.
-        one_run: whether leaving out a single pair reverses which mean is lower.
-    """
+
+class Majority(NamedTuple):
+    """Whether most seeds say yes (None: open), by how many of how many."""
 
     answer: bool | None
-    leaning: bool
+    yes: int
     seeds: int
-    needed: int | None
-    one_run: bool
 
     @property
-    def open(self) -> bool:
-        """Whether there is no answer."""
-        return self.answer is None
+    def needed(self) -> int | None:
+        """About how many seeds would decide, with probability 80 % if the share found is the true one."""
+        from scipy.special import ndtri
+
+        share = self.yes / self.seeds if self.seeds else 0.5
+        if share == 0.5:
+            return None
+        room = ndtri(1 - ERROR) / 2 + ndtri(POWER) * math.sqrt(share * (1 - share))
+        enough = math.ceil(float(room / (share - 0.5)) ** 2)
+        return max(enough, next((look for look in LOOKS if look > self.seeds), self.seeds + 1))
 
 
-def compare(x: npt.ArrayLike, y: npt.ArrayLike, *, strictly: bool = False) -> Comparison:
-    """Whether the mean of ``x`` is at most that of ``y``, or below it; entry k of both belongs to the same seed.
+def majority(answers: Iterable[bool | None]) -> Majority:
+    """The answer of the first look that gives one; the seeds after it, or after one that is unknown, do not count.
 
-    >>> compare([1.0, 2.0, 3.0], [4.0, 5.0, 7.0]).answer, compare([1.0, 9.0], [2.0, 3.0]).answer
-    (True, None)
+    >>> majority([True] * 5), majority([True] * 4 + [False, None])
+    (Majority(answer=True, yes=5, seeds=5), Majority(answer=None, yes=4, seeds=5))
     """
-    found = paired_difference(x, y)
-    apart = np.asarray(x, dtype=np.float64) - np.asarray(y, dtype=np.float64)
-    one_run = False
-    if found.seeds > 1:
-        without = (apart.sum() - apart) / (found.seeds - 1)
-        one_run = bool((np.sign(without) * np.sign(found.estimate) < 0).any())
-    leaning = found.estimate < 0 or (found.estimate == 0 and not strictly)
-    yes, no = (found.high < 0, found.low >= 0) if strictly else (found.high <= 0, found.low > 0)
-    if yes or no:
-        return Comparison(yes, leaning, found.seeds, None, one_run)
-    needed = found.seeds_needed
-    return Comparison(None, leaning, found.seeds, None if needed is None else max(needed, found.seeds + 1), one_run)
+    known = [*takewhile(lambda answer: answer is not None, answers)]
+    for look, bound in zip(LOOKS, BOUNDS, strict=True):
+        yes = known[:look].count(True)
+        if len(known) >= look and max(yes, look - yes) >= bound:
+            return Majority(yes >= bound, yes, look)
+    return Majority(None, known.count(True), len(known))
 
 
-class Ruling(NamedTuple):
-    """The result of a rule.
+# ---------------------------------------------------------------------------------------------- what is compared
 
-    Attributes:
-        outcome: by the rule.
-        seeds: the smallest and the largest number of pairs of a comparison.
-        needed: about how many pairs would decide an undecided outcome; None if unknown.
-    """
+
+class Pairs(NamedTuple):
+    """A measure of a group and of another in the same cell, over the seeds that both have."""
+
+    group: Group
+    other: Group
+    seeds: Sequence[Seeds]
+    x: Sequence[float]
+    y: Sequence[float]
+
+    @property
+    def ratios(self) -> dict[Seeds, float]:
+        """The ratio of each seed."""
+        both = zip(self.seeds, self.x, self.y, strict=True)
+        return {seeds: x / y if y else math.inf if x else 1.0 for seeds, x, y in both}
+
+    @property
+    def typical(self) -> float:
+        """The median of the ratios."""
+        return float(np.median(list(self.ratios.values())))
+
+    @property
+    def of_means(self) -> float:
+        return float(np.sum(self.x) / np.sum(self.y)) if np.sum(self.y) else math.inf
+
+
+def pairs_of(group: Group, other: Group, measure: Measure) -> Pairs:
+    """The runs of two groups with the same seeds."""
+    both = [seeds for seeds in group.seeds if seeds in set(other.seeds)]
+    return Pairs(group, other, both, *group.paired(other, measure))
+
+
+def against(part: Traces, others: Traces, measure: Measure) -> list[Pairs]:
+    """Each group of ``part`` beside those of ``others`` in the same cell."""
+    both = [(group, other) for group in part for other in (others.counterparts(group) if len(others) else ())]
+    return [found for group, other in both if (found := pairs_of(group, other, measure)).seeds]
+
+
+class Condition(NamedTuple):
+    """A question about one cell: whether a figure is at most a limit, or below it, for each seed."""
+
+    where: str
+    figures: Mapping[Seeds, float]
+    limit: float
+    groups: Sequence[Group]
+    strictly: bool = False
+
+    def met(self, seeds: Seeds) -> bool | None:
+        """None if a run is missing."""
+        figure = self.figures.get(seeds)
+        return None if figure is None else figure < self.limit if self.strictly else figure <= self.limit
+
+    @property
+    def divided(self) -> float:
+        """The share of seeds in the minority."""
+        yes = [*map(self.met, self.figures)].count(True) / len(self.figures)
+        return min(yes, 1 - yes)
+
+    @property
+    def middle(self) -> float:
+        return float(np.median(list(self.figures.values())))
+
+    @property
+    def near(self) -> bool:
+        """Whether the figure lies at its limit."""
+        return abs(self.middle - self.limit) <= NEAR * abs(self.limit)
+
+
+def ratio_at_most(limit: float, pairs: Pairs, where: str, *, strictly: bool = False) -> Condition:
+    """Whether a measure of a group is at most ``limit`` times the other's."""
+    return Condition(where, pairs.ratios, limit, (pairs.group, pairs.other), strictly)
+
+
+class Judged(NamedTuple):
+    """What most seeds say in an environment, the count that says it, and the seeds of which it is not known."""
 
     outcome: Outcome
-    seeds: tuple[int, int]
-    needed: int | None = None
+    majority: Majority
+    unknown: Sequence[Seeds] = ()
 
 
-def decide(rule: Callable[..., Outcome], *groups: Sequence[Comparison]) -> Ruling:
-    """Apply a rule on yes and no to groups of comparisons, some of which may be open.
+class Claim(NamedTuple):
+    """What is judged: in a few words, in a sentence, and where it is claimed."""
 
-    The rule must not give a worse outcome when a no becomes a yes. To find how many pairs would decide, open
-    comparisons that n pairs would close are given the answer of their means; the smallest n that settles the outcome
-    is taken.
+    name: str
+    text: str
+    place: str
 
-    >>> sure, open_ = compare([1, 2], [8, 9]), compare([1, 9], [2, 3])
-    >>> decide(grade, [sure, sure]).outcome, decide(grade, [sure, open_]).outcome
-    ('holds', 'undecided')
+
+class Finding(NamedTuple):
+    """What is found in one environment.
+
+    Attributes:
+        rule: turns the answers of one seed to each list of conditions into an outcome.
+        conditions: lists of them.
+        text: the figures.
+        line: the figures in a few words.
+        notes: what a reader should know besides.
     """
-    everything = [one for group in groups for one in group]
-    seeds = (min(one.seeds for one in everything), max(one.seeds for one in everything))
-    outcome = _outcome(rule, groups)
-    if outcome != "undecided":
-        return Ruling(outcome, seeds)
-    for number in sorted({one.needed for one in everything if one.needed is not None}):
-        closed = [
-            [
-                one._replace(answer=one.leaning) if one.needed is not None and one.needed <= number else one
-                for one in group
-            ]
-            for group in groups
-        ]
-        if _outcome(rule, closed) != "undecided":
-            return Ruling(outcome, seeds, number)
-    return Ruling(outcome, seeds)
 
+    rule: Callable[..., Outcome]
+    conditions: Sequence[Sequence[Condition]]
+    text: str
+    line: str
+    notes: Sequence[str] = ()
 
-def _outcome(rule: Callable[..., Outcome], groups: Sequence[Sequence[Comparison]]) -> Outcome:
-    worst = rule(*([one.answer is True for one in group] for group in groups))
-    best = rule(*([one.answer is not False for one in group] for group in groups))
-    return worst if worst == best else "undecided"
+    @property
+    def asked(self) -> list[Condition]:
+        return [one for several in self.conditions for one in several]
+
+    def outcomes(self, missing: bool) -> dict[Seeds, Outcome]:
+        """What each seed says if conditions whose runs are missing are met, or not."""
+
+        def answer(one: Condition, seeds: Seeds) -> bool:
+            found = one.met(seeds)
+            return missing if found is None else found
+
+        every = dict.fromkeys(seeds for one in self.asked for seeds in one.figures)
+        asked = {seeds: [[answer(one, seeds) for one in several] for several in self.conditions] for seeds in every}
+        return {seeds: self.rule(*answers) for seeds, answers in asked.items()}
+
+    def judged(self) -> Judged:
+        """What most seeds say. A seed that lacks runs counts where they could not change its answer."""
+        least, most = (self.outcomes(missing) for missing in (False, True))
+        answers = {
+            rank: {
+                one: None if (low := RANKS.index(least[one]) >= rank) != (RANKS.index(most[one]) >= rank) else low
+                for one in least
+            }
+            for rank in (1, 2)
+        }
+        partly, wholly = (majority(answers[rank].values()) for rank in (1, 2))
+        if partly.answer is False:
+            return Judged("does not hold", partly)
+        if partly.answer and wholly.answer is not None:
+            return Judged("holds" if wholly.answer else "holds partly", wholly)
+        rank = 2 if partly.answer else 1
+        unknown = tuple(one for one, answer in answers[rank].items() if answer is None)
+        return Judged("undecided", wholly if partly.answer else partly, unknown)
+
+    def wanted(self, unknown: Sequence[Seeds]) -> list[tuple[Settings, tuple[int, ...]]]:
+        """Where further runs would decide: all cells of the seeds that are unknown, or else those in dispute."""
+        divided = [one for one in self.asked if one.divided] or self.asked
+        asked, seeds = (self.asked, tuple(dict(one)["run"] for one in unknown)) if unknown else (divided, ())
+        return [(group.settings, seeds) for one in asked for group in one.groups]
 
 
 def grade(answers: Sequence[bool], *, most: float = 0.5) -> Outcome:
@@ -144,81 +257,116 @@ def combine(outcomes: Iterable[Outcome]) -> Outcome:
     >>> combine(["holds", "does not hold"]), combine(["holds", "undecided"]), combine(["holds partly", "undecided"])
     ('holds partly', 'undecided', 'holds partly')
     """
-    given = list(outcomes)
-    possible: set[Outcome] = set()
-    for resolved in product(*(DECIDED if outcome == "undecided" else (outcome,) for outcome in given)):
-        possible.add(resolved[0] if len(set(resolved)) == 1 else "holds partly")
-    return possible.pop() if len(possible) == 1 else "undecided"
+    decided = {*outcomes}
+    if "undecided" not in decided:
+        return decided.pop() if len(decided) == 1 else "holds partly"
+    decided.remove("undecided")
+    return "holds partly" if len(decided) > 1 or decided == {"holds partly"} else "undecided"
 
 
-class Finding(NamedTuple):
-    """The finding in one environment.
-
-    Attributes:
-        ruling: by the rule.
-        text: the figures.
-        line: the figures in a few words.
-        notes: what a reader should know besides.
-    """
-
-    ruling: Ruling
-    text: str
-    line: str
-    notes: Sequence[str] = ()
-
-    @property
-    def outcome(self) -> Outcome:
-        """The outcome."""
-        return self.ruling.outcome
+def by_environment(table: Traces, find: Callable[[Traces], Finding | None]) -> dict[str, Finding | None]:
+    """The finding in every environment, by its label."""
+    return {label_of(name): find(table.having(environment=name)) for name in environments(table)}
 
 
-def verdict_of(
-    claim: str, place: str, rule: str, findings: Mapping[str, Finding | None], *, detail: str = ""
-) -> Verdict | None:
+# ---------------------------------------------------------------------------------------------------- verdicts
+
+
+def verdict_of(claim: Claim, rule: str, findings: Mapping[str, Finding | None], detail: str = "") -> Verdict | None:
     """The verdict on a claim from the findings of all environments; None if there is no finding."""
     known = {name: finding for name, finding in findings.items() if finding is not None}
     if not known:
         return None
-    measured = " ".join(f"{name}: {finding.text}." for name, finding in known.items())
-    outcomes = [finding.outcome for finding in known.values()]
-    if len(set(outcomes)) > 1:
-        measured += " So: " + "; ".join(f"{name}: {finding.outcome}" for name, finding in known.items()) + "."
+    judged = {name: finding.judged() for name, finding in known.items()}
+    outcome = combine(found.outcome for found in judged.values())
+    summary = in_a_line({name: finding.line for name, finding in known.items()})
+    seeds = f"{range_text([found.majority.seeds for found in judged.values()], 0)} seeds"
+    open_ = [name for name, found in judged.items() if found.outcome == outcome == "undecided"]
+    disputed = [max(known[name].asked, key=lambda one: one.divided) for name in open_]
+    for name, which in zip(open_, disputed, strict=True):
+        met, needed = [*map(which.met, which.figures)], judged[name].majority.needed
+        summary += f". Open: {name}, {which.where}, {signed(which.middle)} against {signed(which.limit)}, met by "
+        summary += f"{met.count(True)} of {len(met)} seeds"
+        seeds += f"; about {needed:,} would decide {name}" if needed else f"; on {name} they are divided evenly"
+    if open_ and all(one.near for one in disputed):
+        outcome = "at the limit"
     notes = [f"{name}: {note}." for name, finding in known.items() for note in finding.notes]
-    return Verdict(
-        claim=claim,
-        place=place,
-        measured=measured,
-        rule=rule,
-        outcome=combine(outcomes),
-        summary="; ".join(f"{name}: {finding.line}" for name, finding in known.items()),
-        seeds=seeds_text(known),
-        detail=" ".join([*([detail] if detail else []), *notes]),
-    )
+    measured = " ".join(f"{name}: {finding.text} ({_count(judged[name])})." for name, finding in known.items())
+    texts = (rule, outcome, summary, seeds, " ".join([*([detail] if detail else []), *notes]), claim.name)
+    first = min(open_, key=lambda name: judged[name].majority.needed or math.inf, default=None)
+    wanted = () if first is None else known[first].wanted(judged[first].unknown)
+    return Verdict(claim.text, claim.place, measured, *texts, OURS in claim.place, wanted)
 
 
-def seeds_text(findings: Mapping[str, Finding]) -> str:
-    """How many seeds there are, and how many would decide where that is open.
+def _count(found: Judged) -> str:
+    """The outcome, and how many seeds say so."""
+    _, yes, seeds = found.majority
+    if found.outcome == "undecided":
+        return f"undecided, {yes} of {seeds} seeds for the better outcome"
+    return f"{found.outcome} with {max(yes, seeds - yes)} of {seeds} seeds"
 
-    >>> seeds_text({"GridWorld": Finding(Ruling("undecided", (3, 3), 43), "", "")})
-    '3 seeds; about 43 would decide GridWorld'
+
+def fact(
+    claim: Claim, rule: str, found: Mapping[str, tuple[bool, str]], runs: str, detail: str = ""
+) -> Verdict | None:
+    """The verdict on a claim about all runs that were made, which needs no test: by environment, with the figures."""
+    if not found:
+        return None
+    line = in_a_line({name: text for name, (_, text) in found.items()})
+    outcome = combine(all_or_none([holds]) for holds, _ in found.values())
+    ours = OURS in claim.place
+    return Verdict(claim.text, claim.place, f"{line}.", rule, outcome, line, runs, detail, claim.name, ours)
+
+
+# ------------------------------------------------------------------------------------------------------- in words
+
+
+def in_a_line(texts: Mapping[str, str]) -> str:
+    """What is found in each environment; words that all texts end with are written once.
+
+    >>> in_a_line({"GridWorld": "2 times FedQ's", "chain": "3 times FedQ's"})
+    "GridWorld: 2; chain: 3 times FedQ's"
     """
-    counts = [count for finding in findings.values() for count in finding.ruling.seeds]
-    parts = [f"{range_of(counts)} seed{'' if max(counts) == 1 else 's'}"]
-    for name, finding in findings.items():
-        if finding.outcome == "undecided":
-            needed = finding.ruling.needed
-            parts.append(
-                f"about {needed:,} would decide {name}"
-                if needed is not None
-                else f"how many would decide {name} cannot be said from these"
-            )
-    return "; ".join(parts)
+    words = [text.split(" ") for text in texts.values()]
+    same = 0
+    while len(words) > 1 and same < min(map(len, words)) - 1 and len({one[-1 - same] for one in words}) == 1:
+        same += 1
+    short = [f"{name}: {' '.join(one[: len(one) - same])}" for name, one in zip(texts, words, strict=True)]
+    return " ".join(["; ".join(short), *words[0][len(words[0]) - same :]])
 
 
-def range_of(counts: Sequence[int]) -> str:
-    """The least and the largest of whole numbers.
+def ratios_text(cells: Sequence[Pairs]) -> str:
+    """Ratios over several cells: of the typical seed, and of means."""
+    typical, means = ([getattr(one, name) for one in cells] for name in ("typical", "of_means"))
+    return f"{range_text(typical)} times (by means {range_text(means)})"
 
-    >>> range_of([5]), range_of([3, 4, 5])
-    ('5', '3 to 5')
+
+def carried(cells: Mapping[str, Pairs]) -> list[str]:
+    """A note on the cell in which a few runs carry the ratio of means, if there is one."""
+
+    def apart(pairs: Pairs) -> float:
+        return abs(math.log(max(pairs.of_means, 1e-12) / max(pairs.typical, 1e-12)))
+
+    where, worst = max(cells.items(), key=lambda cell: apart(cell[1]))
+    if apart(worst) < math.log(1.25):
+        return []
+    lower = sum(ratio < 1 for ratio in worst.ratios.values())
+    return [
+        f"a few runs carry the means: at {where} their ratio is {worst.of_means:.2f}, that of the typical seed "
+        f"{worst.typical:.2f}, and {lower} of {len(worst.seeds)} seeds are below 1"
+    ]
+
+
+def range_text(numbers: Sequence[float], digits: int = 2) -> str:
+    """The least and the largest of some numbers.
+
+    >>> range_text([0.25, 0.5]), range_text([3, 5, 4], 0)
+    ('0.25 to 0.50', '3 to 5')
     """
-    return f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    low, high = signed(min(numbers), digits), signed(max(numbers), digits)
+    return low if low == high else f"{low} to {high}"
+
+
+def signed(number: float, digits: int = 2) -> str:
+    """A number with a proper minus sign."""
+    return f"{number:.{digits}f}".replace("-", MINUS)

@@ -1,42 +1,39 @@
-"""Published against Fed-KL-UCBVI: regret and rounds against M, longer rounds, agents that differ, the worst seeds."""
+"""Published against Fed-KL-UCBVI: regret and rounds against M, agents that differ, the worst seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.core.colours import BLUE, GREEN, ORANGE, VERMILLION, Marker
-from fed_ucbvi.paper.figures import REGRET_LABEL, ROUNDS_LABEL
-from fed_ucbvi.paper.judging import ERROR_TERM, Finding, Ruling, all_or_none, compare, decide, grade, verdict_of
-from fed_ucbvi.paper.scale import Scale
-from fed_ucbvi.paper.seed_groups import (
-    DASHES,
-    Measure,
-    SeedGroups,
-    band_text,
-    environments,
-    having,
-    interval,
-    log_bars,
-    mean,
-    over_keys,
-    paired,
-    regret,
-    rounds,
-    seed_groups_of,
-    values,
+from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
+from fed_ucbvi.paper.judging import (
+    ERROR_TERM,
+    OURS,
+    Claim,
+    Finding,
+    Pairs,
+    against,
+    all_or_none,
+    by_environment,
+    fact,
+    grade,
+    pairs_of,
+    range_text,
+    ratio_at_most,
+    ratios_text,
+    verdict_of,
 )
-from fed_ucbvi.paper.traces import Pair
-from fed_ucbvi.paper.wording import answers_text, eps_text, range_text
-from fed_ucbvi.report.content import Figure, Outcome, Section, Table, Verdict
-from fed_ucbvi.results.statistics import INTERVAL_NAME
+from fed_ucbvi.report import run_figures as draw
+from fed_ucbvi.report.content import Figure, Section, Table, Verdict
+from fed_ucbvi.report.traces import Measure, Traces, environments, regret, rounds
+from fed_ucbvi.results.statistics import INTERVAL_NAME, share_interval
 from fed_ucbvi.results.style import label_of
 
-NAME = "kl"
-TITLE = "Fed-KL-UCBVI: a proof, and less regret than the published algorithm"
 PUBLISHED, KL, STATIONARY, FAST = "published", "KL", "KL, stationary", "KL fast"
 VARIANTS: dict[str, dict[str, Any]] = {
     PUBLISHED: {"name": "fed-ucbvi"},
@@ -54,356 +51,259 @@ MORE = ("hard_instance",)
 OTHERS_EPISODES = 3_000
 MANY_AGENTS, QUICK_AGENTS = (1, 5, 20, 100, 500), (2, 10)
 EPS_P = (0.0, 0.1, 0.316228)
-GROWTHS = (0.01, 0.03, 0.1, 0.3)
 WORST = "50 seeds"
 WORST_SEEDS = 50
-A_THIRD = 3.0
-THREE_TIMES = 3.0
-GROWTH = "growth "
+LARGE_M = 100
+TITLES = {
+    "kl_regret": "Fed-KL-UCBVI keeps learning faster as agents are added",
+    "kl_rounds": "Rounds against the number of agents",
+    "kl_others": "The regret on environments that the paper does not have",
+}
+TEXT = (
+    "Fed-KL-UCBVI keeps the federation and replaces the bonus: the server takes the largest mean of the next value "
+    "over a Kullback-Leibler ball around the transitions that all agents have counted. With radius 1 this is "
+    "optimistic with probability 95 %, which is proved; the published algorithm's experimental bonus has no proof. "
+    "Stationary means that visits are counted over all steps together, where kernel and rewards do not depend on "
+    "the step. Fast means half the radius, without proof.",
+    "A proof has its price where there is little to learn for each decision: on SixArms, DeepSea and the hard "
+    "instance, counted by step, the regret is two to four times the published algorithm's.",
+)
 
 
-def _others_episodes(scale: Scale) -> dict[str, int]:
+def _other_episodes(scale: RunScale) -> dict[str, int]:
     return dict.fromkeys(OTHERS[:1] if scale.quick else OTHERS, 300 if scale.quick else OTHERS_EPISODES)
 
 
-def _for(environment: str) -> list[dict[str, Any]]:
+def _for(environment: str, without: Sequence[str] = (), suffix: str = "") -> list[dict[str, Any]]:
     """The variants that an environment allows."""
     return [
-        {**variant, "label": label}
+        {**variant, "label": f"{label}{suffix}"}
         for label, variant in VARIANTS.items()
-        if not (variant.get("stationary") and environment in BY_STEP)
+        if label not in without and not (variant.get("stationary") and environment in BY_STEP)
     ]
 
 
-def grids(scale: Scale) -> list[dict[str, Any]]:
-    """All that is run."""
-    several = QUICK_AGENTS if scale.quick else MANY_AGENTS
+def grids(scale: RunScale) -> Grids:
+    """All that is run.
+
+    Unless the scale is ``full``, the variant without a proof, which decides no claim, runs on the paper's
+    environments only, with at most 100 agents.
+    """
+    several, full = QUICK_AGENTS if scale.quick else MANY_AGENTS, scale.size == "full"
     found = []
-    for environment, episodes in scale.episodes.items():
-        here = {"environments": [environment], "episodes": {environment: episodes}}
-        found.append(scale.grid(_for(environment), agents=several, **here))
-        found.append(scale.grid(_for(environment), eps_p=EPS_P, **here))
-    for environment, episodes in _others_episodes(scale).items():
-        here = {"environments": [environment], "episodes": {environment: episodes}}
-        found.append(scale.grid(_for(environment), agents=several, **here))
-    found.append(_growth_grid(scale, several))
-    found += _worst_grids(scale)
-    return found
+    for environment, episodes in {**scale.episodes, **_other_episodes(scale)}.items():
+        here: dict[str, Any] = {"environments": [environment], "episodes": {environment: episodes}}
+        the_papers = environment in scale.episodes
+        variants = _for(environment, () if the_papers or full else (FAST,))
+        most = variants if full else _for(environment, (FAST,))
+        found += [scale.grid(variants, agents=several[:-1], **here), scale.grid(most, agents=several[-1:], **here)]
+        if the_papers:
+            found.append(scale.grid(variants, eps_p=EPS_P, **here))
+    return [*found, *_worst_grids(scale)]
 
 
-def _growth_grid(scale: Scale, several: Sequence[int]) -> dict[str, Any]:
-    episodes = {"gridworld": scale.episodes["gridworld"]}
-    shown = GROWTHS[-2:] if scale.quick else GROWTHS
-    growing = [{**VARIANTS[STATIONARY], "label": f"{GROWTH}{rho:g}", "min_round_growth": rho} for rho in shown]
-    agents = [M for M in several if scale.base_agents <= M]
-    return scale.grid(growing, environments=["gridworld"], episodes=episodes, agents=agents)
-
-
-def _worst_grids(scale: Scale) -> list[dict[str, Any]]:
+def _worst_grids(scale: RunScale) -> Grids:
     """One instance of every environment, many seeds."""
-    episodes = {**dict.fromkeys(scale.episodes, 300 if scale.quick else OTHERS_EPISODES), **_others_episodes(scale)}
-    episodes |= {} if scale.quick else dict.fromkeys(MORE, OTHERS_EPISODES)
+    names = [*scale.episodes, *_other_episodes(scale), *(() if scale.quick else MORE)]
     seeds = list(range(1, 1 + (2 if scale.quick else WORST_SEEDS)))
+    without = (PUBLISHED,) if scale.size == "full" else (PUBLISHED, FAST)
     return [
         scale.grid(
-            [{**variant, "label": f"{variant['label']}, {WORST}"} for variant in _for(environment)[1:]],
+            _for(environment, without, f", {WORST}"),
             environments=[environment],
-            episodes={environment: T},
+            episodes={environment: 300 if scale.quick else OTHERS_EPISODES},
             seeds=seeds,
             env_seed=0,
         )
-        for environment, T in episodes.items()
+        for environment in names
     ]
 
 
 # --------------------------------------------------------------------------------------------------------- analysis
 
 
-def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
-    """The section of the report."""
-    seed_groups = seed_groups_of(pairs)
-    main = {key: replicates for key, replicates in seed_groups.items() if key.label in VARIANTS}
-    alike = having(main, eps_p=0.0)
+def verdicts(table: Traces) -> list[Verdict]:
+    """The verdicts on what is claimed of Fed-KL-UCBVI."""
+    main = table.where(lambda group: group["label"] in VARIANTS)
+    alike, apart = main.having(eps_p=0.0), main.where(lambda group: group["eps_p"] > 0)
     found = [
         _fraction(alike, KL, 1.0, "no more than"),
-        _fraction(alike, STATIONARY, A_THIRD, "at most a third of"),
-        _speed_up(alike),
-        _no_more_rounds(alike),
-        _different_agents(main),
-        _worst(seed_groups),
-    ]
-    return Section(
-        id=NAME,
-        title=TITLE,
-        text=(
-            "Fed-KL-UCBVI keeps the federation and replaces the bonus: the server takes the largest mean of the next "
-            "value over a Kullback-Leibler ball around the transitions that all agents have counted. With radius 1 "
-            "this is optimistic with probability 95 %, which is proved; the published algorithm's experimental bonus "
-            "has no proof. Stationary means that visits are counted over all steps together, where kernel and "
-            "rewards do not depend on the step. Fast means half the radius, without proof.",
-            "A proof has its price where there is little to learn for each decision: on SixArms, DeepSea and the "
-            "hard instance, counted by step, the regret is two to four times the published algorithm's.",
+        _fraction(alike, STATIONARY, 3.0, "at most a third of"),
+        _judged(
+            "more agents go on helping",
+            "More agents go on helping: regret per agent falls up to the largest M.",
+            "if Fed-KL-UCBVI's regret at the largest M is below that at the M before.",
+            alike.having(label=KL),
+            _speed_up,
         ),
-        verdicts=[verdict for verdict in found if verdict is not None],
-        figures=[
-            _against_agents("kl_regret", list(scale.episodes), alike, regret, REGRET_LABEL),
-            _against_agents("kl_rounds", list(scale.episodes), alike, rounds, ROUNDS_LABEL),
-            _against_agents("kl_others", list(_others_episodes(scale)), alike, regret, REGRET_LABEL),
-            _growth_figure(seed_groups),
-            _eps_figure(main, scale),
+        _judged(
+            "no more rounds with many agents",
+            "With many agents Fed-KL-UCBVI takes no more rounds than the published algorithm.",
+            f"if it does at every M from {LARGE_M} on (or at the largest); partly at half.",
+            alike,
+            _no_more_rounds,
+        ),
+        _judged(
+            "less regret also where agents differ",
+            "Fed-KL-UCBVI's regret is below the published algorithm's also where agents differ.",
+            "if it is at every εₚ > 0 that was run; partly at half of them.",
+            apart,
+            _different_agents,
+        ),
+        _no_failing_seed(table.where(lambda group: group["label"].endswith(WORST))),
+    ]
+    return [verdict for verdict in found if verdict is not None]
+
+
+def analyse(table: Traces, scale: RunScale) -> Section:
+    """The section of the report."""
+    main = table.where(lambda group: group["label"] in VARIANTS)
+    alike, worst = main.having(eps_p=0.0), table.where(lambda group: group["label"].endswith(WORST))
+    the_papers = alike.where(lambda group: group["environment"] in scale.episodes)
+    others = alike.where(lambda group: group["environment"] not in scale.episodes)
+    return Section(
+        "kl",
+        "Fed-KL-UCBVI",
+        TEXT,
+        verdicts(table),
+        [
+            _against_agents("kl_regret", the_papers, regret, draw.REGRET_LABEL, alike),
+            _against_agents("kl_rounds", the_papers, rounds, draw.ROUNDS_LABEL, alike),
+            _against_agents("kl_others", others, regret, draw.REGRET_LABEL, alike),
+            _eps_figure(main.where(lambda group: group["environment"] in scale.episodes), scale.base_agents),
         ],
-        tables=[_cells(main), _worst_table(seed_groups)],
+        [_cells(main), _worst_table(worst)],
     )
 
 
-def _cells_of(seed_groups: SeedGroups, label: str, other: str) -> list[tuple[str, list[float], list[float], str]]:
-    """Environment, regrets of two variants over the same seeds, and which cell, wherever both were run."""
-    found = []
-    for key, replicates in having(seed_groups, label=label).items():
-        rivals = having(seed_groups, environment=key.environment, label=other, agents=key.agents, eps_p=key.eps_p)
-        for rival_key, rival in rivals.items():
-            if rival_key.episodes == key.episodes:
-                x, y = paired(replicates, rival, regret)
-                if x:
-                    found.append((key.environment, x, y, f"M = {key.agents}"))
-    return found
+def _judged(
+    name: str, claim: str, rule: str, table: Traces, find: Callable[[Traces], Finding | None]
+) -> Verdict | None:
+    said = f"A seed says holds in an environment {rule} {ERROR_TERM}"
+    return verdict_of(Claim(name, claim, OURS), said, by_environment(table, find))
 
 
-def _fraction(seed_groups: SeedGroups, label: str, factor: float, words: str) -> Verdict | None:
-    findings: dict[str, Finding | None] = {}
-    cells = _cells_of(seed_groups, label, PUBLISHED)
-    for environment in dict.fromkeys(cell[0] for cell in cells):
-        here = [(x, y, text) for name, x, y, text in cells if name == environment]
-        found = [compare([factor * value for value in x], y) for x, y, _ in here]
-        ratios = [float(np.mean(x) / np.mean(y)) for x, y, _ in here]
-        worst = here[int(np.argmax(ratios))][2]
-        text = f"{range_text(ratios)} of the published algorithm's, most at {worst}; {answers_text(found)}"
-        findings[label_of(environment)] = Finding(decide(grade, found), text, f"{range_text(ratios)} of published")
-    return verdict_of(
+def _fraction(table: Traces, label: str, factor: float, words: str) -> Verdict | None:
+    def find(part: Traces) -> Finding | None:
+        cells = against(part.having(label=label), part.having(label=PUBLISHED), regret)
+        if not cells:
+            return None
+        asked = [ratio_at_most(1 / factor, pairs, f"M = {pairs.group['agents']}") for pairs in cells]
+        worst = max(cells, key=lambda pairs: pairs.typical)
+        text = f"regret is {ratios_text(cells)} the published algorithm's, most at M = {worst.group['agents']}"
+        line = f"{range_text([pairs.typical for pairs in cells])} of published"
+        return Finding(grade, [asked], text, line)
+
+    return _judged(
+        f"Fed-KL-UCBVI{label.removeprefix(KL)}: {words} the published regret",
         f"Fed-KL-UCBVI{label.removeprefix(KL)} has {words} the published algorithm's regret.",
-        "beyond the paper",
-        f"It holds in an environment if {factor:g} times its mean regret is at most that of the published algorithm "
-        f"at every M; partly at half of them. {ERROR_TERM}",
-        findings,
+        f"if {factor:g} times its regret is at most that of the published algorithm at every M; partly at half of "
+        "them.",
+        table,
+        find,
     )
 
 
-def _speed_up(seed_groups: SeedGroups) -> Verdict | None:
+def _speed_up(table: Traces) -> Finding | None:
     """Whether more agents still help at the largest M."""
-    findings: dict[str, Finding | None] = {}
-    for environment in environments(seed_groups):
-        group = having(seed_groups, environment=environment, label=KL)
-        order = sorted(group, key=lambda key: key.agents)
-        if len(order) < 2:
-            continue
-        fewer, more = order[-2:]
-        x, y = paired(group[more], group[fewer], regret)
-        if x:
-            text = f"{np.mean(y):,.1f} at M = {fewer.agents}, {np.mean(x):,.1f} at M = {more.agents}"
-            ruling = decide(all_or_none, [compare(x, y, strictly=True)])
-            findings[label_of(environment)] = Finding(ruling, text, text)
-    return verdict_of(
-        "More agents go on helping: regret per agent falls up to the largest M.",
-        "beyond the paper",
-        "It holds in an environment if Fed-KL-UCBVI's mean regret at the largest M is below that at the M before. "
-        f"{ERROR_TERM}",
-        findings,
-    )
+    order = sorted(table, key=lambda group: group["agents"])
+    return _lower([pairs_of(order[-1], order[-2], regret)], "agents", "M = {}") if len(order) > 1 else None
 
 
-def _no_more_rounds(seed_groups: SeedGroups) -> Verdict | None:
-    findings: dict[str, Finding | None] = {}
-    for environment in environments(seed_groups):
-        group = having(seed_groups, environment=environment)
-        most = max(key.agents for key in group)
-        chosen = [M for M in values(group, "agents") if min(100, most) <= M]
-        found, lines = [], []
-        for M in chosen:
-            for own in having(group, label=KL, agents=M).values():
-                for other in having(group, label=PUBLISHED, agents=M).values():
-                    x, y = paired(own, other, rounds)
-                    if x:
-                        found.append(compare(x, y))
-                        lines.append(f"{np.mean(x):,.0f} rounds against {np.mean(y):,.0f} at M = {M}")
-        if found:
-            findings[label_of(environment)] = Finding(decide(grade, found), "; ".join(lines), lines[0])
-    return verdict_of(
-        "With many agents Fed-KL-UCBVI takes no more rounds than the published algorithm.",
-        "beyond the paper",
-        "It holds in an environment if it does at every M from 100 on (or at the largest); partly at half. "
-        f"{ERROR_TERM}",
-        findings,
-    )
+def _no_more_rounds(table: Traces) -> Finding | None:
+    least = min(LARGE_M, max(table.values("agents")))
+    many = table.where(lambda group: group["agents"] >= least)
+    cells = against(many.having(label=KL), many.having(label=PUBLISHED), rounds)
+    return _lower(cells, "agents", "M = {}", strictly=False)
 
 
-def _different_agents(seed_groups: SeedGroups) -> Verdict | None:
-    findings: dict[str, Finding | None] = {}
-    apart = {key: replicates for key, replicates in seed_groups.items() if key.eps_p > 0}
-    for environment in environments(apart):
-        found, lines = [], []
-        for eps_p in values(having(apart, environment=environment), "eps_p"):
-            cell = having(apart, environment=environment, eps_p=eps_p)
-            for _, x, y, _ in _cells_of(cell, KL, PUBLISHED):
-                found.append(compare(x, y, strictly=True))
-                lines.append(f"{np.mean(x):,.0f} against {np.mean(y):,.0f} at {eps_text(eps_p)}")
-        if found:
-            findings[label_of(environment)] = Finding(decide(grade, found), "; ".join(lines), lines[-1])
-    return verdict_of(
-        "Fed-KL-UCBVI's regret is below the published algorithm's also where agents differ.",
-        "beyond the paper",
-        f"It holds in an environment if it is at every εₚ > 0 that was run; partly at half of them. {ERROR_TERM}",
-        findings,
-    )
+def _different_agents(table: Traces) -> Finding | None:
+    return _lower(against(table.having(label=KL), table.having(label=PUBLISHED), regret), "eps_p", "εₚ = {:.2g}")
 
 
-def _worst_lots(seed_groups: SeedGroups) -> SeedGroups:
-    return {key: replicates for key, replicates in seed_groups.items() if key.label.endswith(WORST)}
+def _lower(cells: Sequence[Pairs], setting: str, words: str, *, strictly: bool = True) -> Finding | None:
+    """Whether a measure is lower than that of others in cells that differ in one setting; partly at half of them."""
+    order = sorted((one for one in cells if one.seeds), key=lambda pairs: pairs.group[setting])
+    where = [words.format(pairs.group[setting]) for pairs in order]
+    asked = [ratio_at_most(1.0, one, name, strictly=strictly) for one, name in zip(order, where, strict=True)]
+    lines = [
+        f"{np.median(one.x):,.0f} against {np.median(one.y):,.0f} at {name}"
+        for one, name in zip(order, where, strict=True)
+    ]
+    rule = grade if len(asked) > 1 else all_or_none
+    return Finding(rule, [asked], f"{'; '.join(lines)} (medians)", lines[-1]) if asked else None
 
 
-def _worst(seed_groups: SeedGroups) -> Verdict | None:
-    """Whether a single seed fails. This is a fact about these runs, so there is no error term."""
-    findings: dict[str, Finding | None] = {}
-    chosen = _worst_lots(seed_groups)
-    for environment in environments(chosen):
-        ratios = []
-        for replicates in having(chosen, environment=environment).values():
-            found = [regret(run) for run in replicates]
-            ratios.append(max(found) / float(np.median(found)))
-            seeds = len(found)
-        line = f"the worst seed has {range_text(ratios)} times the median"
-        outcome: Outcome = "holds" if max(ratios) <= THREE_TIMES else "does not hold"
-        findings[label_of(environment)] = Finding(Ruling(outcome, (seeds, seeds)), line, line)
-    return verdict_of(
-        "No seed fails: none has more than three times the median regret.",
-        "beyond the paper",
+def _no_failing_seed(table: Traces) -> Verdict | None:
+    """Whether a single seed fails. This is a fact about these runs."""
+    found, seeds = {}, 0
+    for environment in environments(table):
+        summaries = [group.summary(regret) for group in table.having(environment=environment)]
+        worst = [one.worst / one.median for one in summaries]
+        failing, seeds = sum(one.failing for one in summaries), max(seeds, *(one.runs for one in summaries))
+        found[label_of(environment)] = (not failing, f"worst {range_text(worst)} times the median")
+    if not found:
+        return None
+    most = share_interval(0, seeds)[1]
+    return fact(
+        Claim("no seed fails", "No seed fails: none has more than three times the median regret.", OURS),
         f"It holds in an environment if it is so among {WORST_SEEDS} seeds of one instance, by step and, where that "
-        "is possible, stationary. It is a fact about these seeds; there is no error term.",
-        findings,
+        "is possible, stationary.",
+        found,
+        f"{seeds} seeds; none of {seeds} failing excludes shares above {most:.1%} of all seeds, and no smaller ones",
     )
 
 
-# ---------------------------------------------------------------------------------------------------------- figures
+# ------------------------------------------------------------------------------------------------ figures and tables
 
 
 def _style(label: str) -> dict[str, Any]:
-    return {"name": label, "colour": COLOURS[label], "marker": MARKERS[label], "label": label}
+    return {"name": label, "colour": COLOURS[label], "marker": MARKERS[label]}
 
 
-def _against_agents(
-    id_: str, names: Sequence[str], seed_groups: SeedGroups, measure: Measure, y_label: str
-) -> Figure:
-    panels = []
-    for environment in names:
-        group = having(seed_groups, environment=environment)
-        series = [
-            one
-            for label in VARIANTS
-            if (one := over_keys(having(group, label=label), "agents", measure, **_style(label))) is not None
-        ]
-        if series:
-            panels.append(Panel(label_of(environment), "Agents M", y_label, series, x_log=True, y_log=True))
-    titles = {
-        "kl_regret": "Fed-KL-UCBVI keeps learning faster as agents are added",
-        "kl_rounds": "Rounds against the number of agents",
-        "kl_others": "The regret on environments that the paper does not have",
+def _against_agents(id_: str, table: Traces, measure: Measure, y_label: str, shown: Traces) -> Figure:
+    def curves(part: Traces) -> Iterator[Series | None]:
+        for label in VARIANTS:
+            yield draw.over_agents(part.having(label=label), measure, **_style(label))
+
+    panels = draw.panels_of(table, curves, "Agents M", y_label, x_log=True, y_log=True)
+    return Figure(id_, TITLES[id_], f"Agents alike (εₚ = 0). {draw.band_text(shown)}", panels)
+
+
+def _eps_figure(table: Traces, agents: int) -> Figure:
+    def curves(part: Traces) -> Iterator[Series]:
+        for label in VARIANTS:
+            order = sorted(part.having(label=label), key=lambda group: group["eps_p"])
+            if order:
+                bars = draw.log_bars([draw.interval(group, regret) for group in order])
+                names = [draw.eps_text(group["eps_p"]) for group in order]
+                yield Series(x=names, **bars, line=False, band=INTERVAL_NAME, **_style(label))
+
+    panels = draw.panels_of(table.having(agents=agents), curves, "", draw.REGRET_LABEL, y_log=True)
+    caption = f"M = {agents}. Regret in the common MDP. {draw.band_text(table)}"
+    return Figure("kl_eps", "Regret where agents differ", caption, panels)
+
+
+VARIANT: draw.Columns = {
+    **draw.columns("environment"),
+    "variant": lambda group: str(group["label"]).removesuffix(f", {WORST}"),
+}
+
+
+def _cells(table: Traces) -> Table:
+    shown = {**VARIANT, **draw.columns("M", "εₚ", "T", "runs", "regret", "median", "failing", "rounds")}
+    return draw.table_of_groups("kl", "Published and Fed-KL-UCBVI", table, shown)
+
+
+def _worst_table(table: Traces) -> Table:
+    shown: draw.Columns = {
+        **VARIANT,
+        **draw.columns("M", "T"),
+        **draw.columns("runs", "regret", "median", "failing"),
+        "worst": lambda group: group.summary(regret).worst,
     }
-    return Figure(id_, titles[id_], f"Agents alike (εₚ = 0). {band_text(seed_groups.values())}", panels)
+    made = draw.table_of_groups("kl_worst", "The worst of many seeds", table, shown)
+    return replace(made, caption="Regret of one instance each.")
 
 
-def _growth_figure(seed_groups: SeedGroups) -> Figure:
-    series = []
-    labels = [STATIONARY, *(f"{GROWTH}{rho:g}" for rho in GROWTHS)]
-    resting = {key.agents for key in seed_groups if key.label in labels[1:]}
-    group = {
-        key: replicates
-        for key, replicates in having(seed_groups, environment="gridworld", eps_p=0.0).items()
-        if key.label in labels and key.agents in resting
-    }
-    for dash, M in zip(DASHES, values(group, "agents"), strict=False):
-        here = {key.label: replicates for key, replicates in having(group, agents=M).items()}
-        order = [label for label in labels if label in here]
-        spreads = [interval(here[label], regret) for label in order]
-        series.append(
-            Series(
-                STATIONARY,
-                GREEN,
-                [mean(here[label], rounds) for label in order],
-                **log_bars(spreads),
-                dash=dash,
-                marker="diamond",
-                variant=f"M = {M}",
-                band=INTERVAL_NAME,
-            )
-        )
-    panels = (
-        [Panel(label_of("gridworld"), ROUNDS_LABEL, REGRET_LABEL, series, x_log=True, y_log=True)] if series else []
-    )
-    return Figure(
-        "kl_growth",
-        "Longer rounds save communication; the fewer the agents, the more regret they cost",
-        "Stationary counts. From right to left: min_round_growth = 0, "
-        f"{', '.join(f'{rho:g}' for rho in GROWTHS)}. {band_text(group.values())}",
-        panels,
-    )
-
-
-def _eps_figure(seed_groups: SeedGroups, scale: Scale) -> Figure:
-    panels = []
-    for environment in scale.episodes:
-        group = having(seed_groups, environment=environment, agents=scale.base_agents)
-        series = [
-            one for label in VARIANTS if (one := _points_over_eps(having(group, label=label), label)) is not None
-        ]
-        if series:
-            panels.append(Panel(label_of(environment), "", REGRET_LABEL, series, y_log=True))
-    caption = f"M = {scale.base_agents}. Regret in the common MDP. {band_text(seed_groups.values())}"
-    return Figure(
-        "kl_eps",
-        "Regret where agents differ",
-        caption,
-        panels,
-    )
-
-
-def _points_over_eps(seed_groups: SeedGroups, label: str) -> Series | None:
-    order = sorted(seed_groups, key=lambda key: key.eps_p)
-    if not order:
-        return None
-    spreads = [interval(seed_groups[key], regret) for key in order]
-    style = {key: value for key, value in _style(label).items() if key != "label"}
-    return Series(
-        x=[eps_text(key.eps_p) for key in order],
-        **log_bars(spreads),
-        line=False,
-        band=INTERVAL_NAME,
-        **style,
-    )
-
-
-def _cells(seed_groups: SeedGroups) -> Table:
-    rows = [
-        (
-            label_of(key.environment),
-            key.label,
-            key.agents,
-            f"{key.eps_p:.2g}",
-            key.episodes,
-            interval(replicates, regret),
-            interval(replicates, rounds),
-        )
-        for key, replicates in seed_groups.items()
-    ]
-    columns = ("environment", "variant", "M", "εₚ", "T", "regret", "rounds")
-    return Table("kl", "Published and Fed-KL-UCBVI", band_text(seed_groups.values()), columns, rows)
-
-
-def _worst_table(seed_groups: SeedGroups) -> Table:
-    rows = []
-    for key, replicates in _worst_lots(seed_groups).items():
-        found = [regret(run) for run in replicates]
-        median = float(np.median(found))
-        name = key.label.removesuffix(f", {WORST}")
-        figures = (float(np.mean(found)), median, max(found), max(found) / median)
-        rows.append((label_of(key.environment), name, key.agents, key.episodes, len(found), *figures))
-    columns = ("environment", "variant", "M", "T", "seeds", "mean", "median", "worst", "worst / median")
-    return Table("kl_worst", "The worst of many seeds", "Regret of one instance each.", columns, rows)
+EXPERIMENT = Experiment(grids, verdicts, analyse)

@@ -1,4 +1,4 @@
-"""The standing comparison: every algorithm on every environment, from one row a run.
+"""The standing comparison: every algorithm on every environment, from one row a run; as a document and as a page.
 
 ``leaderboard.toml`` says what is run, ``leaderboard.csv`` holds a row for each run. All tables and figures follow
 from these rows, so that they are made without running anything. Rows of one's own algorithms can be added to them.
@@ -7,27 +7,58 @@ from these rows, so that they are made without running anything. Rows of one's o
 from __future__ import annotations
 
 import math
+import textwrap
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
 
 from fed_ucbvi.algorithms import ALGORITHMS, class_of
+from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.defaults import ALGORITHM
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
 from fed_ucbvi.environments import current_name
-from fed_ucbvi.report.content import Interval
+from fed_ucbvi.report.content import Cell, Figure, Interval, PageContent, Section, Table
+from fed_ucbvi.report.page import cell_text
+from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, log_bars
 from fed_ucbvi.results.run_data import RunData
-from fed_ucbvi.results.statistics import mean_interval
+from fed_ucbvi.results.run_table import RunTable
+from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval, on_log_axis
+from fed_ucbvi.results.statistics import share_text as failing_share
+from fed_ucbvi.results.style import colour_of, label_of
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 
 DEFINITION, TABLE = "leaderboard.toml", "leaderboard.csv"
+DOCUMENT = "leaderboard.md"
+TITLE = "Leaderboard: every algorithm on every environment"
+OVERALL = ("algorithm", "environments", "regret", "median", "failing", "rounds", "bytes", "share of the best")
+HERE = ("algorithm", "M", "regret", "median", "failing", "rounds", "MB", "share of the best")
+HOW_TO_ADD = """\
+## Add yours
+
+An algorithm of your own is a class that Python can import, say `Mine` in `mine.py`; see
+[algorithms.md](algorithms.md#your-own). This makes its runs, and shows them among the others:
+
+<!-- not run: the algorithm is yours -->
+```sh
+fed-ucbvi leaderboard --algorithm mine:Mine --store my-runs --out my-board
+```
+
+`my-runs` keeps the runs, so that the command can be stopped and given again. `my-board` holds this document, a page
+with a figure (`index.html`) and one row for each run (`leaderboard.csv`). `--leave-out NAME` leaves an environment
+out. With `--quick` all runs of all algorithms are made from little data, in a minute or two. `fed-ucbvi
+compare --env` compares on an environment of your own.
+
+To change the leaderboard itself, edit `src/fed_ucbvi/paper/leaderboard.toml` and give `make leaderboard`. It makes
+all runs, and writes the rows to `src/fed_ucbvi/paper/leaderboard.csv` and this document. After a change of words
+only, `make leaderboard-document` is enough: nothing is run."""
 QUICK = 50
 """A quick comparison has this many times fewer episodes, and two seeds."""
 
@@ -68,7 +99,7 @@ class Row(NamedTuple):
         regret, value, best = (float(f"{number:.7g}") for number in floats)
         sent = run.bytes_up, run.bytes_down
         sizes = run.about.agents, run.about.episodes, run.about.seed
-        return cls(job.environment, job.algorithm, *sizes, regret, run.rounds, *sent, value, best)
+        return cls(str(job.environment), job.algorithm, *sizes, regret, run.rounds, *sent, value, best)
 
     @property
     def megabytes(self) -> float:
@@ -82,10 +113,17 @@ class Row(NamedTuple):
 
 
 Rows = Sequence[Row]
+MEASURES: tuple[Callable[[Row], float], ...] = (
+    lambda row: row.regret,
+    lambda row: float(row.rounds),
+    lambda row: row.megabytes,
+    lambda row: row.share,
+)
+"""What a place states, in this order."""
 
 
 @dataclass(frozen=True)
-class Board:
+class LeaderboardPlan:
     """What is compared.
 
     Attributes:
@@ -105,16 +143,16 @@ class Board:
     notes: Sequence[str] = ()
 
     @classmethod
-    def standing(cls) -> Board:
+    def standing(cls) -> LeaderboardPlan:
         """The one of this package."""
         return cls(**tomllib.loads((files(__package__) / DEFINITION).read_text(encoding="utf-8")))
 
-    def quick(self) -> Board:
+    def quick(self) -> LeaderboardPlan:
         """The same with little data."""
         shorter = {name: max(1, T // QUICK) for name, T in self.episodes.items()}
-        return Board(self.agents, self.eps_p, 2, shorter, self.excluded)
+        return LeaderboardPlan(self.agents, self.eps_p, 2, shorter, self.excluded)
 
-    def without(self, environments: Iterable[str]) -> Board:
+    def without(self, environments: Iterable[str]) -> LeaderboardPlan:
         """The same with these environments left out."""
         names = [current_name(name) for name in environments]
         for name in names:
@@ -184,98 +222,231 @@ def _columns() -> dict[str, type]:
 
 
 class Place(NamedTuple):
-    """An algorithm on one environment: means over seeds with their 95 % intervals."""
+    """An algorithm on one environment, or over all: means over seeds with their 95 % intervals.
+
+    Attributes:
+        algorithm: its name.
+        agents: M; over all environments, on how many it ran.
+        seeds: how many.
+        regret: over all environments, geometric means of ratios to the baseline, paired by seed; likewise
+            rounds and megabytes.
+        median: of the same over seeds.
+        failing: how many runs have more than three times the median regret of their environment.
+        rounds: of communication.
+        megabytes: both ways, all agents together.
+        share: of the best shared policy's value.
+    """
 
     algorithm: str
     agents: int
     seeds: int
     regret: Interval
+    median: float
+    failing: str
     rounds: Interval
     megabytes: Interval
     share: Interval
 
+    def cells(self) -> tuple[Cell, ...]:
+        """A row of a table."""
+        figures = (self.regret, self.median, self.failing, self.rounds, self.megabytes, self.share)
+        return (label_of(self.algorithm), self.agents, *figures)
 
-class Standing(NamedTuple):
-    """An algorithm over all environments: geometric means of ratios to the baseline, paired by seed.
 
-    Attributes:
-        algorithm: its name.
-        environments: on how many.
-        regret: ratio of regrets, with the 95 % interval over seeds.
-        rounds: ratio of rounds.
-        megabytes: ratio of bytes.
-        share: mean share of the best shared policy's value.
-    """
-
-    algorithm: str
-    environments: int
-    regret: Interval
-    rounds: Interval
-    megabytes: Interval
-    share: Interval
+def table_of_rows(rows: Rows) -> RunTable[Row]:
+    """The rows by environment and algorithm."""
+    names = ("environment", "algorithm", "agents", "episodes")
+    return RunTable.of_rows(({name: getattr(row, name) for name in names}, (("run", row.seed),), row) for row in rows)
 
 
 def places(rows: Rows, environment: str) -> list[Place]:
     """The algorithms on an environment, the least regret first."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.environment == environment:
-            found.setdefault(row.algorithm, []).append(row)
-    made = [
-        Place(
-            name,
-            lot[0].agents,
-            len(lot),
-            *(
-                _mean([float(getattr(row, measure)) for row in lot])
-                for measure in ("regret", "rounds", "megabytes", "share")
-            ),
-        )
-        for name, lot in found.items()
-    ]
+    made = []
+    for one in table_of_rows(rows).having(environment=environment):
+        found = one.summary(MEASURES[0])
+        regret, rounds, sent = (_mean(one.samples(measure)) for measure in MEASURES[:3])
+        share = Interval(*map(float, mean_interval(one.samples(MEASURES[3]))))
+        name, M, typical = one["algorithm"], one["agents"], (found.median, found.failing_text)
+        made.append(Place(name, M, len(one), regret, *typical, rounds, sent, share))
     return sorted(made, key=lambda place: place.regret.mean)
 
 
-def standings(rows: Rows, baseline: str = ALGORITHM) -> list[Standing]:
+def standings(rows: Rows, baseline: str = ALGORITHM) -> list[Place]:
     """The algorithms over all environments on which they ran, the least regret first."""
-    by_run = {(row.algorithm, row.environment, row.seed): row for row in rows}
+    base = {(row.environment, row.seed): row for row in rows if row.algorithm == baseline}
+    by_cell = table_of_rows(rows)
     made = []
     for name in dict.fromkeys(row.algorithm for row in rows):
         pairs: dict[int, list[tuple[Row, Row]]] = {}
-        for (algorithm, environment, seed), row in by_run.items():
-            if algorithm == name and (base := by_run.get((baseline, environment, seed))) is not None:
-                pairs.setdefault(seed, []).append((row, base))
+        for row in rows:
+            if row.algorithm == name and (row.environment, row.seed) in base:
+                pairs.setdefault(row.seed, []).append((row, base[row.environment, row.seed]))
         if not pairs:
             raise InputError(f"{name} has no run that can be compared with one of {baseline}.")
-        regret, rounds, megabytes = (_ratio(pairs, measure) for measure in ("regret", "rounds", "megabytes"))
-        share = _mean([float(np.mean([row.share for row, _ in lot])) for lot in pairs.values()])
-        environments = {row.environment for lot in pairs.values() for row, _ in lot}
-        made.append(Standing(name, len(environments), regret, rounds, megabytes, share))
-    return sorted(made, key=lambda standing: standing.regret.mean)
+        logs = [_logs(pairs, measure) for measure in MEASURES[:3]]
+        regret, rounds, megabytes = (Interval(*np.exp(mean_interval(one)).tolist()) for one in logs)
+        shares = [float(np.mean([row.share for row, _ in several])) for several in pairs.values()]
+        cells = [one.summary(MEASURES[0]) for one in by_cell.having(algorithm=name)]
+        failing = failing_share(sum(one.failing for one in cells), sum(one.runs for one in cells))
+        typical = (math.exp(float(np.median(logs[0]))), failing)
+        share = Interval(*map(float, mean_interval(shares)))
+        made.append(Place(name, len(cells), len(pairs), regret, *typical, rounds, megabytes, share))
+    return sorted(made, key=lambda place: place.regret.mean)
 
 
 def summary(rows: Rows) -> dict[str, Any]:
     """Standings and places, ready for JSON."""
-    environments = dict.fromkeys(row.environment for row in rows)
+
+    def plain(place: Place, count: str = "agents") -> dict[str, Any]:
+        cells = {name: asdict(cell) if isinstance(cell, Interval) else cell for name, cell in place._asdict().items()}
+        return {count if name == "agents" else name: cell for name, cell in cells.items()}
+
     return {
         "runs": len(rows),
-        "overall": [_plain(one) for one in standings(rows)],
-        "environments": {name: [_plain(one) for one in places(rows, name)] for name in environments},
+        "overall": [plain(one, "environments") for one in standings(rows)],
+        "environments": {name: [plain(one) for one in places(rows, name)] for name in environments_of(rows)},
     }
 
 
-def _plain(one: Place | Standing) -> dict[str, Any]:
-    return {name: asdict(cell) if isinstance(cell, Interval) else cell for name, cell in one._asdict().items()}
+def _logs(pairs: Mapping[int, Sequence[tuple[Row, Row]]], measure: Callable[[Row], float]) -> list[float]:
+    """The mean over environments of logarithms of ratios to the baseline, for each seed."""
+    return [float(np.mean([math.log(measure(row) / measure(base)) for row, base in lot])) for lot in pairs.values()]
 
 
-def _ratio(pairs: Mapping[int, Sequence[tuple[Row, Row]]], measure: str) -> Interval:
-    """The geometric mean over environments of ratios to the baseline, for each seed, and its interval over seeds."""
-    logs = [
-        float(np.mean([math.log(getattr(row, measure) / getattr(base, measure)) for row, base in lot]))
-        for lot in pairs.values()
+def _mean(values: npt.ArrayLike) -> Interval:
+    return Interval(*(float(end) for end in on_log_axis(mean_interval(values))))
+
+
+# ---------------------------------------------------------------------------------------------------- the document
+
+
+def explanation(board: LeaderboardPlan, rows: Rows) -> list[str]:
+    """What was run and what the columns mean, in paragraphs."""
+    lengths: dict[int, list[str]] = {}
+    for row in rows:
+        lengths.setdefault(row.episodes, []).append(label_of(row.environment))
+    usual = max(lengths, key=lambda T: len(lengths[T]))
+    others = [f"{T:,} in {', '.join(dict.fromkeys(names))}" for T, names in lengths.items() if usual != T]
+    apart = f" ({'; '.join(others)})" if others else ""
+    seeds = len({row.seed for row in rows})
+    return [
+        f"Every algorithm has its default parameters; nothing is tuned. There are M = {board.agents} agents (one for "
+        f"algorithms that are for a single agent), who differ by \u03b5_p = {board.eps_p:g} and play T = {usual:,} "
+        f"episodes each{apart}. Each algorithm has {seeds} runs on each "
+        "environment, which is drawn anew from each run's seed, the same for all algorithms. Square brackets, and "
+        f"what follows \u00b1, are the {INTERVAL_NAME} over seeds (Student's, on a logarithmic scale), which is too "
+        f"narrow where rare runs fail. {FAILING_TEXT}",
+        "Regret is the common regret per agent, after T episodes. MB are millions of bytes, both ways, over all "
+        "agents. The share of the best is what the policy recommended at the end is worth to the agents, divided by "
+        "what the best policy that they can share is worth.",
     ]
-    return Interval(*(math.exp(float(end)) for end in mean_interval(logs)))
 
 
-def _mean(values: Sequence[float]) -> Interval:
-    return Interval(*(float(end) for end in mean_interval(values)))
+def left_out(board: LeaderboardPlan) -> list[str]:
+    """What is not run, with the reasons."""
+    return [f"{name}: {reason}." for name, reason in board.excluded.items()]
+
+
+OVERALL_TEXT = (
+    f"Ratios to {label_of(ALGORITHM)}, geometric means over environments, paired by seed; below 1 is better. Of "
+    "algorithms for a single agent it is the regret of that agent."
+)
+
+
+def environments_of(rows: Rows) -> dict[str, int]:
+    """The environments in their order, with T."""
+    return {row.environment: row.episodes for row in rows}
+
+
+def markdown(board: LeaderboardPlan, rows: Rows) -> str:
+    """The document."""
+    parts = [f"# {TITLE}", "This page was written by `fed-ucbvi leaderboard --out DIR`."]
+    parts += [_lines(paragraph) for paragraph in explanation(board, rows)]
+    parts += ["Left out:", _items(left_out(board))]
+    parts += ["Keep in mind:", _items(board.notes)] if board.notes else []
+    parts += [
+        "## Over all environments",
+        _lines(OVERALL_TEXT),
+        table_text(OVERALL, standings(rows), ratio_text),
+    ]
+    for environment, episodes in environments_of(rows).items():
+        parts += [f"## {label_of(environment)}, T = {episodes:,}"]
+        parts += [table_text(HERE, places(rows, environment), cell_text)]
+    return "\n\n".join([*parts, HOW_TO_ADD, ""])
+
+
+def _lines(text: str, indent: str = "") -> str:
+    """A paragraph in lines of at most 118 letters."""
+    return textwrap.fill(text, 118, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _items(texts: Sequence[str]) -> str:
+    return "\n".join(_lines(f"- {text}", "  ") for text in texts)
+
+
+def table_text(columns: Sequence[str], found: Sequence[Place], text_of: Callable[[Interval], str]) -> str:
+    """A table in Markdown; the last column is a share."""
+    lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+    for place in found:
+        cells = [text_of(cell) if isinstance(cell, Interval) else cell_text(cell) for cell in place.cells()[:-1]]
+        lines.append(f"| {' | '.join([*cells, share_text(place.share)])} |")
+    return "\n".join(lines)
+
+
+def ratio_text(cell: Interval) -> str:
+    """A ratio and the ends of its interval.
+
+    >>> ratio_text(Interval(0.251, 0.2, 0.312)), ratio_text(Interval(1, 1, 1))
+    ('0.25 [0.20, 0.31]', '1')
+    """
+    if cell.low == cell.high == 1:
+        return "1"
+    digits = 3 if cell.high < 0.1 else 2 if cell.high < 10 else 1 if cell.high < 100 else 0
+    return f"{cell.mean:.{digits}f} [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
+
+
+def share_text(cell: Interval) -> str:
+    """A share in per cent.
+
+    >>> share_text(Interval(0.9991, 0.998, 1.0002))
+    '99.9 \u00b1 0.1 %'
+    """
+    return f"{100 * cell.mean:.1f} \u00b1 {100 * (cell.high - cell.mean):.1f} %"
+
+
+# --------------------------------------------------------------------------------------------------------- the page
+
+
+def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
+    """The same as a page, with regret against bytes on every environment."""
+    tables, panels = [_table("overall", "Over all environments", OVERALL_TEXT, OVERALL, standings(rows))], []
+    for environment, episodes in environments_of(rows).items():
+        found, label = places(rows, environment), label_of(environment)
+        tables.append(_table(f"on_{environment}", f"{label}, T = {episodes:,}", "", HERE, found))
+        panels.append(Panel(label, BYTES_LABEL, REGRET_LABEL, [_point(one) for one in found], x_log=True, y_log=True))
+    figure = Figure(
+        "regret_and_bytes",
+        "Regret against bytes: the lower and the further left, the better",
+        f"Means over runs; bars are the {INTERVAL_NAME} on a logarithmic scale.",
+        panels,
+    )
+    section = Section(
+        "leaderboard", "What was measured", [*left_out(board), *board.notes], figures=[figure], tables=tables
+    )
+    return PageContent(TITLE, explanation(board, rows), [section])
+
+
+def _table(id_: str, title: str, caption: str, columns: Sequence[str], found: Sequence[Place]) -> Table:
+    return Table(id_, title, caption, columns, [place.cells() for place in found])
+
+
+def _point(place: Place) -> Series:
+    return Series(
+        label_of(place.algorithm),
+        colour_of(place.algorithm),
+        [place.megabytes.mean],
+        **log_bars([place.regret]),
+        marker="circle",
+        line=False,
+        band=INTERVAL_NAME,
+    )

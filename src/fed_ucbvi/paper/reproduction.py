@@ -5,79 +5,67 @@
 ``sweeps/main``, ``sweeps/wider`` and ``sweeps/tuned``
     the runs, each made once even if several experiments use it; the second and third folder hold runs whose
     parameters depend on earlier runs;
+``sweeps/seeds-10`` and so on
+    further seeds for the claims that were open after fewer;
 ``report``
     what :func:`fed_ucbvi.report.writing.write_report` writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import new_folder, read_manifest, reading, write_manifest
-from fed_ucbvi.paper import ablations, figures, kl, own_sweeps, table1, theory, tuned_comparison, tuning
-from fed_ucbvi.paper.scale import Scale
-from fed_ucbvi.paper.traces import Pair, Trace, load_pairs
-from fed_ucbvi.report.content import PageContent, Section
+from fed_ucbvi.paper import ablations, figures, kl, table1, theory, tuned
+from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
+from fed_ucbvi.paper.judging import LOOKS
+from fed_ucbvi.report.content import Outcome, PageContent, Verdict
+from fed_ucbvi.report.sweep import missing_runs, with_note, without_gaps
+from fed_ucbvi.report.traces import Trace, Traces, table_of
 from fed_ucbvi.results.about import versions
+from fed_ucbvi.results.settings import key_of
 from fed_ucbvi.sweeps.execution import run_sweep
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
-from fed_ucbvi.sweeps.store import FORMAT as SWEEP_FORMAT
 from fed_ucbvi.sweeps.store import Store
 
 FORMAT = "fed-ucbvi/reproduction"
 FORMAT_VERSION = 3
 STAGES = ("sweeps/main", "sweeps/wider", "sweeps/tuned")
 """Where the runs of each stage lie."""
+FURTHER = ("sweeps/seeds-{}", "sweeps/seeds-{}-rest")
+"""Where further seeds lie, by their number: in cells that are in dispute, and in others."""
+MORE_RUNS = 300
+"""The most runs with further seeds."""
 REPORT = "report"
-TEXT = (
-    "The experiments of the paper, and what they left open, from one command: fed-ucbvi reproduce. Every claim is "
-    "judged by the rule that stands beside it."
-)
 QUICK_TEXT = (
     "A smoke test: every figure is drawn from short runs with few agents, to see that everything works. The figures "
     "say nothing about the paper, so no claim is judged. For verdicts leave out --quick."
 )
-MAX_MISSING = 20
-"""The most cells with missing runs that are named at the top of a report; the provenance lists all."""
-
-Grids = list[dict[str, Any]]
-
-
-class Experiment(NamedTuple):
-    """An experiment: which runs to make, and how they become a section of the report.
-
-    Attributes:
-        grids: what to run.
-        analyse: makes the section; it must work also if runs are missing.
-        further: what to run once the runs of all earlier stages exist, stage by stage.
-    """
-
-    grids: Callable[[Scale], Grids]
-    analyse: Callable[[Sequence[Pair], Scale], Section]
-    further: tuple[Callable[[Sequence[Pair], Scale], Grids], ...] = ()
-
-
+OTHERS: dict[Outcome, str] = {
+    "holds partly": "these hold partly",
+    "at the limit": "these are at the limit",
+    "undecided": "these are undecided",
+    "does not hold": "these do not hold",
+}
 EXPERIMENTS: dict[str, Experiment] = {
-    figures.NAME: Experiment(figures.grids, figures.analyse),
-    tuned_comparison.NAME: Experiment(
-        tuning.grids, tuned_comparison.analyse, (tuning.wider_grids, tuning.tuned_grids)
-    ),
-    theory.NAME: Experiment(theory.grids, theory.analyse),
-    ablations.NAME: Experiment(ablations.grids, ablations.analyse),
-    kl.NAME: Experiment(kl.grids, kl.analyse),
-    table1.NAME: Experiment(table1.grids, table1.analyse),
+    "figures": figures.EXPERIMENT,
+    "fair": tuned.EXPERIMENT,
+    "theory": theory.EXPERIMENT,
+    "ablations": ablations.EXPERIMENT,
+    "kl": kl.EXPERIMENT,
+    "table1": table1.EXPERIMENT,
 }
 """In the order of the report."""
-FULL_ONLY = (table1.NAME,)
+FULL_ONLY = ("table1",)
 """Run by default only in a full reproduction; ``fed-ucbvi compare`` makes the same table alone."""
 
 
-def check_names(names: Iterable[str], scale: Scale) -> tuple[str, ...]:
+def check_names(names: Iterable[str], scale: RunScale) -> tuple[str, ...]:
     """The named experiments, in the order of the report; by default all, without those only for ``full``."""
     left_out = FULL_ONLY if scale.size == "default" else ()
     asked = set(names) or set(EXPERIMENTS) - set(left_out)
@@ -91,7 +79,7 @@ def check_names(names: Iterable[str], scale: Scale) -> tuple[str, ...]:
 class ReproductionPlan:
     """The experiments and the scale of a reproduction, as stored in its manifest."""
 
-    scale: Scale
+    scale: RunScale
     experiments: tuple[str, ...]
 
     def manifest(self) -> dict[str, Any]:
@@ -114,7 +102,7 @@ class ReproductionPlan:
                 "Reproduce anew with --overwrite."
             )
         with reading(folder):
-            scale = Scale(**manifest["scale"])
+            scale = RunScale(**manifest["scale"])
             return cls(scale, check_names(manifest["experiments"], scale))
 
 
@@ -131,13 +119,89 @@ class Runs:
     folder: Path
     traces: dict[str, Trace] = field(default_factory=dict)
 
-    def pairs(self, jobs: Sequence[Job]) -> list[Pair]:
-        """The jobs whose runs exist, with their traces; a run may be in the sweep of any stage."""
-        for stage in STAGES:
-            unread = [job for job in jobs if job.id not in self.traces]
+    def table(self, jobs: Iterable[Job]) -> Traces:
+        """The jobs whose runs exist; a run may be in the sweep of any stage."""
+        asked = list(jobs)
+        for stage in (*STAGES, *(place.format(look) for look in LOOKS for place in FURTHER)):
+            unread = [job for job in asked if job.id not in self.traces]
             if unread and (self.folder / stage).exists():
-                self.traces |= {job.id: trace for job, trace in load_pairs(self.folder / stage, unread)}
-        return [(job, self.traces[job.id]) for job in jobs if job.id in self.traces]
+                store = Store.open(self.folder / stage)
+                self.traces |= {job.id: Trace.of(store.read(job)) for job in unread if store.path(job).exists()}
+        return table_of((job, self.traces[job.id]) for job in asked if job.id in self.traces)
+
+    def jobs(
+        self, plan: ReproductionPlan, make: Callable[[str, Grids], object] | None = None
+    ) -> dict[str, list[Job]]:
+        """All jobs by experiment; ``make`` makes the runs of a stage, on which those of later stages may depend."""
+        jobs: dict[str, list[Job]] = {name: [] for name in plan.experiments}
+        asked: set[str] = set()
+        for stage, place in enumerate(STAGES):
+            grids: Grids = []
+            for name in plan.experiments:
+                found: dict[str, Job] = {}
+                for grid in EXPERIMENTS[name].grids_at(stage, self.table(jobs[name]), plan.scale):
+                    expanded = {job.id: job for job in Sweep(name=name, grids=[grid]).jobs()}
+                    grids += [grid] if expanded.keys() - asked else []
+                    asked |= expanded.keys()
+                    found.update({id_: job for id_, job in expanded.items() if id_ not in found})
+                jobs[name] += found.values()
+            if grids and make is not None:
+                make(place, grids)
+        if not plan.scale.quick:
+            self._add_seeds(jobs, asked, make)
+        return jobs
+
+    def _add_seeds(
+        self, jobs: dict[str, list[Job]], asked: set[str], make: Callable[[str, Grids], object] | None
+    ) -> None:
+        """Add further seeds to ``jobs`` for every open claim, look by look, while there are runs to spend.
+
+        They go first to the cells on which seeds are divided, and then, of seeds whose answer is still unknown, to
+        the other cells. A claim at its limit gets none beyond the second look.
+        """
+        left, undecided = MORE_RUNS, dict(jobs)
+        for look, place in ((look, place) for look in LOOKS for place in FURTHER):
+            grids: Grids = []
+            for name, several in [*undecided.items()]:
+                judged = EXPERIMENTS[name].verdicts(self.table(several))
+                verdicts = [one for one in judged if one.open and (one.outcome == "undecided" or look <= LOOKS[1])]
+                if not verdicts:
+                    del undecided[name]
+                for verdict in verdicts:
+                    wanted = {key_of(cell): seeds or range(look) for cell, seeds in verdict.open}
+                    more = _lacking(several, wanted)
+                    new = {job.id for one in more for job in one} - asked
+                    if len(new) <= left:
+                        left -= len(new)
+                        asked |= new
+                        grids += [_grid_of(fresh) for one in more if (fresh := [job for job in one if job.id in new])]
+                        several += [job for one in more for job in one]
+            if grids and make is not None:
+                make(place.format(look), grids)
+
+
+def _lacking(jobs: Iterable[Job], wanted: Mapping[str, Iterable[int]]) -> list[list[Job]]:
+    """The jobs that cells lack to have these seeds, by cell."""
+    there: dict[str, dict[int, Job]] = {}
+    for job in jobs:
+        there.setdefault(key_of(job.settings), {})[job.seed] = job
+    return [
+        [replace(next(iter(known.values())), seed=seed, env_seed=seed) for seed in wanted[cell] if seed not in known]
+        for cell, known in there.items()
+        if cell in wanted
+    ]
+
+
+def _grid_of(jobs: Sequence[Job]) -> dict[str, Any]:
+    """Jobs that differ in their seed only, as a grid."""
+    job = jobs[0]
+    return {
+        "algorithms": [{"name": job.algorithm, "label": job.label, **job.parameters}],
+        "environments": [{"name": job.environment, **job.environment_options}],
+        **{name: [getattr(job, name)] for name in ("eps_p", "agents", "episodes")},
+        "seeds": [one.seed for one in jobs],
+        "env_seed": "seed",
+    }
 
 
 def run_experiments(
@@ -149,107 +213,40 @@ def run_experiments(
 ) -> dict[str, str]:
     """Make every run that is missing, stage by stage; returns the errors of failed runs, by id."""
     failed: dict[str, str] = {}
-    asked: set[str] = set()
-    for stage, place in enumerate(STAGES):
-        grids = [
-            grid
-            for name in plan.experiments
-            for grid in _stage_grids(name, plan.scale, stage, runs)
-            if not {job.id for job in _jobs(name, [grid])} <= asked
-        ]
-        if grids:
-            sweep, folder = Sweep(name=Path(place).name, grids=grids), runs.folder / place
-            asked |= {job.id for job in sweep.jobs()}
-            failed |= run_sweep(sweep, folder, jobs=jobs, resume=folder.exists(), report=report).failed
+
+    def make(place: str, grids: Grids) -> None:
+        sweep, folder = Sweep(name=Path(place).name, grids=grids), runs.folder / place
+        failed.update(run_sweep(sweep, folder, jobs=jobs, resume=folder.exists(), report=report).failed)
+
+    runs.jobs(plan, make)
     return failed
 
 
-def _stage_grids(name: str, scale: Scale, stage: int, runs: Runs) -> Grids:
-    """The grids of an experiment at a stage, which may depend on its runs of earlier stages."""
-    experiment = EXPERIMENTS[name]
-    if stage == 0:
-        return experiment.grids(scale)
-    if stage > len(experiment.further):
-        return []
-    before = [job for earlier in range(stage) for job in _jobs(name, _stage_grids(name, scale, earlier, runs))]
-    return experiment.further[stage - 1](runs.pairs(before), scale)
-
-
-def _jobs(name: str, grids: Grids) -> tuple[Job, ...]:
-    return Sweep(name=name, grids=grids).jobs() if grids else ()
+def in_two_sentences(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """Which of the paper's claims hold, and which do not."""
+    names: dict[Outcome, list[str]] = {}
+    for verdict in verdicts:
+        if not verdict.ours:
+            names.setdefault(verdict.outcome, []).append(verdict.name)
+    count = sum(map(len, names.values()))
+    holds = "; ".join(names.pop("holds", [])) or "none"
+    rest = ", and ".join(f"{OTHERS[outcome]}: {'; '.join(several)}" for outcome, several in names.items())
+    found = (f"Of the paper's {count} claims these hold: {holds}.", f"{rest[:1].upper()}{rest[1:]}.")
+    return found[: 1 + bool(rest)] if count else ()
 
 
 def report_on(folder: Path, runs: Runs | None = None) -> PageContent:
-    """The report on a reproduction or a sweep, complete or not; ``runs`` are those already read, if any."""
-    kind = read_manifest(folder).get("format")
-    if kind == FORMAT:
-        return _report_on_reproduction(folder, runs or Runs(folder))
-    if kind == SWEEP_FORMAT:
-        return _report_on_sweep(folder)
-    raise InputError(f"{folder} holds a {kind}; a report is about a sweep or a reproduction.")
-
-
-def _report_on_reproduction(folder: Path, runs: Runs) -> PageContent:
-    plan = ReproductionPlan.read(folder)
+    """The report on a reproduction, complete or not; ``runs`` are those already read, if any."""
+    plan, runs = ReproductionPlan.read(folder), runs or Runs(folder)
     sections, missing = [], []
-    for name in plan.experiments:
-        jobs = [
-            job for stage in range(len(STAGES)) for job in _jobs(name, _stage_grids(name, plan.scale, stage, runs))
-        ]
-        pairs = runs.pairs(jobs)
-        missing += missing_runs(jobs, pairs)
-        if pairs:
-            section = without_gaps(EXPERIMENTS[name].analyse(pairs, plan.scale))
+    for name, jobs in runs.jobs(plan).items():
+        table = runs.table(jobs)
+        missing += missing_runs(job for job in jobs if job.id not in runs.traces)
+        if len(table):
+            section = without_gaps(EXPERIMENTS[name].analyse(table, plan.scale))
             sections.append(replace(section, verdicts=()) if plan.scale.quick else section)
-    text = (QUICK_TEXT if plan.scale.quick else TEXT,)
-    provenance = {**plan.manifest(), "sweeps": [name for name in STAGES if (folder / name).exists()]}
+    judged = [verdict for section in sections for verdict in section.verdicts]
+    text = (QUICK_TEXT,) if plan.scale.quick else in_two_sentences(judged)
+    provenance = {**plan.manifest(), "sweeps": sorted(f"sweeps/{one.name}" for one in (folder / "sweeps").glob("*"))}
     title = "Fed-UCBVI: a smoke test of the evidence" if plan.scale.quick else "Fed-UCBVI: the evidence"
-    return _checked(PageContent(title, text, sections, provenance), folder, missing)
-
-
-def _report_on_sweep(folder: Path) -> PageContent:
-    store = Store.open(folder)
-    jobs = store.sweep.jobs()
-    pairs = load_pairs(folder, jobs)
-    sections = [without_gaps(own_sweeps.analyse(pairs, store.sweep.name))] if pairs else []
-    provenance = {"sweep": store.sweep.content(), "digest": store.sweep.digest, "versions": versions()}
-    return _checked(PageContent(store.sweep.name, (), sections, provenance), folder, missing_runs(jobs, pairs))
-
-
-def without_gaps(section: Section) -> Section:
-    """The section without panels, figures and tables that are empty because their runs are missing."""
-    figures = [
-        replace(figure, panels=[panel for panel in figure.panels if panel.series]) for figure in section.figures
-    ]
-    return replace(
-        section,
-        figures=[figure for figure in figures if figure.panels],
-        tables=[table for table in section.tables if table.rows],
-    )
-
-
-def missing_runs(jobs: Sequence[Job], pairs: Sequence[Pair]) -> list[str]:
-    """The missing runs in words, a line for each algorithm, environment, M and eps_p."""
-    there = {job.id for job, _ in pairs}
-    lacking: dict[str, list[int]] = {}
-    for job in jobs:
-        if job.id not in there:
-            name = job.algorithm if job.label == job.algorithm else f"{job.algorithm} ({job.label})"
-            cell = f"{name} on {job.environment}, M = {job.agents}, εₚ = {job.eps_p:.2g}, T = {job.episodes:,}"
-            lacking.setdefault(cell, []).append(job.seed)
-    return [f"{cell}: seeds {', '.join(map(str, seeds))}" for cell, seeds in lacking.items()]
-
-
-def _checked(report: PageContent, folder: Path, missing: Sequence[str]) -> PageContent:
-    """The report, with a note on missing runs at its top; an error if there is no finished run."""
-    if not report.sections:
-        raise InputError(f"{folder} holds no finished run; make some first (--resume).")
-    if not missing:
-        return report
-    shown = [
-        *missing[:MAX_MISSING],
-        *([f"and {len(missing) - MAX_MISSING} more"] if len(missing) > MAX_MISSING else []),
-    ]
-    note = f"INCOMPLETE: runs of {len(missing)} cells are missing, and what follows rests on the others. Missing: "
-    provenance = {**report.provenance, "missing": list(missing)}
-    return replace(report, text=(note + "; ".join(shown) + ".", *report.text), provenance=provenance)
+    return with_note(PageContent(title, text, sections, provenance), folder, missing)

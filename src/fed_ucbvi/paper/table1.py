@@ -6,7 +6,7 @@ No constant is tuned. Claims about orderings are judged by comparisons of means,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,28 +15,14 @@ from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, class_of
 from fed_ucbvi.algorithms.base import TableRow
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.paper.claims import ordered
+from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.figures import bytes_figure
-from fed_ucbvi.paper.scale import Scale
-from fed_ucbvi.paper.seed_groups import (
-    Measure,
-    SeedGroups,
-    band_text,
-    environments,
-    having,
-    interval,
-    mean,
-    megabytes,
-    paired,
-    regret,
-    rounds,
-    seed_groups_of,
-)
-from fed_ucbvi.paper.traces import Pair, Trace
-from fed_ucbvi.report.content import Section, Table, Verdict
+from fed_ucbvi.paper.judging import Claim
+from fed_ucbvi.report.content import Interval, Section, Table, Verdict
+from fed_ucbvi.report.page import cell_text
+from fed_ucbvi.report.run_figures import FAILING_TEXT, Columns, band_text, columns, interval, table_of_groups
+from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, environments, mean, megabytes, regret, rounds
 from fed_ucbvi.results.style import label_of
-
-NAME = "table1"
-TITLE = "Table 1 of the paper, measured"
 
 
 class Ordering(NamedTuple):
@@ -61,95 +47,71 @@ HETEROGENEITY = {True: "yes", False: "no", None: "\u2013"}
 MEASURES: dict[str, Measure] = {"regret": regret, "rounds": rounds}
 
 
-def grids(scale: Scale, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+def grids(scale: RunScale, names: Sequence[str] | None = None) -> Grids:
     """Every algorithm with its defaults, identical agents; single-agent ones with one agent."""
     chosen = list(ALGORITHMS) if names is None else list(names)
     alone = [name for name in chosen if class_of(name).single_agent]
     together = [name for name in chosen if name not in alone]
-    found = []
-    if together:
-        found.append(scale.grid(together))
-    if alone:
-        found.append(scale.grid(alone, agents=[1]))
-    return found
+    return [*([scale.grid(together)] if together else []), *([scale.grid(alone, agents=[1])] if alone else [])]
 
 
-def analyse(pairs: Sequence[Pair], scale: Scale) -> Section:
+def analyse(table: Traces, scale: RunScale) -> Section:
     """A table for each environment, regret against bytes, and the orderings."""
-    seed_groups = seed_groups_of(pairs)
-    return Section(
-        id=NAME,
-        title=TITLE,
-        text=(
-            "Every algorithm of the paper's Table 1, and MVP beyond it, with its default constants, nothing tuned; "
-            f"M = {scale.base_agents} identical agents (one for single-agent algorithms). Byzan-UCBVI, FedQ-"
-            "EarlySettled-LowCost and MVP keep the constants of their theory and do not leave the linear regime at "
-            "these T.",
-        ),
-        verdicts=orderings(seed_groups),
-        figures=[bytes_figure(seed_groups, "table1_bytes")],
-        tables=[_table(seed_groups, environment) for environment in environments(seed_groups)],
+    text = (
+        "Every algorithm of the paper's Table 1, and MVP beyond it, with its default constants, nothing tuned; "
+        f"M = {scale.base_agents} identical agents (one for single-agent algorithms). Byzan-UCBVI, FedQ-"
+        "EarlySettled-LowCost and MVP keep the constants of their theory and do not leave the linear regime at "
+        "these T."
     )
+    tables = [_table(table.having(environment=environment)) for environment in environments(table)]
+    figures = [bytes_figure(table, "table1_bytes")]
+    return Section("table1", "Table 1 of the paper, measured", (text,), orderings(table), figures, tables)
 
 
-def orderings(seed_groups: SeedGroups) -> list[Verdict]:
+def orderings(table: Traces) -> list[Verdict]:
     """Each ordering that the runs can judge."""
     verdicts = []
     for ordering in ORDERINGS:
-        rows: dict[str, list[Sequence[Trace]]] = {}
+        rows: dict[str, list[Group]] = {}
         measure = MEASURES[ordering.measure]
-        for environment in environments(seed_groups):
-            group = {
-                key.algorithm: replicates for key, replicates in having(seed_groups, environment=environment).items()
-            }
-            row = [group[name] for name in ordering.algorithms if name in group]
-            if len(row) == len(ordering.algorithms) and all(paired(*two, measure)[0] for two in pairwise(row)):
+        for environment in environments(table):
+            groups = {group["algorithm"]: group for group in table.having(environment=environment)}
+            row = [groups[name] for name in ordering.algorithms if name in groups]
+            if len(row) == len(ordering.algorithms) and all(
+                one.paired(two, measure)[0] for one, two in pairwise(row)
+            ):
                 rows[label_of(environment)] = row
-        if rows:
-            verdicts.append(ordered(f"{ordering.text}.", "Table 1", rows, measure))
-    return verdicts
+        verdicts.append(ordered(Claim(ordering.text, f"{ordering.text}.", "Table 1"), rows, measure))
+    return [verdict for verdict in verdicts if verdict is not None]
 
 
-def _rows(seed_groups: SeedGroups, environment: str) -> list[tuple[str, Sequence[Trace]]]:
-    """The groups of an environment in the order of the registry; algorithms that are not in it come last."""
-    group = {key.algorithm: replicates for key, replicates in having(seed_groups, environment=environment).items()}
-    return [(name, group[name]) for name in dict.fromkeys((*ALGORITHMS, *group)) if name in group]
+def _in_order(table: Iterable[Group]) -> list[Group]:
+    """The groups in the order of the registry; algorithms that are not in it come last."""
+    names = list(ALGORITHMS)
+    return sorted(table, key=lambda one: names.index(one["algorithm"]) if one["algorithm"] in names else len(names))
 
 
-def _table(seed_groups: SeedGroups, environment: str) -> Table:
-    columns = (
-        "algorithm",
-        "type",
-        "heterogeneity",
-        "regret",
-        "rounds",
-        "MB up",
-        "MB down",
-        "order of rounds",
-        "order of regret",
-    )
-    rows = []
-    for name, replicates in _rows(seed_groups, environment):
-        theory = class_of(name).table or UNSTATED
-        rows.append(
-            (
-                label_of(name),
-                theory.kind,
-                HETEROGENEITY[theory.heterogeneity],
-                interval(replicates, regret),
-                interval(replicates, rounds),
-                interval(replicates, megabytes_up),
-                interval(replicates, megabytes_down),
-                theory.communication,
-                theory.regret,
-            )
-        )
-    (episodes,) = {key.episodes for key in having(seed_groups, environment=environment)}
-    caption = (
-        "Orders are those of the papers, for agents all alike, without constants and logarithms. "
-        f"{band_text(having(seed_groups, environment=environment).values())}"
-    )
-    return Table(f"table1_{environment}", f"{label_of(environment)}, T = {episodes:,}", caption, columns, rows)
+def _stated(group: Group) -> TableRow:
+    return class_of(group["algorithm"]).table or UNSTATED
+
+
+COLUMNS: Columns = {
+    **columns("algorithm"),
+    "type": lambda group: _stated(group).kind,
+    "heterogeneity": lambda group: HETEROGENEITY[_stated(group).heterogeneity],
+    **columns("regret", "median", "failing", "rounds"),
+    "MB up": lambda group: interval(group, megabytes_up),
+    "MB down": lambda group: interval(group, megabytes_down),
+    "order of rounds": lambda group: _stated(group).communication,
+    "order of regret": lambda group: _stated(group).regret,
+}
+
+
+def _table(table: Traces) -> Table:
+    environment, (episodes,) = table.groups[0]["environment"], table.values("episodes")
+    caption = "Orders are those of the papers, for agents all alike, without constants and logarithms."
+    title = f"{label_of(environment)}, T = {episodes:,}"
+    return table_of_groups(f"table1_{environment}", title, _in_order(table), COLUMNS, caption)
 
 
 def megabytes_up(run: Trace) -> float:
@@ -165,37 +127,39 @@ def megabytes_down(run: Trace) -> float:
 # ------------------------------------------------------------------------------------------ fed-ucbvi compare
 
 
-def tabulate(pairs: Sequence[Pair]) -> dict[str, Any]:
+def tabulate(table: Traces) -> dict[str, Any]:
     """The tables and orderings as plain values, ready for JSON."""
-    seed_groups = seed_groups_of(pairs)
-    tables: dict[str, list[dict[str, Any]]] = {}
-    for environment in environments(seed_groups):
-        tables[environment] = []
-        for name, replicates in _rows(seed_groups, environment):
-            theory = class_of(name).table or UNSTATED
-            tables[environment].append(
-                {
-                    "algorithm": name,
-                    "kind": theory.kind,
-                    "heterogeneity": theory.heterogeneity,
-                    "communication_order": theory.communication,
-                    "regret_order": theory.regret,
-                    "agents": replicates[0].about.agents,
-                    "episodes": replicates[0].about.episodes,
-                    "seeds": len(replicates),
-                    "regret": asdict(interval(replicates, regret)),
-                    "rounds": asdict(interval(replicates, rounds)),
-                    "megabytes_up": mean(replicates, megabytes_up),
-                    "megabytes_down": mean(replicates, megabytes_down),
-                    "megabytes": mean(replicates, megabytes),
-                }
-            )
+    tables = {
+        environment: [_plain(group) for group in _in_order(table.having(environment=environment))]
+        for environment in environments(table)
+    }
     verdicts = [
         {"claim": verdict.claim, "measured": verdict.measured, "outcome": verdict.outcome, "seeds": verdict.seeds}
-        for verdict in orderings(seed_groups)
+        for verdict in orderings(table)
     ]
-    levels = sorted({run.about.eps_p for replicates in seed_groups.values() for run in replicates})
-    return {"tables": tables, "claims": verdicts, "spread": band_text(seed_groups.values()), "eps_p": levels}
+    levels = sorted({run.about.eps_p for run in table.runs})
+    return {"tables": tables, "claims": verdicts, "spread": band_text(table), "eps_p": levels}
+
+
+def _plain(group: Group) -> dict[str, Any]:
+    theory = _stated(group)
+    return {
+        "algorithm": group["algorithm"],
+        "kind": theory.kind,
+        "heterogeneity": theory.heterogeneity,
+        "communication_order": theory.communication,
+        "regret_order": theory.regret,
+        "agents": group["agents"],
+        "episodes": group["episodes"],
+        "seeds": len(group),
+        "regret": asdict(interval(group, regret)),
+        "median": group.summary(regret).median,
+        "failing": group.summary(regret).failing_text,
+        "rounds": asdict(interval(group, rounds)),
+        "megabytes_up": mean(group, megabytes_up),
+        "megabytes_down": mean(group, megabytes_down),
+        "megabytes": mean(group, megabytes),
+    }
 
 
 def markdown(summary: dict[str, Any]) -> str:
@@ -206,33 +170,30 @@ def markdown(summary: dict[str, Any]) -> str:
         "This page was written by `fed-ucbvi compare --out FILE.md`. Every algorithm has its default parameters;",
         "nothing is tuned. With the same seed all algorithms run on the same environment. How much agents differ:",
         f"eps_p = {', '.join(f'{level:.3g}' for level in summary['eps_p'])} (0: not at all). {summary['spread']}",
+        FAILING_TEXT,
         "",
         "The two last columns of a table are the orders proved in the papers, without constants and logarithms, for",
         "agents that are all alike: S states, A actions, H steps per episode, M agents, T episodes per agent.",
         "",
     ]
     for environment, rows in summary["tables"].items():
-        most = max(row["agents"] for row in rows)
         lines += [
-            f"## {environment}: T = {rows[0]['episodes']:,}, M = {most} (1 for single-agent algorithms)",
+            f"## {environment}: T = {rows[0]['episodes']:,}, M = {max(row['agents'] for row in rows)} (1 for "
+            "single-agent algorithms)",
             "",
-            "| algorithm | type | heterogeneity | regret | rounds | MB up | MB down "
-            "| order of rounds | order of regret |",
-            "|---|---|---|---:|---:|---:|---:|---|---|",
+            f"| {' | '.join(COLUMNS)} |",
+            "|---|---|---|---:|---:|---:|---:|---:|---:|---|---|",
         ]
         for row in rows:
             cells = [
                 row["algorithm"],
                 row["kind"],
                 HETEROGENEITY[row["heterogeneity"]],
-                _cell(row["regret"]),
-                _cell(row["rounds"]),
-                f"{row['megabytes_up']:,.1f}",
-                f"{row['megabytes_down']:,.1f}",
-                row["communication_order"],
-                row["regret_order"],
+                cell_text(Interval(**row["regret"])),
             ]
-            lines.append(f"| {' | '.join(cells)} |")
+            cells += [cell_text(row["median"]), row["failing"], cell_text(Interval(**row["rounds"]))]
+            cells += [f"{row[name]:,.1f}" for name in ("megabytes_up", "megabytes_down")]
+            lines.append(f"| {' | '.join([*cells, row['communication_order'], row['regret_order']])} |")
         lines.append("")
     if summary["claims"]:
         lines += ["| claim | figures | verdict |", "|---|---|---|"]
@@ -243,13 +204,10 @@ def markdown(summary: dict[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _cell(spread: dict[str, float]) -> str:
-    digits = 1 if spread["mean"] < 1000 else 0
-    half = spread["high"] - spread["mean"]
-    return f"{spread['mean']:,.{digits}f} ± {half:,.{digits}f}"
-
-
 def check_names(names: Sequence[str]) -> None:
     """Raise unless every name is an algorithm's."""
     if len({algorithm_name(class_of(name)) for name in names}) < len(names):
         raise InputError("an algorithm is named twice; name each once.")
+
+
+EXPERIMENT = Experiment(grids, orderings, analyse)

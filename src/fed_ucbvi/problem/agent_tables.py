@@ -18,7 +18,8 @@ class AgentTables(NamedTuple):
 
     ``successors (steps, S, A, K)``, ``probabilities (steps, S, A, K, m)``, ``rewards (steps, S, A, m)``,
     ``initial (S, m)``; step axes have length one where a table is stationary. ``reachable (H, S)`` says where some
-    agent can be under some policy.
+    agent can be under some policy. Entries ``begin[s]`` to ``begin[s+1]`` of ``before`` are the states from which
+    ``successors`` lead to s; both are empty where the kernel depends on the step.
     """
 
     successors: IndexArray
@@ -26,6 +27,22 @@ class AgentTables(NamedTuple):
     rewards: FloatArray
     initial: FloatArray
     reachable: MaskArray
+    begin: CountArray
+    before: CountArray
+
+    @classmethod
+    def of(
+        cls,
+        successors: IndexArray,
+        probabilities: FloatArray,
+        rewards: FloatArray,
+        initial: FloatArray,
+        reachable: MaskArray,
+    ) -> AgentTables:
+        """With what follows from them."""
+        nothing: CountArray = np.zeros(0, dtype=np.int64)
+        lists = predecessors(successors[0]) if len(successors) == 1 else (nothing, nothing)
+        return cls(successors, probabilities, rewards, initial, reachable, *lists)
 
 
 def agent_tables(
@@ -40,7 +57,7 @@ def agent_tables(
     own, starts = probabilities[chosen], initial[chosen]
     possible, begins = np.asarray((own > 0).any(axis=0)), np.asarray((starts > 0).any(axis=0))
     table = rewards[chosen] if len(rewards) > 1 else np.broadcast_to(rewards, (len(chosen), *rewards.shape[1:]))
-    return AgentTables(
+    return AgentTables.of(
         successors,
         frozen_floats(np.moveaxis(own, 0, -1)),
         frozen_floats(np.moveaxis(table, 0, -1)),
@@ -75,13 +92,24 @@ def action_values(
     hk = h if successors.shape[0] > 1 else 0
     hr = h if rewards.shape[0] > 1 else 0
     K, m = probabilities.shape[3:]
-    t = successors[hk, s, a, 0]
+    used, states = 1, successors[hk, s, a]
+    while used < K and states[used] > states[used - 1]:  # the rest is padding
+        used += 1
+    if m == 1:  # the same, without going through memory
+        total = rewards[hr, s, a, 0]
+        for k in range(used):
+            total += probabilities[hk, s, a, k, 0] * following[states[k], 0]
+        out[row, 0] = total
+        return
     for i in range(m):
-        out[row, i] = rewards[hr, s, a, i] + probabilities[hk, s, a, 0, i] * following[t, i]
-    for k in range(1, K):
-        t = successors[hk, s, a, k]
+        out[row, i] = rewards[hr, s, a, i]
+    for k in range(used):
+        t = states[k]
         for i in range(m):
             out[row, i] += probabilities[hk, s, a, k, i] * following[t, i]
+
+
+BLOCK = 256
 
 
 def no_policy(horizon: int, states: int, actions: int) -> npt.NDArray[np.int8]:
@@ -90,58 +118,96 @@ def no_policy(horizon: int, states: int, actions: int) -> npt.NDArray[np.int8]:
 
 
 @compiled
-def update_values(
-    successors: IndexArray,
-    probabilities: FloatArray,
-    rewards: FloatArray,
-    reachable: MaskArray,
-    policy: PolicyArray,
-    last: npt.NDArray[np.int8],
-    V: FloatArray,
-) -> None:
+def update_values(tables: AgentTables, policy: PolicyArray, last: npt.NDArray[np.int8], V: FloatArray) -> None:
     """Turn ``V[H+1,S,m]``, the values of the policy ``last`` for every agent, into those of ``policy``.
 
     A value is recomputed (``eq:bellman_equations``) only where the policy, or the value of a next state, has changed.
     So the result does not depend on ``last``, to the last bit. On return ``last[H,S,A]`` (1 for actions of the set, 0
-    for others) is ``policy``. An entry of -1 says that the value there is not known yet. Both arrays stay as they are
-    in states that no agent can reach.
+    for others) is ``policy``. An entry of -1 says that the value there is not known yet. V stays as it is in states
+    that no agent can reach.
     """
+    successors, probabilities, rewards, _, reachable, begin, before = tables
     H, S, A = last.shape
-    K, m = probabilities.shape[3:]
+    m = probabilities.shape[4]
     new, one = np.empty(m), np.empty((1, m))
-    stale, stale_after = np.zeros(S, dtype=np.bool_), np.zeros(S, dtype=np.bool_)
-    any_after = False
+    due, stale, number = np.zeros(S, dtype=np.bool_), np.empty(S, dtype=np.int64), 0
     for h in range(H - 1, -1, -1):
         hk = h if successors.shape[0] > 1 else 0
         here, after = V[h], V[h + 1]
-        any_here = False
+        if number > 0 and successors.shape[0] > 1:
+            begin, before = predecessors(successors[hk])
+        for j in range(number):
+            for k in range(begin[stale[j]], begin[stale[j] + 1]):
+                due[before[k]] = True
+        number = 0
+        _mark_changes(policy, last, h, due)
         for s in range(S):
-            stale[s] = changed = False
+            if not due[s]:
+                continue
+            due[s] = False
+            different = last[h, s, 0] < 0
+            new[:] = 0.0
+            for a in range(A):
+                last[h, s, a] = may_play(policy, h, s, a)
+                if last[h, s, a] and reachable[h, s]:
+                    action_values(successors, probabilities, rewards, after, h, s, a, one, 0)
+                    for i in range(m):
+                        new[i] += one[0, i]
             if not reachable[h, s]:
                 continue
+            ties = tied(policy, h, s, A)
+            for i in range(m):
+                value = new[i] / ties
+                different |= value != here[s, i]
+                here[s, i] = value
+            if different:
+                stale[number] = s
+                number += 1
+
+
+@compiled
+def predecessors(successors: IndexArray) -> tuple[CountArray, CountArray]:
+    """From where ``successors[S,A,K]`` lead to state s: entries ``begin[s]`` to ``begin[s+1]`` of a list."""
+    S, A, K = successors.shape
+    begin, last = np.zeros(S + 1, dtype=np.int64), np.full(S, -1, dtype=np.int64)
+    before = np.empty(S * A * K, dtype=np.int64)
+    for fill in range(2):  # first count, then fill from the end of each part
+        last[:] = -1
+        for s in range(S):
             for a in range(A):
-                plays = may_play(policy, h, s, a)
-                changed |= plays != last[h, s, a]
-                if any_after and plays:
-                    for k in range(K):
-                        changed |= stale_after[successors[hk, s, a, k]]
-            if changed:
-                different = last[h, s, 0] < 0
-                new[:] = 0.0
-                for a in range(A):
-                    last[h, s, a] = may_play(policy, h, s, a)
-                    if last[h, s, a]:
-                        action_values(successors, probabilities, rewards, after, h, s, a, one, 0)
-                        for i in range(m):
-                            new[i] += one[0, i]
-                ties = tied(policy, h, s, A)
-                for i in range(m):
-                    value = new[i] / ties
-                    different |= value != here[s, i]
-                    here[s, i] = value
-                stale[s] = different
-                any_here |= different
-        stale, stale_after, any_after = stale_after, stale, any_here
+                for k in range(K):
+                    t = successors[s, a, k]
+                    if last[t] == s:
+                        continue
+                    last[t] = s
+                    begin[t] += 1 - 2 * fill
+                    if fill:
+                        before[begin[t]] = s
+        if fill == 0:
+            for t in range(S):
+                begin[t + 1] += begin[t]
+    return begin, before[: begin[S]]
+
+
+@inner
+def _mark_changes(policy: PolicyArray, last: npt.NDArray[np.int8], h: int, due: MaskArray) -> None:
+    """Mark the states of step h in which ``policy`` is not ``last``."""
+    _, S, A = last.shape
+    if policy.ndim == 2:
+        for s in range(S):
+            for a in range(A):
+                due[s] |= (policy[h, s] == a) != last[h, s, a]
+        return
+    new, old = policy.reshape(-1).view(np.int8), last.reshape(-1)
+    for first in range(0, S * A, BLOCK):
+        begin, differs = h * S * A + first, np.int8(0)
+        mine, others = new[begin : begin + min(BLOCK, S * A - first)], old[begin : begin + min(BLOCK, S * A - first)]
+        for i in range(len(mine)):  # several at a time
+            differs |= mine[i] ^ others[i]
+        if differs != 0:
+            for i in range(len(mine)):
+                if mine[i] != others[i]:
+                    due[(first + i) // A] = True
 
 
 @compiled
@@ -159,7 +225,7 @@ def mean_value(initial: FloatArray, V: FloatArray) -> float:
 @compiled
 def occupancies(tables: AgentTables, policy: PolicyArray) -> FloatArray:
     """``d^i_h(s)`` of every agent under ``policy``; shape ``(H, S, m)``."""
-    successors, probabilities, _, initial, _ = tables
+    successors, probabilities, _, initial, _, _, _ = tables
     steps, S, A, K, m = probabilities.shape
     H = policy.shape[0]
     d = np.zeros((H, S, m))

@@ -3,7 +3,7 @@
 This maximum is what federated regret (``def:regret``) compares with. The problem is that of multi-model MDPs, NP-hard
 in general (Steimle, Kaufman and Denton, 2021). Three steps:
 
-1. from below: coordinate ascent from several starts (:mod:`~fed_ucbvi.problem.coordinate_ascent`);
+1. from below: coordinate ascent over the decisions ``(h,s)`` from several starts;
 2. from above: the mean of the agents' own optima minus a lower bound on the cost of sharing
    (:mod:`~fed_ucbvi.problem.sharing_bounds`), which also rules out actions that no better policy can take;
 3. branch and bound over the decisions ``(h,s)`` that are still open, best bound first, until the bracket is closed or
@@ -13,19 +13,37 @@ in general (Steimle, Kaufman and Denton, 2021). Three steps:
 linear in each decision rule alone, so some deterministic Markov policy is best among all Markov ones, randomised ones
 included. A policy that remembers its history can be better still, because the path shows which agent it serves;
 ``history_upper`` bounds those as well.
+
+*Coordinate ascent.* The mean value of a Markov policy is linear in each decision rule ``pi_h(s)`` alone:
+
+``1/M sum_i V^{i,pi} = const + 1/M sum_i d^{i,pi}_h(s) Q^{i,pi}_h(s, pi_h(s))``,
+
+where ``d_h`` depends on the decisions before h and ``Q_h`` on those after it. A sweep goes from h = H to 1 and takes,
+at every ``(h,s)``, the action with the largest weighted sum. This is exact for that decision, so a sweep never lowers
+the value. Sweeps are repeated until the value no longer rises. With weights 1 instead of d the first sweep is the
+weight-select-update rule of multi-model MDPs.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from fed_ucbvi.core.bracket import Bracket
+from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.types import FloatArray, IndexArray
-from fed_ucbvi.problem.agent_tables import AgentTables, mean_value, no_policy, update_values
-from fed_ucbvi.problem.coordinate_ascent import ascend, own_policy, starting_policies
+from fed_ucbvi.problem.agent_tables import (
+    AgentTables,
+    action_values,
+    mean_value,
+    no_policy,
+    occupancies,
+    update_values,
+)
+from fed_ucbvi.problem.dynamic_programming import optimal_values
 from fed_ucbvi.problem.sharing_bounds import AllowedArray, own_optima, tighten
 
 WORK = 5 * 10**8
@@ -36,6 +54,11 @@ MIN_PASSES = 8
 """The number of passes that are always made, however large the tables are."""
 TOLERANCE = 1e-12
 """The bracket is closed when it is narrower than this share of H, the most an episode can pay."""
+
+OWN_STARTS = 20
+"""The search starts from the individual optimal policies of at most this many agents."""
+ROUNDING = 1e-13
+"""A gain below this share of the most that an episode can pay counts as none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,12 +133,10 @@ class _Search:
 
     @property
     def left(self) -> int:
-        """Passes that may still be made."""
         return int(self.passes - self.spent)
 
     @property
     def closed(self) -> bool:
-        """Whether the bracket is closed."""
         return self.upper <= self.lower + self.tolerance
 
     def improve(self, policy: IndexArray) -> None:
@@ -126,7 +147,6 @@ class _Search:
             self.lower, self.policy = evaluate(self.tables, policy), policy
 
     def bound_all(self) -> None:
-        """Bound the set of all policies."""
         H, S, _ = self.shape
         everything = np.ones(self.shape, dtype=np.bool_)
         V, W = np.zeros((H + 1, S, self.agents)), np.zeros((H + 1, S))
@@ -170,5 +190,79 @@ def evaluate(tables: AgentTables, policy: IndexArray) -> float:
     """``1/m sum_i V^{i,pi}_1(mu^i)``."""
     H, S = policy.shape
     V, last = np.zeros((H + 1, S, tables.initial.shape[1])), no_policy(H, S, tables.successors.shape[2])
-    update_values(*tables[:3], tables.reachable, policy, last, V)
+    update_values(tables, policy, last, V)
     return float(mean_value(tables.initial, V))
+
+
+@compiled
+def sweep(tables: AgentTables, weights: FloatArray, policy: IndexArray) -> float:
+    """One sweep, in place, with the ``d^i_h(s)`` as ``weights[H,S,m]``; returns the value, summed over agents."""
+    successors, probabilities, rewards, initial, _, _, _ = tables
+    _, S, A, _, m = probabilities.shape
+    H = policy.shape[0]
+    margin = ROUNDING * H * m
+    V = np.zeros((2, S, m))
+    Q = np.zeros((A, m))
+    for h in range(H - 1, -1, -1):
+        here, after = V[h % 2], V[(h + 1) % 2]
+        for s in range(S):
+            weight = weights[h, s]
+            best, most = policy[h, s], 0.0
+            for j in range(A + 1):  # the present action first: another has to be better
+                a = best if j == 0 else j - 1
+                if j == 0 or a != policy[h, s]:
+                    action_values(successors, probabilities, rewards, after, h, s, a, Q, a)
+                    total = 0.0
+                    for i in range(m):
+                        total += weight[i] * Q[a, i]
+                    if j == 0 or total > most + margin:
+                        best, most = a, total
+            policy[h, s] = best
+            here[s] = Q[best]
+    total = 0.0
+    for s in range(S):
+        for i in range(m):
+            total += initial[s, i] * V[0, s, i]
+    return total
+
+
+@compiled
+def ascend(tables: AgentTables, policy: IndexArray, most: int) -> tuple[float, int]:
+    """At most ``most`` sweeps, in place, until the value no longer rises; returns ``(mean value, sweeps)``."""
+    H = policy.shape[0]
+    m = tables.initial.shape[1]
+    value = 0.0
+    for sweeps in range(1, most + 1):
+        before = value
+        value = sweep(tables, occupancies(tables, policy), policy)
+        if sweeps > 1 and value <= before + ROUNDING * H * m:
+            return value / m, sweeps
+    return value / m, most
+
+
+def starting_policies(tables: AgentTables, common: IndexArray) -> Iterator[IndexArray]:
+    """Different starts: optimal in the common MDP, optimal in the mean MDP, select-update, optimal for one agent."""
+    seen = set()
+    for policy in _candidates(tables, common):
+        key = policy.tobytes()
+        if key not in seen:
+            seen.add(key)
+            yield policy
+
+
+def _candidates(tables: AgentTables, common: IndexArray) -> Iterator[IndexArray]:
+    H = len(common)
+    yield common.copy()
+    kernel, rewards = (np.ascontiguousarray(table.mean(axis=-1)) for table in (tables.probabilities, tables.rewards))
+    yield optimal_values(tables.successors, kernel, rewards, H)[2]
+    selected = common.copy()
+    sweep(tables, np.ones((H, *tables.initial.shape)), selected)
+    yield selected
+    for j in np.unique(np.linspace(0, tables.initial.shape[1] - 1, OWN_STARTS).astype(np.int64)):
+        yield own_policy(tables, int(j), H)
+
+
+def own_policy(tables: AgentTables, agent: int, horizon: int) -> IndexArray:
+    """The optimal policy of one of the agents alone."""
+    kernel, rewards = (np.ascontiguousarray(table[..., agent]) for table in (tables.probabilities, tables.rewards))
+    return optimal_values(tables.successors, kernel, rewards, horizon)[2]

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.core.errors import InputError, check_choice, check_number
-from fed_ucbvi.core.notebook import html_table
-from fed_ucbvi.core.numbers import number_text
-from fed_ucbvi.core.text import shortened
+from fed_ucbvi.core.numbers import Bracket, number_text
+from fed_ucbvi.core.text import html_table, shortened
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
 from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, frozen_indices, real_numbers
@@ -237,15 +235,20 @@ class Federation:
         about = {"liars": list(liars.agents), "attack": attack, "liars_seed": seed}
         return replace(self, liars=liars if liars.agents else None, description={**self.description, **about})
 
-    @cached_property
+    @property
     def digest(self) -> str:
-        """Hexadecimal digits that identify a federation: SHA-256 of the agents' tables and the horizon."""
+        """Hexadecimal digits that identify a federation, the first of :attr:`fingerprint`."""
+        return self.fingerprint[:DIGITS]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the agents' tables and the horizon, in hexadecimal digits."""
         sha = hashlib.sha256(f"{self.horizon}".encode())
         for name in OWN_TABLES + (() if self.reward_variances is None else (VARIANCES,)):
             table = getattr(self, name)
             sha.update(f"{table.dtype.str} {table.shape}".encode())
             sha.update(np.ascontiguousarray(table).tobytes())
-        return sha.hexdigest()[:DIGITS]
+        return sha.hexdigest()
 
     def save(self, path: str | Path) -> None:
         """Write the federation to one ``.npz`` file, which ``--env`` takes; a file that exists is replaced."""

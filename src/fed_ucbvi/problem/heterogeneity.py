@@ -1,15 +1,22 @@
-"""How different the agents are: the smallest eps_p of Assumption 1, eps_r of Assumption 2, and L1 distances."""
+"""How different the agents are: eps_p of Assumption 1, eps_r of Assumption 2, L1 distances; and eps_p from counts."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from fed_ucbvi.core.errors import InputError, check_number, check_positive_integer
 from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.problem.kernel import whole_numbers
 
 ROUNDING = 1e-13
 """Overlaps this close to one count as one: the agents' kernels are the same up to rounding."""
+
+HALVINGS = 60
+"""Bisections of [0, 1]: to the last bit of a double."""
 
 
 class Overlap(NamedTuple):
@@ -83,3 +90,104 @@ def distances(probabilities: FloatArray, common: FloatArray) -> Distances:
         mean[i, i:] = mean[i:, i] = gaps.mean(axis=(1, 2, 3))
         np.maximum(pairwise, gaps.max(axis=0), out=pairwise)
     return Distances(worst, mean, pairwise, to_common)
+
+
+class EpsEstimate(NamedTuple):
+    """What counts say about ``eps_p = 1 - min_{h,s,a} sum_s' min_i P^i(s'|s,a)``.
+
+    Attributes:
+        point: eps_p of the empirical kernels, over the pairs counted; noise makes it too large on average.
+        lower: eps_p of all pairs is at least this.
+        upper: eps_p of all pairs is at most this; 1 as long as some agent has never been at some (h,s,a).
+        upper_counted: eps_p *of the pairs counted* is at most this.
+        pairs_counted: how many (h,s,a) every agent visited at least ``least_visits`` times.
+        pairs: how many (h,s,a) there are.
+        least_visits: visits of every agent that a pair needs to be counted.
+        delta: all three bounds hold together with probability at least ``1 - delta``.
+    """
+
+    point: float
+    lower: float
+    upper: float
+    upper_counted: float
+    pairs_counted: int
+    pairs: int
+    least_visits: int
+    delta: float
+
+
+def estimate_eps_p(counts: npt.ArrayLike, delta: float = 0.05, *, least_visits: int = 1) -> EpsEstimate:
+    """A confidence interval for eps_p from transition counts ``[M,steps,S,A,K]``, with K next states or slots.
+
+    Counts may come from any run, under any policy: ``lem:kl_deviation_inequality`` holds for all numbers of visits at
+    once. It is used twice, each time with ``delta/2`` divided evenly by a union bound, and the tighter of the two
+    bounds is taken:
+
+    - *entries*: ``n kl(p_hat, p) <= log(1/delta') + log(e (1 + n))`` for each of the M.steps.S.A.K probabilities
+      bounds ``min_i P^i(s')`` from both sides;
+    - *rows*: ``n KL(P_hat, P) <= log(1/delta') + (K-1) log(e (1 + n/(K-1)))`` for each of the M.steps.S.A rows gives
+      a bound ``w_i`` on the total variation by Pinsker's inequality. The true overlap is smaller than the empirical
+      one by at most ``sum_i w_i``. To bound it from above, let ``B_i`` be the next states where agent i has the
+      smallest empirical probability. The overlap is at most ``sum_i P^i(B_i)``, so it is larger than the empirical
+      one by at most the sum of ``w_i`` over agents whose ``B_i`` is not empty.
+
+    >>> estimate_eps_p([[[[[9_000, 1_000]]]], [[[[7_000, 3_000]]]]]).point.__round__(12)
+    0.2
+    """
+    table = whole_numbers("counts", counts)
+    check_number("delta", delta, above=0, below=1)
+    least = check_positive_integer("least_visits", least_visits)
+    if table.ndim != 5 or 0 in table.shape:
+        raise InputError(f"counts must have shape (agents, steps, S, A, K), got {table.shape}.")
+    if table.min() < 0:
+        raise InputError("counts must not be negative.")
+    n = table.sum(axis=-1)
+    empirical = table / np.maximum(n, 1)[..., None]
+    low, high = _overlap_interval(empirical, n.astype(np.float64), delta)
+    counted = (n >= least).all(axis=0)
+    mass = empirical.min(axis=0).sum(axis=-1)
+    return EpsEstimate(
+        point=Overlap(empirical, mass[counted]).eps_p if counted.any() else math.nan,
+        lower=max(0.0, 1.0 - float(high.min())),
+        upper=min(1.0, 1.0 - float(low.min())),
+        upper_counted=min(1.0, 1.0 - float(low[counted].min())) if counted.any() else 1.0,
+        pairs_counted=int(counted.sum()),
+        pairs=counted.size,
+        least_visits=least,
+        delta=float(delta),
+    )
+
+
+def _overlap_interval(empirical: FloatArray, n: FloatArray, delta: float) -> tuple[FloatArray, FloatArray]:
+    """Bounds ``(steps, S, A)`` on ``sum_s' min_i P^i(s')`` that all hold with probability ``1 - delta``."""
+    M, K = empirical.shape[0], empirical.shape[-1]
+    if M == 1 or K == 1:
+        return np.ones(n.shape[1:]), np.ones(n.shape[1:])
+    visited = np.maximum(n, 1.0)
+    radius = (math.log(2 * empirical.size / delta) + 1.0 + np.log1p(n)) / visited
+    low = _kl_end(empirical, radius[..., None], np.zeros_like(empirical)).min(axis=0).sum(axis=-1)
+    high = _kl_end(empirical, radius[..., None], np.ones_like(empirical))
+    high[n == 0] = 1.0
+    low = np.where((n > 0).all(axis=0), low, 0.0)
+    divergence = (math.log(2 * n.size / delta) + (K - 1) * (1.0 + np.log1p(n / (K - 1)))) / visited
+    variation = np.where(n > 0, np.minimum(1.0, np.sqrt(divergence / 2.0)), 1.0)
+    mass = empirical.min(axis=0).sum(axis=-1)
+    where = empirical.argmin(axis=0)
+    chosen = (where[None] == np.arange(M).reshape(-1, 1, 1, 1, 1)).any(axis=-1)
+    seen = np.where((n > 0).all(axis=0), mass + (variation * chosen).sum(axis=0), 1.0)
+    return (
+        np.maximum(low, mass - variation.sum(axis=0)),
+        np.minimum(1.0, np.minimum(high.min(axis=0).sum(axis=-1), seen)),
+    )
+
+
+def _kl_end(p: FloatArray, radius: FloatArray, end: FloatArray) -> FloatArray:
+    """The q between ``p`` and ``end`` with ``kl(p, q) = radius``, or ``end``; rounded outwards."""
+    inner, outer = p.copy(), end
+    for _ in range(HALVINGS):
+        q = (inner + outer) / 2.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            kl = np.where(p > 0, p * np.log(p / q), 0.0) + np.where(p < 1, (1 - p) * np.log((1 - p) / (1 - q)), 0.0)
+        within = kl <= radius
+        inner, outer = np.where(within, q, inner), np.where(within, outer, q)
+    return outer

@@ -131,7 +131,7 @@ def choose_liars(agents: int, fraction: float, attack: str, seed: int) -> Liars:
     number = round(fraction * agents)
     if number >= agents:
         raise InputError(
-            f"{number} liars among {agents} agents leave nobody honest; take a fraction below "
+            f"{number} liars among {agents} agents leave nobody honest; use a fraction below "
             f"{(agents - 0.5) / agents:.3g}."
         )
     check_integer("seed of the liars", seed)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
-from fed_ucbvi.core.notebook import html_table
+from fed_ucbvi.core.text import html_table
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers, whole_numbers
 from fed_ucbvi.problem.reward_law import check_variances

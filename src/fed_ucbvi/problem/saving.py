@@ -19,8 +19,6 @@ from fed_ucbvi.problem.reward_law import check_variances
 
 FORMAT = "fed-ucbvi/federation"
 FORMAT_VERSION = 1
-VERSION_WITH_VARIANCES = 2
-"""The format version of federations with random rewards; all others keep the first version."""
 SUFFIX = ".npz"
 Kind = tuple[type[np.generic], str]
 TABLES: dict[str, Kind] = {
@@ -35,8 +33,7 @@ TABLES: dict[str, Kind] = {
 }
 """Type and shape of every table. ``steps`` is 1 or H; ``M|1`` means M or 1."""
 VARIANCES = "reward_variances"
-RANDOM: dict[str, Kind] = {**TABLES, VARIANCES: (np.float64, "M|1 H|1 S A")}
-"""The same where rewards are random."""
+"""A table of the same kind as ``rewards``, where rewards are random."""
 
 
 def write_tables(path: Path, tables: Mapping[str, npt.NDArray[Any]], text: Mapping[str, object]) -> None:
@@ -44,8 +41,7 @@ def write_tables(path: Path, tables: Mapping[str, npt.NDArray[Any]], text: Mappi
     if path.suffix != SUFFIX:
         raise InputError(f"a federation is saved as one {SUFFIX} file; {path} does not end in {SUFFIX}.")
     try:
-        version = VERSION_WITH_VARIANCES if VARIANCES in tables else FORMAT_VERSION
-        about = json.dumps({"format": FORMAT, "format_version": version, **text}, allow_nan=False)
+        about = json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, **text}, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(f"the federation cannot be saved: {error}; use plain, finite values.") from error
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,9 +53,8 @@ def read_tables(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]
     """Read back what :func:`write_tables` wrote, to the last bit; a damaged or foreign file is refused."""
     what = f"a federation that fed-ucbvi saved as one {SUFFIX} file (Federation.save)"
     with reading_npz(path, FORMAT, what) as (about, data):
-        random = about.get("format_version") == VERSION_WITH_VARIANCES
-        check_version(path, about, VERSION_WITH_VARIANCES if random else FORMAT_VERSION)
-        kinds = RANDOM if random else TABLES
+        check_version(path, about, FORMAT_VERSION)
+        kinds = {**TABLES, VARIANCES: TABLES["rewards"]} if VARIANCES in data else TABLES
         tables = {name: data[name] for name in kinds}
         _check_shapes(path, tables, kinds, int(about["horizon"]))
         _check_values(tables, about)
@@ -113,6 +108,5 @@ def _check_variances(rewards: npt.NDArray[Any], variances: npt.NDArray[Any]) -> 
 
 
 def common_mdp(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> MDP:
-    """The common MDP among the tables."""
     kernel = Kernel(tables["common_successors"], tables["common_probabilities"])
     return MDP(kernel, tables["common_rewards"], tables["common_initial"], int(about["horizon"]))

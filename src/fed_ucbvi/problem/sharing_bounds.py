@@ -59,7 +59,7 @@ def own_optima(
     Returns:
         ``sum_i V^i_1(mu^i)`` and ``sum_s min_i mu^i(s) W_1(s)``.
     """
-    successors, probabilities, rewards, initial, _ = tables
+    successors, probabilities, rewards, initial, _, _, _ = tables
     steps, S, A, K, m = probabilities.shape
     H = allowed.shape[0]
     Q = np.zeros((A, m))
@@ -157,7 +157,7 @@ def flow_floor(
         policy: ``(H, S)``, receives the minimisers.
         regrets: ``(2, H, S)``, receives ``sum_i d^i_h(s) g^i_h(s, policy)`` and ``sum_i d^i_h(s)`` of that policy.
     """
-    successors, probabilities, rewards, initial, _ = tables
+    successors, probabilities, rewards, initial, _, _, _ = tables
     steps, S, A, K, m = probabilities.shape
     H = allowed.shape[0]
     flow, d = np.zeros((2, S, m)), np.zeros((2, S, m))

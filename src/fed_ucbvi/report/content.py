@@ -2,18 +2,23 @@
 
 The analysis of runs makes these values, and the writers of files read them; neither depends on the other. All texts
 are plain Unicode, without mark-up of any kind. Panels and series are in :mod:`fed_ucbvi.charts.panels`.
-:func:`fed_ucbvi.report.checks.check_report` raises an error for what cannot be written.
+:func:`check_report` raises an error for what cannot be written.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
-from fed_ucbvi.charts.panels import Panel
+from fed_ucbvi.charts.panels import Panel, check_panels
+from fed_ucbvi.core.errors import InputError, check_choice
 
-Outcome = Literal["holds", "holds partly", "undecided", "does not hold"]
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+Outcome = Literal["holds", "holds partly", "at the limit", "undecided", "does not hold"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,9 @@ class Verdict:
         summary: what was measured in one short line, written beside claim and outcome.
         seeds: how many runs it rests on; of an undecided claim, also how many would decide it.
         detail: what else a reader should know, such as how constants were tuned; none if empty.
+        name: the claim in a few words.
+        ours: whether it is a claim of this package, not of the paper.
+        open: settings of runs whose further seeds would decide, and which seeds (the next if none are named).
     """
 
     claim: str
@@ -79,6 +87,9 @@ class Verdict:
     summary: str = ""
     seeds: str = ""
     detail: str = ""
+    name: str = ""
+    ours: bool = False
+    open: Sequence[tuple[Mapping[str, object], Sequence[int]]] = ()
 
 
 @dataclass(frozen=True)
@@ -108,3 +119,73 @@ class PageContent:
     text: Sequence[str]
     sections: Sequence[Section]
     provenance: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> list[Figure]:
+        return [figure for section in self.sections for figure in section.figures]
+
+    @property
+    def tables(self) -> list[Table]:
+        return [table for section in self.sections for table in section.tables]
+
+    @property
+    def judged(self) -> list[tuple[Section, Verdict]]:
+        """Every claim with the section that judges it."""
+        return [(section, verdict) for section in self.sections for verdict in section.verdicts]
+
+
+def check_report(report: PageContent) -> None:
+    """Raise unless every figure and table of ``report`` can be written, each under a name of its own."""
+    for kind, parts in (("section", report.sections), ("figure", report.figures), ("table", report.tables)):
+        _check_ids(kind, [part.id for part in parts])
+    try:
+        json.dumps(report.provenance, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the report's provenance is not ready for JSON: {error}.") from error
+    for _, verdict in report.judged:
+        check_choice("outcome", verdict.outcome, get_args(Outcome))
+    for figure in report.figures:
+        check_figure(figure)
+    for table in report.tables:
+        check_table(table)
+
+
+def _check_ids(kind: str, ids: Sequence[str]) -> None:
+    """Raise unless ids can be names of files and are different, also if capitals are ignored."""
+    seen = set()
+    for id_ in ids:
+        if not ID.fullmatch(id_):
+            raise InputError(f"{kind} id {id_!r} cannot name a file; use letters, digits, '-' and '_'.")
+        if id_.lower() in seen:
+            raise InputError(f"two {kind}s have the id {id_!r}; give each one of its own (capitals do not count).")
+        seen.add(id_.lower())
+
+
+def check_figure(figure: Figure) -> None:
+    """Raise unless ``figure`` can be drawn; the message names figure, panel and series."""
+    where = f"figure {figure.id!r}"
+    if not figure.panels:
+        raise InputError(f"{where} has no panel; give it at least one, or leave it out.")
+    check_panels(figure.panels, where)
+
+
+def check_table(table: Table) -> None:
+    """Raise unless every row of ``table`` has a cell for every column, and every figure is finite."""
+    where = f"table {table.id!r}"
+    if not table.columns:
+        raise InputError(f"{where} has no columns.")
+    if len(set(table.columns)) != len(table.columns):
+        raise InputError(f"{where} has two columns of one name: {', '.join(table.columns)}.")
+    for number, row in enumerate(table.rows):
+        if len(row) != len(table.columns):
+            raise InputError(f"{where}, row {number}: {len(row)} cells for {len(table.columns)} columns.")
+        for column, cell in zip(table.columns, row, strict=True):
+            spread = isinstance(cell, Interval)
+            for part in (cell.mean, cell.low, cell.high) if isinstance(cell, Interval) else (cell,):
+                if isinstance(part, float) and not math.isfinite(part):
+                    raise InputError(f"{where}, row {number}, column {column!r}: {part} is not finite; use None.")
+            if spread and {f"{column} low", f"{column} high"} & set(table.columns):
+                raise InputError(
+                    f"{where}: column '{column} low' or '{column} high' is needed for the intervals of "
+                    f"{column!r}; rename it."
+                )

@@ -69,5 +69,16 @@ for (const head of document.querySelectorAll("th")) {
   });
 }
 
-for (const figure of document.querySelectorAll("figure.chart")) await draw(figure);
+// A plot has a width only once its figure is unfolded.
+for (const figure of document.querySelectorAll("figure.chart")) {
+  const details = figure.querySelector("details");
+  const once = async () => {
+    if (!details.open || figure.dataset.drawn) return;
+    figure.dataset.drawn = "";
+    await draw(figure);
+    figure.dataset.drawn = "yes";
+  };
+  details.addEventListener("toggle", once);
+  await once();
+}
 document.documentElement.dataset.plots = "drawn";

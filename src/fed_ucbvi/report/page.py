@@ -7,29 +7,30 @@ gives the same bytes.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from fed_ucbvi.charts.curves import DASHES, PARAMETERS, SHAPES, Spec, panel_chart, pointer_layer, rows_of
-from fed_ucbvi.charts.layout import CONFIG, SCHEMA
-from fed_ucbvi.charts.legend import legend_of
+from fed_ucbvi.charts.panels import legend_of
 from fed_ucbvi.charts.picture import POLICY, javascript_library
+from fed_ucbvi.charts.vega import CONFIG, DASHES, PARAMETERS, SCHEMA, SHAPES, Spec, panel_chart, rows_of
 from fed_ucbvi.core.colours import DARK_GREY, on_dark
-from fed_ucbvi.report.content import Figure, Interval, PageContent, Table
-from fed_ucbvi.report.data import cell_text
+from fed_ucbvi.report.content import Cell, Figure, Interval, PageContent, Section, Table, Verdict
 
 SIGNS = {
     "holds": ("✓", "holds"),
     "holds partly": ("≈", "partly"),
+    "at the limit": ("≈", "undecided"),
     "undecided": ("?", "undecided"),
     "does not hold": ("✗", "fails"),
 }
 """Sign and CSS class of each outcome; the words are always written too."""
-PICTURES = ("svg", "png", "pdf")
-FIGURE_FILES = (*PICTURES, "csv", "parquet")
+PICTURES = ("png", "pdf")
+FIGURE_FILES = (*PICTURES, "parquet")
 TABLE_FILES = ("csv", "parquet")
-HEIGHT = 230
+HEIGHT = 200
 """Of axes, in pixels."""
 MAX_COLUMNS = 3
 LONGEST = 400
@@ -55,20 +56,20 @@ def render_page(report: PageContent) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    drawn = {one.colour.upper() for figure in report.figures for panel in figure.panels for one in panel.series}
     judged = [(section, verdict) for section in report.sections for verdict in section.verdicts]
-    figures = [figure for section in report.sections for figure in section.figures]
-    colours = sorted(
-        {one.colour.upper() for f in figures for panel in f.panels for one in panel.series} | {DARK_GREY}
-    )
-    counts: Counter[str] = Counter(verdict.outcome for _, verdict in judged)
+    claims = [
+        (id_, title, [pair for pair in judged if pair[1].ours is ours])
+        for id_, title, ours in (("claims", "The paper's claims", False), ("ours", "Our own claims", True))
+    ]
     return environment.from_string(_asset("page.html")).render(
         report=report,
         policy=POLICY,
         longest=LONGEST,
-        judged=judged,
-        counts=[(outcome, counts[outcome]) for outcome in SIGNS if counts[outcome]],
+        claims=claims,
+        counted=_counted,
         signs=SIGNS,
-        colours=[(_variable(colour), colour, on_dark(colour)) for colour in colours],
+        colours=[(_variable(colour), colour, on_dark(colour)) for colour in sorted(drawn | {DARK_GREY})],
         config=ON_PAGE,
         plots_of=plots_of,
         legend_of=legend_of,
@@ -86,6 +87,12 @@ def render_page(report: PageContent) -> str:
     )
 
 
+def _counted(judged: Sequence[tuple[Section, Verdict]]) -> list[tuple[str, int]]:
+    """How often each outcome occurs."""
+    counts: Counter[str] = Counter(verdict.outcome for _, verdict in judged)
+    return [(outcome, counts[outcome]) for outcome in SIGNS if counts[outcome]]
+
+
 def plots_of(figure: Figure) -> list[Spec]:
     """The interactive Vega-Lite specification of each panel, as wide as its place on the page."""
     return [
@@ -97,8 +104,7 @@ def plots_of(figure: Figure) -> list[Spec]:
             "autosize": {"type": "fit-x", "contains": "padding"},
             "params": PARAMETERS,
             "datasets": {"series": rows_of(panel, lambda colour: f"var({_variable(colour)})")},
-            **(chart := panel_chart(panel, "series")),
-            "layer": [*chart["layer"], pointer_layer(panel)],
+            **panel_chart(panel, "series", pointer="nearest"),
         }
         for panel in figure.panels
     ]
@@ -123,6 +129,40 @@ def _table_cells(table: Table) -> list[list[dict[str, Any]]]:
             )
         rows.append(cells)
     return rows
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell as a person reads it: an interval to two digits of its width.
+
+    >>> cell_text(Interval(312.04, 304.9, 319.2)), cell_text(Interval(0.50341, 0.4987, 0.5081))
+    ('312 [305, 319]', '0.5034 [0.4987, 0.5081]')
+    >>> cell_text(30_000), cell_text(0.123456), cell_text(None), cell_text("all")
+    ('30,000', '0.1235', '–', 'all')
+    """
+    if cell is None:
+        return "–"  # noqa: RUF001
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Interval):
+        decimals = _decimals(abs(cell.mean), 4)
+        if cell.high > cell.low:
+            decimals = min(_decimals(cell.high - cell.low, 2), decimals + 2)
+        texts = [f"{part:,.{decimals}f}" for part in (cell.mean, cell.low, cell.high)]
+        return texts[0] if len(set(texts)) == 1 else "{} [{}, {}]".format(*texts)
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if hasattr(cell, "__index__"):
+        return f"{int(cell):,}"
+    value = float(cell)
+    if value and not 1e-4 <= abs(value) < 1e15:
+        return f"{value:.4g}"
+    text = f"{value:,.{_decimals(abs(value), 4)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _decimals(size: float, digits: int) -> int:
+    """The number of decimals that shows ``digits`` leading digits of a number of this size."""
+    return max(0, digits - 1 - math.floor(math.log10(size))) if size > 0 else 0
 
 
 def _asset(name: str) -> str:

@@ -11,9 +11,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi.core.bracket import Bracket
+from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.version import PROGRAM, __version__
-from fed_ucbvi.results.agents import are_alike, is_known
+from fed_ucbvi.results.recommendations import are_alike, is_known
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm, Setting

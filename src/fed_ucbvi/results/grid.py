@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from fed_ucbvi.charts.boards import FINE
 from fed_ucbvi.charts.panels import Board, Square
+from fed_ucbvi.charts.vega import FINE
 from fed_ucbvi.core.colours import DARK_GREY, GREEN, ORANGE, WHITE, lighter
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import IndexArray

@@ -1,28 +1,40 @@
-"""The picture of one run."""
+"""The picture of one run, and that of several: a curve of means over seeds for each group, in panels or facets."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from fed_ucbvi.charts.layout import WIDTH
-from fed_ucbvi.charts.panels import Board, Panel, Scale, Series
-from fed_ucbvi.charts.picture import Picture, check_picture
+from fed_ucbvi.charts.panels import Board, Dash, Panel, Scale, Series
+from fed_ucbvi.charts.picture import PIXELS_PER_INCH, Picture, check_picture
 from fed_ucbvi.charts.scales import log_scale
-from fed_ucbvi.core.colours import DARK_GREY, PALETTE, Marker
+from fed_ucbvi.charts.vega import MAX_COLUMNS, WIDTH
+from fed_ucbvi.core.colours import DARK_GREY, PALETTE, Marker, check_colour
+from fed_ucbvi.core.errors import InputError, check_number, unknown_name
 from fed_ucbvi.core.numbers import byte_count, number
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.curves import Curve, points_of
+from fed_ucbvi.results.curves import CURVES, Curve, learning_curve, points_of
 from fed_ucbvi.results.grid import policy_board
-from fed_ucbvi.results.learning_curve import learning_curve
 from fed_ucbvi.results.run_data import RunData
-from fed_ucbvi.results.settings import LABELS, Settings, label, setting_text, settings_of
-from fed_ucbvi.results.statistics import INTERVAL_NAME
+from fed_ucbvi.results.run_table import Division, RunGroup, RunTable
+from fed_ucbvi.results.settings import (
+    LABELS,
+    Settings,
+    apart,
+    key_of,
+    label,
+    parted,
+    setting_text,
+    settings_of,
+    shared,
+)
+from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
 from fed_ucbvi.results.style import different_colours
 
 WIDE = 1260.0
@@ -37,6 +49,11 @@ EPISODES = "Episodes per agent"
 REGRET = "Common regret (units of reward)"
 REGRET_RESCALED = "Common regret (rewards rescaled to [0, 1])"
 LEARNING = "Reward of an episode"
+MAX_CURVES, MAX_FACETS = 10, 12
+"""The most curves that can be told apart in a panel, and the most facets of a picture."""
+REWARD = "Mean reward an episode so far"
+ROUNDS = "Communication rounds so far"
+DASHES: tuple[Dash, ...] = get_args(Dash)
 
 
 def plot_run(run: RunData, path: str | Path | None = None, *, step: int | None = None) -> Picture:
@@ -63,14 +80,12 @@ def plot_run(run: RunData, path: str | Path | None = None, *, step: int | None =
 
 
 def saved(picture: Picture, path: str | Path | None) -> Picture:
-    """The picture, written if there is a path."""
     if path is not None:
         picture.save(path)
     return picture
 
 
 def panel(title: str, y_label: str, series: Sequence[Series], axis: Scale) -> Panel:
-    """Curves against episodes."""
     return Panel(title, EPISODES, y_label, series, x_log=axis.log, x_axis=axis)
 
 
@@ -84,17 +99,16 @@ def _regret(run: RunData) -> Panel:
     if math.isnan(run.regret):
         return _learning(run)
     title = f"Regret: {number(run.regret)} in all"
-    return _curve(run, title, regret_label([[run]]), RunData.regret_at)
+    return _curve(run, title, regret_label([run]), RunData.regret_at)
 
 
-def regret_label(groups: Sequence[Sequence[RunData]]) -> str:
-    """What the axis of regret is called."""
-    rescaled = any(Units.of(group[0].about.environment) != Units() for group in groups)
+def regret_label(runs: Sequence[RunData]) -> str:
+    rescaled = any(Units.of(run.about.environment) != Units() for run in runs)
     return REGRET_RESCALED if rescaled else REGRET
 
 
 def _learning(run: RunData) -> Panel:
-    """What an episode paid against episodes; with an interval, where rewards were observed episode by episode."""
+    """The reward of an episode against episodes; with an interval where rewards were observed episode by episode."""
     curve = learning_curve(run)
     band: dict[str, Any] = {}
     if len(curve.mean) and not np.isnan(curve.error).any():
@@ -105,10 +119,9 @@ def _learning(run: RunData) -> Panel:
 
 
 def _rounds(run: RunData) -> Panel:
-    """Communication rounds so far against episodes."""
     sent = byte_count(run.bytes_up + run.bytes_down)
     heading = f"Communication: {run.rounds:,} round{'s' * (run.rounds != 1)}, {sent}"
-    return _curve(run, heading, "Communication rounds so far", RunData.rounds_at, steps=True)
+    return _curve(run, heading, ROUNDS, RunData.rounds_at, steps=True)
 
 
 def _curve(run: RunData, heading: str, y_label: str, curve: Curve, *, steps: bool = False) -> Panel:
@@ -126,7 +139,7 @@ def _colour(run: RunData) -> str:
 def _lengths(run: RunData) -> Panel:
     """The length of every round, by the rule that ended it, against the episode it began with."""
     records = run.records
-    asked = records["askers"] > 0
+    asked = records["requests"] > 0
     series = []
     for code, rule in enumerate(run.about.rules):
         chosen = asked & (records["rule"] == code)
@@ -163,3 +176,200 @@ def title(settings: Settings) -> str:
     sizes = ("agents", "episodes", "horizon", "eps_p")
     numbers = label({name: settings[name] for name in sizes if name in settings}, written)
     return ": ".join(part for part in (who, numbers) if part)
+
+
+# ------------------------------------------------------------------------------------------------------ several runs
+
+
+class Curved(NamedTuple):
+    """A group of runs: the facet it is drawn in, and the looks of its curve."""
+
+    group: RunGroup[RunData]
+    facet: str
+    name: str
+    colour: str
+    dash: Dash
+
+
+class Measure(NamedTuple):
+    """What is drawn along the vertical axis."""
+
+    title: str
+    y_label: str
+    curve: Curve
+
+
+def plot_runs(
+    runs: Iterable[RunData],
+    path: str | Path | None = None,
+    *,
+    facet: str | Sequence[str] | None = None,
+    y_log: bool = False,
+    labels: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
+    size: tuple[float, float] | None = None,
+) -> Picture:
+    """Mean regret and communication rounds over runs that differ by seeds alone, with 95 % intervals of the mean.
+
+    Runs that differ only in seeds and driver form a group. There is one curve for each group, labelled with the
+    settings in which it differs from the others. Algorithms (with their parameters) differ in colour, other settings
+    in dashes; if these are more than there are dashes, all curves differ in colour. Where regret is unknown, the
+    reward is drawn.
+
+    Args:
+        runs: runs with at least one round each.
+        path: where to write the picture, ``.png``, ``.svg``, ``.pdf`` or ``.html``; nowhere if None.
+        facet: a setting, or several, with a panel for each of their values: ``"environment"`` (with its options),
+            ``"agents"``, ``"eps_p"``, the name of a parameter... By default none, or, if more than ten curves would
+            share a panel, what leaves the fewest panels.
+        y_log: whether vertical axes are logarithmic; an axis with a curve that is never positive stays linear.
+        labels: what to call an algorithm, a curve or a facet, by its name or by what it would be called otherwise.
+        colours: ``#RRGGBB`` for an algorithm or a group, by its name or label.
+        size: width and height in inches, about; texts keep their size.
+    """
+    if path is not None:
+        check_picture(path)
+    table = RunTable.of(runs, labels)
+    if any(run.episodes_played == 0 for run in table.runs):
+        raise InputError("cannot draw a run that was interrupted before its first round.")
+    curves = _curves(table, _facet(table.settings) if facet is None else facet, colours or {})
+    known = not any(math.isnan(run.regret) for run in table.runs)
+    measures = [
+        Measure("Regret", regret_label(table.runs), CURVES["regret"])
+        if known
+        else Measure("Reward (regret unknown)", REWARD, CURVES["reward"]),
+        Measure("Communication", ROUNDS, CURVES["rounds"]),
+    ]
+    axis = episodes_axis(max(run.episodes_played for run in table.runs))
+    facets = list(dict.fromkeys(curve.facet for curve in curves))
+    drawn = [_panels(measure, curves, axis, y_log=y_log) for measure in measures]
+    if len(facets) == 1:
+        panels = [row[0] for row in drawn]
+    elif len(facets) <= MAX_COLUMNS:
+        panels = [one for row in drawn for one in row]
+    else:
+        panels = [one for pair in zip(*drawn, strict=True) for one in pair]
+    sizes = sorted({len(group) for group in table})
+    if sizes == [1]:
+        what = "one run each" if len(table) > 1 else "one run"
+    else:
+        what = f"mean of {sizes[0]}{f' to {sizes[-1]}' if len(sizes) > 1 else ''} runs"
+    width, height = _pixels(size)
+    columns = min(len(facets), MAX_COLUMNS) if len(facets) > 1 else None
+    if columns is None and height is not None:
+        columns = 2 if width > height else 1
+    heading = f"{title(shared(table.settings))}\n{what}".strip()
+    return saved(Picture(panels, heading, width, height=height, columns=columns), path)
+
+
+def _pixels(size: tuple[float, float] | None) -> tuple[float, float | None]:
+    if size is None:
+        return WIDE, None
+    if len(size) != 2:
+        raise InputError(f"size must be width and height in inches, such as (6.5, 3), got {size!r}.")
+    width, height = (check_number("a size in inches", side, at_least=1.0) for side in size)
+    return width * PIXELS_PER_INCH, height * PIXELS_PER_INCH
+
+
+def _facet(settings: Sequence[Settings]) -> tuple[str, ...]:
+    """What to facet by so that every panel can be read, with as few panels as possible; nothing if one will do."""
+    if len(settings) <= MAX_CURVES:
+        return ()
+    differing = dict.fromkeys(name for one in apart(settings) for name in one if name not in LABELS.values())
+    others = [name for name in differing if not name.startswith("algorithm")]  # algorithms are what one compares
+    names = [name.rpartition(".")[2] for name in (*others, *(name for name in differing if name not in others))]
+    found = []
+    for by in (*((name,) for name in names), *combinations(names, 2)):
+        keys = [key_of(one) for one in parted(settings, by)[0]]
+        if len(set(keys)) <= MAX_FACETS and 1 < max(map(keys.count, keys)) <= MAX_CURVES:
+            found.append((len(set(keys)), len(by), by))
+    if not found:
+        raise InputError(
+            f"{len(settings)} curves are too many for one panel: a panel holds at most {MAX_CURVES}, a picture at "
+            f"most {MAX_FACETS} facets, and the groups differ in {', '.join(names)}; draw fewer of them at a time."
+        )
+    return min(found, key=lambda one: one[:2])[2]
+
+
+def _curves(table: RunTable[RunData], by: str | Sequence[str], colours: Mapping[str, str]) -> list[Curved]:
+    divisions = table.divide(by, write=written)
+    looks = _looks(table, divisions, colours)
+    in_facet = [named.name for named in divisions]
+    most, count = max(map(in_facet.count, in_facet)), len(set(in_facet))
+    if most > MAX_CURVES or count > MAX_FACETS:
+        raise InputError(
+            f"a picture has at most {MAX_FACETS} facets with {MAX_CURVES} curves each, here are {count} with up to "
+            f"{most}; facet by something else, or draw fewer runs at a time."
+        )
+    return [
+        Curved(group, named.name, named.rest_name, *looks[key_of(named.rest)])
+        for group, named in zip(table, divisions, strict=True)
+    ]
+
+
+def _looks(
+    table: RunTable[RunData], divisions: Sequence[Division], colours: Mapping[str, str]
+) -> dict[str, tuple[str, Dash]]:
+    """Colour and dash of each curve, by the key of its settings."""
+    sides = {key_of(named.rest): (named.rest_name, group) for named, group in zip(divisions, table, strict=True)}
+    parts = parted([group.settings for _, group in sides.values()], "algorithm")
+    algorithms, others = (dict(zip(sides, map(key_of, part), strict=True)) for part in parts)
+    coloured = algorithms if len(set(others.values())) <= len(DASHES) else {key: key for key in sides}
+    wanted: dict[str, str] = {}
+    for key, (_, group) in sides.items():
+        wanted.setdefault(coloured[key], group.runs[0].about.colour)
+    chosen = dict(zip(wanted, different_colours([*wanted.values()]), strict=True))
+    found = {key: chosen[coloured[key]] for key in sides}
+    for name, colour in colours.items():
+        check_colour(f"the colour of {name}", colour)
+        mine = [key for key, (own, group) in sides.items() if name in (own, group["algorithm"], group["label"])]
+        if not mine:
+            known = {group["algorithm"] for _, group in sides.values()} | {own for own, _ in sides.values()} - {""}
+            raise unknown_name("algorithm or group", name, known)
+        found |= dict.fromkeys(mine, colour)
+    before: list[str] = []
+    looks: dict[str, tuple[str, Dash]] = {}
+    for key, colour in found.items():
+        looks[key] = (colour, DASHES[before.count(colour) % len(DASHES)])
+        before.append(colour)
+    return looks
+
+
+def _panels(measure: Measure, curves: Sequence[Curved], axis: Scale, *, y_log: bool) -> list[Panel]:
+    facets = list(dict.fromkeys(curve.facet for curve in curves))
+    alone = len(facets) == 1
+    found = []
+    for facet in facets:
+        series = [_mean(one, measure.curve) for one in curves if one.facet == facet]
+        drawn = panel(measure.title if alone else facet, measure.y_label, series, axis)
+        if y_log and all(max(one.y) > 0 for one in series):
+            drawn = replace(drawn, y_log=True, series=[_positive(one) for one in series])
+        found.append(drawn)
+    return found
+
+
+def _positive(series: Series) -> Series:
+    """What a logarithmic axis can hold of a curve."""
+    kept = np.flatnonzero(np.asarray(series.y) > 0)
+    columns: dict[str, Any] = {name: getattr(series, name) for name in ("x", "y", "low", "high")}
+    for name, column in columns.items():
+        columns[name] = None if column is None else [column[place] for place in kept]
+    return replace(series, **columns)
+
+
+def _mean(drawn: Curved, curve: Curve) -> Series:
+    """The mean of a group of runs with its interval."""
+    runs = drawn.group.runs
+    points = points_of(min(run.episodes_played for run in runs))
+    mean, low, high = mean_interval([curve(run, points) for run in runs])
+    band: dict[str, Any] = {}
+    if len(runs) > 1:
+        band = {"low": low.tolist(), "high": high.tolist(), "band": INTERVAL_NAME}
+    return Series(
+        drawn.name or drawn.group["label"],
+        drawn.colour,
+        points.tolist(),
+        mean.tolist(),
+        dash=drawn.dash,
+        **band,
+    )

@@ -7,11 +7,9 @@ the signature and the certificate, with sorted names and no spaces. The actions 
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,25 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import new_file, reading
-from fed_ucbvi.core.numbers import number_text
+from fed_ucbvi.core.files import check_version, new_file, reading
+from fed_ucbvi.core.numbers import byte_count, number_text
 from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.certificate import Certificate, policy_digest
 from fed_ucbvi.results.run_data import RunData
-from fed_ucbvi.results.storage import load_run
 
 FORMAT = "fed-ucbvi/policy"
 FORMAT_VERSION = 2
-JSON, NPZ = SUFFIXES = (".json", ".npz")
-
-
-class _Clock:
-    """The step of each episode that :meth:`LearntPolicy.predict` is in the middle of."""
-
-    steps: npt.NDArray[np.int64] | None = None
+SUFFIX = ".json"
+MAX_ENTRIES = 1 << 26
+"""Steps times states of a policy in a file, which take 256 MiB of memory."""
+MAX_TEXT = 1 << 24
+"""Bytes of what a file says about its policy."""
+ENTRY_LENGTH = 12
+"""Characters of an action in a JSON file, at most."""
+SEAL = ("signature", "certificate")
+UNSIGNED = ("policy", *SEAL)
+"""Fields of a file that are not under the signature."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,7 @@ class LearntPolicy:
         final: whether the run was over then.
         signature: the server's, in base64; empty if nobody has signed it.
         certificate: that of the server.
+        guarantee: what a run certified of this policy, if it did; it is under the signature.
     """
 
     table: IndexArray
@@ -64,7 +66,7 @@ class LearntPolicy:
     final: bool = True
     signature: str = ""
     certificate: str = ""
-    _clock: _Clock = field(default_factory=_Clock, init=False, repr=False)
+    guarantee: Certificate | None = None
 
     def __repr__(self) -> str:
         name, sizes = self.environment.get("name", "custom"), f"S = {self.states:,}, A = {self.actions:,}"
@@ -73,32 +75,29 @@ class LearntPolicy:
 
     @property
     def horizon(self) -> int:
-        """H."""
         return int(self.table.shape[0])
 
     @property
     def states(self) -> int:
-        """S."""
         return int(self.table.shape[1])
 
     @property
     def units(self) -> Units:
-        """The units of rewards."""
         return Units.of(self.environment)
 
     @property
     def digest(self) -> str:
         """The SHA-256 of the actions, as 32-bit integers, little endian, step by step."""
-        return hashlib.sha256(np.ascontiguousarray(self.table, dtype="<i4").tobytes()).hexdigest()
+        return policy_digest(self.table)
 
     @classmethod
     def of(cls, run: RunData) -> LearntPolicy:
-        """The recommended policy of a run."""
         rounds, episodes = len(run.records["length"]), run.episodes_played
         if len(run.recommendations["round"]):
             rounds, episodes = (int(run.recommendations[name][-1]) for name in ("round", "episodes"))
         about = run.about
-        return cls(run.policy, about.actions, dict(about.environment), run.value, "", rounds, episodes, run.complete)
+        made = cls(run.policy, about.actions, dict(about.environment), run.value, "", rounds, episodes, run.complete)
+        return replace(made, guarantee=run.certificate)
 
     # --------------------------------------------------------------------------------------------------- using it
 
@@ -107,47 +106,6 @@ class LearntPolicy:
         _check_exists("step", step, self.horizon)
         _check_exists("state", state, self.states)
         return int(self.table[step, state])
-
-    def predict(
-        self,
-        observation: npt.ArrayLike,
-        state: tuple[npt.NDArray[np.int64], ...] | None = None,
-        episode_start: npt.ArrayLike | None = None,
-        deterministic: bool = True,
-    ) -> tuple[Any, tuple[npt.NDArray[np.int64], ...]]:
-        """What to do next, called as the models of Stable-Baselines3 are.
-
-        The policy depends on the step, so it counts steps: from 0 in the first call, and anew wherever
-        ``episode_start`` is true. Say so at the start of every episode; an episode that goes on beyond H steps is an
-        error.
-
-        Args:
-            observation: the state, or one state for each of several environments.
-            state: what the last call returned; by default the count goes on from there.
-            episode_start: whether an episode begins here, for all environments or for each.
-            deterministic: is of no consequence, for the policy is.
-
-        Returns:
-            The action, or one for each environment, and the steps that come next.
-        """
-        places = np.asarray(observation)
-        if not np.issubdtype(places.dtype, np.integer):
-            raise InputError(f"an observation is a state from 0 to {self.states - 1}, got {observation!r}.")
-        steps = self._clock.steps if state is None else np.asarray(state[0])
-        if steps is None or steps.shape != places.shape:
-            steps = np.zeros(places.shape, dtype=np.int64)
-        if episode_start is not None:
-            begins = np.asarray(episode_start, dtype=np.bool_)
-            begins = begins.reshape(places.shape) if begins.size == places.size else begins
-            steps = np.where(np.broadcast_to(begins, places.shape), 0, steps)
-        if places.size and not 0 <= places.min() <= places.max() < self.states:
-            raise InputError(f"state {observation!r} does not exist; this policy has states 0 to {self.states - 1}.")
-        if places.size and steps.max() >= self.horizon:
-            raise InputError(
-                f"the episode has had its {self.horizon} steps; say episode_start=True where a new one begins."
-            )
-        self._clock.steps = steps + 1
-        return self.table[steps, places], (self._clock.steps,)
 
     # ---------------------------------------------------------------------------------------------------- signing
 
@@ -167,108 +125,156 @@ class LearntPolicy:
             "episodes": self.episodes,
             "final": self.final,
             "policy_sha256": self.digest,
+            **({} if self.guarantee is None else {"guarantee": self.guarantee.to_data()}),
         }
-
-    def _text(self) -> str:
-        return json.dumps(self._about(), allow_nan=False, sort_keys=True, separators=(",", ":"))
 
     def signed(self, certificate: bytes, private_key: bytes) -> LearntPolicy:
         """The same, signed with a server's key."""
         from fed_ucbvi.core.signatures import sign
 
-        return replace(self, signature=sign(self._text(), private_key), certificate=certificate.decode())
+        text = _signed_text(self._about())
+        return replace(self, signature=sign(text, private_key), certificate=certificate.decode())
 
     def check_signature(self, authority: bytes, server: str | None = None) -> None:
         """Raise unless a server of this authority has signed it, one whose certificate is for ``server`` if given."""
-        from fed_ucbvi.core.signatures import check_signature
-
-        if not self.signature:
-            raise InputError("it is not signed.")
-        check_signature(self._text(), self.signature, self.certificate, authority, server)
+        _check_signature({**self._about(), **self._seal()}, authority, server)
 
     # ------------------------------------------------------------------------------------------------------ files
 
     def to_bytes(self) -> bytes:
-        """The content of a ``.json`` file."""
         content = {**self._about(), **self._seal(), "policy": self.table.tolist()}
         return json.dumps(content, allow_nan=False).encode() + b"\n"
 
     def _seal(self) -> dict[str, str]:
-        return {"signature": self.signature, "certificate": self.certificate} if self.signature else {}
+        return {name: getattr(self, name) for name in SEAL} if self.signature else {}
 
     def save(self, path: str | Path) -> None:
-        """Write a ``.json`` or ``.npz`` file; one that exists is replaced."""
+        """Write a ``.json`` file; one that exists is replaced."""
         file = check_policy_file(Path(path))
         file.parent.mkdir(parents=True, exist_ok=True)
-        content = self.to_bytes()
-        if file.suffix == NPZ:
-            buffer = io.BytesIO()
-            about = json.dumps({**self._about(), **self._seal()}, allow_nan=False)
-            np.savez_compressed(buffer, policy=self.table, about=np.array(about))
-            content = buffer.getvalue()
         with new_file(file) as draft:
-            draft.write_bytes(content)
+            draft.write_bytes(self.to_bytes())
 
 
-def load_policy(path: str | Path, *, authority: str | Path | None = None, server: str | None = None) -> LearntPolicy:
-    """Read a policy from a file, or from the folder of a saved run; a damaged or foreign one is refused.
+def policy_of_bytes(
+    content: bytes,
+    name: str | Path,
+    *,
+    authority: bytes | None = None,
+    server: str | None = None,
+    sizes: tuple[int, int] | None = None,
+) -> LearntPolicy:
+    """Read back the content of a file. Its length is checked before it is read, its signature before it is used.
 
     Args:
-        path: what :meth:`Run.export_policy` or a node of a federation wrote, or what :meth:`Run.save` did.
-        authority: the certificate of the federation's authority (``ca.crt``). With it, a policy that no server of
-            this authority has signed is refused.
-        server: the name in that server's certificate, if it matters which one it was.
+        content: of the file.
+        name: its name in error messages.
+        authority: the certificate of an authority, one of whose servers must have signed it.
+        server: the name in that server's certificate.
+        sizes: H and S, where they are known.
     """
-    file = Path(path)
-    if file.is_dir():
-        policy = LearntPolicy.of(load_run(RunData, file))
-    else:
-        check_policy_file(file)
-        if not file.is_file():
-            raise InputError(f"there is no file {file}.")
-        policy = policy_of_bytes(file.read_bytes(), file)
-    if authority is not None:
-        if not Path(authority).is_file():
-            raise InputError(f"{authority} is missing; it is to hold the certificate of the federation's authority.")
-        try:
-            policy.check_signature(Path(authority).read_bytes(), server)
-        except InputError as error:
-            raise InputError(f"{file} is not to be trusted: {error}") from error
-    return policy
-
-
-def policy_of_bytes(content: bytes, name: str | Path) -> LearntPolicy:
-    """Read back the content of a file; ``name`` is its name in error messages."""
     with reading(Path(name)):
-        if content[:2] == b"PK":
-            with np.load(io.BytesIO(content), allow_pickle=False) as data:
-                about, table = json.loads(str(data["about"])), data["policy"]
-        else:
-            about = json.loads(content)
-            table = about.get("policy") if isinstance(about, dict) else None
+        check_length(len(content), MAX_ENTRIES if sizes is None else sizes[0] * sizes[1], name)
+        about = json.loads(content)
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise InputError(f"{name} is not a policy that fed-ucbvi saved.")
-        version = about.get("format_version")
-        if version not in (1, FORMAT_VERSION):
-            raise InputError(f"{name} has format version {version}; this program reads 1 and {FORMAT_VERSION}.")
-        policy = np.array(table, dtype=np.int32)
-        actions, value = int(about["actions"]), about["value"]
-        if policy.shape != (about["horizon"], about["states"]) or policy.min() < 0 or policy.max() >= actions:
+        check_version(name, about, FORMAT_VERSION)
+        shape, actions = (int(about["horizon"]), int(about["states"])), int(about["actions"])
+        if sizes is not None and shape != sizes:
+            raise InputError(f"{name} does not fit the run: it is for H = {shape[0]} and S = {shape[1]}.")
+        if min(shape) < 1 or shape[0] * shape[1] > MAX_ENTRIES:
+            raise InputError(f"{name} is damaged, or too large: policies have 1 to {MAX_ENTRIES:,} entries.")
+        if authority is not None:
+            try:
+                _check_signature(about, authority, server)
+            except InputError as error:
+                raise InputError(f"{name} is not to be trusted: {error}") from error
+        table = np.asarray(about["policy"], dtype=np.int32)
+        if table.shape != shape or table.min() < 0 or table.max() >= actions:
             raise InputError(f"{name} is damaged: its policy is not one of the sizes it names.")
-        found = LearntPolicy(policy, actions, about["environment"], float("nan") if value is None else float(value))
-        if version == FORMAT_VERSION:
-            found = replace(
-                found,
-                run=str(about["run"]),
-                rounds=int(about["rounds"]),
-                episodes=int(about["episodes"]),
-                final=bool(about["final"]),
-                signature=str(about.get("signature", "")),
-                certificate=str(about.get("certificate", "")),
-            )
-            if found.digest != about["policy_sha256"]:
-                raise InputError(f"{name} is damaged: its actions are not those whose digest it gives.")
+        found = LearntPolicy(
+            table,
+            actions,
+            about["environment"],
+            float("nan") if about["value"] is None else float(about["value"]),
+            run=str(about["run"]),
+            rounds=int(about["rounds"]),
+            episodes=int(about["episodes"]),
+            final=bool(about["final"]),
+            signature=str(about.get("signature", "")),
+            certificate=str(about.get("certificate", "")),
+            guarantee=Certificate.from_data(about["guarantee"]) if "guarantee" in about else None,
+        )
+        if found.digest != about["policy_sha256"]:
+            raise InputError(f"{name} is damaged: its actions are not those whose digest it gives.")
+        if found.guarantee is not None and found.guarantee.policy_sha256 != found.digest:
+            raise InputError(f"{name} is damaged: what it guarantees is said of another policy.")
         return found
+
+
+PolicyLike = LearntPolicy | npt.ArrayLike | Callable[[int, int], int]
+"""A policy as callers may give it."""
+
+
+def policy_table(
+    given: PolicyLike, horizon: int, states: int, actions: int, *, name: str = "the policy", ends: bool = False
+) -> IndexArray:
+    """A policy as actions ``(H, S)``, or raise.
+
+    Args:
+        given: actions ``(S,)`` or ``(H, S)``, a learnt policy, or a function of step and state.
+        horizon: H.
+        states: S.
+        actions: A.
+        name: what it is, in error messages.
+        ends: whether the last state is that where live environments go when an episode terminates. Nothing depends on
+            the action there, so it may be left out, and a function is not asked about it.
+
+    >>> policy_table(lambda step, state: step + state, 2, 2, 3).tolist()
+    [[0, 1], [1, 2]]
+    """
+    if isinstance(given, LearntPolicy):
+        given = given.table
+    if callable(given):
+        try:
+            given = [[given(h, s) for s in range(states - ends)] for h in range(horizon)]
+        except Exception as error:
+            raise InputError(f"{name} fails for some step and state: {type(error).__name__}: {error}") from error
+    try:
+        table = np.asarray(given)
+        whole = np.array_equal(table, table.astype(np.int32))
+    except (TypeError, ValueError):
+        table, whole = np.zeros(0), False
+    table = np.broadcast_to(table, (horizon, table.shape[0])) if table.ndim == 1 else table
+    if whole and ends and table.shape == (horizon, states - 1):
+        table = np.concatenate([table, np.zeros((horizon, 1), dtype=table.dtype)], axis=1)
+    if not whole or table.shape != (horizon, states):
+        raise InputError(
+            f"{name} must be one action for each step and state, (H, S) = ({horizon}, {states}), or for each state; "
+            f"got {'an array of shape ' + str(table.shape) if whole else 'something else'}."
+        )
+    if not 0 <= table.min() <= table.max() < actions:
+        raise InputError(f"{name} takes actions from {table.min()} to {table.max()}; there are 0 to {actions - 1}.")
+    return np.ascontiguousarray(table, dtype=np.int32)
+
+
+def _signed_text(about: Mapping[str, Any]) -> str:
+    signed = {key: value for key, value in about.items() if key not in UNSIGNED}
+    return json.dumps(signed, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+def _check_signature(about: Mapping[str, Any], authority: bytes, server: str | None) -> None:
+    from fed_ucbvi.core.signatures import check_signature
+
+    if not about.get("signature"):
+        raise InputError("it is not signed.")
+    check_signature(_signed_text(about), str(about["signature"]), str(about["certificate"]), authority, server)
+
+
+def check_length(length: int, entries: int, name: str | Path) -> None:
+    """Raise if a file of this length holds more than a policy with so many entries can have."""
+    if length > MAX_TEXT + ENTRY_LENGTH * entries:
+        raise InputError(f"{name} has {byte_count(length)}, more than a policy of its size can have.")
 
 
 def _check_exists(name: str, number: object, limit: int) -> None:
@@ -278,6 +284,6 @@ def _check_exists(name: str, number: object, limit: int) -> None:
 
 def check_policy_file(path: Path) -> Path:
     """Return the path of a policy, or raise."""
-    if path.suffix not in SUFFIXES:
-        raise InputError(f"a policy is kept in a .json or .npz file; {path} is neither.")
+    if path.suffix != SUFFIX:
+        raise InputError(f"a policy is kept in a {SUFFIX} file; {path} is none.")
     return path

@@ -1,4 +1,4 @@
-"""The policies that a run recommends while it learns: when one is planned, and what is recorded of each.
+"""The policies that a run recommends while it learns: when one is planned, what is recorded of each, its worth.
 
 The exploring policy is optimistic. The *recommended* policy is planned without bonus from all counts. A policy is
 planned after the first round, whenever the number of episodes has at least doubled since the last plan, and at the
@@ -23,41 +23,54 @@ Initial states are weighted by their distribution if that is known, and otherwis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.core.types import FloatArray, IndexArray
-from fed_ucbvi.results.records import columns_of
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.problem.agent_tables import no_policy, update_values
+from fed_ucbvi.results.round_record import column_types, columns_of
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import ServerState
+    from fed_ucbvi.problem.federation import Federation
 
 PLANNED, GREEDY = KINDS = ("planned", "greedy")
 """How a recommended policy was made: planned without bonus, or greedy in the estimates of an algorithm that does not
 plan."""
 
-COLUMNS: dict[str, type[np.generic]] = {
-    "round": np.int64,
-    "episodes": np.int64,
-    "optimistic": np.float64,
-    "estimated": np.float64,
-    "value": np.float64,
-    "messages_up": np.int64,
-    "messages_down": np.int64,
-    "bytes_up": np.int64,
-    "bytes_down": np.int64,
-}
-"""There is one row for each recommendation. ``round`` is the number of rounds played, ``episodes`` that of episodes
-of the agent that has played most. ``optimistic`` and ``estimated`` are the two values of the gap. ``value`` is the
-true value of the policy, averaged over agents, each in its own MDP. Unknown numbers are NaN. Messages and bytes are
-those of the recommendation alone; the last row of a complete run includes the policy that is sent to all agents at
-the end."""
 
-Row = tuple[float, ...]
-"""In the order of :data:`COLUMNS`."""
+class RecommendationRow(NamedTuple):
+    """What is kept of a recommendation, as it is saved. Unknown numbers are NaN.
+
+    Attributes:
+        round: the number of rounds played.
+        episodes: of the agent that has played most.
+        optimistic: the first value of the gap.
+        estimated: the second.
+        value: the true value of the policy, averaged over agents, each in its own MDP.
+        messages_up: of the recommendation alone, like the next three; the last row of a complete run includes the
+            policy that is sent to all agents at the end.
+        messages_down: likewise.
+        bytes_up: likewise.
+        bytes_down: likewise.
+    """
+
+    round: int
+    episodes: int
+    optimistic: float
+    estimated: float
+    value: float
+    messages_up: int
+    messages_down: int
+    bytes_up: int
+    bytes_down: int
+
+
+COLUMNS = column_types(RecommendationRow)
 
 
 @dataclass(frozen=True)
@@ -82,20 +95,87 @@ class Recommended:
         return cls(np.array(planner.policy), np.array(planner.V), PLANNED)
 
 
-def is_due(episodes: int, rows: Sequence[Row]) -> bool:
-    """Whether to plan a recommendation now: the number of ``episodes`` has doubled since the last one.
+def is_due(episodes: int, rows: Sequence[RecommendationRow], growth: float = 2.0) -> bool:
+    """Whether to plan a recommendation now: ``episodes`` are ``growth`` times those of the last one.
 
-    >>> [is_due(episodes, [(1, 3)]) for episodes in (5, 6)]
+    >>> row = RecommendationRow(1, 3, 0.0, 0.0, 0.0, 0, 0, 0, 0)
+    >>> [is_due(episodes, [row]) for episodes in (5, 6)]
     [False, True]
     """
-    return episodes >= 2 * (rows[-1][1] if rows else 0)
+    return episodes >= growth * (rows[-1].episodes if rows else 0)
 
 
-def last_gap(rows: Sequence[Row]) -> float:
+def last_gap(rows: Sequence[RecommendationRow]) -> float:
     """The gap of the last recommendation; NaN where there is none."""
-    return rows[-1][2] - rows[-1][3] if rows else float("nan")
+    return rows[-1].optimistic - rows[-1].estimated if rows else math.nan
 
 
-def table_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Rows as columns."""
+def table_of(rows: Sequence[tuple[float, ...]]) -> dict[str, Any]:
     return columns_of(rows, COLUMNS)
+
+
+class AgentsValue(NamedTuple):
+    """The mean over the (honest) agents of ``V^{i,pi}_1(mu^i)``, and the worst and the best of them.
+
+    If nothing is known, values are NaN and agents -1.
+
+    >>> AgentsValue.of(np.array([2.0, np.nan, 1.0]))
+    AgentsValue(mean=1.5, worst=1.0, best=2.0, worst_agent=2, best_agent=0, agents=2)
+    """
+
+    mean: float
+    worst: float
+    best: float
+    worst_agent: int
+    best_agent: int
+    agents: int
+
+    @classmethod
+    def of(cls, by_agent: FloatArray) -> AgentsValue:
+        """From the values of all agents; NaN marks agents that do not count."""
+        known = int(np.count_nonzero(~np.isnan(by_agent)))
+        if known == 0:
+            return cls(np.nan, np.nan, np.nan, -1, -1, 0)
+        worst, best = int(np.nanargmin(by_agent)), int(np.nanargmax(by_agent))
+        return cls(mean_of_known(by_agent), float(by_agent[worst]), float(by_agent[best]), worst, best, known)
+
+
+def mean_of_known(by_agent: FloatArray) -> float:
+    """The mean of the values that are not NaN; NaN if there are none."""
+    known = by_agent[~np.isnan(by_agent)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def is_known(federation: Federation) -> bool:
+    """Whether the agents' MDPs are known. They are not in a live run without a table."""
+    return not bool(np.isnan(federation.common.rewards).any())
+
+
+def are_alike(federation: Federation) -> bool | None:
+    """Whether all honest agents have the same MDP; None if that is unknown."""
+    if not is_known(federation):
+        return None
+    return federation.alike
+
+
+def values_by_agent(federation: Federation, policy: PolicyArray) -> FloatArray:
+    """``V^{i,pi}_1(mu^i)`` of every agent, ``(M,)``; NaN for liars, and where nothing is known."""
+    values = np.full(federation.agents, np.nan)
+    if is_known(federation):
+        tables, (chosen, kind) = federation.kind_tables, federation.kinds
+        H, S = policy.shape[:2]
+        V = np.zeros((H + 1, S, len(chosen)))
+        update_values(tables, policy, no_policy(H, S, federation.actions), V)
+        values[federation.honest] = (tables.initial * V[0]).sum(axis=0)[kind]
+    return values
+
+
+def initial_value(federation: Federation, V: FloatArray) -> float:
+    """The mean over the honest agents of ``sum_s mu^i(s) V_1(s)``; NaN where the initial states' law is unknown."""
+    return float(federation.mean_initial @ V[0])
+
+
+def mean_over(starts: CountArray | None, V: FloatArray) -> float:
+    """The mean of ``V_1`` over episodes of which ``starts[s]`` began in s; NaN if there are none or it is unknown."""
+    met = 0 if starts is None else int(starts.sum())
+    return float(starts @ V[0]) / met if starts is not None and met else math.nan

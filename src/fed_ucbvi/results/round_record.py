@@ -1,19 +1,108 @@
-"""What a run says of each round while it goes on: to callbacks, trackers, the live page and metrics."""
+"""A round on record, and what a run says of it while it goes on: to callbacks, trackers, the live page and metrics.
+
+:class:`RoundRow` is the one declaration of what is kept of a round. :class:`Totals` adds rows up and makes of the
+last one the :class:`RoundRecord` that callbacks are given, during a run and when a saved one is shown again.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, get_type_hints
 
-from fed_ucbvi.core.types import IndexArray
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.problem.units import Units
+
+Columns = Mapping[str, npt.NDArray[Any]]
+"""A table by column."""
+
+
+EXPLORING, INCUMBENT, VERIFYING = range(3)
+PLAYING = ("exploring", "incumbent", "verifying")
+"""What a round plays: the algorithm's policy, what was played before it came, or a policy that is to be judged."""
+
+
+class RoundRow(NamedTuple):
+    """What is kept of a round, as it is saved.
+
+    Attributes:
+        start: episodes before it, of the agent that has played most.
+        length: episodes in it, of that agent.
+        agent_episodes: episodes in it of all agents (so many times the length where they stop together).
+        agents: how many took part: M, unless some came later, were away or have left.
+        regret: the sum over its episodes, averaged over the agents that took part.
+        reward: likewise.
+        value: of its policy for one episode, averaged over them, each in its own MDP.
+        requests: how many agents requested the synchronisation.
+        agent: the first of them; -1 in a round cut short, and under secure sums. So for the next four.
+        step: of its request; -1 also where counts are by (state, action).
+        state: likewise.
+        action: likewise.
+        rule: an index into the algorithm's rules.
+        messages_up: from agents to server; as the paper counts them, like the next three.
+        messages_down: from server to agents.
+        bytes_up: from agents to server.
+        bytes_down: from server to agents.
+        reward_sd: the standard deviation of an episode's reward over all episodes of the round whose rewards were
+            observed, of all agents together; NaN where they were not observed one by one, as in simulations, which
+            count transitions.
+        playing: an index into :data:`PLAYING`.
+        cost: what exploring has cost at most so far, against the incumbent, over all episodes of all agents; NaN
+            where there is no incumbent.
+        allowed: what it may have cost; see :mod:`fed_ucbvi.engine.assurance`.
+    """
+
+    start: int
+    length: int
+    agent_episodes: int
+    agents: int
+    regret: float
+    reward: float
+    value: float
+    requests: int
+    agent: int
+    step: int
+    state: int
+    action: int
+    rule: int
+    messages_up: int
+    messages_down: int
+    bytes_up: int
+    bytes_down: int
+    reward_sd: float
+    playing: int = 0
+    cost: float = math.nan
+    allowed: float = math.nan
+
+
+def column_types(row: type[tuple[Any, ...]]) -> dict[str, type[np.generic]]:
+    """The types of a table's columns, from the named tuple that declares its rows."""
+    return {name: np.int64 if kind is int else np.float64 for name, kind in get_type_hints(row).items()}
+
+
+COLUMNS = column_types(RoundRow)
+
+
+def columns_of(
+    rows: Sequence[tuple[float, ...]], types: Mapping[str, type[np.generic]] = COLUMNS
+) -> dict[str, npt.NDArray[Any]]:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+    return {name: np.array(column, dtype=kind) for (name, kind), column in zip(types.items(), columns, strict=True)}
+
+
+def rows_of(columns: Columns) -> list[tuple[Any, ...]]:
+    """Columns as rows: the inverse of :func:`columns_of`."""
+    return list(zip(*(column.tolist() for column in columns.values()), strict=True))
 
 
 class RoundRecord(NamedTuple):
     """One round, and where the run stands after it. Fields may be added; those that are here keep their meaning.
 
-    Regret, reward and values are in the environment's own units; see :class:`~fed_ucbvi.problem.units.Units`.
+    Regret, reward and values are in the environment's own units; see :class:`~fed_ucbvi.problem.units.Units`. What is
+    not described here is described in :class:`RoundRow`.
 
     Attributes:
         round: its number, from 1.
@@ -23,21 +112,19 @@ class RoundRecord(NamedTuple):
         length: episodes of the agent that played most, in this round.
         synchronisations: so far; a round that was cut short has none.
         requests: how many agents requested the synchronisation.
-        agent: the first that did; -1 if none did, or if requests are secret. So for the next three.
-        step: where it did, from 0; -1 also where counts are by (state, action).
-        state: the state.
-        action: the action.
+        agent: the first that did, and at which step, state and action; -1 if none did, or if requests are secret.
         rule: the rule it did it by; empty if none.
-        regret: so far, averaged in every round over the agents that took part in it; NaN where nobody knows.
-        reward: of an episode of this round, averaged over agents; NaN where nobody knows.
+        regret: so far, averaged in every round over the agents that took part in it; NaN where it is unknown.
+        reward: of an episode of this round, averaged over agents; NaN where it is unknown.
         optimistic_value: the server's at the last recommendation, over the initial states; NaN before the first.
         recommended_value: the planner's estimate for the policy it recommended; NaN where nothing is planned.
         bytes_up: from agents to server so far, as the paper counts them; recommendations are not in it.
         bytes_down: the other way.
         seconds: since the run began.
-        reward_sd: the standard deviation of an episode's reward over the round's episodes, of all agents together;
-            NaN where rewards were not observed episode by episode.
-        agents: how many took part in this round.
+        playing: one of :data:`PLAYING`.
+        cost: what exploring has cost an episode at most so far, against the incumbent; NaN without one.
+        allowed: what it may have cost.
+        certificate: that was issued in this round, in words.
     """
 
     round: int
@@ -60,6 +147,10 @@ class RoundRecord(NamedTuple):
     seconds: float
     reward_sd: float = math.nan
     agents: int = 0
+    playing: str = PLAYING[EXPLORING]
+    cost: float = math.nan
+    allowed: float = math.nan
+    certificate: str = ""
 
     @property
     def gap(self) -> float:
@@ -67,7 +158,7 @@ class RoundRecord(NamedTuple):
         return self.optimistic_value - self.recommended_value
 
     def in_units(self, units: Units, horizon: int) -> RoundRecord:
-        """The same, if so far every step paid between 0 and 1."""
+        """The same in these units, if so far every step paid between 0 and 1."""
         if units == Units():
             return self
         return self._replace(
@@ -76,45 +167,125 @@ class RoundRecord(NamedTuple):
             optimistic_value=units.original_return(self.optimistic_value, horizon),
             recommended_value=units.original_return(self.recommended_value, horizon),
             reward_sd=units.scale * self.reward_sd,
+            cost=units.scale * self.cost,
+            allowed=units.scale * self.allowed,
         )
+
+
+class Totals:
+    """What the rounds of a run add up to.
+
+    Episodes per agent: every round adds the mean over the agents that took part in it. While their number stays the
+    same, the episodes of all of them are added up before they are divided.
+    """
+
+    def __init__(self, regret: float = 0.0) -> None:
+        self.rounds = self.synchronisations = self.bytes_up = self.bytes_down = self.agent_episodes = 0
+        self.regret = regret
+        self.last: RoundRow | None = None
+        self._before, self._agents, self._episodes = 0.0, 1, 0
+        """Episodes per agent before the last rounds with one number of agents; that number; all their episodes."""
+
+    def add(self, row: RoundRow) -> None:
+        agents = max(1, row.agents)
+        if agents != self._agents:
+            self._before, self._agents, self._episodes = self.episodes, agents, 0
+        self._episodes += row.agent_episodes
+        self.agent_episodes += row.agent_episodes
+        self.rounds += 1
+        self.synchronisations += row.requests > 0
+        self.regret += row.regret
+        self.bytes_up += row.bytes_up
+        self.bytes_down += row.bytes_down
+        self.last = row
+
+    @property
+    def episodes(self) -> float:
+        """Per agent."""
+        return self._before + self._episodes / self._agents
+
+    def _per_episode(self, total: float) -> float:
+        return math.nan if math.isnan(total) else total / self.agent_episodes
+
+    def record(
+        self, rules: Sequence[str], planned_episodes: int, values: tuple[float, float], seconds: float = math.nan
+    ) -> RoundRecord:
+        """The last round, and where the run stands after it, if every step pays between 0 and 1.
+
+        Args:
+            rules: the algorithm's, by which agents request.
+            planned_episodes: per agent, of the whole run.
+            values: optimistic and estimated, at the last recommendation.
+            seconds: since the run began.
+        """
+        row = self.last
+        assert row is not None, "a round has been added"
+        return RoundRecord(
+            round=self.rounds,
+            episodes=int(self.episodes),
+            planned_episodes=planned_episodes,
+            length=row.length,
+            synchronisations=self.synchronisations,
+            requests=row.requests,
+            agent=row.agent,
+            step=row.step,
+            state=row.state,
+            action=row.action,
+            rule=rules[row.rule] if row.rule >= 0 else "",
+            regret=self.regret,
+            reward=row.reward * row.agents / row.agent_episodes if row.agent_episodes else math.nan,
+            optimistic_value=values[0],
+            recommended_value=values[1],
+            bytes_up=self.bytes_up,
+            bytes_down=self.bytes_down,
+            seconds=seconds,
+            reward_sd=row.reward_sd,
+            agents=row.agents,
+            playing=PLAYING[row.playing],
+            cost=self._per_episode(row.cost),
+            allowed=self._per_episode(row.allowed),
+        )
+
+
+def episodes_per_agent(records: Columns) -> FloatArray:
+    """Episodes per agent after each round, as :class:`Totals` adds them up.
+
+    >>> rounds = {"agent_episodes": np.array([2, 2, 8]), "agents": np.array([2, 2, 4])}
+    >>> episodes_per_agent(rounds).tolist()
+    [1.0, 2.0, 4.0]
+    """
+    totals, agents = np.cumsum(records["agent_episodes"], dtype=np.int64), np.maximum(records["agents"], 1)
+    ends = np.empty(len(totals))
+    before, earlier = 0.0, 0
+    changes = np.flatnonzero(np.diff(agents)) + 1
+    for stretch in np.split(np.arange(len(totals)), changes) if len(totals) else ():
+        ends[stretch] = before + (totals[stretch] - earlier) / agents[stretch]
+        before, earlier = ends[stretch[-1]], totals[stretch[-1]]
+    return ends
+
+
+def replay(
+    records: Columns,
+    recommendations: Columns,
+    *,
+    planned_episodes: int,
+    rules: Sequence[str],
+    units: Units,
+    horizon: int,
+) -> Iterator[RoundRecord]:
+    """What ``on_round`` was called with, from the tables of a run, but for ``seconds``, which are not saved: NaN.
+
+    ``planned_episodes`` is T; a live run that agents have joined may have more per agent, and then that is given.
+    """
+    recommended = zip(*(recommendations[name].tolist() for name in ("round", "optimistic", "estimated")), strict=True)
+    by_round = {int(number): (optimistic, estimated) for number, optimistic, estimated in recommended}
+    values, totals = (math.nan, math.nan), Totals()
+    planned_episodes = max([planned_episodes, *episodes_per_agent(records)[-1:].astype(int).tolist()])
+    for row in rows_of(records):
+        totals.add(RoundRow(*row))
+        values = by_round.get(totals.rounds, values)
+        yield totals.record(rules, planned_episodes, values).in_units(units, horizon)
 
 
 OnRound = Callable[[RoundRecord], None]
 """Is called after every round. What it raises ends the run."""
-
-
-@runtime_checkable
-class Watcher(Protocol):
-    """An :data:`OnRound` that is also given each policy that the run recommends, ``(H, S)``, on the way."""
-
-    def __call__(self, record: RoundRecord) -> None:
-        """Take a round."""
-        ...
-
-    def take_policy(self, policy: IndexArray) -> None:
-        """Take a policy."""
-        ...
-
-
-class Together:
-    """One callback that calls several, in their order, and gives policies to those that take them."""
-
-    def __init__(self, callbacks: Sequence[OnRound]) -> None:
-        self._callbacks = callbacks
-
-    def __call__(self, record: RoundRecord) -> None:
-        """Hand a round to all of them."""
-        for callback in self._callbacks:
-            callback(record)
-
-    def take_policy(self, policy: IndexArray) -> None:
-        """Hand a policy to those that take one."""
-        for callback in self._callbacks:
-            if isinstance(callback, Watcher):
-                callback.take_policy(policy)
-
-
-def together(*callbacks: OnRound | None) -> OnRound | None:
-    """One callback that calls all of these, in this order, without those that are None; None if all are."""
-    wanted = [callback for callback in callbacks if callback is not None]
-    return Together(wanted) if len(wanted) > 1 else wanted[0] if wanted else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,29 +12,34 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.communication import Traffic
-from fed_ucbvi.core.bracket import Bracket
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.notebook import html_table
-from fed_ucbvi.core.numbers import byte_count, number_text
+from fed_ucbvi.core.numbers import Bracket, byte_count, none_for_nan
+from fed_ucbvi.core.text import Tabled
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.core.unknown import none_for_nan
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
-from fed_ucbvi.results.advice import advice_on, learnt_little
-from fed_ucbvi.results.agents import AgentsValue
-from fed_ucbvi.results.records import episodes_per_agent, rows_of
+from fed_ucbvi.results.certificate import Certificate, policy_digest
+from fed_ucbvi.results.recommendations import AgentsValue
+from fed_ucbvi.results.round_record import PLAYING, episodes_per_agent, rows_of
 
 if TYPE_CHECKING:
     import polars as pl
 
+LITTLE = 0.5
+"""A policy worth less than this share of the optimistic value has learnt little."""
+FAST = 0.5
+"""The radius of ``FedKLUCBVI.fast()``."""
+GOOD_ENOUGH = 0.99
+"""A policy with at least this share of the best shared policy's value needs no advice."""
+
 
 @dataclass(frozen=True, eq=False)
-class RunData:
+class RunData(Tabled):
     """The results of a finished (or interrupted) run; :class:`~fed_ucbvi.results.run.Run` adds files and pictures.
 
     Attributes:
         about: algorithm, environment, sizes, seed, driver, versions.
-        records: one entry for each round, by column; see :data:`~fed_ucbvi.results.records.COLUMNS`.
+        records: one entry for each round, by column; see :data:`~fed_ucbvi.results.round_record.COLUMNS`.
         policy: the recommended policy, ``(H, S)``: planned without bonus from all counts, to be deployed.
         policy_kind: what it is; one of :data:`~fed_ucbvi.results.recommendations.KINDS`.
         exploring_policy: the optimistic policy that would be played next: ``(H, S)``, or a set of actions for each
@@ -43,12 +48,14 @@ class RunData:
         value: what the recommended policy is worth in the common MDP from its initial distribution.
         estimated_value: what it is estimated to be worth, the mean of the planner's ``V_1`` over the initial states;
             NaN where nothing was planned.
-        optimistic_value: what the server hopes for, ``1/M sum_i sum_s mu^i(s) V_1(s)``.
+        optimistic_value: the server's, ``1/M sum_i sum_s mu^i(s) V_1(s)``.
         by_agent: what the recommended policy is worth to each agent in its own MDP, ``(M,)``; NaN for liars.
         recommendations: the policies recommended during the run, with their gap, by column; see
             :data:`~fed_ucbvi.results.recommendations.COLUMNS`.
         wall_seconds: how long the run took; NaN in the files of a sweep, whose journal has it.
-        complete: whether every agent has played all its episodes, from when it came until the end, or until it left.
+        complete: whether every agent has played all its episodes, from when it came until the end, or until it left;
+            or whether the run has ended with the certificate that it was to end with.
+        certificates: that were issued during the run.
     """
 
     about: About
@@ -64,6 +71,13 @@ class RunData:
     recommendations: Mapping[str, npt.NDArray[Any]]
     wall_seconds: float
     complete: bool
+    certificates: tuple[Certificate, ...] = ()
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The last one that is about the recommended policy; None where nothing is certified."""
+        digest = policy_digest(self.policy)
+        return next((one for one in reversed(self.certificates) if one.policy_sha256 == digest), None)
 
     @cached_property
     def round_ends(self) -> FloatArray:
@@ -142,7 +156,7 @@ class RunData:
     @property
     def rounds(self) -> int:
         """Communication rounds: the synchronisations that an agent requested."""
-        return int((self.records["askers"] > 0).sum())
+        return int((self.records["requests"] > 0).sum())
 
     @property
     def average_reward(self) -> float:
@@ -165,15 +179,36 @@ class RunData:
 
     @property
     def learnt_little(self) -> bool:
-        """Whether the recommended policy is worth less than half of what the server still hopes for."""
+        """Whether the recommended policy is worth less than half of the server's optimistic value.
+
+        The worth of the policy is the mean over agents if their MDPs are known, and otherwise the plan's estimate. If
+        nothing was planned, it is the mean reward of the last tenth of the episodes. A policy known to be within 1 %
+        of the best shared one is good enough in any case.
+        """
         worth, _ = self._worth()
-        hoped = self.optimistic_value if self.episodes_played else math.nan
-        return learnt_little(worth, hoped, self.agents_value.mean, self.about.best_common_value.lower)
+        good = self.agents_value.mean >= GOOD_ENOUGH * self.about.best_common_value.lower
+        return self.episodes_played > 0 and worth < LITTLE * self.optimistic_value and not good
 
     @property
     def advice(self) -> str | None:
         """What to try where little was learnt, in one sentence; None if no advice is needed."""
-        return advice_on(self.about, self.optimistic_value, *self._worth()) if self.learnt_little else None
+        if not self.learnt_little:
+            return None
+        (worth, said), given = self._worth(), self.about.parameters
+        units, H = Units.of(self.about.environment), self.about.horizon
+        hope, get = (f"{units.original_return(value, H):,.4g}" for value in (self.optimistic_value, worth))
+        scales = {name: given[name] for name in ("bonus_scale", "scale") if given.get(name)}
+        tries = ["more episodes", *(f"a smaller {name} ({x / 10:g} instead of {x:g})" for name, x in scales.items())]
+        if given.get("radius", 0.0) > FAST:
+            tries.append(f"a smaller radius ({FAST:g} instead of {given['radius']:g}, without proof)")
+        if given.get("stationary") is False:
+            tries.append("stationary=true if kernel and rewards do not depend on the step")
+        if given.get("clip") == "horizon":
+            tries.append("clip='remaining'")
+        return (
+            f"has learnt little: the server's optimistic value is still {hope} an episode, {said} {get}; try "
+            f"{', '.join(tries)}"
+        )
 
     def _worth(self) -> tuple[float, str]:
         """The best available figure for the value of the policy, and its name in a sentence."""
@@ -192,12 +227,10 @@ class RunData:
 
     @property
     def bytes_up(self) -> int:
-        """Bytes from agents to server."""
         return int(self.records["bytes_up"].sum())
 
     @property
     def bytes_down(self) -> int:
-        """Bytes from server to agents."""
         return int(self.records["bytes_down"].sum())
 
     @property
@@ -208,7 +241,7 @@ class RunData:
     @property
     def rules_fired(self) -> dict[str, int]:
         """How many synchronisations each rule triggered; ``unknown`` are those of secure sums."""
-        fired = self.records["rule"][self.records["askers"] > 0]
+        fired = self.records["rule"][self.records["requests"] > 0]
         known = {rule: int((fired == code).sum()) for code, rule in enumerate(self.about.rules)}
         unknown = int((fired < 0).sum())
         return {**known, "unknown": unknown} if unknown else known
@@ -223,18 +256,16 @@ class RunData:
 
     def rounds_at(self, episodes: npt.ArrayLike) -> CountArray:
         """Communication rounds within each of the given numbers of episodes."""
-        asked = self.round_ends[self.records["askers"] > 0]
+        asked = self.round_ends[self.records["requests"] > 0]
         return np.asarray(np.searchsorted(asked, np.asarray(episodes), side="right"))
 
     @property
     def original_units(self) -> dict[str, float]:
         """Values per episode in the environment's own units; see :class:`~fed_ucbvi.problem.units.Units`.
 
-        ``agents_mean``, ``agents_worst`` and ``agents_best`` are what the agents get from the policy,
-        ``best_common_lower`` and ``best_common_upper`` the bracket of the best shared policy, ``own_optimal_value``
-        the mean of the agents' own optima; ``value`` and ``optimal_value`` are those of the common MDP,
-        ``estimated_value`` and ``optimistic_value`` what the server knows, ``gap`` their difference;
-        ``regret`` is over all episodes.
+        ``agents_mean``, ``agents_worst`` and ``agents_best`` are the policy's value for the agents,
+        ``best_common_lower`` and ``best_common_upper`` the bracket of the best shared policy; ``regret`` is over all
+        episodes. The others are called as they are here and in :attr:`about`.
         """
         about, agents = self.about, self.agents_value
         ours = {
@@ -243,13 +274,9 @@ class RunData:
             "agents_best": agents.best,
             "best_common_lower": about.best_common_value.lower,
             "best_common_upper": about.best_common_value.upper,
-            "own_optimal_value": about.own_optimal_value,
-            "value": self.value,
-            "optimal_value": about.optimal_value,
-            "estimated_value": self.estimated_value,
-            "optimistic_value": self.optimistic_value,
-            "average_reward": self.average_reward,
-            "recent_reward": self.recent_reward,
+            **{name: getattr(about, name) for name in ("own_optimal_value", "optimal_value")},
+            **{name: getattr(self, name) for name in ("value", "estimated_value", "optimistic_value")},
+            **{name: getattr(self, name) for name in ("average_reward", "recent_reward")},
         }
         units = Units.of(about.environment)
         own = {name: units.original_return(value, about.horizon) for name, value in ours.items()}
@@ -259,53 +286,30 @@ class RunData:
     def summary(self) -> dict[str, Any]:
         """The figures of the run, ready for JSON; what is unknown is None."""
         about = self.about
+        sizes = ("agents", "states", "actions", "horizon", "episodes")
+        known = ("eps_p", "eps_p_assumed", "eps_r", "seed", "driver", "own_optimal_value", "optimal_value")
+        mine = ("episodes_played", "complete", "policy_kind", "optimistic_value", "estimated_value", "gap", "value")
+        more = ("simple_regret", "advice", "regret", "average_reward", "recent_reward", "rounds", "rules_fired")
         content = {
             "algorithm": about.algorithm,
             "parameters": dict(about.parameters),
             "env": about.environment.get("name", "custom"),
             "environment": dict(about.environment),
-            "agents": about.agents,
-            "states": about.states,
-            "actions": about.actions,
-            "horizon": about.horizon,
-            "episodes": about.episodes,
-            "episodes_played": self.episodes_played,
-            "complete": self.complete,
-            "eps_p": about.eps_p,
-            "eps_p_assumed": about.eps_p_assumed,
-            "eps_r": about.eps_r,
-            "seed": about.seed,
-            "driver": about.driver,
+            **{name: getattr(about, name) for name in (*sizes, *known)},
+            **{name: getattr(self, name) for name in (*mine, *more, "bytes_up", "bytes_down", "wall_seconds")},
+            **{name: int(self.records[name].sum()) for name in ("messages_up", "messages_down")},
             "agents_alike": about.alike,
             "agents_value": self.agents_value._asdict(),
-            "policy_kind": self.policy_kind,
             "best_common_value": about.best_common_value.summary(),
-            "own_optimal_value": about.own_optimal_value,
-            "optimistic_value": self.optimistic_value,
-            "estimated_value": self.estimated_value,
-            "gap": self.gap,
-            "simple_regret": self.simple_regret,
             "federated_simple_regret": self.federated_simple_regret.summary(),
-            "advice": self.advice,
-            "regret": self.regret,
             "federated_regret": self.federated_regret.summary(),
-            "average_reward": self.average_reward,
-            "recent_reward": self.recent_reward,
-            "value": self.value,
-            "optimal_value": about.optimal_value,
             "original_units": self.original_units,
-            "rounds": self.rounds,
-            "rules_fired": self.rules_fired,
-            "messages_up": int(self.records["messages_up"].sum()),
-            "messages_down": int(self.records["messages_down"].sum()),
-            "bytes_up": self.bytes_up,
-            "bytes_down": self.bytes_down,
+            "certificates": [one.to_data() for one in self.certificates],
             "recommendations": self._recommendation_rows(),
             "recommendation_traffic": self.recommendation_traffic._asdict(),
             "nu": None,
             **about.facts,
             "warnings": list(about.cautions),
-            "wall_seconds": self.wall_seconds,
             "versions": dict(about.versions),
         }
         return {key: none_for_nan(entry) for key, entry in content.items()}
@@ -319,42 +323,14 @@ class RunData:
         import polars as pl
 
         frame = pl.DataFrame(dict(self.records))
-        names = dict(enumerate(self.about.rules))
+        names, playing = dict(enumerate(self.about.rules)), dict(enumerate(PLAYING))
         return frame.with_columns(
             pl.col("rule").replace_strict(names, default=None, return_dtype=pl.String),
+            pl.col("playing").replace_strict(playing, default=None, return_dtype=pl.String),
             pl.Series("episodes", self.round_ends),
             pl.col("regret").cum_sum().alias("cumulative_regret"),
-            (pl.col("askers") > 0).cum_sum().alias("rounds"),
+            (pl.col("requests") > 0).cum_sum().alias("rounds"),
         )
-
-    def same_outcome(self, other: RunData) -> bool:
-        """Whether two runs agree in everything except wall time and versions."""
-        mine, theirs = (none_for_nan({**asdict(run.about), "versions": None}) for run in (self, other))
-        return (
-            mine == theirs
-            and self.complete == other.complete
-            and none_for_nan(self._figures()) == none_for_nan(other._figures())
-            and np.array_equal(self.by_agent, other.by_agent, equal_nan=True)
-            and np.array_equal(self.policy, other.policy)
-            and np.array_equal(self.exploring_policy, other.exploring_policy)
-            and np.array_equal(self.V, other.V)
-            and _same_columns(self.records, other.records)
-            and _same_columns(self.recommendations, other.recommendations)
-        )
-
-    def _figures(self) -> tuple[str, float, float, float]:
-        return self.policy_kind, self.value, self.estimated_value, self.optimistic_value
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RunData):
-            return NotImplemented
-        return (
-            self.same_outcome(other)
-            and none_for_nan(self.wall_seconds) == none_for_nan(other.wall_seconds)
-            and self.about.versions == other.about.versions
-        )
-
-    __hash__ = None  # type: ignore[assignment]
 
     def _title(self) -> str:
         about = self.about
@@ -368,27 +344,3 @@ class RunData:
         regret = "unknown" if np.isnan(self.regret) else f"{self.regret:,.1f}"
         sent = byte_count(self.bytes_up + self.bytes_down)
         return f"<Run {self._title()}; regret {regret}, {self.rounds:,} rounds, {sent}>"
-
-    def _repr_html_(self) -> str:
-        about = self.about
-        figures = {
-            "horizon": about.horizon,
-            "eps_p": about.eps_p,
-            "seed": about.seed,
-            "regret": self.regret,
-            "rounds": self.rounds,
-            "reward an episode": self.average_reward,
-            "recommended policy's value in the common MDP": self.value,
-            "optimum of the common MDP": about.optimal_value,
-        }
-        rows = [(name, number_text(figure)) for name, figure in figures.items()]
-        rows.insert(4, ("federated regret", str(self.federated_regret)))
-        rows.append(("communication", f"{byte_count(self.bytes_up)} up, {byte_count(self.bytes_down)} down"))
-        rows.append(("wall time", self.wall_time))
-        return html_table(self._title(), rows)
-
-
-def _same_columns(mine: Mapping[str, npt.NDArray[Any]], theirs: Mapping[str, npt.NDArray[Any]]) -> bool:
-    return mine.keys() == theirs.keys() and all(
-        np.array_equal(column, theirs[name], equal_nan=True) for name, column in mine.items()
-    )

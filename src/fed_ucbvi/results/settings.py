@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fed_ucbvi.core.errors import InputError, unknown_name
+from fed_ucbvi.core.errors import unknown_name
 from fed_ucbvi.core.text import shortened
 from fed_ucbvi.environments import current_name
 from fed_ucbvi.results.about import About
-from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.style import label_of
 
 Settings = Mapping[str, Any]
@@ -19,6 +18,9 @@ Settings = Mapping[str, Any]
 
 ``label`` and ``environment_label`` say how the first two are written.
 """
+
+Seeds = tuple[tuple[str, int], ...]
+"""The seed of a run (``run``) and those of its environment, by name."""
 
 Write = Callable[[str, Any], str]
 """One setting in words, from its name and value."""
@@ -31,7 +33,6 @@ MAX_VALUE = 24
 
 
 def is_seed(name: str) -> bool:
-    """Whether an option of an environment is a seed."""
     return name == "seed" or name.endswith("_seed")
 
 
@@ -59,7 +60,7 @@ def settings_of(about: About) -> dict[str, Any]:
     return settings | {f"algorithm.{name}": value for name, value in about.parameters.items()}
 
 
-def seeds_of(about: About) -> tuple[tuple[str, int], ...]:
+def seeds_of(about: About) -> Seeds:
     """All seeds: of the run and of its environment. Runs with the same seeds had the same agents."""
     options = sorted((name, value) for name, value in about.environment.items() if is_seed(name))
     return (("run", about.seed), *options)
@@ -68,26 +69,6 @@ def seeds_of(about: About) -> tuple[tuple[str, int], ...]:
 def key_of(settings: Settings) -> str:
     """The same text for the same settings."""
     return json.dumps(settings, sort_keys=True, default=str)
-
-
-def checked_runs(runs: Iterable[Any]) -> list[RunData]:
-    """The runs as a list; an error if it is empty or holds anything else."""
-    found = list(runs)
-    if not found:
-        raise InputError("the list of runs is empty; at least one run is needed.")
-    for entry in found:
-        if not isinstance(entry, RunData):
-            hint = "; load_runs gives pairs, of which the second is the run" if isinstance(entry, tuple) else ""
-            raise InputError(f"a list of runs is needed, but it holds a {type(entry).__name__}{hint}.")
-    return found
-
-
-def group_runs(runs: Iterable[RunData]) -> list[list[RunData]]:
-    """Runs grouped by their settings, in the order in which settings first appear."""
-    groups: dict[str, list[RunData]] = {}
-    for run in checked_runs(runs):
-        groups.setdefault(key_of(settings_of(run.about)), []).append(run)
-    return list(groups.values())
 
 
 def shared(groups: Sequence[Settings]) -> dict[str, Any]:
@@ -165,25 +146,6 @@ def names_of(
     ((key, part),) = distinct.items()
     who = label({name: part[name] for name in (*LABELS, *LABELS.values()) if name in part}) if alone else ""
     return {key: who or alone}
-
-
-def check_own_labels(own: Mapping[str, str] | None, groups: Sequence[Settings], names: Iterable[str]) -> None:
-    """Raise if a label that a user gives belongs to no algorithm of the groups, and is none of their ``names``."""
-    found = {*names, *(group["label"] for group in groups)}
-    for key, text in (own or {}).items():
-        if text not in found:
-            raise unknown_name("algorithm or group", key, {*(group["algorithm"] for group in groups), *found})
-
-
-def relabelled(groups: Sequence[Settings], own: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The groups with the labels that a user gives to algorithms, by their names or by the labels they have."""
-    if len(set(own.values())) < len(own):
-        raise InputError("two of the given labels are the same; give each algorithm or group one of its own.")
-    found = [dict(group) for group in groups]
-    for group in found:
-        for name in ("algorithm", "label"):
-            group["label"] = own.get(group[name], group["label"])
-    return found
 
 
 def labels(groups: Sequence[Settings], write: Write | None = None, own: Mapping[str, str] | None = None) -> list[str]:

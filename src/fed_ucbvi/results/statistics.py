@@ -25,6 +25,8 @@ FORMULA_FROM = 20
 """Pairs from which on the formula of :func:`seeds_needed` needs no correction."""
 NEVER_MISSED = 15.0
 """A difference of this many standard deviations is found with two pairs."""
+FAILING = 3.0
+"""A run fails if its measure (a cost, such as regret) is more than this many times the median of its group."""
 
 
 class Band(NamedTuple):
@@ -33,6 +35,43 @@ class Band(NamedTuple):
     mean: FloatArray
     low: FloatArray
     high: FloatArray
+
+
+class Summary(NamedTuple):
+    """What :func:`summarise` finds about the runs of a group.
+
+    Attributes:
+        runs: how many there are.
+        mean: over them.
+        low: lower end of its 95 % interval; the mean itself for a single run.
+        high: upper end.
+        deviation: the standard deviation; NaN for a single run.
+        lower_quartile: a quarter of the runs are below.
+        median: half are; rare runs that fail do not move it.
+        upper_quartile: three quarters are.
+        worst: the largest.
+        failing: how many runs have more than :data:`FAILING` times the median.
+        failing_low: lower end of the 95 % interval of the share of runs that fail (:func:`share_interval`).
+        failing_high: upper end.
+    """
+
+    runs: int
+    mean: float
+    low: float
+    high: float
+    deviation: float
+    lower_quartile: float
+    median: float
+    upper_quartile: float
+    worst: float
+    failing: int
+    failing_low: float
+    failing_high: float
+
+    @property
+    def failing_text(self) -> str:
+        """How many runs fail, with the interval of their share."""
+        return share_text(self.failing, self.runs)
 
 
 class PairedDifference(NamedTuple):
@@ -108,6 +147,47 @@ def mean_interval(samples: npt.ArrayLike) -> Band:
         return Band(mean, mean.copy(), mean.copy())
     margin = student_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
     return Band(mean, np.asarray(mean - margin), np.asarray(mean + margin))
+
+
+def share_interval(successes: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a probability, Clopper and Pearson's: whatever the truth, it holds it at least so often.
+
+    >>> [round(end, 3) for end in share_interval(0, 50)], [round(end, 2) for end in share_interval(5, 10)]
+    ([0.0, 0.071], [0.19, 0.81])
+    """
+    from scipy.special import betaincinv
+
+    tail = (1 - LEVEL) / 2
+    low = float(betaincinv(successes, trials - successes + 1, tail)) if successes else 0.0
+    high = float(betaincinv(successes + 1, trials - successes, 1 - tail)) if successes < trials else 1.0
+    return low, high
+
+
+def share_text(successes: int, trials: int) -> str:
+    """A count with the 95 % interval of its share.
+
+    >>> share_text(1, 5), share_text(0, 50)
+    ('1 of 5 [0.5, 72 %]', '0 of 50 [0, 7.1 %]')
+    """
+    low, high = (100 * end for end in share_interval(successes, trials))
+    return f"{successes} of {trials} [{low:.{int(0 < low < 10)}f}, {high:.{int(high < 10)}f} %]"
+
+
+def summarise(samples: npt.ArrayLike) -> Summary:
+    """Mean with its interval, spread, median and share of failing runs, from one number a run.
+
+    >>> found = summarise([1.0, 2.0, 2.0, 3.0, 40.0])
+    >>> found.mean, found.median, found.failing
+    (9.6, 2.0, 1)
+    """
+    values = np.asarray(samples, dtype=np.float64)
+    mean, low, high = (float(end) for end in mean_interval(values))
+    n = len(values)
+    lower, median, upper = (float(quartile) for quartile in np.quantile(values, [0.25, 0.5, 0.75]))
+    failing = int((values > FAILING * median).sum())
+    deviation = float(values.std(ddof=1)) if n > 1 else math.nan
+    middle, worst = (lower, median, upper), float(values.max())
+    return Summary(n, mean, low, high, deviation, *middle, worst, failing, *share_interval(failing, n))
 
 
 def on_log_axis(band: Band) -> Band:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
+from fed_ucbvi.sweeps.executors import Results, run_locally, run_on_ray, usable_cores
 from fed_ucbvi.sweeps.job import Job
-from fed_ucbvi.sweeps.local import Results, run_locally, usable_cores
 from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import Store
 from fed_ucbvi.sweeps.worker import Failure
@@ -23,7 +23,7 @@ Report = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SweepOutcome:
     """How a sweep went.
 
     Attributes:
@@ -48,11 +48,9 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Whether every run is there."""
         return self.done + self.skipped == self.runs
 
     def summary(self) -> dict[str, Any]:
-        """The figures, ready for JSON."""
         return {
             "name": self.name,
             "runs": self.runs,
@@ -69,7 +67,7 @@ class Outcome:
 class SweepInterrupted(KeyboardInterrupt):
     """Ctrl-C during a sweep; finished runs are kept, and ``outcome`` counts them."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: SweepOutcome) -> None:
         super().__init__(f"interrupted after {outcome.done + outcome.skipped} of {outcome.runs} runs")
         self.outcome = outcome
 
@@ -83,7 +81,7 @@ def run_sweep(
     address: str | None = None,
     resume: bool = False,
     report: Report | None = None,
-) -> Outcome:
+) -> SweepOutcome:
     """Make every run of ``sweep`` that ``out`` does not hold yet.
 
     The files are the same whatever the executor, the number of processes and the order in which runs end.
@@ -98,7 +96,7 @@ def run_sweep(
         report: see :data:`Report`.
 
     Returns:
-        The :class:`Outcome`; runs that failed are on record in ``out``.
+        The :class:`SweepOutcome`; runs that failed are on record in ``out``.
 
     Raises:
         InputError: if something cannot be used; ``out`` is then left as it was.
@@ -110,7 +108,7 @@ def run_sweep(
 
         check_ray(address)
     elif address is not None:
-        raise InputError("an address is for the executor ray only; say executor='ray' (--executor ray).")
+        raise InputError("an address is for the executor ray only; pass executor='ray' (--executor ray).")
     if jobs is not None:
         check_positive_integer("jobs", jobs)
     began = time.perf_counter()
@@ -119,9 +117,9 @@ def run_sweep(
     failed: dict[str, str] = {}
     damaged: tuple[str, ...] = ()
 
-    def outcome() -> Outcome:
+    def outcome() -> SweepOutcome:
         seconds = time.perf_counter() - began
-        return Outcome(sweep.name, Path(out), len(everything), done, skipped, failed, damaged, seconds)
+        return SweepOutcome(sweep.name, Path(out), len(everything), done, skipped, failed, damaged, seconds)
 
     def tell() -> None:
         if report is not None:
@@ -152,7 +150,7 @@ def by_need(jobs: Sequence[Job]) -> list[Job]:
     The longest job of each algorithm comes before all others, so that processes compile different algorithms at
     first.
     """
-    longest = sorted(jobs, key=lambda job: -job.agents * job.episodes)
+    longest = sorted(jobs, key=lambda job: -(job.agents or 1) * job.episodes)
     first = {job.algorithm: job for job in reversed(longest)}
     return [*first.values(), *(job for job in longest if first[job.algorithm] is not job)]
 
@@ -160,6 +158,4 @@ def by_need(jobs: Sequence[Job]) -> list[Job]:
 def _execute(jobs: Sequence[Job], at_once: int | None, executor: str, address: str | None) -> Results:
     if executor == "local":
         return run_locally(jobs, at_once or usable_cores())
-    from fed_ucbvi.sweeps.cluster import run_on_ray
-
     return run_on_ray(jobs, at_once, address)

@@ -23,117 +23,70 @@ import hashlib
 import itertools
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    PrivateAttr,
-    Tag,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from fed_ucbvi.algorithms import algorithm_name, as_algorithm, parameters_of
-from fed_ucbvi.algorithms.base import Algorithm as AlgorithmBase
-from fed_ucbvi.core.errors import (
-    InputError,
-    check_choice,
-    check_integer,
-    check_positive_integer,
-    check_printable,
-    unknown_name,
-)
-from fed_ucbvi.core.sampling.distributions import MAX_COUNT
-from fed_ucbvi.core.sampling.philox import MAX_SEED
-from fed_ucbvi.engine.drivers import NAMES
-from fed_ucbvi.problem.federation import check_eps_p
-from fed_ucbvi.sweeps.job import Job, canonical_name, complete_options, complete_parameters
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.core.errors import InputError, check_positive_integer, check_printable, unknown_name
+from fed_ucbvi.core.plugins import check_code
+from fed_ucbvi.problem.saving import SUFFIX
+from fed_ucbvi.run_spec import canonical_name, complete_options, complete_parameters, field_value
+from fed_ucbvi.sweeps.job import Job
 
-__all__ = ["Grid", "Job", "Sweep"]
+ValueT = TypeVar("ValueT")
 
-EpsP = Annotated[float, BeforeValidator(check_eps_p)]
-Agents = Annotated[int, BeforeValidator(lambda value: check_positive_integer("agents", value))]
-Episodes = Annotated[int, BeforeValidator(lambda value: check_positive_integer("episodes", value, at_most=MAX_COUNT))]
-Lengths = Annotated[
-    Annotated[list[Episodes], Field(min_length=1), Tag("list")] | Annotated[dict[str, Episodes], Tag("table")],
-    Discriminator(lambda given: "table" if isinstance(given, Mapping) else "list"),
-]
-Seed = Annotated[int, BeforeValidator(lambda value: check_integer("a seed", value, at_most=MAX_SEED))]
-
-RECORDED = "recorded"
-"""Key in the context of validation: the content was stored complete, so what it names need not be installed."""
+DEFAULTS: dict[str, Any] = {"eps_p": [0.0], "agents": [20], "seeds": 5, "env_seed": 0, "driver": "auto"}
+"""Keys of a grid that may be left out."""
+NEEDED = ("algorithms", "environments", "episodes")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True)
+@contextmanager
+def _at(key: str) -> Iterator[None]:
+    """What is wrong is wrong at this key."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{key}: {error}") from error
 
 
-class _Choice(_Strict):
-    """A name with options: written as the name alone, or as a table ``{name = ..., option = ...}``."""
+class Choice(NamedTuple):
+    """An algorithm or an environment with options; written as its name alone, or as a table.
+
+    ``label`` is what tables and figures call an algorithm.
+    """
 
     name: str
-    options: dict[str, Any]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text_or_table(cls, given: object) -> object:
-        if isinstance(given, str):
-            return {"name": given, "options": {}}
-        if not isinstance(given, Mapping):
-            raise InputError("must be a name or a table such as {name = '...', option = ...}.")
-        if not isinstance(given.get("name"), str):
-            raise InputError("the table must say which one is meant: name = '...'.")
-        own = {key: given[key] for key in cls.model_fields if key != "options" and given.get(key) is not None}
-        return {**own, "options": {key: value for key, value in given.items() if key not in cls.model_fields}}
-
-    @model_serializer
-    def _as_table(self) -> dict[str, Any]:
-        own = {key: getattr(self, key) for key in type(self).model_fields if key != "options"}
-        return {**own, **self.options}
-
-
-class Algorithm(_Choice):
-    """An algorithm with parameters and, for tables and figures, a label."""
-
+    options: Mapping[str, Any]
     label: str = ""
 
-    @model_validator(mode="before")
     @classmethod
-    def _from_algorithm(cls, given: object) -> object:
-        """In Python an algorithm or its class will do."""
-        if isinstance(given, AlgorithmBase) or (isinstance(given, type) and issubclass(given, AlgorithmBase)):
-            given = as_algorithm(given)
-            return {"name": algorithm_name(given), **parameters_of(given)}
-        return given
+    def of(cls, given: Any, *, labelled: bool) -> Choice:
+        """From a name, a table ``{name = ..., option = ...}`` or, in Python, an algorithm or its class."""
+        if isinstance(given, Algorithm) or (isinstance(given, type) and issubclass(given, Algorithm)):
+            algorithm = as_algorithm(given)
+            given = {"name": algorithm_name(algorithm), **parameters_of(algorithm)}
+        table = {"name": given} if isinstance(given, str) else given
+        if not isinstance(table, Mapping):
+            raise InputError("must be a name or a table such as {name = '...', option = ...}.")
+        if not isinstance(table.get("name"), str):
+            raise InputError("the table must name one: name = '...'.")
+        label = (table.get("label") or "") if labelled else ""
+        if not isinstance(label, str):
+            raise InputError(f"the label must be text in quotes, got {label!r}.")
+        own = ("name", "label") if labelled else ("name",)
+        return cls(table["name"], {key: value for key, value in table.items() if key not in own}, label)
 
-    @model_validator(mode="after")
-    def _complete(self, info: ValidationInfo) -> Algorithm:
-        if info.context and info.context[RECORDED]:
-            return self
-        name, completed = canonical_name(self.name), complete_parameters(self.name, self.options)
-        return self.model_construct(name=name, label=self.label or name, options=completed)
-
-
-class Environment(_Choice):
-    """An environment with options."""
-
-    @model_validator(mode="after")
-    def _complete(self, info: ValidationInfo) -> Environment:
-        if info.context and info.context[RECORDED]:
-            return self
-        return self.model_construct(name=self.name, options=complete_options(self.name, self.options))
+    def as_table(self) -> dict[str, Any]:
+        return {"name": self.name, **({"label": self.label} if self.label else {}), **self.options}
 
 
-class Grid(_Strict):
+@dataclass(frozen=True)
+class SweepGrid:
     """All combinations of the values listed.
 
     Attributes:
@@ -147,51 +100,62 @@ class Grid(_Strict):
         driver: how the data are collected.
     """
 
-    algorithms: list[Algorithm] = Field(min_length=1)
-    environments: list[Environment] = Field(min_length=1)
-    eps_p: list[EpsP] = Field(default=[0.0], min_length=1)
-    agents: list[Agents] = Field(default=[20], min_length=1)
-    episodes: Lengths
-    seeds: list[Seed] = Field(default=[0, 1, 2, 3, 4], min_length=1)
-    env_seed: int | Literal["seed"] = 0
-    driver: str = "auto"
+    algorithms: Sequence[Choice]
+    environments: Sequence[Choice]
+    eps_p: Sequence[float]
+    agents: Sequence[int]
+    episodes: Sequence[int] | Mapping[str, int]
+    seeds: Sequence[int]
+    env_seed: int | Literal["seed"]
+    driver: str
 
-    @field_validator("seeds", mode="before")
     @classmethod
-    def _count_seeds(cls, given: object) -> object:
-        return given if isinstance(given, (list, tuple)) else list(range(check_positive_integer("seeds", given)))
+    def of(cls, given: Any, where: str, *, recorded: bool) -> SweepGrid:
+        """Read a table; errors name ``where`` and the key.
 
-    @field_validator("env_seed", mode="before")
-    @classmethod
-    def _check_env_seed(cls, given: object) -> object:
-        if given == "seed":
-            return given
-        if isinstance(given, str):
-            raise InputError(f"must be a whole number, or 'seed' for each run's own seed, got '{given}'.")
-        return check_integer("env_seed", given)
+        If it is ``recorded``, it was stored complete, and what it names need not be installed.
+        """
+        if not isinstance(given, Mapping):
+            raise InputError(f"{where}: must be a table, as [[grid]] begins one, got {given!r}.")
+        _check_keys(f"{where}.", given, list(cls.__dataclass_fields__), NEEDED)
+        table = {**DEFAULTS, **given}
+        if not isinstance(table["seeds"], list | tuple):
+            with _at(f"{where}.seeds"):
+                table["seeds"] = list(range(check_positive_integer("seeds", table["seeds"])))
 
-    @field_validator("driver")
-    @classmethod
-    def _check_driver(cls, given: str) -> str:
-        check_choice("driver", given, NAMES)
-        return given
+        def each(key: str, read: Callable[[Any], ValueT]) -> list[ValueT]:
+            return _each(f"{where}.{key}", table[key], read)
 
-    @field_validator("episodes")
-    @classmethod
-    def _check_table(cls, given: list[int] | dict[str, int], info: ValidationInfo) -> list[int] | dict[str, int]:
-        names = {choice.name for choice in info.data.get("environments", ())}
-        if isinstance(given, dict) and names:
-            for name in sorted(given.keys() ^ names):
-                remedy = f"give {name} a value" if name in names else f"remove {name}, or add it to environments"
-                raise InputError(f"the table must name every environment of the grid and no other; {remedy}.")
-        return given
+        algorithms = each("algorithms", partial(_algorithm, recorded=recorded))
+        environments = each("environments", partial(_environment, recorded=recorded))
+        lengths, env_seed = table["episodes"], table["env_seed"]
+        if isinstance(lengths, Mapping):
+            lengths = _lengths(f"{where}.episodes", lengths, {one.name for one in environments})
+        else:
+            lengths = each("episodes", partial(field_value, "episodes"))
+        if env_seed != "seed":
+            with _at(f"{where}.env_seed"):
+                if isinstance(env_seed, str):
+                    raise InputError(f"must be a whole number, or 'seed' for each run's own seed, got '{env_seed}'.")
+                env_seed = field_value("env_seed", env_seed)
+        with _at(f"{where}.driver"):
+            driver = field_value("driver", table["driver"])
+        eps_p, agents, seeds = (
+            each(key, partial(field_value, name))
+            for key, name in (("eps_p", "eps_p"), ("agents", "agents"), ("seeds", "seed"))
+        )
+        return cls(algorithms, environments, eps_p, agents, lengths, seeds, env_seed, driver)
+
+    def as_table(self) -> dict[str, Any]:
+        chosen = {name: [one.as_table() for one in getattr(self, name)] for name in ("algorithms", "environments")}
+        return {**asdict(self), **chosen}
 
     def cases(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """All combinations without the seeds: the keys they come from, and the arguments of a job."""
         for (e, environment), (a, algorithm) in itertools.product(
             enumerate(self.environments), enumerate(self.algorithms)
         ):
-            lengths = self.episodes if isinstance(self.episodes, list) else [self.episodes[environment.name]]
+            lengths = [self.episodes[environment.name]] if isinstance(self.episodes, Mapping) else self.episodes
             for eps_p, (m, agents), episodes in itertools.product(self.eps_p, enumerate(self.agents), lengths):
                 yield (
                     f"agents[{m}] with algorithms[{a}] and environments[{e}]",
@@ -211,33 +175,69 @@ class Grid(_Strict):
     def jobs(self, where: str, *, recorded: bool) -> Iterator[Job]:
         """All runs; if an algorithm rejects a combination, the error names ``where`` and the keys."""
         for key, case in self.cases():
-            contents = [
-                {**case, "seed": seed, "env_seed": seed if self.env_seed == "seed" else self.env_seed}
-                for seed in self.seeds
-            ]
-            if recorded:
-                yield from map(Job.recorded, contents)
-                continue
-            try:
-                jobs = [Job(**content) for content in contents]
-                jobs[0].check_possible()  # seeds make no difference to that
-            except InputError as error:
-                raise InputError(f"{where}.{key}: {error}") from error
+            with _at(f"{where}.{key}"):
+                jobs = [
+                    Job(**case, seed=seed, env_seed=seed if self.env_seed == "seed" else self.env_seed)
+                    for seed in self.seeds
+                ]
+                if not recorded:
+                    jobs = [job.complete() for job in jobs]
+                    jobs[0].check_possible()  # seeds make no difference to that
             yield from jobs
 
 
-class Sweep(_Strict):
+def _check_keys(where: str, given: Mapping[str, Any], known: Sequence[str], needed: Sequence[str]) -> None:
+    for key in given:
+        if key not in known:
+            raise InputError(f"{where}{key}: {unknown_name('key', str(key), known)}")
+    if missing := [key for key in needed if key not in given]:
+        raise InputError(" ".join(f"{where}{key}: is missing; add it." for key in missing))
+
+
+def _each(key: str, given: Any, read: Callable[[Any], ValueT]) -> list[ValueT]:
+    """What a list holds, each read; errors name the key and the place in the list."""
+    if not isinstance(given, list | tuple):
+        raise InputError(f"{key}: must be a list in square brackets, got {given!r}.")
+    if not given:
+        raise InputError(f"{key}: is empty; give at least one value.")
+    found = []
+    for number, one in enumerate(given):
+        with _at(f"{key}[{number}]"):
+            found.append(read(one))
+    return found
+
+
+def _algorithm(given: Any, *, recorded: bool) -> Choice:
+    chosen = Choice.of(given, labelled=True)
+    if recorded:
+        return chosen
+    name = canonical_name(chosen.name)
+    return Choice(name, complete_parameters(chosen.name, chosen.options), chosen.label or name)
+
+
+def _environment(given: Any, *, recorded: bool) -> Choice:
+    chosen = Choice.of(given, labelled=False)
+    return chosen if recorded else Choice(chosen.name, complete_options(chosen.name, chosen.options))
+
+
+def _lengths(key: str, given: Mapping[str, Any], names: set[str]) -> dict[str, int]:
+    for name in sorted(given.keys() ^ names):
+        remedy = f"give {name} a value" if name in names else f"remove {name}, or add it to environments"
+        raise InputError(f"{key}: the table must name every environment of the grid and no other; {remedy}.")
+    found = {}
+    for name, length in given.items():
+        with _at(f"{key}.{name}"):
+            found[name] = field_value("episodes", length)
+    return found
+
+
+class Sweep:
     """A name and grids of runs; everything is checked when the sweep is made.
 
     Attributes:
         name: what the sweep is called.
-        grids: see :class:`Grid`; in a TOML file each is a table ``[[grid]]``.
+        grids: see :class:`SweepGrid`; in a TOML file each is a table ``[[grid]]``.
     """
-
-    name: str = Field(min_length=1)
-    grids: list[Grid] = Field(alias="grid", min_length=1)
-
-    _jobs: tuple[Job, ...] = PrivateAttr()
 
     def __init__(self, **content: Any) -> None:
         self._fill(content, recorded=False)
@@ -251,20 +251,29 @@ class Sweep(_Strict):
 
     def _fill(self, content: Mapping[str, Any], *, recorded: bool) -> None:
         _check_texts("", content)
-        try:
-            self.__pydantic_validator__.validate_python(
-                dict(content), self_instance=self, context={RECORDED: recorded}
-            )
-        except ValidationError as error:
-            raise InputError(_explain(error)) from None
-        jobs = (
-            job for number, grid in enumerate(self.grids) for job in grid.jobs(f"grid[{number}]", recorded=recorded)
-        )
+        given = {"grid" if key == "grids" else key: value for key, value in content.items()}
+        _check_keys("", given, ("name", "grid"), needed=("name", "grid"))
+        name, grids = given["name"], given["grid"]
+        if not isinstance(name, str):
+            raise InputError(f"name: must be text in quotes, got {name!r}.")
+        if not isinstance(grids, list | tuple):
+            raise InputError("grid: must be a list of tables; begin each with [[grid]].")
+        for key, value in (("name", name), ("grid", grids)):
+            if not value:
+                raise InputError(f"{key}: is empty; give at least one value.")
+        self.name: str = name
+        self.grids = [SweepGrid.of(one, f"grid[{n}]", recorded=recorded) for n, one in enumerate(grids)]
+        jobs = (job for n, grid in enumerate(self.grids) for job in grid.jobs(f"grid[{n}]", recorded=recorded))
         self._jobs = tuple(dict.fromkeys(jobs))
 
     @classmethod
-    def from_toml(cls, path: str | Path) -> Sweep:
-        """Read a sweep from a TOML file; errors name the file, the key and what to do."""
+    def from_toml(cls, path: str | Path, *, code: Collection[str] = ()) -> Sweep:
+        """Read a sweep from a TOML file; errors name the file, the key and what to do.
+
+        Args:
+            path: the file.
+            code: what the file may name beside registered algorithms and environments: ``module:attribute``.
+        """
         try:
             content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -272,6 +281,9 @@ class Sweep(_Strict):
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}.") from error
         try:
+            for kind, name in _names(content):
+                if name not in code:
+                    check_code(kind, name)
             return cls(**content)
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
@@ -285,13 +297,28 @@ class Sweep(_Strict):
 
     def content(self) -> dict[str, Any]:
         """The sweep with all defaults filled in, ready for JSON; ``Sweep(**content)`` gives it back."""
-        return self.model_dump(mode="json", by_alias=True)
+        return {"name": self.name, "grid": [grid.as_table() for grid in self.grids]}
 
     @property
     def digest(self) -> str:
         """The SHA-256 of the name and of the runs, in order, with their labels."""
         text = json.dumps([self.name, [[job.id, job.label] for job in self.jobs()]])
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _names(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a file names that may be code: algorithms, environments and Gymnasium ids."""
+    grids = content.get("grid", ())
+    for grid in grids if isinstance(grids, list) else ():
+        for kind in ("algorithm", "environment"):
+            chosen = grid.get(f"{kind}s", ()) if isinstance(grid, Mapping) else ()
+            for one in chosen if isinstance(chosen, list) else ():
+                named = one if isinstance(one, Mapping) else {"name": one}
+                yield from ((kind, str(named[key])) for key in ("name", "id") if not _is_file(named.get(key)))
+
+
+def _is_file(name: object) -> bool:
+    return not isinstance(name, str) or name.endswith(SUFFIX)
 
 
 def _check_texts(key: str, value: object) -> None:
@@ -305,43 +332,3 @@ def _check_texts(key: str, value: object) -> None:
     elif isinstance(value, (list, tuple)):
         for number, part in enumerate(value):
             _check_texts(f"{key}[{number}]", part)
-
-
-def _explain(error: ValidationError) -> str:
-    """What pydantic found, key by key, in one line."""
-    return " ".join(f"{_key(detail['loc'])}: {_reason(detail)}" for detail in error.errors(include_url=False))
-
-
-def _key(location: tuple[int | str, ...]) -> str:
-    """A key as it is written in the file; pydantic's names of types are left out.
-
-    >>> _key(("grid", 1, "episodes", "list", 0))
-    'grid[1].episodes[0]'
-    """
-    parts = ["grid" if part == "grids" else part for part in location if part not in ("list", "table")]
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
-
-
-def _reason(detail: Mapping[str, Any]) -> str:
-    """What is wrong, what was expected and what to do."""
-    location, given = detail["loc"], detail["input"]
-    match detail["type"]:
-        case "value_error":
-            return str(detail["ctx"]["error"])
-        case "missing":
-            return "is missing; add it."
-        case "extra_forbidden":
-            known = ["name", "grid"] if len(location) == 1 else list(Grid.model_fields)
-            return str(unknown_name("key", str(location[-1]), known))
-        case "too_short" | "string_too_short":
-            return "is empty; give at least one value."
-        case "list_type" if len(location) == 1:
-            return "must be a list of tables; begin each with [[grid]]."
-        case "list_type":
-            return f"must be a list in square brackets, got {given!r}."
-        case "model_type":
-            return f"must be a table, as [[grid]] begins one, got {given!r}."
-        case "string_type":
-            return f"must be text in quotes, got {given!r}."
-        case _:
-            return f"{detail['msg']}, got {given!r}."

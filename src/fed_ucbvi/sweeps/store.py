@@ -105,7 +105,7 @@ class Store:
                 )
             if not resume:
                 raise InputError(
-                    f"{folder} holds this sweep already; go on with it by --resume, or choose another folder (--out)."
+                    f"{folder} holds this sweep already; continue it with --resume, or choose another folder (--out)."
                 )
             store = cls(folder, sweep)
         with (folder / MANIFEST).open("rb+") as manifest:
@@ -148,7 +148,6 @@ class Store:
         return path.rename(aside)
 
     def path(self, job: Job) -> Path:
-        """Where the run is, or will be."""
         return self.folder / RUNS / f"{job.id}.parquet"
 
     def read(self, job: Job) -> Run:
@@ -164,11 +163,10 @@ class Store:
         path = self.path(job)
         run = Run.read_file(path)
         if not job.made(run):
-            raise InputError(f"{path} holds another run than its name says.")
+            raise InputError(f"{path} holds another run than its name.")
         return run if job.label == job.algorithm else replace(run, about=replace(run.about, label=job.label))
 
     def write(self, job: Job, content: bytes, seconds: float) -> None:
-        """Keep a finished run."""
         with new_file(self.path(job)) as draft:
             draft.write_bytes(content)
         self._failure(job).unlink(missing_ok=True)
@@ -186,7 +184,6 @@ class Store:
         return found
 
     def write_failure(self, job: Job, failure: Failure) -> None:
-        """Keep the record of a failed run."""
         content = {
             "id": job.id,
             "job": job.content(),

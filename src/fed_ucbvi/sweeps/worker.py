@@ -37,7 +37,7 @@ def make(content: Mapping[str, Any]) -> Made:
     from fed_ucbvi.sweeps.job import Job
 
     try:
-        run = Job(**content).run()
+        run = Job(**content).complete().run()
         return Made(replace(run, wall_seconds=math.nan).to_bytes(), run.wall_seconds)
     except Exception as error:
         return Made(Failure(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))))

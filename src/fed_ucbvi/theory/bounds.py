@@ -1,10 +1,11 @@
-"""The paper's bounds on regret (``thm:regret``) and rounds (``lem:communication``), and a lower bound on regret.
+"""Bounds on regret and rounds: the paper's (``thm:regret``, ``lem:communication``), Fed-KL-UCBVI's, a lower bound.
 
 Symbols are those of :mod:`~fed_ucbvi.theory.constants`. The regret bound has three forms. Two are for Fed-UCBVI with
 ``bonus="corrected"``, on the event ``G(delta)``, on which the concentration inequalities of the proof hold:
 ``printed`` has the constants of the paper's last display, ``mended`` those that the same proof gives once its slips
 are corrected (``docs/theory.md``). Every mended term is below the printed one. The third, ``kl``, is for
-``FedKLUCBVI()``, on events of its own (:mod:`fed_ucbvi.theory.kl`).
+``FedKLUCBVI()`` with radius 1, for identical agents and rewards that are a function of (h,s,a): Theorems 4 and 5 of
+``docs/theory.md``.
 """
 
 from __future__ import annotations
@@ -13,13 +14,63 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.core.errors import InputError, check_choice, check_number, check_positive_integer
 from fed_ucbvi.theory.constants import beta_max, threshold_nu
-from fed_ucbvi.theory.kl import kl_regret_bound, kl_rounds_bound
-from fed_ucbvi.theory.terms import MAX_EPISODES, RegretBound, check_sizes
 
 PROOFS = ("mended", "printed", "kl")
 RULES = ("mixture", "global")
+MAX_EPISODES = 2.0**200
+"""Searches over T stop here."""
+KAPPA = math.e / (math.e - 1)
+"""Expected visits are at most this many times the visits and a logarithm."""
+BALL = 4 / 3 + math.sqrt(5 / 3)
+"""On the ball ``q.V - p.V <= sqrt(2 c Var_p(V)) + BALL c span(V)``."""
+
+
+class RegretBound(NamedTuple):
+    """An upper bound on regret, term by term; averaged over agents, in units of reward.
+
+    Attributes:
+        exploration: of order ``sqrt(H^3 S A T / M)``, the leading term for M agents that learn together.
+        burn_in: of order ``H^3 S^2 A``; it does not grow with T, except by logarithms.
+        kernels: linear in T, from learning in kernels that differ by eps_p.
+        rewards: linear in T, from rewards that differ by eps_r.
+        reduction_kernels: ``2 T eps_p H^2``, from comparing in the agents' MDPs, not in the common one.
+        reduction_rewards: ``2 T eps_r H``, the same for rewards.
+    """
+
+    exploration: float
+    burn_in: float
+    kernels: float
+    rewards: float
+    reduction_kernels: float
+    reduction_rewards: float
+
+    @property
+    def common(self) -> float:
+        """The bound on the common regret (``def:common_regret``), which runs report."""
+        return self.exploration + self.burn_in + self.kernels + self.rewards
+
+    @property
+    def federated(self) -> float:
+        """The bound on the federated regret (``def:regret``), which ``thm:regret`` is about."""
+        return self.common + self.reduction_kernels + self.reduction_rewards
+
+    @property
+    def heterogeneity(self) -> float:
+        """All that eps_p and eps_r cost the federated regret."""
+        return self.kernels + self.rewards + self.reduction_kernels + self.reduction_rewards
+
+
+def check_sizes(S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, delta: float) -> None:
+    """Raise unless these can be the sizes, the heterogeneity and the failure probability of a run."""
+    for name, size in (("states", S), ("actions", A), ("horizon", H), ("agents", M), ("episodes", T)):
+        check_positive_integer(name, size)
+    check_number("eps_p", eps_p, at_least=0, at_most=1, why="Assumption 1")
+    check_number("eps_r", eps_r, at_least=0, at_most=1, why="Assumption 2")
+    check_number("delta", delta, above=0, below=1)
+    if T > MAX_EPISODES * 2:
+        raise InputError(f"episodes must be at most 2^201, got {T:.3g}.")
 
 
 def regret_bound_terms(
@@ -39,7 +90,7 @@ def regret_bound_terms(
 
     Printed: ``138 e b sqrt(H^3 S A T / M) + 6020 e^2 H^3 S^2 A b^2 + e b T H (595 H eps_p + 148 H eps_r)`` with
     ``b = beta^max``. Mended: see :func:`_mended`. ``kl`` requires agents that are all alike, and may be
-    ``stationary``: see :func:`~fed_ucbvi.theory.kl.kl_regret_bound`.
+    ``stationary``: see :func:`kl_regret_bound`.
 
     >>> terms = regret_bound_terms(S=8, A=4, H=10, M=20, T=10**12, eps_p=0, eps_r=0, delta=0.05)
     >>> terms.federated == terms.common == terms.exploration + terms.burn_in
@@ -85,6 +136,43 @@ def _mended(
         (2 * steps_p * e + 3) * T * H**2 * eps_p,
         (2 * steps_r * e + 2) * T * H * eps_r,
     )
+
+
+def kl_regret_bound(S: int, A: int, H: int, M: int, T: int, delta: float, *, stationary: bool = False) -> RegretBound:
+    """Theorem 5 of ``docs/kl_regret.md``: the regret is at most W, with probability ``1 - 2 delta`` at least.
+
+    ``W = X + Y sqrt(W)``, ``X = early + a H/2 sqrt(T D) + K D``, ``Y = (a + sqrt(2 beta_K)) sqrt(H (H-1) D / 2)``,
+
+        a = sqrt(2 beta) + sqrt(2 beta_B),   kappa = e/(e-1),   n = M T (M T H if stationary),
+        D = 4 kappa S A (H-1) log(T) / M,    early = kappa S A H (H+1) (1 + beta_N/M),
+        K = (H-1) (sqrt(beta beta_K) + (4/3 + sqrt(5/3)) beta + beta_B/3 + beta_K/3),
+        beta   = log(2 S (H-1) / delta) + log(n + 1) / 2,    beta_B = log(3 S A (H-1) n / delta),
+        beta_K = log(3 S A (H-1) / delta) + log binomial(n + S - 1, S - 1),    beta_N = log(3 S A H / delta).
+
+    If ``stationary``, D is without ``H-1``, early is ``2 kappa S A H^2 (1 + beta_N/M)``, and beta_K and beta_N are
+    without ``H-1`` and H. ``exploration`` is the term with the root of T, ``burn_in`` all others.
+
+    >>> bound = kl_regret_bound(S=8, A=4, H=10, M=20, T=10**8, delta=0.05)
+    >>> bound.common < 0.2 * 10 * 10**8
+    True
+    """
+    check_sizes(S, A, H, M, T, 0.0, 0.0, delta)
+    pairs, n = S * A, M * T * (H if stationary else 1)
+    later = 1 if stationary else max(1, H - 1)  # tables of counts for steps that have a next one
+    sequences = math.fsum(math.log1p(n / j) for j in range(1, S))  # log binomial(n + S - 1, S - 1)
+    beta = math.log(2 * S * max(1, H - 1) / delta) + math.log(n + 1) / 2
+    beta_bernstein = math.log(3 * pairs * max(1, H - 1) * n / delta)
+    beta_kernel = math.log(3 * pairs * later / delta) + sequences
+    beta_visits = math.log(3 * pairs * (1 if stationary else H) / delta)
+
+    inverse = 4 * KAPPA * pairs * later * math.log(T) / M if H > 1 else 0.0  # D
+    early = KAPPA * pairs * H * (2 * H if stationary else H + 1) * (1 + beta_visits / M)
+    a = math.sqrt(2 * beta) + math.sqrt(2 * beta_bernstein)
+    exploration = a * H / 2 * math.sqrt(T * inverse)
+    K = (H - 1) * (math.sqrt(beta * beta_kernel) + BALL * beta + (beta_bernstein + beta_kernel) / 3)
+    X, Y = early + exploration + K * inverse, (a + math.sqrt(2 * beta_kernel)) * math.sqrt(H * (H - 1) * inverse / 2)
+    W = (Y + math.sqrt(Y * Y + 4 * X)) ** 2 / 4
+    return RegretBound(exploration, W - exploration, 0.0, 0.0, 0.0, 0.0)
 
 
 def regret_bound(
@@ -162,7 +250,7 @@ def rounds_bound(
 ) -> float:
     """A bound on synchronisations on the event ``E^count``, as in ``lem:communication`` but closer.
 
-    Agents must start in the same distribution; otherwise ``E^count`` fails (slip 23 of ``docs/theory.md``).
+    Agents must start in the same distribution; otherwise ``E^count`` fails (slip 23 of ``docs/paper_slips.md``).
 
     Consider one (h,s,a). When an agent makes its first request by the local rule, its counter is 0; at its k-th
     request it is at least ``2^(k-2)``. Until N reaches nu, the counters of all agents add up to less than ``L =
@@ -172,7 +260,7 @@ def rounds_bound(
     not, because ``R_max`` leaves out the first visits. There are never more rounds than episodes.
 
     ``rule="global"`` means the global rule everywhere, as in Fed-KL-UCBVI: see
-    :func:`~fed_ucbvi.theory.kl.kl_rounds_bound`. Only it has ``stationary`` counts and ``min_round_growth``.
+    :func:`kl_rounds_bound`. Only it has ``stationary`` counts and ``min_round_growth``.
     """
     check_choice("rule", rule, RULES)
     check_sizes(S, A, H, M, T, eps_p, 0.0, delta)
@@ -186,6 +274,35 @@ def rounds_bound(
     local = M * (1 + math.log2(min(nu / M, T))) + 1
     growth = max(0.0, math.log(T * M / nu)) / math.log(9 / 7)
     return min(float(T), S * A * H * (local + growth))
+
+
+def kl_rounds_bound(
+    S: int,
+    A: int,
+    H: int,
+    M: int,
+    T: int,
+    delta: float,
+    *,
+    alike: bool = True,
+    stationary: bool = False,
+    min_round_growth: float = 0.0,
+) -> float:
+    """Theorem 4 of ``docs/kl_regret.md``: rounds, the last one included, with probability ``1 - delta`` at least.
+
+    For each (h,s,a), ``M + (M + 1/2) log T`` for sure, and ``M + 1 + (M + 1/2) log k + log(T/k) / log(5/4)`` with
+    ``k = 8 log(2 S A H M T / delta)`` with that probability if agents are ``alike``. If stationary, for each (s,a),
+    with ``T H`` for T, and ``k = 8 H log(2 S A M T / delta)``. With ``min_round_growth`` rho,
+    ``2 + log(T) / log(1 + rho)`` for sure.
+    """
+    check_sizes(S, A, H, M, T, 0.0, 0.0, delta)
+    check_number("min_round_growth", min_round_growth, at_least=0)
+    cells, longest = (S * A, T * H) if stationary else (S * A * H, T)
+    k = 8 * (H if stationary else 1) * math.log(2 * cells * M * T / delta)
+    sure = M + (M + 0.5) * math.log(longest)
+    likely = M + 1 + (M + 0.5) * math.log(k) + max(0.0, math.log(longest / k)) / math.log(1.25)
+    rounds = min(float(T), 1 + cells * (min(sure, likely) if alike else sure))
+    return min(rounds, 2 + math.log(T) / math.log1p(min_round_growth)) if min_round_growth > 0 else rounds
 
 
 def first_episode(holds: Callable[[int], bool], start: int = 1) -> int | None:

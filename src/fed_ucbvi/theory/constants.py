@@ -67,7 +67,7 @@ def most_rounds(S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: flo
 
     ``R_max = M S A H log2 nu + S A H log(T M / nu) / log(8/7)``. The appendix prints ``log nu``, which is too small:
     its proof counts doublings (``2^k <= nu``), and the sketch in the main text has ``log_2``. The second term is
-    never below zero. Agents must start in the same distribution (slip 23 of ``docs/theory.md``).
+    never below zero. Agents must start in the same distribution (slip 23 of ``docs/paper_slips.md``).
     :func:`~fed_ucbvi.theory.bounds.rounds_bound` counts more closely.
     """
     nu = threshold_nu(S, A, H, M, T, eps_p, delta)

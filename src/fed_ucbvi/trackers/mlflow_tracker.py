@@ -7,17 +7,16 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param
+from mlflow.exceptions import MlflowException
+
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.text import shortened
 from fed_ucbvi.core.version import PROGRAM
-from fed_ucbvi.trackers.tracker import Tracker, needed
+from fed_ucbvi.trackers.tracker import Tracker
 
-with needed("MLflow", "mlflow"):
-    from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param
-    from mlflow.exceptions import MlflowException
-
-MOST_WAITING, SECONDS_WAITING = 500, 2.0
+MAX_WAITING, SECONDS_WAITING = 500, 2.0
 """Figures are sent together: so many, or those of so many seconds. MLflow takes a thousand at a time."""
 LONGEST_VALUE = 500
 """Characters of a parameter's value; MLflow keeps no more in some of its stores."""
@@ -28,7 +27,7 @@ class MLflowTracker(Tracker):
 
     Args:
         uri: of the tracking server, as ``http://127.0.0.1:5000``; or whatever MLflow takes.
-        every: keep one round in so many.
+        every: log every n-th round.
 
     Attributes:
         run_id: MLflow's name for the run.
@@ -50,20 +49,17 @@ class MLflowTracker(Tracker):
         self._due = time.monotonic() + SECONDS_WAITING
 
     def write(self, episodes: int, figures: Mapping[str, float]) -> None:
-        """Keep the figures of one round."""
         now = round(time.time() * 1000)
         self._metrics += [Metric(name, value, now, episodes) for name, value in figures.items()]
-        if len(self._metrics) >= MOST_WAITING or time.monotonic() >= self._due:
+        if len(self._metrics) >= MAX_WAITING or time.monotonic() >= self._due:
             self._send()
 
     def describe(self, parameters: Mapping[str, Any], results: Mapping[str, float], episodes: int) -> None:
-        """Keep parameters and results of the run."""
         texts = {name: shortened(str(value), LONGEST_VALUE) for name, value in parameters.items()}
         self._client.log_batch(self.run_id, params=[Param(name, text) for name, text in texts.items()])
         self.write(episodes, results)
 
     def close(self, *, failed: bool) -> None:
-        """Send what is left, and say how the run ended."""
         self._send()
         self._client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED")
 

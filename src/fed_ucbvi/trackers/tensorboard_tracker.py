@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fed_ucbvi.trackers.tracker import Tracker, needed
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-with needed("TensorBoard", "tensorboard"):
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.plugins.hparams import metadata
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from fed_ucbvi.trackers.tracker import Tracker
 
 SECONDS_TO_DISK = 2
 """How old what is not yet on disk can be."""
@@ -25,7 +24,7 @@ class TensorBoardTracker(Tracker):
 
     Args:
         folder: of this run; several runs in folders side by side are compared.
-        every: keep one round in so many.
+        every: log every n-th round.
     """
 
     def __init__(self, folder: str | Path, every: int = 1) -> None:
@@ -38,7 +37,6 @@ class TensorBoardTracker(Tracker):
         self._writer.add_event(Event(wall_time=time.time(), step=episodes, summary=Summary(value=values)))
 
     def describe(self, parameters: Mapping[str, Any], results: Mapping[str, float], episodes: int) -> None:
-        """Keep parameters and results of the run."""
         start = SessionStartInfo(start_time_secs=time.time())
         for name, value in parameters.items():
             if isinstance(value, bool):
@@ -53,5 +51,4 @@ class TensorBoardTracker(Tracker):
         self.write(episodes, results)
 
     def close(self, *, failed: bool) -> None:
-        """Write what is left."""
         self._writer.close()

@@ -1,18 +1,19 @@
-"""What all trackers have in common: which rounds they keep, what they keep of a round, and of a whole run."""
+"""Experiment trackers: what they have in common, and :func:`make_tracker` for those that come with the package."""
 
 from __future__ import annotations
 
+import importlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from fed_ucbvi.core.errors import check_positive_integer, missing_package
+from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer, missing_package
 from fed_ucbvi.results.round_record import RoundRecord
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.settings import seeds_of, settings_of
+from fed_ucbvi.results.subscriber import Subscriber
 
 FIGURES = (
     *("round", "length", "synchronisations", "requests", "regret", "reward"),
@@ -48,20 +49,28 @@ def _known(figures: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if not math.isnan(value)}
 
 
-@contextmanager
-def needed(package: str, extra: str) -> Iterator[None]:
-    """Importing ``package`` fails with advice."""
-    try:
-        yield
-    except ImportError as error:
-        raise missing_package("this tracker needs", package, extra) from error
-
-
-class Tracker(ABC):
+class Tracker(Subscriber, ABC):
     """A callback for ``on_round`` that hands figures on, against the number of episodes; use it in a ``with`` block.
 
     Args:
-        every: keep one round in so many, from the first on; the last round is kept in any case.
+        every: log every n-th round, from the first on; the last round is logged in any case.
+
+    >>> from fed_ucbvi import FedUCBVI, Tracker, run, synthetic
+    >>> class Printed(Tracker):
+    ...     def write(self, episodes, figures):
+    ...         self.last = episodes, figures["round"]
+    ...
+    ...     def describe(self, parameters, results, episodes):
+    ...         print(parameters["algorithm"], "with", parameters["agents"], "agents:", episodes, "episodes")
+    ...
+    ...     def close(self, *, failed):
+    ...         print("failed" if failed else "done")
+    >>> with Printed(every=10) as tracker:
+    ...     tracker.finish(run(FedUCBVI(), synthetic(agents=2), 30, on_round=tracker))
+    fed-ucbvi with 2 agents: 30 episodes
+    done
+    >>> tracker.last[0]
+    30
     """
 
     def __init__(self, every: int = 1) -> None:
@@ -77,7 +86,6 @@ class Tracker(ABC):
             self.write(record.episodes, figures_of(record))
 
     def finish(self, run: RunData) -> None:
-        """Keep the run's parameters and its figures."""
         self._write_waiting()
         self.describe(parameters_of(run), results_of(run), run.episodes_played)
 
@@ -112,3 +120,35 @@ class Tracker(ABC):
     @abstractmethod
     def close(self, *, failed: bool) -> None:
         """Write what is left, and let go of files and connections."""
+
+
+TRACKERS = {
+    "tensorboard": ("tensorboard_tracker", "TensorBoardTracker", "TensorBoard"),
+    "mlflow": ("mlflow_tracker", "MLflowTracker", "MLflow"),
+    "wandb": ("wandb_tracker", "WandbTracker", "Weights & Biases"),
+}
+"""Module and class of each, and the package that it needs; its extra has the tracker's name."""
+
+
+def make_tracker(text: str, every: int = 1) -> Tracker:
+    """A callback for ``on_round`` that hands figures to an experiment tracker; use it in a ``with`` block.
+
+    ``with make_tracker("tensorboard:logs/first") as track: track.finish(run(..., on_round=track))``
+
+    Args:
+        text: ``tensorboard:DIR``, ``mlflow:URI`` or ``wandb:PROJECT``.
+        every: log every n-th round, from the first on; the last round is logged in any case.
+
+    Raises:
+        InputError: if the tracker's package is not installed, or it cannot use the place.
+    """
+    name, colon, place = text.partition(":")
+    check_choice("tracker", name, TRACKERS)
+    if not colon or not place:
+        raise InputError(f"a tracker is NAME:PLACE, as tensorboard:logs/first, got '{text}'.")
+    module, kind, package = TRACKERS[name]
+    try:
+        made: Tracker = getattr(importlib.import_module(f"fed_ucbvi.trackers.{module}"), kind)(place, every=every)
+    except ImportError as error:
+        raise missing_package("this tracker needs", package, name) from error
+    return made

@@ -38,25 +38,24 @@ class AutoDriver(FleetDriver):
         self.types = types_of(*self._first_agent, fleet.transitions, fleet.visits)
 
     def extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
+        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
-        """Play or draw, whichever is cheaper; see :class:`~fed_ucbvi.engine.drivers.base.FleetDriver`."""
         wait_for(SHORT_ROUNDS, types=self.types)
         trial = min(self._trial, most)
-        by_place = due.reshape((len(due), -1))
+        by_cell = limits.reshape((len(limits), -1))
         if most > trial and (
-            not asking or _looks_longer(*self._first_agent, policy, by_place, len(self.visits), trial)
+            not asking or _looks_longer(*self._first_agent, policy, by_cell, len(self.visits), trial)
         ):
-            return self._draw(policy, due, first, most, asking)
-        length, asked = self._episodes.extend(policy, due, first, trial, asking)
+            return self._draw(policy, limits, first, most, asking)
+        length, asked = self._episodes.extend(policy, limits, first, trial, asking)
         if not asked and length < most:
-            more, asked = self._draw(policy, due, first + length, most - length, asking)
+            more, asked = self._draw(policy, limits, first + length, most - length, asking)
             length += more
         return length, asked
 
-    def _draw(self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool) -> tuple[int, bool]:
+    def _draw(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool) -> tuple[int, bool]:
         wait_for(LONG_ROUNDS, types=self.types)
-        return self._counts.extend(policy, due, first, most, asking)
+        return self._counts.extend(policy, limits, first, most, asking)
 
 
 @compiled
@@ -65,38 +64,38 @@ def _looks_longer(
     probabilities: FloatArray,
     initial: FloatArray,
     policy: PolicyArray,
-    due: CountArray,
+    limits: CountArray,
     agents: int,
     length: int,
 ) -> bool:
     """Whether the round should last more than ``length`` episodes, taking all agents for copies of the first.
 
-    A place with budget b and occupancy d is due after b/d episodes; the first visits to places with budget 1 come as
-    a Poisson stream whose rate is the sum of their occupancies. Where ``due`` has one row it is every agent's.
+    A cell with budget b and occupancy d is due after b/d episodes; the first visits to cells with budget 1 come as
+    a Poisson stream whose rate is the sum of their occupancies. Where ``limits`` has one row it is every agent's.
     """
-    alike = agents // len(due)
-    d = _occupancy_by_place(state_occupancy(successors, probabilities, initial, policy), policy, due.shape[1])
+    alike = agents // len(limits)
+    d = _occupancy_by_cell(state_occupancy(successors, probabilities, initial, policy), policy, limits.shape[1])
     soonest, rate = 1e300, 0.0
-    for i in range(len(due)):
-        for place in range(len(d)):
-            if d[place] > 0.0:
-                if due[i, place] <= 1:
-                    rate += alike * d[place]
+    for i in range(len(limits)):
+        for cell in range(len(d)):
+            if d[cell] > 0.0:
+                if limits[i, cell] <= 1:
+                    rate += alike * d[cell]
                 else:
-                    soonest = min(soonest, due[i, place] / d[place])
+                    soonest = min(soonest, limits[i, cell] / d[cell])
         if soonest <= length or (rate > 0.0 and 1.0 / rate <= length):
             return False  # soonest and 1/rate only fall
     return True
 
 
 @inner
-def _occupancy_by_place(d: FloatArray, policy: PolicyArray, places: int) -> FloatArray:
-    """Expected visits to every place in one episode, from those to states ``(H, S)``."""
+def _occupancy_by_cell(d: FloatArray, policy: PolicyArray, cells: int) -> FloatArray:
+    """Expected visits to every cell in one episode, from those to states ``(H, S)``."""
     H, S = d.shape
     if policy.ndim == 2:
-        return d.reshape(places)
+        return d.reshape(cells)
     A = policy.shape[2]
-    steps = places // (S * A)
+    steps = cells // (S * A)
     pairs = np.zeros((steps, S, A))
     for h in range(H):
         for s in range(S):
@@ -105,4 +104,4 @@ def _occupancy_by_place(d: FloatArray, policy: PolicyArray, places: int) -> Floa
                 for a in range(A):
                     if may_play(policy, h, s, a):
                         pairs[h if steps > 1 else 0, s, a] += share
-    return pairs.reshape(places)
+    return pairs.reshape(cells)

@@ -1,7 +1,7 @@
 """What a driver is: it plays a policy until some agent has used up its budget of visits.
 
 During a round all agents play one policy: at each step and state one action, or one drawn uniformly from a set. Agent
-i requests a synchronisation once its visits *during the round* to some place (see
+i requests a synchronisation once its visits *during the round* to some cell (see
 :class:`~fed_ucbvi.algorithms.base.Counting`) reach its budget. All agents stop after the same number of episodes, the
 first at which any agent made a request. Drivers differ only in how they produce the counts.
 """
@@ -9,14 +9,14 @@ first at which any agent made a request. Drivers differ only in how they produce
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Budgets, Counting, Touched
+from fed_ucbvi.algorithms.base import Array, Budgets, Counting, VisitedCells
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.rewards import doubled, payments_of
@@ -27,13 +27,13 @@ from fed_ucbvi.problem.federation import Federation
 class RoundEnd(NamedTuple):
     """How a round ended.
 
-    ``askers`` is the number of agents that requested a synchronisation at its last episode (0 where the round was cut
-    short). The agent on record is the one with the lowest number, at the first place where its budget was reached.
+    ``requests`` is the number of agents that requested a synchronisation at its last episode (0 where it was cut
+    short). The agent on record is the one with the lowest number, at the first cell where its budget was reached.
     Where visits are counted over all steps together, ``step`` is -1.
     """
 
     length: int
-    askers: int
+    requests: int
     agent: int
     step: int
     state: int
@@ -41,30 +41,57 @@ class RoundEnd(NamedTuple):
 
 
 class Driver(Protocol):
-    """Collects the data of a round for the agents of one fleet."""
+    """Collects the data of a round for the agents of one fleet.
+
+    It does so in buffers: transitions by slot of the support ``(m or 1, *cell, K)``, visits ``(m, *cell)`` and where
+    episodes began ``(m, S)``. ``begin`` empties them before a round in which ``policy`` is played. ``extend``
+    continues the round by at most ``most`` episodes, from number ``first`` on, until there is a request if
+    ``asking``; it gives the number of episodes, and whether there was a request. ``rewind`` takes back ``count``
+    episodes from number ``first`` on. ``anyone`` says whether some agent has reached its limit of visits, ``stopped``
+    how a round of ``length`` episodes ended. ``recall`` puts the counts of an earlier round into the buffers.
+    """
 
     @property
-    def transitions(self) -> CountArray:
-        """``(m or 1, *place, K)``: this round's transitions, by slot of the support."""
-        ...
-
+    def transitions(self) -> CountArray: ...
     @property
-    def visits(self) -> CountArray:
-        """``(m, *place)``: this round's visits."""
-        ...
-
+    def visits(self) -> CountArray: ...
     @property
-    def starts(self) -> CountArray:
-        """``(m, S)``: how many of the round's episodes began where."""
-        ...
+    def starts(self) -> CountArray: ...
+    def clear(self) -> None: ...
+    def begin(self, policy: PolicyArray, budgets: Budgets) -> None: ...
+    def extend(
+        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
+    ) -> tuple[int, bool]: ...
+    def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None: ...
+    def anyone(self, limits: CountArray) -> bool: ...
+    def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd: ...
+    def recall(self, counts: Mapping[str, Array]) -> None: ...
 
-    def clear(self) -> None:
-        """Empty the buffers."""
-        ...
 
-    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
-        """Play ``policy`` from episode number ``first`` on, at most ``most`` episodes, until there is a request."""
-        ...
+def play_until(
+    driver: Driver, policy: PolicyArray, budgets: Budgets, first: int, played: int, until: int
+) -> tuple[int, bool]:
+    """Continue a round of which ``played`` episodes are played; how many are now, and whether there is a request.
+
+    Until a round has its least length (see :class:`~fed_ucbvi.algorithms.base.Budgets`) nobody makes a request. Then
+    agents that have reached their budgets make theirs at once.
+    """
+    least, limits, asked = budgets.min_length(first), budgets.limits, False
+    while played < until and not asked:
+        asking = played >= least
+        most = (until if asking else min(until, least)) - played
+        more, asked = driver.extend(policy, limits, first + played, most, asking)
+        played += more
+        if played == least and not asking:
+            asked = driver.anyone(limits)
+    return played, asked
+
+
+def collect(driver: Driver, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
+    """A whole round from episode number ``first`` on: until a request, at most ``most`` episodes."""
+    driver.begin(policy, budgets)
+    length, _ = play_until(driver, policy, budgets, first, 0, most)
+    return driver.stopped(policy, budgets, first, length)
 
 
 @dataclass
@@ -96,18 +123,17 @@ class Fleet:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of places."""
         return self.counting.shape(self.horizon, *self.successors.shape[1:3])
 
     @cached_property
     def transitions(self) -> CountArray:
-        """``(m or 1, *place, K)``."""
+        """``(m or 1, *cell, K)``."""
         rows = 1 if self.pooled else len(self.probabilities)
         return np.zeros((rows, *self.shape, self.successors.shape[3]), dtype=np.int64)
 
     @cached_property
     def visits(self) -> CountArray:
-        """``(m, *place)``."""
+        """``(m, *cell)``."""
         return np.zeros((len(self.probabilities), *self.shape), dtype=self.counters)
 
     @cached_property
@@ -121,9 +147,9 @@ class Fleet:
         return self.visits.reshape((len(self.visits), -1))
 
     @cached_property
-    def touched(self) -> Touched:
+    def touched(self) -> VisitedCells:
         """Where the round went."""
-        return Touched.nowhere(len(self.probabilities), self.shape)
+        return VisitedCells.empty(len(self.probabilities), self.shape)
 
     @cached_property
     def counted_starts(self) -> CountArray:
@@ -176,21 +202,16 @@ class Fleet:
         return cls(*problem, seed, first_agent, pooled=pooled, counting=counting, counters=counters)
 
     def clear(self) -> None:
-        """Empty the buffers before a round."""
         _clear(self.flat_transitions, self.flat_visits, *self.touched)
         if self.counted_starts.size:
             self.counted_starts.fill(0)
 
-    def recount(self) -> None:
-        """Find out what the round has visited, after the buffers were written to by someone else."""
-        _recount(self.flat_visits, self.touched)
-
     def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
         """The :class:`RoundEnd` of a round of ``length`` episodes after ``first`` whose counts are complete."""
         asking = length >= budgets.min_length(first)
-        due = budgets.visits.reshape((len(budgets.visits), -1))
-        askers, agent, place = _end_round(self.flat_visits, due, asking, *self.touched, self.pooled)
-        return stop_at(length, askers, agent + self.first_agent, place, policy, self.counting)
+        limits = budgets.limits.reshape((len(budgets.limits), -1))
+        askers, agent, cell = _end_round(self.flat_visits, limits, asking, *self.touched, self.pooled)
+        return stop_at(length, askers, agent + self.first_agent, cell, policy, self.counting)
 
 
 def one_if_shared(table: FloatArray) -> FloatArray:
@@ -199,56 +220,30 @@ def one_if_shared(table: FloatArray) -> FloatArray:
 
 
 def starts_in(visits: CountArray) -> CountArray:
-    """Where episodes began ``(rows, S)``, from visits by step ``(rows, *place)``."""
+    """Where episodes began ``(rows, S)``, from visits by step ``(rows, *cell)``."""
     return visits[:, 0] if visits.ndim == 3 else np.asarray(visits[:, 0].sum(axis=2))
 
 
-def stop_at(length: int, askers: int, agent: int, place: int, policy: PolicyArray, counting: Counting) -> RoundEnd:
-    """The :class:`RoundEnd` of a round: ``agent`` is the first with a request, at ``place``, if ``askers > 0``."""
-    if not askers:
+def stop_at(length: int, requests: int, agent: int, cell: int, policy: PolicyArray, counting: Counting) -> RoundEnd:
+    """The :class:`RoundEnd` of a round: ``agent`` is the first with a request, at ``cell``, if ``requests > 0``."""
+    if not requests:
         return RoundEnd(length, 0, -1, -1, -1, -1)
     if counting is Counting.POLICY:
-        step, state = divmod(place, policy.shape[1])
-        return RoundEnd(length, askers, agent, step, state, int(policy[step, state]))
-    rest, action = divmod(place, policy.shape[2])
+        step, state = divmod(cell, policy.shape[1])
+        return RoundEnd(length, requests, agent, step, state, int(policy[step, state]))
+    rest, action = divmod(cell, policy.shape[2])
     step, state = divmod(rest, policy.shape[1])
-    return RoundEnd(length, askers, agent, -1 if counting is Counting.STATIONARY else step, state, action)
+    return RoundEnd(length, requests, agent, -1 if counting is Counting.STATIONARY else step, state, action)
 
 
 def rule_at(stop: RoundEnd, budgets: Budgets) -> int:
     """The rule by which the agent on record made its request; -1 if none did."""
-    if not stop.askers:
+    if not stop.requests:
         return -1
     rule = budgets.rule
     if rule.ndim == 2:
         return int(rule[stop.step, stop.state])
     return int(rule[max(stop.step, 0), stop.state, stop.action])
-
-
-Extend = Callable[[PolicyArray, CountArray, int, int, bool], tuple[int, bool]]
-"""A function that continues the round whose counts are in the buffers: ``(policy, budgets' visits, number of the
-first episode, most episodes, whether agents may make requests)`` to ``(episodes played, was there a request)``."""
-
-
-def play_round(
-    extend: Extend,
-    asked_now: Callable[[CountArray], bool],
-    policy: PolicyArray,
-    budgets: Budgets,
-    first: int,
-    most: int,
-) -> int:
-    """Play until a request; the number of episodes.
-
-    Until a round has its least length (see :class:`~fed_ucbvi.algorithms.base.Budgets`) nobody makes a request. Then
-    agents that have reached their budgets (``asked_now``) make theirs at once.
-    """
-    length = min(budgets.min_length(first), most)
-    if length:
-        extend(policy, budgets.visits, first, length, False)
-        if length == most or asked_now(budgets.visits):
-            return length
-    return length + extend(policy, budgets.visits, first + length, most - length, True)[0]
 
 
 class FleetDriver(ABC):
@@ -260,145 +255,150 @@ class FleetDriver(ABC):
 
     @property
     def starts(self) -> CountArray:
-        """How many of the round's episodes began where."""
         return self.fleet.starts
 
     def clear(self) -> None:
-        """Empty the buffers."""
         self.fleet.clear()
 
-    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
-        """Play until an agent makes a request; see :class:`Driver`."""
+    def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
         self.fleet.clear()
-        length = play_round(self.extend, self.anyone, policy, budgets, first, most)
-        return self.fleet.stopped(policy, budgets, first, length)
-
-    def anyone(self, due: CountArray) -> bool:
-        """Whether some agent has reached its budget."""
-        return find_asker(self.visits, due)[0] > 0
 
     @abstractmethod
     def extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]:
-        """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
+        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
+    ) -> tuple[int, bool]: ...
+
+    def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
+        raise NotImplementedError("only trajectories can be taken back")
+
+    def anyone(self, limits: CountArray) -> bool:
+        return find_asker(self.visits, limits)[0] > 0
+
+    def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
+        return self.fleet.stopped(policy, budgets, first, length)
+
+    def recall(self, counts: Mapping[str, Array]) -> None:
+        self.visits[...], self.transitions[...] = counts["visits"], counts["transitions"]
+        if self.fleet.counted_starts.size:
+            self.fleet.counted_starts[...] = counts["starts"]
+        _recount(self.fleet.flat_visits, self.fleet.touched)
 
 
 @inner
-def touch(i: int, place: int | np.int64, touched: Touched) -> None:
-    """Note that agent i has come to a place where it had not been in this round."""
-    touched.places[i, touched.numbers[i]] = place
+def touch(i: int, cell: int | np.int64, touched: VisitedCells) -> None:
+    """Note that agent i has come to a cell where it had not been in this round."""
+    touched.cells[i, touched.numbers[i]] = cell
     touched.numbers[i] += 1
 
 
 @compiled
-def drop_untouched(low: int, high: int, visits: CountArray, places: IndexArray, numbers: CountArray) -> None:
-    """Take places off the lists of agents ``low`` to ``high - 1`` whose visits, flat, were taken back."""
-    P = places.shape[1]
+def drop_untouched(low: int, high: int, visits: CountArray, cells: IndexArray, numbers: CountArray) -> None:
+    """Take cells off the lists of agents ``low`` to ``high - 1`` whose visits, flat, were taken back."""
+    P = cells.shape[1]
     for i in range(low, high):
         kept = 0
         for j in range(numbers[i]):
-            place = places[i, j]
-            if visits[i * P + place] > 0:
-                places[i, kept] = place
+            cell = cells[i, j]
+            if visits[i * P + cell] > 0:
+                cells[i, kept] = cell
                 kept += 1
         numbers[i] = kept
 
 
 @compiled
-def _recount(visits: CountArray, touched: Touched) -> None:
+def _recount(visits: CountArray, touched: VisitedCells) -> None:
     m, P = visits.shape
     for i in range(m):
         touched.numbers[i] = 0
-        for place in range(P):
-            if visits[i, place] > 0:
-                touch(i, place, touched)
+        for cell in range(P):
+            if visits[i, cell] > 0:
+                touch(i, cell, touched)
 
 
 @compiled
 def _clear(
     transitions: CountArray,
     visits: CountArray,
-    places: IndexArray,
+    cells: IndexArray,
     numbers: CountArray,
-    all_places: IndexArray,
+    all_cells: IndexArray,
     number: CountArray,
     all_visits: CountArray,
 ) -> None:
-    """Zeros where the round has been; the tables of :class:`Touched` come one by one, which Numba takes faster."""
+    """Zeros where the round has been; the tables of :class:`VisitedCells` come one by one: faster in Numba."""
     m, rows = len(visits), len(transitions)
     together = all_visits.reshape(visits.shape[1])
     for i in range(m):
         for j in range(numbers[i]):
-            place = places[i, j]
-            visits[i, place] = 0
+            cell = cells[i, j]
+            visits[i, cell] = 0
             if rows == m:
-                transitions[i, place] = 0
+                transitions[i, cell] = 0
         numbers[i] = 0
     for j in range(number[0]):
-        place = all_places[j]
-        together[place] = 0
+        cell = all_cells[j]
+        together[cell] = 0
         if rows < m:
-            transitions[0, place] = 0
+            transitions[0, cell] = 0
     number[0] = 0
 
 
 @compiled
-def first_asker(visits: CountArray, due: CountArray) -> tuple[int, int, int]:
-    """``(askers, agent, place)``; see :class:`RoundEnd`. ``visits`` is ``(m, P)``, ``due`` has m rows or one."""
+def first_asker(visits: CountArray, limits: CountArray) -> tuple[int, int, int]:
+    """``(askers, agent, cell)``; see :class:`RoundEnd`. ``visits`` is ``(m, P)``, ``limits`` has m rows or one."""
     m, P = visits.shape
     askers, agent, first = 0, -1, -1
     for i in range(m):
-        budgets = due[i if len(due) > 1 else 0]
+        budgets = limits[i if len(limits) > 1 else 0]
         asked = False
-        for place in range(P):  # no way out of the loop: so it takes several places at a time
-            asked |= visits[i, place] >= budgets[place]
+        for cell in range(P):  # no way out of the loop: so it takes several cells at a time
+            asked |= visits[i, cell] >= budgets[cell]
         if asked and agent < 0:
             agent = i
-            for place in range(P):
-                if visits[i, place] >= budgets[place]:
-                    first = place
+            for cell in range(P):
+                if visits[i, cell] >= budgets[cell]:
+                    first = cell
                     break
         askers += asked
     return askers, agent, first
 
 
 def find_asker(visits: CountArray, budgets: CountArray) -> tuple[int, int, int]:
-    """``(askers, agent, place)`` of tables by place; see :class:`RoundEnd`."""
+    """``(askers, agent, cell)`` of tables by cell; see :class:`RoundEnd`."""
     return first_asker(visits.reshape((len(visits), -1)), budgets.reshape((len(budgets), -1)))
 
 
 @compiled
 def _end_round(
     visits: CountArray,
-    due: CountArray,
+    limits: CountArray,
     asking: bool,
-    places: IndexArray,
+    cells: IndexArray,
     numbers: CountArray,
-    all_places: IndexArray,
+    all_cells: IndexArray,
     number: CountArray,
     all_visits: CountArray,
     pooled: bool,
 ) -> tuple[int, int, int]:
     """The same, looking only where agents have been; where counts are ``pooled``, add up their visits as well."""
     m, P = visits.shape
-    together, own_due = all_visits.reshape(P), len(due) > 1
-    askers, agent, first_place, everywhere = 0, -1, -1, 0
+    together, own_due = all_visits.reshape(P), len(limits) > 1
+    askers, agent, first_cell, everywhere = 0, -1, -1, 0
     for i in range(m):
         first, d = P, i if own_due else 0
         for j in range(numbers[i]):
-            place = np.int64(places[i, j])
-            n = visits[i, place]
-            if asking and n >= due[d, place] and place < first:
-                first = place
+            cell = np.int64(cells[i, j])
+            n = visits[i, cell]
+            if asking and n >= limits[d, cell] and cell < first:
+                first = cell
             if pooled:
-                if together[place] == 0:
-                    all_places[everywhere] = place
+                if together[cell] == 0:
+                    all_cells[everywhere] = cell
                     everywhere += 1
-                together[place] += n
+                together[cell] += n
         if first < P:
             askers += 1
             if agent < 0:
-                agent, first_place = i, first
+                agent, first_cell = i, first
     number[0] = everywhere
-    return askers, agent, first_place
+    return askers, agent, first_cell

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Touched
+from fed_ucbvi.algorithms.base import VisitedCells
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.sampling.distributions import conditional_shares, multinomial, split
 from fed_ucbvi.core.sampling.philox import BLOCKS, CUTS, new_stream
@@ -34,7 +34,7 @@ from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, one_if_shared, tou
 from fed_ucbvi.engine.drivers.episodes import listed
 
 
-class Model(NamedTuple):
+class AgentModel(NamedTuple):
     """One agent's MDP as conditional shares: ``kernel (steps, S, A, K)`` and ``initial (S,)``; and its successors."""
 
     successors: IndexArray
@@ -42,7 +42,7 @@ class Model(NamedTuple):
     initial: FloatArray
 
 
-class Play(NamedTuple):
+class Actions(NamedTuple):
     """What is played.
 
     ``actions (H, S, W)`` lists the policy's actions, ``ties (H, S)`` says how many there are; W is 1 where visits are
@@ -66,15 +66,15 @@ class Block(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """When an agent asks, if it may: its visits ``before (P,)`` the block, and ``due (P,)``; P zeros."""
+    """When an agent asks, if it may: its visits ``before (P,)`` the block, and ``limits (P,)``; P zeros."""
 
     before: CountArray
-    due: CountArray
+    limits: CountArray
     may_ask: bool
     nothing: CountArray
 
 
-class Source(NamedTuple):
+class Origin(NamedTuple):
     """Whose random numbers: ``(seed, agent)`` and the round's first episode."""
 
     seed: np.uint64
@@ -104,15 +104,15 @@ class CountsDriver(FleetDriver):
         self._one = np.ones((H, S), dtype=np.int32)
 
     def extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
+        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
         fleet = self.fleet
         actions, ties = (policy[..., None], self._one) if policy.ndim == 2 else listed(policy)
         return _collect(
-            Model(fleet.successors, self._shares, self._initial_shares),
-            Play(actions, ties, self._equal),
-            due.reshape((len(due), -1)),
+            AgentModel(fleet.successors, self._shares, self._initial_shares),
+            Actions(actions, ties, self._equal),
+            limits.reshape((len(limits), -1)),
             asking,
             np.uint64(fleet.seed),
             fleet.first_agent,
@@ -128,9 +128,9 @@ class CountsDriver(FleetDriver):
 
 @compiled
 def _collect(
-    models: Model,
-    play: Play,
-    due: CountArray,
+    models: AgentModel,
+    play: Actions,
+    limits: CountArray,
     may_ask: bool,
     seed: np.uint64,
     first_agent: int,
@@ -139,7 +139,7 @@ def _collect(
     transitions: CountArray,
     visits: CountArray,
     starts: CountArray,
-    touched: Touched,
+    touched: VisitedCells,
     blocks: Block,
 ) -> tuple[int, bool]:
     """Add the counts of the episodes from ``first`` on to the buffers; their number, and if there was a request."""
@@ -151,16 +151,16 @@ def _collect(
     drawn = np.empty(m, dtype=np.int64)
     held = np.empty(m, dtype=np.int64)
     searched, asked = np.zeros(m, dtype=np.bool_), False
-    nothing = np.zeros(due.shape[1], dtype=np.int64)
+    nothing = np.zeros(limits.shape[1], dtype=np.int64)
     for turn in range(2 * m):  # all agents draw; then those that have searched draw again, as far as the first ask
         again, i = divmod(turn, m)
         if again and not (searched[i] and held[i] > length):
             continue
         size, cut = (drawn[i], length) if again else (length, 0)
         k, j = i if len(models.kernel) > 1 else 0, i if len(models.initial) > 1 else 0
-        block, model = _block(blocks, i), Model(models.successors, models.kernel[k], models.initial[j])
-        asking = Asking(visits[i], due[i if len(due) > 1 else 0], may_ask, nothing)
-        source = Source(seed, np.uint64(first_agent + i), np.uint64(first))
+        block, model = _block(blocks, i), AgentModel(models.successors, models.kernel[k], models.initial[j])
+        asking = Asking(visits[i], limits[i if len(limits) > 1 else 0], may_ask, nothing)
+        source = Origin(seed, np.uint64(first_agent + i), np.uint64(first))
         stream = new_stream(BLOCKS, source.first, source.seed, source.agent)
         drawn[i] = held[i] = size
         if _draw_block(stream, model, play, size, asking, block):
@@ -170,7 +170,7 @@ def _collect(
     for i in range(m):
         block = _block(blocks, i)
         if held[i] > length:
-            spare, source = _block(blocks, m), Source(seed, np.uint64(first_agent + i), np.uint64(first))
+            spare, source = _block(blocks, m), Origin(seed, np.uint64(first_agent + i), np.uint64(first))
             _first_part(_cuts(source), models.successors, play, length, block, spare)
             _copy_counts(spare, block)
         flows, seen, states = block
@@ -178,37 +178,38 @@ def _collect(
         if stationary:
             for s in range(S):
                 starts[i, s] += states[0, s]
-        place = 0
+        cell = 0
         for h in range(H):
             if stationary:
-                place = 0
+                cell = 0
             for s in range(S):
                 for w in range(W):
                     n = seen[h, s, w]
                     if n > 0:
-                        if visits[i, place] == 0:
-                            touch(i, place, touched)
-                        visits[i, place] += n
+                        if visits[i, cell] == 0:
+                            touch(i, cell, touched)
+                        visits[i, cell] += n
                         for k in range(K):
-                            transitions[row, place, k] += flows[h, s, w, k]
-                    place += 1
+                            transitions[row, cell, k] += flows[h, s, w, k]
+                    cell += 1
     return length, asked
 
 
 @inner
 def _block(blocks: Block, i: int) -> Block:
-    """That of number i."""
     return Block(blocks.flows[i], blocks.seen[i], blocks.states[i])
 
 
 @inner
-def _cuts(source: Source) -> WordArray:
+def _cuts(source: Origin) -> WordArray:
     """The random numbers by which an agent's block is cut."""
     return new_stream(CUTS, source.first, source.seed, source.agent)
 
 
 @inner
-def _draw_block(stream: WordArray, model: Model, play: Play, length: int, asking: Asking, block: Block) -> bool:
+def _draw_block(
+    stream: WordArray, model: AgentModel, play: Actions, length: int, asking: Asking, block: Block
+) -> bool:
     """Counts of ``length`` episodes of one agent; does it reach a budget within them?"""
     flows, seen, states = block
     H, S, W, K = flows.shape
@@ -240,34 +241,36 @@ def _draw_block(stream: WordArray, model: Model, play: Play, length: int, asking
                 if h + 1 < H:
                     for k in range(K):
                         states[h + 1, successors[hk, s, a, k]] += outflow[k]
-    return _asks(asking, asking.nothing, _by_place(seen, asking))
+    return _asks(asking, asking.nothing, _by_cell(seen, asking))
 
 
 @inner
-def _by_place(seen: CountArray, asking: Asking) -> CountArray:
-    """Visits ``(H, S, W)`` by place ``(P,)``: the same array, or, where steps count together, their sums."""
-    P = len(asking.due)
+def _by_cell(seen: CountArray, asking: Asking) -> CountArray:
+    """Visits ``(H, S, W)`` by cell ``(P,)``: the same array, or, where steps count together, their sums."""
+    P = len(asking.limits)
     if seen.size == P:
         return seen.reshape(P)
     steps, sums = seen.reshape((seen.shape[0], P)), np.zeros(P, dtype=np.int64)
     for h in range(len(steps)):
-        for place in range(P):
-            sums[place] += steps[h, place]
+        for cell in range(P):
+            sums[cell] += steps[h, cell]
     return sums
 
 
 @inner
 def _asks(asking: Asking, kept: CountArray, part: CountArray) -> bool:
     """Whether the agent reaches a budget, having seen ``kept`` and ``part`` (``(P,)``) beside what was before."""
-    before, due, may_ask, _ = asking
+    before, limits, may_ask, _ = asking
     asks = False
-    for place in range(len(due)):  # no way out of the loop: so it takes several places at a time
-        asks |= may_ask and part[place] > 0 and before[place] + kept[place] + part[place] >= due[place]
+    for cell in range(len(limits)):  # no way out of the loop: so it takes several cells at a time
+        asks |= may_ask and part[cell] > 0 and before[cell] + kept[cell] + part[cell] >= limits[cell]
     return asks
 
 
 @inner
-def _first_part(stream: WordArray, successors: IndexArray, play: Play, part: int, block: Block, first: Block) -> None:
+def _first_part(
+    stream: WordArray, successors: IndexArray, play: Actions, part: int, block: Block, first: Block
+) -> None:
     """Counts of the first ``part`` of the block's episodes, given the counts of them all."""
     flows, seen, states = block
     first_flows, first_seen, first_states = first
@@ -304,9 +307,9 @@ def _first_part(stream: WordArray, successors: IndexArray, play: Play, part: int
 @inner
 def _search(
     stream: WordArray,
-    source: Source,
+    source: Origin,
     successors: IndexArray,
-    play: Play,
+    play: Actions,
     asking: Asking,
     length: int,
     cut: int,
@@ -320,7 +323,7 @@ def _search(
     in which the cut falls, and the block is cut there instead. On return the block has the counts of the episodes
     kept, whose number is returned.
     """
-    before, due, _, _ = asking
+    before, limits, _, _ = asking
     m = len(blocks.states) - _SCRATCH
     block, kept, first, spare = _block(blocks, i), _block(blocks, m), _block(blocks, m + 1), _block(blocks, m + 2)
     kept.seen[:] = 0
@@ -331,17 +334,17 @@ def _search(
     while end - start > 1:
         size = end - start
         part = size // 2
-        kept_at = _by_place(kept.seen, asking)
+        kept_at = _by_cell(kept.seen, asking)
         if guess:
-            expected, seen_at = float(size), _by_place(block.seen, asking)
-            for place in range(len(due)):
-                need = due[place] - before[place] - kept_at[place]
-                if seen_at[place] >= need:
-                    expected = min(expected, size * need / (seen_at[place] + 1.0))
+            expected, seen_at = float(size), _by_cell(block.seen, asking)
+            for cell in range(len(limits)):
+                need = limits[cell] - before[cell] - kept_at[cell]
+                if seen_at[cell] >= need:
+                    expected = min(expected, size * need / (seen_at[cell] + 1.0))
             part = min(max(int(expected), 1), size - 1)
         guess = not guess
         _first_part(stream, successors, play, part, block, first)
-        if _asks(asking, kept_at, _by_place(first.seen, asking)):
+        if _asks(asking, kept_at, _by_cell(first.seen, asking)):
             end = start + part
             block, first = first, block
         elif start < cut <= start + part:
@@ -363,16 +366,9 @@ def _search(
 @inner
 def _copy_counts(from_: Block, to: Block) -> None:
     """Copy counts; flows matter only where the pair was seen."""
-    (flows, seen, states), (to_flows, to_seen, to_states) = from_, to
-    H, S, W, K = flows.shape
-    for h in range(H):
-        for s in range(S):
-            to_states[h, s] = states[h, s]
-            for w in range(W):
-                to_seen[h, s, w] = seen[h, s, w]
-                if seen[h, s, w] > 0:
-                    for k in range(K):
-                        to_flows[h, s, w, k] = flows[h, s, w, k]
+    to.seen[:] = 0
+    to.states[:] = 0
+    _add_counts(from_, to, np.int64(1))
 
 
 @inner

@@ -13,15 +13,16 @@ them.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Budgets, Counting, Setting, Touched
-from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule
+from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Counting, Setting, VisitedCells
+from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.errors import InputError, missing_package
 from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Fleet, RoundEnd, play_round, stop_at
+from fed_ucbvi.engine.drivers.base import Fleet, RoundEnd, stop_at
 from fed_ucbvi.engine.drivers.episodes import cumulative, listed
 from fed_ucbvi.problem.federation import Federation
 
@@ -50,17 +51,23 @@ def on_gpu(fleet: Fleet, algorithm: Algorithm[Any, Any], federation: Federation,
         "here some agents lie": federation.liars is not None,
         "with aggregation='uniform' it takes every agent's own transitions": not algorithm.pools,
         "here agents have rewards of their own": federation.rewards.shape[0] > 1 or not federation.pay_alike,
+        "here a rule of one's own reads each agent's visits": not _is_known(algorithm.synchronisation_rule(setting)),
         f"an agent can come {setting.episodes * steps:,} times to one place": setting.episodes * steps > MAX_VISITS,
     }
     reason = next((reason for reason, applies in reasons.items() if applies), None)
-    rule = algorithm.asking_rule(setting)
+    rule = algorithm.synchronisation_rule(setting)
     if rule is not None and reason is None:
-        return CudaDriver(fleet, rule)
+        return CudaDriver(fleet, rule, setting.agents)
     raise InputError(
         "the driver cuda plays fed-kl-ucbvi, and fed-ucbvi with aggregation='weighted', for honest agents that share "
         f"their rewards, with up to {MAX_VISITS:,} visits of one agent to one place; "
         f"{f'{algorithm.name} is another algorithm' if rule is None else reason}. Use the driver episodes or auto."
     )
+
+
+def _is_known(rule: SynchronisationRule | None) -> bool:
+    """Whether the kernels can tell when agents make requests: limits are the same for all, or double."""
+    return rule is None or rule.shared or isinstance(rule, DoublingRule)
 
 
 def _kernels() -> Any:
@@ -72,7 +79,7 @@ def _kernels() -> Any:
     if not cuda.is_available():
         raise InputError(
             "the driver cuda needs an NVIDIA GPU with a CUDA driver, and numba-cuda finds none; 'nvidia-smi' lists "
-            "those there are. Take the driver episodes, which gives the same result, or auto."
+            "those there are. Use the driver episodes, which gives the same result, or auto."
         )
     from fed_ucbvi.engine.drivers import cuda_kernels
 
@@ -94,27 +101,29 @@ class CudaDriver:
 
     name = CUDA
 
-    def __init__(self, fleet: Fleet, asking: AskingRule) -> None:
+    def __init__(self, fleet: Fleet, rule: SynchronisationRule, agents: int) -> None:
         self._kernels = kernels = _kernels()
         from numba import cuda
 
         m, (S, A, K) = len(fleet.probabilities), fleet.successors.shape[1:]
-        self._shape, self._counting, self._sizes, self._asking = fleet.shape, fleet.counting, fleet.sizes, asking
+        self._shape, self._counting, self._sizes = fleet.shape, fleet.counting, fleet.sizes
+        self._shared = rule.shared
+        self._rule = (rule if isinstance(rule, DoublingRule) else DoublingRule()).numbers(agents)
         sets = fleet.counting is not Counting.POLICY
-        places = int(np.prod(self._shape))
-        pairs = 0 if asking.alike else places * (1 if sets else A)
+        cells = int(np.prod(self._shape))
+        pairs = 0 if rule.shared else cells * (1 if sets else A)
         kernel, kernel_stride = _agents_last(fleet.probabilities)
         initial, initial_stride = _agents_last(fleet.initial)
         own = kernel.nbytes * (kernel_stride > 1) + initial.nbytes * (initial_stride > 1)
-        _check_memory(m, int(own) // m + 4 * (places + pairs + 1), cuda.current_context())
-        self.touched = Touched.nowhere(1, self._shape)
+        _check_memory(m, int(own) // m + 4 * (cells + pairs + 1), cuda.current_context())
+        self.touched = VisitedCells.empty(1, self._shape)
         self.visits = np.zeros((1, *self._shape), dtype=np.int64)
         self.transitions = np.zeros((1, *self._shape, K), dtype=np.int64)
-        self._starts = np.zeros((1, S), dtype=np.int64)
-        self._size = places * K + (S if self._sizes.stationary else 0)
+        self.starts = np.zeros((1, S), dtype=np.int64)
+        self._size = cells * K + (S if self._sizes.stationary else 0)
         """Of what is counted."""
         decisions = fleet.horizon * S
-        parts = (kernels.FIRST + 1, places, decisions * (A if sets else 1), decisions, self._size)
+        parts = (kernels.FIRST + 1, cells, decisions * (A if sets else 1), decisions, self._size)
         ends = np.cumsum(parts).tolist()
         self._fresh = np.zeros(ends[-1], dtype=np.int64)
         """What a round begins with: signals, budgets, the policy, how many actions it has where, and no counts."""
@@ -126,7 +135,7 @@ class CudaDriver:
         )
         if sets:
             self._policy = self._policy.reshape((-1, A))
-        self._own_visits, self._visits = _zeros(cuda, (pairs, m)), _zeros(cuda, (places, m))
+        self._own_visits, self._visits = _zeros(cuda, (pairs, m)), _zeros(cuda, (cells, m))
         self._reached = cuda.device_array(m, dtype=np.int32)
         self._world = (
             cuda.to_device(fleet.successors.reshape(-1)),
@@ -139,41 +148,35 @@ class CudaDriver:
         self._blocks, self._width = -(-m // width), width
         self._most = max(1, min(STEPS_PER_LAUNCH // (m * fleet.horizon), STEPS_PER_THREAD // fleet.horizon))
 
-    @property
-    def starts(self) -> CountArray:
-        """``(1, S)``: how many of the round's episodes began where."""
-        return self._starts
-
     def clear(self) -> None:
         """Empty the buffers: the end of a round does so."""
 
-    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
-        """Play until an agent makes a request; see :class:`~fed_ucbvi.engine.drivers.base.Driver`."""
-        kernels = self._kernels
-        self._begin(policy, budgets)
-        length = play_round(self._extend, self._anyone, policy, budgets, first, most)
-        if not self._now[kernels.ASKERS]:
-            self._look(kernels.FINISH, length >= budgets.min_length(first))
-            self._board.copy_to_host(self._now)
-        self._read()
-        agent, place = divmod(int(self._now[kernels.FIRST]), self.visits.size)
-        return stop_at(length, int(self._now[kernels.ASKERS]), agent, place, policy, self._counting)
-
-    def _begin(self, policy: PolicyArray, budgets: Budgets) -> None:
-        """Send what a round begins with."""
-        due = budgets.visits[0].copy()
-        if not self._asking.alike:
-            due[budgets.rule == 0] = self._kernels.OWN
+    def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
+        limits = budgets.limits[0].copy()
+        if not self._shared:
+            limits[budgets.rule == 0] = self._kernels.OWN
         actions = policy
         if policy.ndim == 3:
             actions, ties = listed(policy)
             self._ties_now[:] = ties.reshape(-1)
-            due[~(policy.any(axis=0, keepdims=True) if self._sizes.stationary else policy)] = self._kernels.NOT_PLAYED
-        self._due_now[:], self._policy_now[:] = due.reshape(-1), actions.reshape(-1)
+            limits[~(policy.any(axis=0, keepdims=True) if self._sizes.stationary else policy)] = (
+                self._kernels.NOT_PLAYED
+            )
+        self._due_now[:], self._policy_now[:] = limits.reshape(-1), actions.reshape(-1)
         self._board.copy_to_device(self._fresh)
 
-    def _extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
+    def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
+        """Finish the round, if that was not done yet, and read its counts."""
+        kernels = self._kernels
+        if not self._now[kernels.ASKERS]:
+            self._look(kernels.FINISH, length >= budgets.min_length(first))
+            self._board.copy_to_host(self._now)
+        self._read()
+        agent, cell = divmod(int(self._now[kernels.FIRST]), self.visits.size)
+        return stop_at(length, int(self._now[kernels.ASKERS]), agent, cell, policy, self._counting)
+
+    def extend(
+        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         """Continue the round; its number of episodes, and whether there was a request.
 
@@ -198,37 +201,41 @@ class CudaDriver:
     def _play(self, sign: int, first: int, last: int, asking: bool) -> None:
         shared = 4 * self._size <= SHARED_BYTES
         launch = (self._blocks, self._width, 0, 4 * self._size if shared else 0)
-        given = (self._sizes, self._asking, self._policy, self._ties, self._due, *self._world)
+        given = (self._sizes, self._rule, self._policy, self._ties, self._due, *self._world)
         counted = (self._own_visits, self._visits, self._counts, shared, self._reached, self._signals)
         self._kernels.play[launch](sign, first, last, asking, *given, *counted)
 
     def _look(self, what: int, asking: bool) -> None:
-        given = (self._sizes, self._asking, self._policy, self._due, self._own_visits, self._visits)
+        given = (self._sizes, self._rule, self._policy, self._due, self._own_visits, self._visits)
         launch = ((self._blocks, min(ROWS, self.visits.size)), self._width)
         self._kernels.look[launch](what, asking, *given, self._reached, self._signals)
 
-    def _anyone(self, due: CountArray) -> bool:
-        """Whether some agent has reached its budget."""
+    def anyone(self, limits: CountArray) -> bool:
         self._look(self._kernels.LOOK, True)
         asked = bool(self._signals.copy_to_host()[self._kernels.ASKERS] > 0)
         if asked:  # the end of the round counts them again
             self._signals.copy_to_device(self._fresh[: len(self._signals)])
         return asked
 
+    def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
+        raise NotImplementedError("these are all agents of a run, which take back what they must")
+
+    def recall(self, counts: Mapping[str, Array]) -> None:
+        raise NotImplementedError("what agents know stays on the GPU")
+
     def _read(self) -> None:
         """Write the round's counts to where the simulation reads them."""
         counts, touched = self._now[-self._size :], self.touched
         self.transitions.reshape(-1)[:] = counts[: self.transitions.size]
         touched.all_visits[...] = self.transitions.sum(axis=-1)
-        places = np.flatnonzero(touched.all_visits)
-        touched.all_places[: len(places)] = places
-        touched.number[0] = len(places)
+        cells = np.flatnonzero(touched.all_visits)
+        touched.all_cells[: len(cells)] = cells
+        touched.number[0] = len(cells)
         if self._sizes.stationary:
-            self._starts[0] = counts[self.transitions.size :]
+            self.starts[0] = counts[self.transitions.size :]
 
 
 def _zeros(cuda: Any, shape: tuple[int, int]) -> Any:
-    """Counters on the GPU."""
     table = cuda.device_array(shape, dtype=np.int32)
     if table.size:
         table[:] = 0
@@ -241,6 +248,6 @@ def _check_memory(agents: int, bytes_each: int, context: Any) -> None:
     if agents * bytes_each > free:
         raise InputError(
             f"{agents:,} agents need {agents * bytes_each / 2**30:.3g} GiB on the GPU, {bytes_each:,} bytes each, "
-            f"and it has {free / 2**30:.3g} GiB to spare: {int(free // bytes_each):,} agents would fit. Take at most "
-            "so many, or the driver auto."
+            f"and it has {free / 2**30:.3g} GiB to spare: {int(free // bytes_each):,} agents would fit. Use at most "
+            "that many, or the driver auto."
         )

@@ -12,13 +12,13 @@ import numpy as np
 from numba import cuda, types
 from numba.cuda.core import config
 
-from fed_ucbvi.algorithms.fed_ucbvi_agents import AskingRule, local_budget
+from fed_ucbvi.algorithms.synchronisation_rules import Doubling, local_limit
 from fed_ucbvi.core.sampling.philox import unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for, word_at
 
 EARLIEST, ASKERS, FIRST = range(3)
-"""Signals: the earliest request, how many agents make one, and the least ``agent P + place`` of those who do."""
+"""Signals: the earliest request, how many agents make one, and the least ``agent P + cell`` of those who do."""
 NOBODY = 2**63 - 1
 """The values of the first and the last signal before there is a request."""
 NOT_PLAYED, OWN = -1, 0
@@ -30,7 +30,7 @@ config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # a federation of few agents is no mista
 
 _pick, _step, _step_of_sets = trajectory_for(cuda.jit(device=True))
 _word_at = cuda.jit(device=True)(word_at.py_func)  # type: ignore[attr-defined]
-_local_budget = cuda.jit(device=True)(local_budget.py_func)  # type: ignore[attr-defined]
+_local_limit = cuda.jit(device=True)(local_limit.py_func)  # type: ignore[attr-defined]
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
@@ -40,11 +40,11 @@ def _kernel(registers: int) -> Any:
 
 
 @cuda.jit(device=True)  # type: ignore[untyped-decorator]
-def _asks(seen: int, due: int, pair: int, i: int, own_visits: Any, rule: AskingRule) -> bool:
+def _asks(seen: int, limits: int, pair: int, i: int, own_visits: Any, rule: Doubling) -> bool:
     """Whether agent i makes a request after ``seen`` visits in the round."""
-    if due == OWN:
-        due = _local_budget(own_visits[pair, i], rule)
-    return bool(seen >= due)
+    if limits == OWN:
+        limits = _local_limit(own_visits[pair, i], rule)
+    return bool(seen >= limits)
 
 
 @_kernel(64)  # type: ignore[untyped-decorator]
@@ -54,10 +54,10 @@ def play(
     last: int,
     asking: bool,
     sizes: Sizes,
-    rule: AskingRule,
+    rule: Doubling,
     policy: IndexArray,
     ties: IndexArray,
-    due: CountArray,
+    limits: CountArray,
     successors: IndexArray,
     kernel: FloatArray,
     kernel_stride: np.uint64,
@@ -73,7 +73,7 @@ def play(
     """Every agent plays episodes ``first`` to ``last - 1``, until its request or the earliest one that is known.
 
     With ``sign`` -1 it takes back what it has played beyond the earliest request. Strides are 1 where all agents have
-    the same table, otherwise M. ``counts`` are transitions by place and slot and, where visits are counted over all
+    the same table, otherwise M. ``counts`` are transitions by cell and slot and, where visits are counted over all
     steps, how many episodes began where. A block adds them up in memory of its own if they fit, that is, ``shared``.
     """
     part = cuda.shared.array(0, types.int32)
@@ -107,21 +107,21 @@ def play(
                     w0, w1, w2, w3 = block_of(h + 1, sizes.seed, key, t)
                 word = _word_at(h + 1, w0, w1, w2, w3)
                 if policy.ndim == 1:
-                    place, pair, slot, s = _step(
+                    cell, pair, slot, s = _step(
                         h, s, t, key, word, sizes, policy, successors, kernel, own_kernel, kernel_stride
                     )
                 else:
-                    place, pair, slot, s = _step_of_sets(
+                    cell, pair, slot, s = _step_of_sets(
                         h, s, t, key, word, sizes, policy, ties, successors, kernel, own_kernel, kernel_stride
                     )
-                entry = place * slots + slot
+                entry = cell * slots + slot
                 if shared:
                     cuda.atomic.add(part, entry, sign)
                 else:
                     cuda.atomic.add(counts, entry, sign)
-                seen = visits[place, i] + sign
-                visits[place, i] = seen
-                asked |= asking and sign > 0 and _asks(seen, due[place], pair, i, own_visits, rule)
+                seen = visits[cell, i] + sign
+                visits[cell, i] = seen
+                asked |= asking and sign > 0 and _asks(seen, limits[cell], pair, i, own_visits, rule)
             episode += 1
         if sign > 0:
             reached[i] = episode
@@ -139,9 +139,9 @@ def look(
     what: int,
     asking: bool,
     sizes: Sizes,
-    rule: AskingRule,
+    rule: Doubling,
     policy: IndexArray,
-    due: CountArray,
+    limits: CountArray,
     own_visits: Any,
     visits: Any,
     reached: IndexArray,
@@ -153,25 +153,25 @@ def look(
     axis of the grid share the places.
     """
     i = cuda.grid(1)
-    places, agents = visits.shape
+    cells, agents = visits.shape
     new = 0
     if i < agents and (what != FINISH_IF_ASKED or signals[EARLIEST] != NOBODY):
-        for place in range(cuda.blockIdx.y, places, cuda.gridDim.y):
-            budget = due[place]
+        for cell in range(cuda.blockIdx.y, cells, cuda.gridDim.y):
+            budget = limits[cell]
             if budget != NOT_PLAYED:
-                seen = visits[place, i]
+                seen = visits[cell, i]
                 if seen > 0:
-                    pair = place
+                    pair = cell
                     if policy.ndim == 1:
-                        pair = place * sizes.actions + policy[place]
+                        pair = cell * sizes.actions + policy[cell]
                     if asking and _asks(seen, budget, pair, i, own_visits, rule):
                         if what == LOOK or cuda.atomic.exch(reached, i, -1) != -1:
                             new = 1
-                        code = i * places + place
+                        code = i * cells + cell
                         if code < signals[FIRST]:
                             cuda.atomic.min(signals, FIRST, code)
                     if what != LOOK:
-                        visits[place, i] = 0
+                        visits[cell, i] = 0
                         if len(own_visits) > 0:
                             own_visits[pair, i] += seen
     number = cuda.syncthreads_count(np.int32(new))

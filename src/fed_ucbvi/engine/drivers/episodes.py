@@ -45,7 +45,7 @@ class EpisodesDriver(FleetDriver):
             fleet.transitions.reshape(-1),
             fleet.visits.reshape(-1),
             fleet.counted_starts.reshape(-1),
-            fleet.touched.places,
+            fleet.touched.cells,
             fleet.touched.numbers,
         )
         self._cores = min(threads() if cores is None else cores, m)
@@ -54,10 +54,10 @@ class EpisodesDriver(FleetDriver):
         self._largest = max(1, STEPS_PER_CALL // (m * fleet.horizon))
 
     def extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
+        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
-        who = (*self._world, *_actions_of(policy), due.reshape(-1), asking)
+        who = (*self._world, *_actions_of(policy), limits.reshape(-1), asking)
         played, chunk, asked = 0, self._alone, False
         while played < most and not asked:
             now = min(chunk, most - played)
@@ -69,12 +69,12 @@ class EpisodesDriver(FleetDriver):
             played += done
         return played, asked
 
-    def rewind(self, policy: PolicyArray, due: CountArray, first: int, count: int) -> None:
+    def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
         """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
-        who = (*self._world, *_actions_of(policy), due.reshape(-1), True)
+        who = (*self._world, *_actions_of(policy), limits.reshape(-1), True)
         _play(*who, 0, self._agents, first, count, -1, *self._counts)
-        _, visits, _, places, numbers = self._counts
-        drop_untouched(0, self._agents, visits, places, numbers)
+        _, visits, _, cells, numbers = self._counts
+        drop_untouched(0, self._agents, visits, cells, numbers)
 
 
 def _actions_of(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
@@ -92,13 +92,14 @@ _NO_TIES = np.zeros(0, dtype=np.int32)
 def listed(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
     """The sets of a mask ``(H, S, A)`` as lists of actions ``(H, S, A)``, and how long these are ``(H, S)``."""
     H, S, A = policy.shape
-    actions, ties = np.zeros((H, S, A), dtype=np.int32), np.zeros((H, S), dtype=np.int32)
+    actions, ties = np.empty((H, S, A), dtype=np.int32), np.empty((H, S), dtype=np.int32)
     for h in range(H):
         for s in range(S):
+            number = 0
             for a in range(A):
-                if policy[h, s, a]:
-                    actions[h, s, ties[h, s]] = a
-                    ties[h, s] += 1
+                actions[h, s, number] = a  # without a branch; the next action of the set replaces others
+                number += policy[h, s, a]
+            ties[h, s] = number
     return actions, ties
 
 
@@ -123,7 +124,7 @@ def _play(
     first_agent: int,
     policy: IndexArray,
     ties: IndexArray,
-    due: CountArray,
+    limits: CountArray,
     asking: bool,
     low: int,
     high: int,
@@ -133,7 +134,7 @@ def _play(
     transitions: CountArray,
     visits: CountArray,
     starts: CountArray,
-    places: IndexArray,
+    cells: IndexArray,
     numbers: CountArray,
 ) -> tuple[int, bool]:
     """Add episodes of agents ``low`` to ``high - 1`` to their counts, in step, until one of them reaches a budget.
@@ -152,7 +153,7 @@ def _play(
         first_agent: the number of the fleet's first agent.
         policy: actions ``(H S,)``, or lists of them ``(H S, A)``.
         ties: ``(H S,)``, how many of the listed actions are the policy's; empty where it has one each.
-        due: budgets, ``(m or 1, P)``.
+        limits: budgets, ``(m or 1, P)``.
         asking: whether agents may make requests.
         low: the first agent to play.
         high: the agent after the last one.
@@ -162,16 +163,16 @@ def _play(
         transitions: ``(m or 1, P, K)``, one row where they are counted together.
         visits: ``(m, P)``.
         starts: ``(m, S)``, where visits are counted over all steps together.
-        places: of :class:`~fed_ucbvi.algorithms.base.Touched`.
+        cells: of :class:`~fed_ucbvi.algorithms.base.VisitedCells`.
         numbers: of the same.
     """
     us, ua, uk = np.uint64(sizes.states), np.uint64(sizes.actions), np.uint64(sizes.slots)
-    size = np.uint64(places.shape[1])
+    size = np.uint64(cells.shape[1])
     own = us * ua * uk * (np.uint64(sizes.horizon) if sizes.by_step else _ONE)
     if np.uint64(len(kernel)) == own:
         own = _ZERO
     own_start = us if np.uint64(len(initial)) > us else _ZERO
-    own_due = size if np.uint64(len(due)) > size else _ZERO
+    own_due = size if np.uint64(len(limits)) > size else _ZERO
     own_transitions = size if np.uint64(len(transitions)) > size * uk else _ZERO
     blocks = (sizes.horizon >> 2) + 1
     words, states = np.empty(4 * blocks * GROUP, dtype=np.uint64), np.empty(GROUP, dtype=np.uint64)
@@ -198,20 +199,20 @@ def _play(
                     uj, ui, key = np.uint64(j), np.uint64(begin + j), np.uint64(first_agent + begin + j)
                     s, word, mine = states[uj], words[at + _FOUR * uj], ui * own
                     if policy.ndim == 1:
-                        place, _, slot, s = _step(h, s, t, key, word, sizes, policy, successors, kernel, mine, _ONE)
+                        cell, _, slot, s = _step(h, s, t, key, word, sizes, policy, successors, kernel, mine, _ONE)
                     else:
-                        place, _, slot, s = _step_of_sets(
+                        cell, _, slot, s = _step_of_sets(
                             h, s, t, key, word, sizes, policy, ties, successors, kernel, mine, _ONE
                         )
                     states[uj] = s
-                    transitions[(ui * own_transitions + place) * uk + slot] += sign
-                    before = visits[ui * size + place]
+                    transitions[(ui * own_transitions + cell) * uk + slot] += sign
+                    before = visits[ui * size + cell]
                     seen = before + sign
-                    visits[ui * size + place] = seen
+                    visits[ui * size + cell] = seen
                     if before == 0:
-                        places[ui, np.uint64(numbers[ui])] = place
+                        cells[ui, np.uint64(numbers[ui])] = cell
                         numbers[ui] += 1
-                    asked |= asking and seen >= due[ui * own_due + place]
+                    asked |= asking and seen >= limits[ui * own_due + cell]
         if asked and sign > 0:
             return played + 1, True
     return most, False
@@ -226,7 +227,7 @@ def _play_ahead(
     first_agent: int,
     policy: IndexArray,
     ties: IndexArray,
-    due: CountArray,
+    limits: CountArray,
     asking: bool,
     agents: int,
     first: int,
@@ -234,7 +235,7 @@ def _play_ahead(
     transitions: CountArray,
     visits: CountArray,
     starts: CountArray,
-    places: IndexArray,
+    cells: IndexArray,
     numbers: CountArray,
     cores: int,
 ) -> tuple[int, bool]:
@@ -242,7 +243,7 @@ def _play_ahead(
 
     Threads never share a table: where transitions are pooled, each has one of its own, added up at the end.
     """
-    groups, pooled = (agents + GROUP - 1) // GROUP, len(transitions) == places.shape[1] * sizes.slots
+    groups, pooled = (agents + GROUP - 1) // GROUP, len(transitions) == cells.shape[1] * sizes.slots
     parts = np.zeros((cores if pooled else 1, len(transitions) if pooled else 1), dtype=np.int64)
     reached, asked = np.full(groups, most, dtype=np.int64), np.zeros(groups, dtype=np.bool_)
     for core in prange(cores):
@@ -250,8 +251,8 @@ def _play_ahead(
         for g in range(groups * core // cores, groups * (core + 1) // cores):
             who = (g * GROUP, min((g + 1) * GROUP, agents))
             reached[g], asked[g] = _play(
-                *(sizes, successors, kernel, initial, first_agent, policy, ties, due, asking, *who),
-                *(first, most, 1, own, visits, starts, places, numbers),
+                *(sizes, successors, kernel, initial, first_agent, policy, ties, limits, asking, *who),
+                *(first, most, 1, own, visits, starts, cells, numbers),
             )
     length = reached.min()
     for core in prange(cores):
@@ -259,10 +260,10 @@ def _play_ahead(
         for g in range(groups * core // cores, groups * (core + 1) // cores):
             who, begin, more = (g * GROUP, min((g + 1) * GROUP, agents)), first + length, reached[g] - length
             _play(
-                *(sizes, successors, kernel, initial, first_agent, policy, ties, due, asking, *who),
-                *(begin, more, -1, own, visits, starts, places, numbers),
+                *(sizes, successors, kernel, initial, first_agent, policy, ties, limits, asking, *who),
+                *(begin, more, -1, own, visits, starts, cells, numbers),
             )
-            drop_untouched(*who, visits, places, numbers)
+            drop_untouched(*who, visits, cells, numbers)
     if pooled:
         for core in range(cores):
             transitions += parts[core]

@@ -19,10 +19,11 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Counting, FleetTables, RewardSums, Setting
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
+from fed_ucbvi.algorithms.return_bounds import add_returns, new_histogram
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import RoundEnd, find_asker, play_round, stop_at
+from fed_ucbvi.engine.drivers.base import RoundEnd, find_asker, stop_at
 from fed_ucbvi.engine.drivers.episodes import listed
 from fed_ucbvi.engine.drivers.rewards import ObservedRewards, add_reward, updated_mean
 from fed_ucbvi.engine.drivers.trajectory import choose_tied
@@ -64,23 +65,21 @@ class LiveTables:
         self.transitions: CountArray = np.zeros((agents, *shape, FIRST_WIDTH), dtype=np.int64)
         self.starts: CountArray = np.zeros((agents, states), dtype=np.int64)
         """How many of the round's episodes began where."""
+        self.begun: CountArray = np.zeros((agents, states), dtype=np.int64)
+        """The same of all rounds."""
         self.forget_payments()
 
     @property
     def width(self) -> int:
-        """K, the number of slots."""
         return int(self.successors.shape[3])
 
     def forget_payments(self) -> None:
-        """Nothing has been paid in this round."""
         self.paid = 0.0
         """The rewards of the round, added up over agents."""
         self.paid_squares = 0.0
         """The squares of what each of its episodes paid, likewise."""
-
-    def remember_all(self) -> None:
-        """From now on average rewards over all visits."""
-        self.rewards.remember_all()
+        self.returns = new_histogram()
+        """What each of them paid, likewise; see :mod:`fed_ucbvi.algorithms.return_bounds`."""
 
     def for_agents(self) -> FleetTables:
         """What the agents are told, to read and not to write; it changes in place, until supports widen."""
@@ -88,17 +87,15 @@ class LiveTables:
 
     def arrays(self) -> dict[str, Array]:
         """What has been seen since the beginning; the buffers of the round aside."""
-        return {"known": self.known, "successors": self.successors, **self.rewards.arrays()}
+        seen: dict[str, Array] = {"known": self.known, "successors": self.successors, "begun": self.begun}
+        return {**seen, **self.rewards.arrays()}
 
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Go back to what :meth:`arrays` said; the buffers of the round then have the width to go with it."""
-        width = arrays["successors"].shape[3]
+    def set_width(self, width: int) -> None:
+        """Have as many slots for next states as tables that were saved; the buffers of the round are emptied."""
         if width != self.width:
             self.successors = np.zeros((*self.successors.shape[:3], width), dtype=np.int32)
             self.transitions = np.zeros((*self.visits.shape, width), dtype=np.int64)
             self.rewards.set_width(width)
-        for name, array in self.arrays().items():
-            array[...] = arrays[name]
 
     def discover(self, states: IndexArray, actions: IndexArray) -> None:
         """Give a slot to every next state in ``states[m,H+1]`` that has none."""
@@ -145,38 +142,41 @@ class LiveDriver:
 
     @property
     def transitions(self) -> CountArray:
-        """``(m, *place, K)``; K may have grown during the round."""
         return self.tables.transitions[self._part]
 
     @property
     def visits(self) -> CountArray:
-        """``(m, *place)``."""
         return self.tables.visits[self._part]
 
     @property
     def starts(self) -> CountArray:
-        """``(m, S)``."""
         return self.tables.starts[self._part]
 
     def clear(self) -> None:
-        """Empty the buffers."""
         self.visits.fill(0)
         self.transitions.fill(0)
         self.starts.fill(0)
 
-    def collect(self, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
-        """Play until an agent makes a request. The environments' random generators continue where they were."""
-        self.clear()
-        length = play_round(self.extend, self._anyone, policy, budgets, first, most)
-        asking = length >= budgets.min_length(first)
-        askers, agent, place = find_asker(self.visits, budgets.visits) if asking else (0, -1, -1)
-        return stop_at(length, askers, agent + self._first, place, policy, self.tables.counting)
+    def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
+        self.clear()  # the environments' random generators continue where they were
 
-    def _anyone(self, due: CountArray) -> bool:
-        return find_asker(self.visits, due)[0] > 0
+    def anyone(self, limits: CountArray) -> bool:
+        return find_asker(self.visits, limits)[0] > 0
+
+    def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
+        asking = length >= budgets.min_length(first)
+        askers, agent, cell = find_asker(self.visits, budgets.limits) if asking else (0, -1, -1)
+        return stop_at(length, askers, agent + self._first, cell, policy, self.tables.counting)
+
+    def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
+        raise NotImplementedError("what was played cannot be played again")
+
+    def recall(self, counts: Mapping[str, Array]) -> None:
+        self.visits[...], self.transitions[...] = counts["visits"], counts["transitions"]
+        self.starts[...] = counts["starts"]
 
     def extend(
-        self, policy: PolicyArray, due: CountArray, first: int, most: int, asking: bool = True
+        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
         tables, rewards, part = self.tables, self.tables.rewards, self._part
@@ -196,7 +196,7 @@ class LiveDriver:
                 self._pays,
                 tables.successors,
                 tables.known,
-                due.reshape((len(due), -1)),
+                limits.reshape((len(limits), -1)),
                 asking,
                 tables.visits[part].reshape((m, -1)),
                 transitions.reshape((m, -1, K)),
@@ -209,11 +209,11 @@ class LiveDriver:
             tables.paid += paid
             returns = self._pays.sum(axis=1)
             tables.paid_squares += float(returns @ returns)
+            add_returns(tables.returns, returns, float(H))
             length += 1
         return length, asked
 
     def close(self) -> None:
-        """Close the environments."""
         if self._vector is not None:
             self._vector.close()
             self._vector = None
@@ -242,7 +242,7 @@ class LiveDriver:
             if h + 1 < H and truncated.any():
                 raise InputError(
                     f"the environment of agent {self._first + int(np.argmax(truncated))} cut an episode off after "
-                    f"{h + 1} steps, before the horizon {H}: make it with max_episode_steps={H}, or take a horizon "
+                    f"{h + 1} steps, before the horizon {H}: make it with max_episode_steps={H}, or use a horizon "
                     f"of at most {h + 1}."
                 )
             states[:, h + 1] = now
@@ -331,7 +331,7 @@ def _count(
     pays: FloatArray,
     successors: IndexArray,
     known: IndexArray,
-    due: CountArray,
+    limits: CountArray,
     asking: bool,
     visits: CountArray,
     transitions: CountArray,
@@ -347,16 +347,16 @@ def _count(
     remember, add_up = times.size > 0, len(sums.by_slot) > 0
     asked, paid = False, 0.0
     for i in range(m):
-        budgets = due[i if len(due) > 1 else 0]
+        budgets = limits[i if len(limits) > 1 else 0]
         starts[i, states[i, 0]] += 1
         for h in range(H):
             s, a, hc = states[i, h], actions[i, h], h if steps > 1 else 0
-            place = (hc * S + s) * A + a if by_action else hc * S + s
-            visits[i, place] += 1
-            n = visits[i, place]
-            asked |= asking and n >= budgets[place]
+            cell = (hc * S + s) * A + a if by_action else hc * S + s
+            visits[i, cell] += 1
+            n = visits[i, cell]
+            asked |= asking and n >= budgets[cell]
             k = _slot(successors[0, s, a], known[s, a], states[i, h + 1])
-            transitions[i, place, k] += 1
+            transitions[i, cell, k] += 1
             if remember:
                 times[i, hc, s, a] += 1
                 n = times[i, hc, s, a]

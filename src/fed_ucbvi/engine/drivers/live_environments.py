@@ -61,7 +61,6 @@ class Endless(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise environment_failure(self._agent, "step", error) from error
 
     def close(self) -> None:
-        """Close the environment."""
         try:
             super().close()
         except (KeyboardInterrupt, InputError):

@@ -13,11 +13,9 @@ as independent of how the work is divided. :class:`SimulatedRewards` adds the tw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, RewardSums, Touched
+from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, RewardSums, VisitedCells
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, times
 from fed_ucbvi.algorithms.experience import pair_of
 from fed_ucbvi.core.compiling import compiled, inner
@@ -51,7 +49,7 @@ class ObservedRewards:
         self.times = np.zeros(self.means.shape, dtype=np.int64)
 
     def for_agents(
-        self, agents: int, successors: IndexArray, first_agent: int = 0, touched: Touched | None = None
+        self, agents: int, successors: IndexArray, first_agent: int = 0, touched: VisitedCells | None = None
     ) -> FleetTables:
         """What the agents are told, to read and not to write; rewards change in place."""
         supports, means, sums = successors.view(), self.means.view(), self.sums.of(slice(None))
@@ -75,11 +73,6 @@ class ObservedRewards:
         if len(self.sums.by_slot):
             seen |= {"reward_sums": self.sums.by_slot, "reward_squares": self.sums.squares}
         return seen
-
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Go back to what :meth:`arrays` said."""
-        for name, array in self.arrays().items():
-            array[...] = arrays[name]
 
 
 def doubled(successors: IndexArray, probabilities: FloatArray, chances: FloatArray) -> tuple[IndexArray, FloatArray]:
@@ -110,37 +103,37 @@ class SimulatedRewards(ObservedRewards):
     """
 
     def __init__(
-        self, federation: Federation, counting: Counting, touched: Touched | None, grid: Grid | None
+        self, federation: Federation, counting: Counting, touched: VisitedCells | None, grid: Grid | None
     ) -> None:
         H, S, A = federation.horizon, federation.states, federation.actions
         amounts = payments_of(federation).amounts
         rows = federation.agents if touched is None else 1
         self._amounts = amounts if touched is None else amounts.max(axis=0, keepdims=True)
-        places, K = counting.shape(H, S, A), federation.successors.shape[-1]
-        steps = max(places[0], amounts.shape[1])  # by step, where rewards are, so that everyone sees it
+        cells, K = counting.shape(H, S, A), federation.successors.shape[-1]
+        steps = max(cells[0], amounts.shape[1])  # by step, where rewards are, so that everyone sees it
         super().__init__((rows, steps, S, A), K, grid)
         self._touched = touched
-        self._folded: CountArray = np.zeros((rows, *places, K), dtype=np.int64)
-        self._everywhere: IndexArray = np.arange(int(np.prod(places)), dtype=np.int32)
+        self._folded: CountArray = np.zeros((rows, *cells, K), dtype=np.int64)
+        self._everywhere: IndexArray = np.arange(int(np.prod(cells)), dtype=np.int32)
         self._written = self._everywhere[:0]
 
     def take(self, policy: PolicyArray, drawn: CountArray, visits: CountArray) -> CountArray:
-        """Take in the rewards of a round; its transitions ``(m or 1, *place, K)``, from those on the doubled support.
+        """Take in the rewards of a round; its transitions ``(m or 1, *cell, K)``, from those on the doubled support.
 
         They are in a buffer that the next round writes to.
         """
-        places, touched = self._everywhere, self._touched
+        cells, touched = self._everywhere, self._touched
         rows, K = len(self._folded), self._folded.shape[-1]
         folded = self._folded.reshape((rows, -1, K))
         if touched is not None:
             folded[0, self._written] = 0
-            visits, places = touched.all_visits, touched.all_places[: touched.number[0]].copy()
-            self._written = places
+            visits, cells = touched.all_visits, touched.all_cells[: touched.number[0]].copy()
+            self._written = cells
         _fold(
             policy,
             drawn.reshape((rows, -1, 2 * K)),
             visits.reshape((rows, -1)),
-            places,
+            cells,
             self._amounts,
             self.bits,
             folded,
@@ -163,9 +156,9 @@ def updated_mean(mean: float, before: int, total: float, new: int) -> float:
 
 
 @inner
-def add_reward(rho: np.uint64, number: int, place: tuple[int, int, int, int], k: int, sums: RewardSums) -> None:
+def add_reward(rho: np.uint64, number: int, cell: tuple[int, int, int, int], k: int, sums: RewardSums) -> None:
     """Add rewards to the sums: ``number`` times rho, on the way to the k-th successor."""
-    i, h, s, a = place
+    i, h, s, a = cell
     sums.by_slot[i, h, s, a, k] += np.int64(rho) * number
     words = sums.squares[i, h, s, a]
     words[0], words[1] = plus((words[0], words[1]), times(np.uint64(number), product(rho, rho)))
@@ -176,7 +169,7 @@ def _fold(
     policy: PolicyArray,
     drawn: CountArray,
     visits: CountArray,
-    places: IndexArray,
+    cells: IndexArray,
     amounts: FloatArray,
     bits: int,
     folded: CountArray,
@@ -190,20 +183,20 @@ def _fold(
     by_step, remember, add_up = amounts.shape[1] > 1, behind.size > 0, len(sums.by_slot) > 0
     for i in range(rows):
         own = i if len(amounts) > 1 else 0
-        for place in places:
-            if visits[i, place] == 0:
-                folded[i, place] = 0
+        for cell in cells:
+            if visits[i, cell] == 0:
+                folded[i, cell] = 0
                 continue
-            h, s, a = pair_of(place, policy, S, A)
+            h, s, a = pair_of(cell, policy, S, A)
             y = amounts[own, h if by_step else 0, s, a]
             paid = 0
             for k in range(K):
-                successes = drawn[i, place, K + k]
-                folded[i, place, k] = drawn[i, place, k] + successes
+                successes = drawn[i, cell, K + k]
+                folded[i, cell, k] = drawn[i, cell, k] + successes
                 paid += successes
                 if add_up and successes > 0:
                     add_reward(on_grid(y, bits), successes, (i, h, s, a), k, sums)
             before = behind[i, h, s, a] if remember else 0
-            means[i, h, s, a] = updated_mean(means[i, h, s, a], before, y * paid, visits[i, place])
+            means[i, h, s, a] = updated_mean(means[i, h, s, a], before, y * paid, visits[i, cell])
             if remember:
-                behind[i, h, s, a] += visits[i, place]
+                behind[i, h, s, a] += visits[i, cell]

@@ -20,7 +20,7 @@ from fed_ucbvi.core.types import FloatArray, IndexArray
 Words = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 """A block of the random generator."""
 Next = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
-"""What a step gives: the place that is visited (see :class:`~fed_ucbvi.algorithms.base.Counting`); the same with the
+"""What a step gives: the cell that is visited (see :class:`~fed_ucbvi.algorithms.base.Counting`); the same with the
 action, that is, the number of (h,s,a), or of (s,a) over all steps; the slot of the successor; and the next state."""
 ZERO = np.uint64(0)
 
@@ -106,11 +106,11 @@ def trajectory_for(jit: Callable[[Any], Any]) -> Trajectory:
     ) -> Next:
         """Step h of episode t from state s, by the actions ``policy (H S,)``."""
         actions, slots = np.uint64(sizes.actions), np.uint64(sizes.slots)
-        place = np.uint64(h) * np.uint64(sizes.states) + s
-        a = np.uint64(policy[place])
-        row = ((place if sizes.by_step else s) * actions + a) * slots
+        cell = np.uint64(h) * np.uint64(sizes.states) + s
+        a = np.uint64(policy[cell])
+        row = ((cell if sizes.by_step else s) * actions + a) * slots
         slot = pick(kernel, first + row * stride, stride, sizes.slots, unit_interval(np.uint64(word)))
-        return place, place * actions + a, slot, np.uint64(successors[row + slot])
+        return cell, cell * actions + a, slot, np.uint64(successors[row + slot])
 
     @jit
     def step_of_sets(
@@ -134,9 +134,9 @@ def trajectory_for(jit: Callable[[Any], Any]) -> Trajectory:
         if number > 1:
             chosen = np.uint64(choose_tied(sizes.seed, key, t, h, number))
         a = np.uint64(policy[here, chosen])
-        place = (s if sizes.stationary else here) * actions + a
+        cell = (s if sizes.stationary else here) * actions + a
         row = ((here if sizes.by_step else s) * actions + a) * slots
         slot = pick(kernel, first + row * stride, stride, sizes.slots, unit_interval(np.uint64(word)))
-        return place, place, slot, np.uint64(successors[row + slot])
+        return cell, cell, slot, np.uint64(successors[row + slot])
 
     return Trajectory(pick, step, step_of_sets)

@@ -1,0 +1,213 @@
+"""What is promised, and what it costs: exploring against an incumbent, and certified gaps.
+
+::
+
+    python benchmarks/certificates.py harm --seeds 200         # GridWorld and shops, a few minutes of one core
+    python benchmarks/certificates.py thermostats --seeds 20   # real environments, ten minutes
+    python benchmarks/certificates.py gaps --seeds 500
+    python benchmarks/certificates.py shops --seeds 20         # months until shops are certified
+
+``docs/certificates.md`` has the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fed_ucbvi import (
+    Federation,
+    FedKLUCBVI,
+    InputError,
+    LiveFederation,
+    Run,
+    evaluate,
+    gridworld,
+    make_finite,
+    run,
+)
+from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.certificate import PROMOTION
+from fed_ucbvi.results.policy import policy_table
+from fed_ucbvi.results.round_record import INCUMBENT
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+sys.path += [str(EXAMPLES / "five_shops"), str(EXAMPLES / "thermostats")]
+LOSS = 0.05
+COMPARED = 20
+"""Seeds that are also run without an incumbent, to compare what is paid."""
+
+
+class Case(NamedTuple):
+    """A problem, what is played today, what that and the best policy are worth in own units, and how to run it."""
+
+    name: str
+    incumbent: IndexArray
+    worth: float
+    best: float
+    units: Units
+    horizon: int
+    play: Callable[[int, IndexArray | None], Run]
+
+
+def simulated(name: str, world: Federation, incumbent: IndexArray, episodes: int, *, stationary: bool) -> Case:
+    """A case whose tables are known."""
+    units, H = Units.of(world.description), world.horizon
+    values = [float(world.agent(i).initial @ world.agent(i).evaluate(incumbent)[0]) for i in range(world.agents)]
+    own = [units.original_return(x, H) for x in (float(np.mean(values)), world.common_optimum.value.lower)]
+
+    def play(seed: int, policy: IndexArray | None) -> Run:
+        return run(FedKLUCBVI(stationary=stationary), world, episodes, seed=seed, incumbent=policy, progress=False)
+
+    return Case(name, incumbent, own[0], own[1], units, H, play)
+
+
+def cases() -> list[Case]:
+    """GridWorld and shops."""
+    import compare_shops
+    from shops import shops
+
+    grid = gridworld(agents=20)
+    best = grid.common.solve().policy
+    rng = np.random.default_rng(0)
+    bad = np.where(rng.random(best.shape) < 0.3, rng.integers(0, 4, best.shape), best).astype(np.int32)
+    return [
+        simulated("GridWorld, the best policy", grid, best, 1000, stationary=True),
+        simulated("GridWorld, a bad policy", grid, bad, 1000, stationary=True),
+        simulated("five shops, the best rule", shops(), compare_shops.rule(3, 5), 1000, stationary=True),
+        simulated("five shops, the rule 'order 3 at 3'", shops(), compare_shops.rule(3, 3), 1000, stationary=True),
+    ]
+
+
+def thermostats() -> list[Case]:
+    """Four houses; what they do today is a thermostat, as a table over the bins."""
+    from compare_thermostats import bins_of, usual
+    from houses import HOUSES, make
+
+    bins = bins_of()
+    table = policy_table(usual(bins), bins.horizon, bins.states, bins.number_of_actions)
+    fleet = LiveFederation(lambda i: make_finite(make(i), bins), len(HOUSES), bins.horizon, bins.reward_range)
+    worth = evaluate(table, fleet, 1000, seed=12345).mean
+
+    def play(seed: int, policy: IndexArray | None) -> Run:
+        return run(FedKLUCBVI(), fleet, 400, seed=seed, incumbent=policy, progress=False)
+
+    return [Case("thermostats", table, worth, float("nan"), fleet.units, bins.horizon, play)]
+
+
+def shares(case: Case, result: Run) -> tuple[FloatArray, float]:
+    """What exploring has cost after each round, as a share of the incumbent's worth; and the share of exploring.
+
+    After a promotion the incumbent's worth is the promoted policy's, which is not known here: then it ends.
+    """
+    records, promoted = result.records, [one.rounds for one in result.certificates if one.kind == PROMOTION]
+    exploring = records["playing"] != INCUMBENT
+    E = np.cumsum(np.where(exploring, records["agent_episodes"], 0))
+    paid = np.cumsum(np.where(exploring, records["reward"] * records["agents"], 0.0))
+    t = np.cumsum(records["agent_episodes"])
+    own = E * case.horizon * case.units.offset + case.units.scale * paid
+    cost = (E * case.worth - own) / (t * abs(case.worth))
+    return cost[: min(promoted, default=len(cost))], float(E[-1] / t[-1])
+
+
+def harm(made: list[Case], seeds: int) -> None:
+    """The table of what exploring costs."""
+    heads = ["incumbent", "worth", "best", "broken", "largest cost", "explored", "promoted", "paid", "without"]
+    print(f"| {' | '.join([*heads, 'first tenth', 'without'])} |")
+    print(f"|---|{10 * '---:|'}")
+    for case in made:
+        worst, explored, promoted, paid = [], [], 0, []
+        for seed in range(seeds):
+            result = case.play(seed, case.incumbent)
+            cost, share = shares(case, result)
+            worst.append(float(cost.max()))
+            explored.append(share)
+            promoted += any(one.kind == PROMOTION for one in result.certificates)
+            if seed < COMPARED:
+                paid.append([*earned(case, result), *earned(case, case.play(seed, None))])
+        broken = sum(one > LOSS for one in worst)
+        money = np.array(paid).mean(axis=0)
+        row = [f"{case.worth:.4g}", f"{case.best:.4g}", f"{broken} of {seeds}", f"{max(worst):.3f}"]
+        row += [f"{np.mean(explored):.2f}", f"{promoted} of {seeds}", f"{money[0]:.4g}", f"{money[2]:.4g}"]
+        print(f"| {case.name} | {' | '.join([*row, f'{money[1]:.4g}', f'{money[3]:.4g}'])} |", flush=True)
+
+
+def earned(case: Case, result: Run) -> tuple[float, float]:
+    """What an episode paid, in own units: over all episodes, and over the first tenth."""
+    ends, paid = result.round_ends, np.cumsum(result.records["reward"])
+    tenth = 0.1 * ends[-1]
+    first = float(np.interp(tenth, np.append(0, ends), np.append(0, paid))) / tenth
+    whole, early = (case.units.original_return(x, case.horizon) for x in (float(paid[-1] / ends[-1]), first))
+    return whole, early
+
+
+def gaps(seeds: int) -> None:
+    """Certified gaps against the truth."""
+    print("| | certified | of them true | worst true gap | episodes, median |")
+    print("|---|---:|---:|---:|---:|")
+    grid = gridworld(agents=20)
+    best = float(grid.common.initial @ grid.common.solve().V[0])
+    for name, stationary, gap, most in (
+        ("GridWorld, gap 0.4, stationary", True, 0.4, 3000),
+        ("GridWorld, gap 1, by step", False, 1.0, 6000),
+    ):
+        certified, true, worst, length = 0, 0, 0.0, []
+        for seed in range(seeds):
+            result = run(FedKLUCBVI(stationary=stationary), grid, most, seed=seed, until_gap=gap, progress=False)
+            one = result.certificate
+            if one is not None and one.gap <= gap:
+                certified += 1
+                worst = max(worst, best - result.value)
+                true += bool(
+                    best - result.value <= one.gap and one.at_least <= result.value and best <= one.compared_with
+                )
+                length.append(result.episodes_played)
+        print(f"| {name} | {certified} of {seeds} | {true} | {worst:.3f} | {np.median(length):,.0f} |", flush=True)
+
+
+def months(seeds: int) -> None:
+    """How long shops take to be certified within 5 % of the best shared policy."""
+    import compare_shops
+    from shops import euro, shops
+
+    fleet = shops()
+    best = euro(fleet.common_optimum.value.lower)
+    print("| seed | months | at least | best at most | true | by the model at least |")
+    print("|---:|---:|---:|---:|---:|---:|")
+    for seed in range(seeds):
+        result = run(FedKLUCBVI(stationary=True), fleet, 20_000, seed=seed, until_gap=0.05 * best, progress=False)
+        one = result.certificate
+        told = "- | -" if one is None else f"{one.at_least:.1f} | {one.compared_with:.1f}"
+        model = "-" if one is None else f"{one.model_at_least:.1f}"
+        true = compare_shops.worth(result.policy, fleet)
+        print(f"| {seed} | {result.episodes_played:,} | {told} | {true:.1f} | {model} |", flush=True)
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["harm", "thermostats", "gaps", "shops"])
+    parser.add_argument("--seeds", type=int, default=20)
+    options = parser.parse_args()
+    logging.getLogger("fed_ucbvi.environments").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    if options.seeds < 1:
+        raise InputError("at least one seed is needed.")
+    if options.what in ("harm", "thermostats"):
+        harm(cases() if options.what == "harm" else thermostats(), options.seeds)
+    elif options.what == "gaps":
+        gaps(options.seeds)
+    else:
+        months(options.seeds)
+
+
+if __name__ == "__main__":
+    main()

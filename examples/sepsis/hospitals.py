@@ -1,0 +1,121 @@
+"""Ten hospitals, patients with sepsis: logs, a plan from logs, then learning that does no harm. See docs/sepsis.md.
+
+    python examples/sepsis/hospitals.py            # the whole of it: about two minutes on two idle cores
+
+A benchmark (ICU-Sepsis, package icu-sepsis), and no medical advice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fed_ucbvi import (
+    MDP,
+    CountTable,
+    FedKLUCBVI,
+    FloatArray,
+    IndexArray,
+    clinicians_policy,
+    counts_from_logs,
+    icu_sepsis,
+    load_counts,
+    plan_from_counts,
+    run,
+)
+from fed_ucbvi.environments.sepsis import sepsis_tables
+
+COLUMNS = ("episode", "step", "state", "action", "reward", "next_state")
+NEXT_STATES = 213
+"""No pair of the benchmark has more."""
+
+
+def write_logs(folder: Path, mdp: MDP, hospitals: int, patients: int, seed: int = 0) -> list[Path]:
+    """One Parquet file for each hospital: patients under the clinicians' rule, up to the end of their stay."""
+    start, rule = np.cumsum(mdp.initial), np.cumsum(sepsis_tables().clinicians, axis=1)
+    successors, chances = mdp.kernel.successors[0], np.cumsum(mdp.kernel.probabilities[0], axis=2)
+    S, H, files = mdp.states, mdp.horizon, []
+
+    def draw(cumulated: FloatArray) -> int:
+        return int(min(np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right"), len(cumulated) - 1))
+
+    for hospital in range(hospitals):
+        rng, rows = np.random.default_rng((seed, hospital)), []
+        for patient in range(patients):
+            state = draw(start)
+            for step in range(H):
+                action = draw(rule[state])
+                after = int(successors[state, action, draw(chances[state, action])])
+                rows.append((f"patient {patient}", step, state, action, mdp.rewards[0, state, action], after))
+                state = after
+                if state == S - 1:
+                    break
+        files.append(folder / f"hospital-{hospital}.parquet")
+        pl.DataFrame(rows, schema=COLUMNS, orient="row").write_parquet(files[-1])
+    return files
+
+
+def main() -> None:
+    """Write logs, plan from them, learn online with and without them, and say what each policy is really worth."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hospitals", type=int, default=10)
+    parser.add_argument("--logged", type=int, default=500, help="patients in each hospital's log")
+    parser.add_argument("--online", type=int, default=2000, help="patients of each hospital afterwards")
+    parser.add_argument(
+        "--loss", type=float, default=0.05, help="what exploring may cost, of what clinicians achieve"
+    )
+    parser.add_argument("--folder", type=Path, default=Path("sepsis"))
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    world = icu_sepsis(agents=options.hospitals)
+    mdp, clinicians = world.common, clinicians_policy()
+    sizes = (mdp.states, mdp.actions, mdp.horizon)
+
+    def told(what: str, policy: IndexArray) -> float:
+        worth = float(mdp.initial @ mdp.evaluate(policy)[0])
+        print(f"{what}: worth {worth:.4f}", flush=True)
+        return worth
+
+    print(f"best policy: worth {float(mdp.initial @ mdp.solve().V[0]):.4f}")
+    today = told("clinicians", clinicians)
+    began, pooled = time.process_time(), CountTable.empty(1, mdp.states, mdp.actions)
+    for file in write_logs(options.folder, mdp, options.hospitals, options.logged):
+        pooled = pooled.merge(counts_from_logs(file, sizes, stationary=True))  # what a hospital would send: integers
+    pooled.save(options.folder / "logs.npz")
+    plan = plan_from_counts(pooled, mdp.horizon, support=NEXT_STATES)
+    lower, upper = plan.bounds(mdp.initial)
+    print(
+        f"logs: {int(pooled.visits.sum()):,} visits; they guarantee {lower:.2g}, and the best has at most {upper:.4g}"
+    )
+    told("plan from logs alone", plan.policy)
+    algorithm = FedKLUCBVI(stationary=True, min_round_growth=0.1)
+    for what, start in (("without logs", None), ("with logs", pooled)):
+        kept = options.folder / what.replace(" ", "-")
+        learnt = run(
+            algorithm,
+            world,
+            options.online,
+            incumbent=clinicians,
+            loss=options.loss,
+            warm_start=start,
+            checkpoint=kept,
+        )
+        frame = learnt.to_frame()
+        played = frame.group_by("playing", maintain_order=True).agg(pl.col("length").sum()).rows()
+        print(f"{what}, patients of each hospital: {played}; {learnt.certificates or 'nothing was promoted'}")
+        tried = frame.filter(pl.col("playing") != "incumbent")
+        cost = options.hospitals * (int(tried["length"].sum()) * today - float(tried["reward"].sum()))
+        bounds = f"at most {frame['cost'][-1]:.1f} was known, {frame['allowed'][-1]:.1f} allowed"
+        print(f"  exploring cost {cost:.1f} patients ({bounds}); {learnt.rounds} rounds")
+        told(f"  recommended {what}", learnt.policy)
+        everything = plan_from_counts(load_counts(kept), mdp.horizon, support=NEXT_STATES)
+        told(f"  plan from all counts {what}", everything.policy)
+    print(f"{time.process_time() - began:.0f} s of processor time")
+
+
+if __name__ == "__main__":
+    main()

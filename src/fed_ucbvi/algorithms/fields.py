@@ -1,0 +1,124 @@
+"""What the arrays in messages and states are, declared in the types of their fields: shapes, and meanings in reports.
+
+Messages and states are NamedTuples of arrays::
+
+    class Report(NamedTuple):
+        n: Annotated[CountArray, Meaning.VISITS_OF_ROUND, Shape("m H S")]
+        r: Annotated[FloatArray, Meaning.REWARD, Shape("m H S")]
+
+From the shapes :func:`new_tables` makes the arrays. By the meanings a server can reject what cannot be true; of a
+field without one only shape, type and finiteness are checked.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from enum import Enum
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+
+if typing.TYPE_CHECKING:
+    from fed_ucbvi.algorithms.base import Setting
+
+TupleT = TypeVar("TupleT", bound=Any)
+"""A NamedTuple of arrays."""
+
+
+class Meaning(Enum):
+    """The kinds of arrays in reports."""
+
+    VISITS_SO_FAR = "visits to (s,a) at the exchange's step since the beginning"
+    VISITS_OF_ROUND = "visits to (h,s) in the round"
+    REWARDS_OF_ROUND = "the sum of rewards over the visits to (h,s) in the round"
+    SQUARED_REWARDS_OF_ROUND = "the sum of squared rewards over the visits to (h,s) in the round"
+    TRANSITIONS_OF_ROUND = "transitions from (h,s) to s' in the round"
+    NEW_TRANSITIONS = "transitions from (h,s,a) to s' since the last report"
+    SUM = "a sum of values over the visits, on the grid"
+    SUM_OF_SQUARES = "a sum of squared values over the visits, on the grid"
+    SUM_OF_REWARDS = "a sum of rewards over the visits, on the grid"
+    SUM_OF_SQUARED_REWARDS = "a sum of squared rewards over the visits, on the grid"
+    GRID_MEAN = "a mean of values, on the grid"
+    GRID_SQUARE = "a mean of squared values, on the grid"
+    GRID_REWARD = "a reward, on the grid"
+    MEAN = "a mean of values"
+    SQUARE = "a mean of squared values"
+    GAP = "a mean of differences of values"
+    RETURN = "a reward and a mean of values"
+    REWARD = "a reward"
+    STATE = "a state"
+    FLAG = "whether the agent requested this synchronisation"
+
+
+class Shape(str):
+    """Axes, as in ``"m H+1 S"``: H, S, A and M of the setting, m agents of a fleet, and numbers."""
+
+    __slots__ = ()
+
+
+Policy = Annotated[IndexArray, Shape("H S")]
+Values = Annotated[FloatArray, Shape("H+1 S")]
+PairCounts = Annotated[CountArray, Shape("H S A")]
+PairTable = Annotated[FloatArray, Shape("H S A")]
+Number = Annotated[CountArray, Shape("1")]
+"""Of a server's estimates."""
+
+RoundVisits = Annotated[CountArray, Meaning.VISITS_OF_ROUND, Shape("m H S")]
+RoundReward = Annotated[FloatArray, Meaning.REWARD, Shape("m H S")]
+RoundMean = Annotated[FloatArray, Meaning.MEAN, Shape("m H S")]
+RoundSquare = Annotated[FloatArray, Meaning.SQUARE, Shape("m H S")]
+RoundGap = Annotated[FloatArray, Meaning.GAP, Shape("m H S")]
+"""Of reports at ``(h, s, pi_h(s))``: visits in the round, the reward, and means over the visits."""
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def _notes(hint: Any, kind: type[Any]) -> list[Any]:
+    return [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, kind)]
+
+
+def meanings_of(report: type) -> dict[str, Meaning]:
+    """The meanings of a report's fields, by name; fields without one are left out.
+
+    >>> class Report(typing.NamedTuple):
+    ...     n: Annotated[int, Meaning.VISITS_OF_ROUND]
+    ...     other: int
+    >>> meanings_of(Report)
+    {'n': <Meaning.VISITS_OF_ROUND: 'visits to (h,s) in the round'>}
+    """
+    return {name: note for name, hint in _hints(report).items() for note in _notes(hint, Meaning)}
+
+
+def new_tables(kind: type[TupleT], setting: Setting, agents: int = 0, **given: Any) -> TupleT:
+    """A NamedTuple of the arrays that are given, and of zeros, in the declared shapes, for all others.
+
+    >>> from fed_ucbvi.algorithms.base import Setting
+    >>> class Estimates(typing.NamedTuple):
+    ...     N: PairCounts
+    ...     V: Values
+    >>> setting = Setting(states=5, actions=2, horizon=3, agents=4, episodes=10, eps_p=0.0, seed=0)
+    >>> tables = new_tables(Estimates, setting)
+    >>> tables.N.shape, tables.N.dtype, tables.V.shape
+    ((3, 5, 2), dtype('int64'), (4, 5))
+    """
+    H, S, A = setting.horizon, setting.states, setting.actions
+    sizes = {"H": H, "H+1": H + 1, "S": S, "A": A, "M": setting.agents, "m": agents}
+    made = dict(given)
+    declared: Any = kind
+    for name, hint in _hints(declared).items():
+        if name in made:
+            continue
+        if hasattr(hint, "_fields"):  # tables within tables
+            made[name] = new_tables(hint, setting, agents)
+            continue
+        (shape,) = _notes(hint, Shape)
+        dtype = typing.get_args(typing.get_args(typing.get_args(hint)[0])[1])[0]
+        made[name] = np.zeros([sizes[axis] if axis in sizes else int(axis) for axis in shape.split()], dtype=dtype)
+    tables: TupleT = kind(**made)
+    return tables

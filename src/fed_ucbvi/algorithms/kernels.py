@@ -1,0 +1,97 @@
+"""What the compiled updates of several algorithms share: greedy choice, first policy and values, variances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from fed_ucbvi.core.compiling import compiled, embedded
+from fed_ucbvi.core.sampling.philox import SERVER, philox, unit_interval
+from fed_ucbvi.core.types import FloatArray, IndexArray
+
+if TYPE_CHECKING:
+    from fed_ucbvi.algorithms.base import Setting
+
+Choice = Literal["first", "random"]
+"""Of an initial policy, and among actions of equal value."""
+
+ROUNDING = 1e-14
+"""A variance below this share of the second moment is rounding error and counts as zero."""
+
+
+class Ties(NamedTuple):
+    """How an action is chosen among equals: the first, or one drawn from the run's seed."""
+
+    random: bool
+    seed: np.uint64
+
+    @classmethod
+    def of(cls, setting: Setting, choice: Choice) -> Ties:
+        return cls(choice == "random", np.uint64(setting.seed))
+
+
+@embedded
+def choose_action(Q: FloatArray, random_ties: bool, seed: np.uint64, update: int, cell: int) -> int:
+    """A maximiser of ``Q[A]``: the first, or one drawn from (seed, number of the update, step and state)."""
+    A = Q.shape[0]
+    best, equal = 0, 1
+    for a in range(1, A):
+        if Q[a] > Q[best]:
+            best, equal = a, 1
+        elif Q[a] == Q[best]:
+            equal += 1
+    if not random_ties or equal == 1:
+        return best
+    word, _, _, _ = philox(np.uint64(cell), np.uint64(update), SERVER, np.uint64(0), seed, np.uint64(0))
+    skip = int(unit_interval(word) * equal)
+    for a in range(best, A):
+        if Q[a] == Q[best]:
+            if skip == 0:
+                return a
+            skip -= 1
+    return best
+
+
+@embedded
+def act_greedily(
+    h: int, s: int, Q: FloatArray, policy: IndexArray, V: FloatArray, ties: Ties, update: int, most: float
+) -> int:
+    """``policy_h(s) = argmax_a Q_h(s,a)`` and ``V_h(s) = min(most, max_a Q_h(s,a))``; the action."""
+    best = choose_action(Q[h, s], ties.random, ties.seed, update, h * policy.shape[1] + s)
+    policy[h, s] = best
+    V[h, s] = min(most, Q[h, s, best])
+    return best
+
+
+@compiled
+def randomise(seed: np.uint64, actions: int, policy: IndexArray) -> None:
+    """Fill ``policy[H,S]`` with actions drawn from the seed, as :func:`choose_action` draws among equals."""
+    H, S = policy.shape
+    for h in range(H):
+        for s in range(S):
+            word, _, _, _ = philox(np.uint64(h * S + s), np.uint64(0), SERVER, np.uint64(0), seed, np.uint64(0))
+            policy[h, s] = int(unit_interval(word) * actions)
+
+
+def first_policy(setting: Setting, choice: Choice) -> IndexArray:
+    """What is played in the first round: a ``random`` action or the ``first``, for each (h,s)."""
+    policy = np.zeros((setting.horizon, setting.states), dtype=np.int32)
+    if choice == "random":
+        randomise(np.uint64(setting.seed), setting.actions, policy)
+    return policy
+
+
+def first_values(setting: Setting, *, remaining: bool = False) -> tuple[FloatArray, FloatArray]:
+    """``Q[H,S,A]`` and ``V[H+1,S]``, all H, or the number of remaining steps; V is 0 after the last step."""
+    H = setting.horizon
+    start = H - np.arange(H + 1.0) if remaining else np.append(np.full(H, float(H)), 0.0)
+    V = np.repeat(start[:, None], setting.states, axis=1)
+    return np.repeat(V[:H, :, None], setting.actions, axis=2), V
+
+
+@compiled
+def variance_of(mean: float, second: float) -> float:
+    """``second - mean^2``, and zero where that is rounding error or, from false reports, negative."""
+    variance = second - mean * mean
+    return variance if variance > ROUNDING * abs(second) else 0.0

@@ -1,0 +1,217 @@
+"""What the theory promises before any run: rounds, bytes, regret, and whether to federate at all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.algorithms.communication import Meter, Traffic
+from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.numbers import number_text
+from fed_ucbvi.core.text import Tabled
+from fed_ucbvi.environments import FederationLike, as_federation
+from fed_ucbvi.theory.bounds import (
+    LowerBound,
+    RegretBound,
+    first_episode,
+    global_rule_from,
+    kl_regret_bound,
+    nontrivial_from,
+    regret_bound,
+    regret_bound_terms,
+    regret_lower_bound,
+    rounds_bound,
+    trivial_bound,
+)
+from fed_ucbvi.theory.constants import most_rounds, threshold_nu
+
+
+class Promise(NamedTuple):
+    """What is proved of Fed-KL-UCBVI.
+
+    Attributes:
+        rounds: at most, with probability ``1 - delta``.
+        regret: at most, with probability ``1 - 2 delta``; None where agents differ, as it is proved for agents that
+            are all alike.
+    """
+
+    rounds: int
+    regret: RegretBound | None
+
+
+@dataclass(frozen=True)
+class Forecast(Tabled):
+    """The theory's answers at one setting, for Fed-UCBVI unless said otherwise.
+
+    Regret is federated and averaged over agents.
+
+    Attributes:
+        states: S, and so on for actions, horizon, agents, episodes, eps_p, eps_r and delta.
+        nu: the threshold between the two synchronisation rules.
+        global_rule_from: the smallest T at which the global rule can fire; None if it never can.
+        rounds: synchronisations at most.
+        rounds_max_log2: the paper's ``R_max`` with ``log2 nu``, as its proof counts; it prints ``log nu``.
+        one_synchronisation: messages and bytes of a round that ends with one agent's request.
+        all_rounds: messages and bytes of the whole run at most (all agents make a request in every round).
+        bound: the regret bound, term by term.
+        bound_paper: its sum with the constants printed in the paper.
+        trivial: ``H T``.
+        nontrivial_from: the smallest T at which the bound is below ``H T``; None if never.
+        lower: a lower bound on the regret of any algorithm.
+        alone: the bound for one agent that learns by itself, in its own MDP.
+        federation_wins_below: the eps_p below which the bound for M agents is below ``alone`` and below ``H T``; None
+            if there is no such eps_p.
+        alone_wins_from: the T from which the bound of one agent alone is lower, and below ``H T``; None if never.
+        alone_wins_in_order: the same without constants and logarithms: the T from which ``T H (H eps_p + eps_r)``
+            exceeds ``sqrt(H^3 S A T) - sqrt(H^3 S A T / M)``; None if never.
+        kl: what ``FedKLUCBVI()`` promises.
+        kl_stationary: the same with ``stationary=True``, where kernel and rewards do not depend on the step.
+    """
+
+    states: int
+    actions: int
+    horizon: int
+    agents: int
+    episodes: int
+    eps_p: float
+    eps_r: float
+    delta: float
+    nu: float
+    global_rule_from: int | None
+    rounds: int
+    rounds_max_log2: float
+    one_synchronisation: Traffic
+    all_rounds: Traffic
+    bound: RegretBound
+    bound_paper: float
+    trivial: float
+    nontrivial_from: int | None
+    lower: LowerBound
+    alone: float
+    federation_wins_below: float | None
+    alone_wins_from: int | None
+    alone_wins_in_order: float | None
+    kl: Promise
+    kl_stationary: Promise
+
+    @property
+    def global_rule_reachable(self) -> bool:
+        """Whether N, at most M T, can reach nu."""
+        return self.agents * self.episodes >= self.nu
+
+    @property
+    def verdict(self) -> str:
+        """Whether the bounds favour federating: ``yes``, ``no``, or ``undecided`` if both bounds exceed ``H T``."""
+        together = self.bound.federated
+        if min(together, self.alone) >= self.trivial:
+            return "undecided"
+        return "yes" if together < self.alone else "no"
+
+    def _setting(self) -> str:
+        return (
+            f"S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}, M = {self.agents:,}, "
+            f"T = {self.episodes:,}, eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<Forecast at {self._setting()}: at most {self.rounds:,} rounds, regret at most "
+            f"{number_text(self.bound.federated)} (H T = {number_text(self.trivial)}); federate: {self.verdict}>"
+        )
+
+    def summary(self) -> dict[str, Any]:
+        plain = {key: value for key, value in vars(self).items() if not isinstance(value, tuple)}
+        return {
+            **plain,
+            "global_rule_reachable": self.global_rule_reachable,
+            "one_synchronisation": self.one_synchronisation._asdict(),
+            "all_rounds": self.all_rounds._asdict(),
+            "bound": _by_term(self.bound),
+            "kl": {"rounds": self.kl.rounds, "regret": _by_term(self.kl.regret)},
+            "kl_stationary": {"rounds": self.kl_stationary.rounds, "regret": _by_term(self.kl_stationary.regret)},
+            "lower_bound": {"value": self.lower.value, "unmet": list(self.lower.unmet)},
+            "federate": self.verdict,
+        }
+
+
+def _by_term(bound: RegretBound | None) -> dict[str, float] | None:
+    return None if bound is None else {**bound._asdict(), "common": bound.common, "federated": bound.federated}
+
+
+def plan(
+    problem: FederationLike | None = None,
+    *,
+    episodes: int,
+    states: int | None = None,
+    actions: int | None = None,
+    horizon: int | None = None,
+    agents: int = 20,
+    eps_p: float = 0.0,
+    eps_r: float = 0.0,
+    delta: float = 0.05,
+) -> Forecast:
+    """Compute a :class:`Forecast` for sizes or a federation; an environment's name, an MDP or a list of MDPs will do.
+
+    A federation brings its sizes, its number of agents, eps_p and eps_r along.
+
+    >>> plan(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1).global_rule_reachable
+    False
+    """
+    M, T = agents, episodes
+    if problem is not None:
+        if (states, actions, horizon) != (None, None, None):
+            raise InputError("a federation brings its sizes along; leave out states, actions and horizon.")
+        known = as_federation(problem)
+        S, A, H, M = known.states, known.actions, known.horizon, known.agents
+        eps_p, eps_r = known.eps_p, known.eps_r
+    elif states is None or actions is None or horizon is None:
+        raise InputError("a plan needs states, actions and horizon, or a federation.")
+    else:
+        S, A, H = states, actions, horizon
+    bound = regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta)
+    rounds = math.floor(rounds_bound(S, A, H, M, T, eps_p, delta))
+    one, every = _traffic(Setting(S, A, H, M, T, eps_p, 0), rounds)
+    alone = regret_bound(S, A, H, 1, T, 0.0, 0.0, delta)
+    per_eps_p = regret_bound_terms(S, A, H, M, T, 1.0, 0.0, delta).heterogeneity
+    room = min(alone, trivial_bound(H, T)) - regret_bound(S, A, H, M, T, 0.0, eps_r, delta)
+    apart = H * eps_p + eps_r
+
+    def promise(*, stationary: bool) -> Promise:
+        most = rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=stationary)
+        regret = None if apart else kl_regret_bound(S, A, H, M, T, delta, stationary=stationary)
+        return Promise(math.floor(most), regret)
+
+    def alone_wins(t: int) -> bool:
+        together = regret_bound(S, A, H, M, t, eps_p, eps_r, delta)
+        return regret_bound(S, A, H, 1, t, 0.0, 0.0, delta) < min(together, trivial_bound(H, t))
+
+    return Forecast(
+        *(S, A, H, M, T, eps_p, eps_r, delta),
+        nu=threshold_nu(S, A, H, M, T, eps_p, delta),
+        global_rule_from=global_rule_from(S, A, H, M, eps_p, delta),
+        rounds=rounds,
+        rounds_max_log2=most_rounds(S, A, H, M, T, eps_p, delta),
+        one_synchronisation=one,
+        all_rounds=every,
+        bound=bound,
+        bound_paper=regret_bound(S, A, H, M, T, eps_p, eps_r, delta, proof="printed"),
+        trivial=trivial_bound(H, T),
+        nontrivial_from=nontrivial_from(S, A, H, M, eps_p, eps_r, delta),
+        lower=regret_lower_bound(S, A, H, M, T),
+        alone=alone,
+        federation_wins_below=room / per_eps_p if room > 0 else None,
+        alone_wins_from=first_episode(alone_wins),
+        alone_wins_in_order=H * S * A * ((1 - M**-0.5) / apart) ** 2 if apart > 0 else None,
+        kl=promise(stationary=False),
+        kl_stationary=promise(stationary=True),
+    )
+
+
+def _traffic(setting: Setting, rounds: int) -> tuple[Traffic, Traffic]:
+    """Traffic of one synchronisation with one request, and of ``rounds`` with M requests each and the end."""
+    meter = Meter(FedUCBVI(), setting)
+    busy, last = meter.round(setting.agents, False, 1), meter.round(0, True, 1)
+    return meter.round(1, False, 1), Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True)))

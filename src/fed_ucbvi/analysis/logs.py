@@ -1,0 +1,271 @@
+"""Logs as counts: episodes that were recorded while some rule acted, from files or from arrays.
+
+A log has one row for each step, with ``episode``, ``step`` (from 0), ``state``, ``action``, ``reward`` and
+``next_state``. Rows may come in any order. They are visits like any other, ordered before the first round of a run,
+so the optimism of Fed-KL-UCBVI stands, whatever rule acted. What is not in a log is not detected: if whoever
+acted knew more than the logged state (*confounding*), the counts are not those of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists, to_words
+from fed_ucbvi.algorithms.exact_sums import MAX_BITS
+from fed_ucbvi.core.errors import InputError, check_number, check_positive_integer, printable
+from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray
+from fed_ucbvi.problem.units import Units
+
+if TYPE_CHECKING:
+    import polars as pl
+
+COLUMNS = ("episode", "step", "state", "action", "reward", "next_state")
+WHOLE = tuple(name for name in COLUMNS if name != "reward")
+ARRAYS = ("observations", "actions", "rewards", "terminations")
+READERS = {".csv": "CSV", ".parquet": "Parquet"}
+ROUNDING = 1e-9
+"""How far outside its range a reward may lie, as a share of the range."""
+
+
+class Log(NamedTuple):
+    """The rows of a log, and how to name one of them in a message."""
+
+    columns: Mapping[str, Any]
+    place: Callable[[int], str]
+
+
+def counts_from_logs(
+    source: str | Path | Mapping[str, Any] | Iterable[Any],
+    sizes: tuple[int, int, int],
+    *,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+    stationary: bool = False,
+    random_rewards: bool = False,
+) -> CountTable:
+    """The counts of a log, for :func:`plan_from_counts`, for ``warm_start`` of a run, or to be merged with others.
+
+    Args:
+        source: a ``.parquet`` or ``.csv`` file with the columns episode, step, state, action, reward and next_state;
+            the same columns as a mapping or a Polars frame; or episodes as Gymnasium-style libraries keep them, each
+            with ``observations`` (one more than actions), ``actions``, ``rewards`` and ``terminations``, by key or by
+            attribute (Minari). There a step that terminates goes to the last state, S - 1, as everywhere in this
+            package; the last observation of an episode that was cut off (``truncations``) counts as it is.
+        sizes: S, A and H. Episodes may be shorter than H.
+        reward_range: the least and the largest reward of a step; counts have them as 0 and 1.
+        stationary: count over all steps together.
+        random_rewards: whether rewards depend on chance, or on the next state. If not, a reward that is not that of
+            an earlier visit is an error.
+
+    Raises:
+        InputError: names the first line that cannot be used, and why.
+
+    >>> log = {"episode": [7, 7], "step": [0, 1], "state": [0, 1], "action": [1, 0], "reward": [0, 1]}
+    >>> log["next_state"] = [1, 1]
+    >>> counts = counts_from_logs(log, (2, 2, 2))
+    >>> counts.visits.sum(axis=(1, 2)).tolist(), int(counts.transitions[0, 0, 1].sum())
+    ([1, 1], 1)
+    >>> counts_from_logs({**log, "state": [0, 5]}, (2, 2, 2))
+    Traceback (most recent call last):
+    fed_ucbvi.core.errors.InputError: row 1: state is 5, expected 0 to 1.
+    """
+    S, A, H = (check_positive_integer(name, size) for name, size in zip("SAH", sizes, strict=True))
+    low, high = (check_number("reward_range", bound) for bound in reward_range)
+    if low >= high:
+        raise InputError(f"reward_range must ascend, got {low:g} to {high:g}.")
+    log = _read(source, S)
+    _check(log, (S, A, H), (low, high))
+    step, state, action, after = (
+        log.columns[name].astype(np.int64) for name in ("step", "state", "action", "next_state")
+    )
+    units = Units.spanning(low, high)
+    paid = np.clip((log.columns["reward"] - units.offset) / units.scale, 0.0, 1.0)
+    values = np.ceil(paid * 2.0**MAX_BITS).astype(np.int64)
+    cells = ((np.zeros_like(step) if stationary else step) * S + state) * A + action
+    return _table((1 if stationary else H, S, A), cells, after, values, log.place, by_slot=random_rewards)
+
+
+# ------------------------------------------------------------------------------------------------------ reading
+
+
+def _read(source: Any, states: int) -> Log:
+    """Columns as arrays of numbers, with NaN where there is none; and how to name a row."""
+    import polars as pl
+
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if path.suffix not in READERS:
+            raise InputError(f"logs are read from .csv and .parquet files; {path} is neither.")
+        try:
+            frame = pl.read_csv(path, infer_schema=False) if path.suffix == ".csv" else pl.read_parquet(path)
+        except Exception as error:
+            raise InputError(f"{path} is no {READERS[path.suffix]} file that can be read: {error}") from error
+        if path.suffix == ".csv":
+            return _of_frame(frame, lambda row: f"{path}, line {row + 2}")
+        return _of_frame(frame, lambda row: f"{path}, row {row}")
+    if isinstance(source, pl.DataFrame) or (isinstance(source, Mapping) and "observations" not in source):
+        try:
+            frame = pl.DataFrame(source)
+        except Exception as error:
+            raise InputError(f"the columns of a log must have one length: {error}") from error
+        return _of_frame(frame, lambda row: f"row {row}")
+    return _of_episodes([source] if isinstance(source, Mapping) or hasattr(source, "actions") else source, states)
+
+
+def _of_frame(frame: pl.DataFrame, place: Callable[[int], str]) -> Log:
+    import polars as pl
+
+    missing = [name for name in COLUMNS if name not in frame.columns]
+    if missing:
+        has = printable(", ".join(frame.columns)) or "none"
+        raise InputError(f"a log has the columns {', '.join(COLUMNS)}; {', '.join(missing)} missing, found {has}.")
+    numbers: dict[str, Any] = {}
+    for name in COLUMNS:
+        column = frame[name]
+        if column.dtype == pl.String:
+            column = column.str.strip_chars()
+        try:
+            column = column.rank("dense") if name == "episode" else column  # any text names an episode
+            found = column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+        except pl.exceptions.PolarsError as error:
+            raise InputError(f"the column {name} of a log holds {column.dtype}, expected numbers.") from error
+        bad = np.flatnonzero(~np.isfinite(found))
+        if len(bad):
+            text = printable(str(frame[name][int(bad[0])]))
+            raise InputError(f"{place(int(bad[0]))}: {name} is {text}, expected a number.")
+        numbers[name] = found
+    return Log(numbers, place)
+
+
+def _of_episodes(episodes: Iterable[Any], states: int) -> Log:
+    """The rows of episodes, one below the other."""
+    parts: list[dict[str, Any]] = []
+    for number, episode in enumerate(episodes):
+        arrays = [_array(episode, name, number) for name in ARRAYS]
+        observations, actions, rewards, ends = arrays
+        if not len(actions) == len(rewards) == len(ends) == len(observations) - 1:
+            lengths = ", ".join(f"{len(array)} {name}" for array, name in zip(arrays, ARRAYS, strict=True))
+            raise InputError(f"episode {number} has {lengths}; expected one more observation than actions.")
+        if ends[:-1].any():
+            raise InputError(f"episode {number} goes on after step {int(np.argmax(ends))}, which terminates it.")
+        after = np.where(ends > 0, states - 1, observations[1:])
+        step = np.arange(len(actions), dtype=np.float64)
+        names = (np.full(len(actions), float(number)), step, observations[:-1], actions, rewards, after)
+        parts.append(dict(zip(COLUMNS, names, strict=True)))
+    if not parts:
+        raise InputError("there is no episode in the log.")
+    begins = np.cumsum([0, *(len(part["step"]) for part in parts)])
+
+    def place(row: int) -> str:
+        episode = int(np.searchsorted(begins, row, side="right")) - 1
+        return f"episode {episode}, step {row - begins[episode]}"
+
+    return Log({name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}, place)
+
+
+def _array(episode: Any, name: str, number: int) -> FloatArray:
+    found = episode.get(name) if isinstance(episode, Mapping) else getattr(episode, name, None)
+    try:
+        array = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.zeros((0, 0))
+    if found is None or array.ndim != 1:
+        raise InputError(f"episode {number} needs {name}, one number for each step; observations are states.")
+    return array
+
+
+# ----------------------------------------------------------------------------------------------------- checking
+
+
+def _check(log: Log, sizes: tuple[int, int, int], rewards: tuple[float, float]) -> None:
+    """Raise at a row that cannot be: out of range, or not the next step of its episode."""
+    S, A, H = sizes
+    columns, (low, high) = log.columns, rewards
+    if len(columns["step"]) == 0:
+        raise InputError("there is no step in the log.")
+    for name, limit in (("step", H), ("state", S), ("action", A), ("next_state", S)):
+        column = columns[name]
+        bad = (column != np.floor(column)) | (column < 0) | (column >= limit)
+        _raise_first(bad, log, lambda row: f"{name} is {column[row]:.12g}, expected 0 to {limit - 1}")  # noqa: B023
+    paid, outside = columns["reward"], ROUNDING * (high - low)
+    bad = (paid < low - outside) | (paid > high + outside)
+    _raise_first(bad, log, lambda row: f"reward is {paid[row]:.12g}, expected {low:g} to {high:g} (reward_range)")
+    order = np.lexsort((columns["step"], columns["episode"]))
+    episode, step, state, after = (columns[name][order] for name in ("episode", "step", "state", "next_state"))
+    first = np.append(True, episode[1:] != episode[:-1])
+    expected = np.where(first, 0.0, np.append(0.0, step[:-1] + 1.0))
+    sorted_log = Log(columns, lambda row: log.place(int(order[row])))
+    _raise_first(
+        step != expected,
+        sorted_log,
+        lambda row: (
+            f"step is {step[row]:.0f}, expected {expected[row]:.0f}; an episode has each step once, from 0 on"
+        ),
+    )
+    led_to = np.where(first, state, np.append(0.0, after[:-1]))
+    _raise_first(
+        state != led_to,
+        sorted_log,
+        lambda row: f"state is {state[row]:.0f}, but the step before it led to {led_to[row]:.0f}",
+    )
+
+
+def _raise_first(bad: MaskArray, log: Log, why: Callable[[int], str]) -> None:
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(f"{log.place(row)}: {why(row)}.")
+
+
+# ----------------------------------------------------------------------------------------------------- counting
+
+
+def _table(
+    shape: tuple[int, int, int],
+    cells: CountArray,
+    after: CountArray,
+    values: CountArray,
+    place: Callable[[int], str],
+    *,
+    by_slot: bool,
+) -> CountTable:
+    """The table of visits to ``cells`` that led to the states ``after`` and paid ``values`` on the rewards' grid."""
+    import polars as pl
+
+    rows = pl.DataFrame({"cell": cells, "after": after, "value": values, "row": np.arange(len(cells))})
+    if not by_slot:
+        odd = rows.filter(pl.col("value") != pl.col("value").first().over("cell"))
+        if len(odd):
+            raise InputError(
+                f"{place(int(odd['row'][0]))}: the reward is not that of another visit to the same state and action. "
+                "If rewards depend on chance or on the next state, pass random_rewards=True (--random-rewards)."
+            )
+    grouped = (
+        rows.group_by("cell", "after", "value").agg(pl.len().cast(pl.Int64).alias("n")).sort("cell", "after", "value")
+    )
+    cell, state, value, n = (grouped[name].to_numpy() for name in ("cell", "after", "value", "n"))
+    slot_begins = np.append(True, (cell[1:] != cell[:-1]) | (state[1:] != state[:-1]))
+    slots, owner = np.cumsum(slot_begins) - 1, cell[slot_begins]
+    cell_begins = np.append(True, owner[1:] != owner[:-1])
+    owners = np.cumsum(cell_begins) - 1
+    amounts = value.astype(object) * n
+    listed: dict[str, Any] = {
+        "cells": owner[cell_begins].astype(np.int64),
+        "seen": np.bincount(owners).astype(np.int32),
+        "successors": state[slot_begins].astype(np.int32),
+        "transitions": _sums(slots, n.astype(object)).astype(np.int64),
+        "rewards": to_words(_sums(owners[slots], amounts)),
+    }
+    if by_slot:
+        listed["paid"] = _sums(slots, amounts).astype(np.int64)
+        listed["squares"] = to_words(_sums(owners[slots], amounts * value.astype(object)))
+    return table_of_lists(shape, MAX_BITS, listed)
+
+
+def _sums(where: CountArray, numbers: Any) -> Any:
+    """The sums of Python's integers, which cannot overflow, by place."""
+    total = np.zeros(int(where.max()) + 1, dtype=object)
+    np.add.at(total, where, numbers)
+    return total

@@ -1,0 +1,312 @@
+"""``fed-ucbvi serve``, ``federate`` and ``replay``: the central server of a federation, and its log."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from fed_ucbvi.command_line.options import (
+    JSON,
+    PAGE,
+    ConnectionOptions,
+    Output,
+    argument,
+    check_certificates,
+    fields,
+    option,
+)
+from fed_ucbvi.command_line.program import INTERRUPTED, interruptible, say, write_log, writes_json
+from fed_ucbvi.command_line.running import TABLES
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.run_spec import AGENTS_SERVED, NETWORK, OUTPUT, RunSpec
+
+if TYPE_CHECKING:
+    from fed_ucbvi.dashboard.metrics import Metrics
+    from fed_ucbvi.network.coordinator import Coordinator
+    from fed_ucbvi.network.members import FederationStatus
+    from fed_ucbvi.network.server import FederationServer, Outcome
+
+SECONDS_BETWEEN = 0.2
+SERVED = fields(
+    f"{TABLES} sizes bins random_rewards algorithm parameters seed warm_start incumbent loss until_gap "
+    "collection nodes secure_sums least_episodes least_members deadline patience gathering on_away quorum wait "
+    "on_violation without checkpoint out overwrite",
+    environment={"help": "The environment, if the server may know it; then it scores.", "default": None},
+    agents={"help": "Agents on all nodes.", "default": f"{AGENTS_SERVED}, or the size of a custom federation"},
+    eps_p={
+        "help": "Heterogeneity, from 0 to below 1; where it is unknown, nu is computed with 0.",
+        "default": "0 with --env, else unknown",
+    },
+    checkpoint={"help": "Keep every finished round here, and resume from it if it is there."},
+)
+
+
+def serve(
+    spec: Annotated[RunSpec, SERVED],
+    output: Annotated[Output, fields(f"log_format track track_every {PAGE} as_json quiet")],
+    own: Annotated[
+        ConnectionOptions,
+        fields("certs name insecure", name={"value": "server", "help": "The server's certificate in it."}),
+    ],
+    listen: str = option("127.0.0.1:50051", "HOST:PORT", "Where to listen; port 0 uses a free one.", NETWORK),
+    port_file: Path | None = option(None, "FILE", "Write the port here once it is open.", NETWORK),
+    metrics: str | None = option(
+        None, "HOST:PORT", "Serve metrics for Prometheus here; on this machine only.", OUTPUT
+    ),
+) -> None:
+    """Serve a federation: wait for nodes that bring all M agents, then run to the end.
+
+    On the --checkpoint of an earlier server the run is resumed. --episodes and --agents may then be larger than
+    before, for algorithms that allow it.
+    """
+    import asyncio
+
+    write_log(output.log_format, logging.WARNING if output.quiet else logging.INFO)
+    from fed_ucbvi.command_line.outputs import check_kept, warn
+    from fed_ucbvi.command_line.page import live_page, state_of_federation, tracking
+    from fed_ucbvi.command_line.running import incumbent_at
+    from fed_ucbvi.core.files import new_file
+    from fed_ucbvi.network.certificates import TLSFiles, revoked_names
+    from fed_ucbvi.network.run_plan import plan_of
+    from fed_ucbvi.network.server import FederationServer
+    from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+    from fed_ucbvi.results.subscriber import CallbackList
+
+    check_certificates(own.certs, insecure=own.insecure)
+    check_kept(spec)
+    if spec.secure_sums and own.insecure:
+        raise InputError("--secure-sums needs certificates, by which nodes know each other's keys; use --certs.")
+    counts = None
+    if spec.warm_start is not None:
+        from fed_ucbvi.command_line.running import counts_at
+
+        counts = counts_at(spec.warm_start)
+    plan = plan_of(spec, counts=counts, incumbent=None if spec.incumbent is None else incumbent_at(spec.incumbent))
+    for text in plan.algorithm.cautions(plan.setting):
+        warn(text)
+    checkpoint = None if spec.checkpoint is None else ServerCheckpoint(spec.checkpoint)
+    service: FederationServer | None = None
+
+    def status() -> FederationStatus:
+        assert service is not None
+        return service.coordinator.status()
+
+    wanted = metrics is not None or output.dashboard is not None
+    counted = _metrics(metrics, status) if wanted else None
+    certs = own.certs
+
+    async def work() -> None:
+        nonlocal service
+        render = None if counted is None else counted.render
+        with (
+            live_page(output, lambda: state_of_federation(plan), render) as page,
+            show_federation(quiet=output.quiet) as display,
+        ):
+            service = FederationServer(
+                plan if checkpoint is None else checkpoint.adopt(plan),
+                listen,
+                None if certs is None else TLSFiles.of(certs, str(own.name)),
+                server_checkpoint=checkpoint,
+                revoked=tuple if certs is None else (lambda: revoked_names(certs)),
+                report=display.report,
+                on_round=CallbackList(page.on_round, counted, trackers if output.track else None) or None,
+                on_exchange=None if counted is None else counted.on_exchange,
+            )
+            if port_file is not None:
+                with new_file(port_file) as draft:
+                    draft.write_text(f"{service.port}\n", encoding="utf-8")
+            display.say(f"listening on port {service.port} for {plan.setting.agents} agents; run {service.plan.run}")
+            with _serving(counted, metrics, display.say):
+                async with page.following(service.coordinator):
+                    await service.run()
+            outcome = service.outcome()
+            page.finish(outcome.run, ended=outcome.ended)
+
+    with interruptible() as interruption, tracking(output.track, output.track_every) as trackers:
+        failure: InputError | None = None
+        try:
+            asyncio.run(work())
+        except KeyboardInterrupt:
+            pass
+        except InputError as error:
+            failure = error
+        interruption.saving()
+        if service is None:
+            raise failure or KeyboardInterrupt
+        outcome = service.outcome()
+        trackers.finish(outcome.run)
+        finish_federation(outcome, spec, output, failure)
+
+
+def _metrics(address: str | None, status: Callable[[], FederationStatus]) -> Metrics:
+    """The metrics of the run, for an address of their own or for the page's ``/metrics``."""
+    from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address
+
+    if address is not None:
+        check_metrics_address(address)
+    return Metrics(status)
+
+
+@contextmanager
+def _serving(metrics: Metrics | None, address: str | None, say: Callable[[str], None]) -> Iterator[None]:
+    """Serve metrics on an address of their own, if one is wanted, while the block lasts."""
+    if metrics is None or address is None:
+        yield
+        return
+    from fed_ucbvi.dashboard.metrics import serving
+
+    with serving(metrics, address) as port:
+        say(f"metrics at http://{address.rpartition(':')[0]}:{port}/metrics")
+        yield
+
+
+def federate(
+    spec: Annotated[
+        RunSpec,
+        fields(
+            f"{TABLES} algorithm parameters seed secure_sums out overwrite",
+            agents={"help": "Agents on all nodes.", "default": "one each, or the size of a custom federation"},
+        ),
+    ],
+    output: Annotated[Output, fields(f"log_format {PAGE} as_json quiet")],
+    nodes: int = option(4, "N", "Nodes, each a process.", NETWORK),
+    folder: Path | None = option(
+        None, "DIR", "Keep certificates, checkpoint and states here; the same command resumes from there.", OUTPUT
+    ),
+) -> None:
+    """Start a server and nodes on this machine, with certificates made for the occasion, and show the run."""
+    write_log(output.log_format, logging.WARNING)
+    from fed_ucbvi.command_line.options import arguments_of
+    from fed_ucbvi.core import defaults
+    from fed_ucbvi.network.local import run_locally, work_folder
+
+    agents = spec.make_federation(nodes).agents if spec.agents is None else spec.agents
+    environment = spec.environment or defaults.ENVIRONMENT
+    problem = ["--env", environment, *arguments_of(spec, "eps_p env_seed environment_options")]
+    run = arguments_of(spec, "episodes algorithm parameters seed secure_sums out overwrite")
+    shown = arguments_of(output, f"log_format {PAGE} as_json quiet")
+    own = ["--algorithm", spec.algorithm, "--send-trajectories", "--log-format", output.log_format]
+    own += ["--require-secure-sums"] if spec.secure_sums else []
+    with interruptible(), work_folder(folder) as place:
+        code = run_locally(
+            place,
+            agents=agents,
+            nodes=nodes,
+            server_arguments=[*problem, *run, *shown],
+            node_arguments=[*problem, *own],
+        )
+    if code:
+        raise typer.Exit(code if code > 0 else 128 - code)  # a server that was killed, as a shell says it
+
+
+def replay(
+    folder: Path = argument("DIR", "The checkpoint of a server ('serve --checkpoint')."),
+    as_json: bool = JSON,
+) -> None:
+    """Recompute a run from its server's log, which says whose reports were in which round, and compare."""
+    from fed_ucbvi.command_line.outputs import print_json
+    from fed_ucbvi.network.replay import replay as replayed
+
+    found = replayed(folder)
+    if as_json:
+        print_json(
+            {"rounds": found.rounds, "same": not found.differs, "differs": found.differs, "reports": found.reports}
+        )
+    elif not found.differs:
+        typer.echo(f"{folder}: {found.rounds:,} rounds recomputed, bit for bit")
+    if found.differs:
+        raise InputError(f"{folder}: computed again, other bits have {', '.join(found.differs)}.")
+
+
+class Display(NamedTuple):
+    """Two functions: one to call after every round, one to print a line, on a terminal above the figures."""
+
+    report: Callable[[Coordinator], None]
+    say: Callable[[str], None]
+
+
+@contextmanager
+def show_federation(*, quiet: bool) -> Iterator[Display]:
+    """On a terminal one line is kept up to date, with the nodes' news above it; not where the log is JSON."""
+    if quiet or writes_json() or not sys.stderr.isatty():
+        yield Display(lambda run: None, say)
+        return
+    from rich.console import Console
+    from rich.logging import RichHandler
+    from rich.status import Status
+
+    from fed_ucbvi.core.numbers import byte_count
+    from fed_ucbvi.results.recommendations import last_gap
+
+    console = Console(stderr=True)
+    root = logging.getLogger()
+    root.handlers[:] = [RichHandler(console=console, show_path=False, show_level=False)]
+    due = 0.0
+    with Status("waiting for nodes", console=console) as status:
+
+        def report(run: Coordinator) -> None:
+            nonlocal due
+            now = time.monotonic()
+            if now < due:
+                return
+            due = now + SECONDS_BETWEEN
+            records, wire = run.engine, run.registry.wire
+            nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
+            node_calls = f"agent {records.last_asker} asked" if records.last_asker >= 0 else nobody
+            gap = records.units.scale * last_gap(records.recommendations)
+            known = "" if math.isnan(gap) else f", gap {gap:,.4g}"
+            status.update(
+                f"{run.registry.connected} nodes, round {run.round:,}, {int(records.episodes):,} of "
+                f"{records.episodes_at_the_end:,} episodes, {byte_count(wire.bytes_up)} up, "
+                f"{byte_count(wire.bytes_down)} down{known}; {node_calls}"
+            )
+
+        yield Display(report, lambda text: console.print(text, highlight=False, markup=False))
+
+
+def federation_summary(outcome: Outcome) -> dict[str, Any]:
+    """The figures of the run, with the bytes that were really sent and the events that were not planned."""
+    played, planned = outcome.agent_episodes
+    episodes = {"agent_episodes": played, "agent_episodes_planned": planned}
+    return {**outcome.run.summary(), **episodes, "wire": asdict(outcome.wire), "events": outcome.events}
+
+
+def finish_federation(outcome: Outcome, spec: RunSpec, output: Output, failure: InputError | None) -> None:
+    """Save a run over the network, unless it can be resumed, and print it; a failure is printed last."""
+    from fed_ucbvi.command_line.outputs import print_json, print_rows, save_somewhere, summary_rows
+    from fed_ucbvi.core.numbers import byte_count
+
+    run, checkpoint = outcome.run, spec.checkpoint
+    saved: Path | None = None
+    unsaved: InputError | None = None
+    if spec.out is not None and (outcome.ended or checkpoint is None):
+        saved, unsaved = save_somewhere(run, spec.out, overwrite=spec.overwrite)
+    if output.as_json:
+        print_json(federation_summary(outcome))
+    elif not output.quiet or (unsaved is not None and saved is None):
+        title, rows = summary_rows(run)
+        if outcome.ended and not run.complete:
+            played, planned = outcome.agent_episodes
+            rows[1] = ("not complete", f"agents have played {played:,} of {planned:,} episodes in all")
+        wire = outcome.wire
+        rows.append(("on the wire", f"{byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down"))
+        rows.extend(("event", f"round {e['round']}, {e['node']}: {e['what']} -> {e['done']}") for e in outcome.events)
+        if saved is not None:
+            rows.append(("saved to", str(saved)))
+        print_rows(title, rows)
+    troubles = [str(trouble) for trouble in (failure, unsaved) if trouble is not None]
+    if troubles:
+        raise InputError(" ".join(troubles))
+    if not outcome.ended:
+        again = "" if checkpoint is None else f"; start the same command again to resume from {checkpoint}"
+        say(f"stopped after {run.episodes_played:,} episodes per agent{again}")
+        raise typer.Exit(INTERRUPTED)

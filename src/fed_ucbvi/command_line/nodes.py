@@ -1,0 +1,287 @@
+"""``fed-ucbvi join``, ``leave`` and ``policy``: a node of a federation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fed_ucbvi.command_line.options import (
+    JSON,
+    SERVER,
+    ConnectionOptions,
+    LiveOptions,
+    Output,
+    fields,
+    option,
+)
+from fed_ucbvi.command_line.program import INTERRUPTED, interruptible, say, write_log
+from fed_ucbvi.core.errors import InputError, check_integer
+from fed_ucbvi.run_spec import ALGORITHM, NETWORK, OUTPUT, PROBLEM, RunSpec, algorithm_names
+
+if TYPE_CHECKING:
+    from fed_ucbvi.network.node import Node
+    from fed_ucbvi.results.policy import LearntPolicy
+
+ADVICE = "advice.json"
+
+
+def join(
+    spec: Annotated[
+        RunSpec,
+        fields(
+            "environment agents eps_p env_seed environment_options",
+            agents={"value": 1, "help": "Agents on this node.", "default": None},
+        ),
+    ],
+    live: LiveOptions,
+    connection: ConnectionOptions,
+    output: Annotated[Output, fields("log_format as_json")],
+    address: str = SERVER,
+    patience: float = option(600.0, "SECONDS", "How long to look for a server that is away.", NETWORK),
+    result: Path | None = option(
+        None, "FILE", "The signed policy of a run whose end this node has missed; or where it will be.", NETWORK
+    ),
+    first_agent: int = option(0, "I", "Number of the first of them, from 0.", PROBLEM),
+    algorithm: str | None = option(
+        *(None, "NAME|MODULE:ATTRIBUTE"),
+        "Take part in runs of this algorithm only; one that is not registered must be named.",
+        ALGORITHM,
+        default="any that is registered",
+        names=algorithm_names,
+    ),
+    state: Path | None = option(
+        None, "DIR", "Keep this node's counters here; without it a killed node cannot rejoin.", OUTPUT
+    ),
+    out: Path | None = option(None, "FILE", "Write the recommended policy here at the end, as .json.", OUTPUT),
+    overwrite: bool = option(False, "", "Replace an earlier file in --out.", OUTPUT),
+    advice: Path | None = option(
+        None,
+        "DIR",
+        "Write here, at the end, which policy each agent should use: shared, own or a blend.",
+        OUTPUT,
+    ),
+    send_trajectories: bool = option(False, "", "Agree to algorithms that send trajectories.", OUTPUT),
+    require_secure_sums: bool = option(False, "", "Take part only where the server learns sums over nodes.", OUTPUT),
+    least_episodes: int = option(
+        1, "N", "With secure sums: only if nodes with fewer new episodes do not count as contributors.", OUTPUT
+    ),
+    least_members: int = option(
+        3,
+        "N",
+        "With secure sums: only in sums of so many contributors; 3 and those that may be the server's.",
+        OUTPUT,
+    ),
+    members: Path | None = option(
+        None, "FILE", "Who counts as a contributor: a name, or the SHA-256 of a certificate, on each line.", OUTPUT
+    ),
+    most_failures: int = option(
+        3, "N", "How often to send again what was not confirmed, in other company; 0 is strict.", OUTPUT
+    ),
+    no_rewards: bool = option(False, "", "Do not report the rewards of every round.", OUTPUT),
+) -> None:
+    """Join a federation with one or more agents and take part until the run is over."""
+    import asyncio
+    import logging
+    from contextlib import closing
+
+    write_log(output.log_format, logging.WARNING)
+    from fed_ucbvi.command_line.outputs import print_json
+    from fed_ucbvi.network.client import run_node
+    from fed_ucbvi.network.failures import LeftError
+    from fed_ucbvi.network.node import Node
+    from fed_ucbvi.results.policy import check_policy_file
+
+    agents, name = spec.agents or 1, str(connection.name)
+    server = connection.server(address)
+    check_integer("--first-agent", first_agent)
+    if out is not None:
+        check_policy_file(out)
+        if out.exists() and not overwrite:
+            raise InputError(f"{out} exists; choose another name, or allow overwriting it (--overwrite).")
+    if live.live is None and live != LiveOptions():
+        raise InputError("--live-kwargs, --reward-range and --horizon are for real environments (--live).")
+    if live.live is not None and spec != RunSpec(agents=agents):
+        raise InputError("--env, --env-option, --env-seed and --eps-p are for simulated agents, not for --live.")
+    if require_secure_sums and connection.insecure:
+        raise InputError("--require-secure-sums needs certificates; an insecure federation cannot have them.")
+    node = Node(
+        name,
+        spec.source(first_agent + agents) if live.live is None else live.source(),
+        first_agent,
+        agents,
+        state,
+        trajectories=send_trajectories,
+        algorithm=algorithm,
+        require_secure_sums=require_secure_sums,
+        least_episodes=check_integer("--least-episodes", least_episodes, at_least=1),
+        least_members=check_integer("--least-members", least_members, at_least=3),
+        members=None if members is None else read_members(members),
+        most_failures=check_integer("--most-failures", most_failures),
+        rewards=not no_rewards,
+    )
+    about: dict[str, Any] = {"node": name, "agents": [first_agent, agents]}
+    try:
+        with interruptible(), closing(node):
+            ended = asyncio.run(run_node(node, server, patience=patience, result=result))
+    except LeftError:
+        if output.as_json:
+            print_json({**about, "run": node.run, "rounds": node.rounds, "left": True})
+        else:
+            typer.echo(f"{name}: has left run {node.run} for good, after {node.rounds:,} rounds")
+        return
+    except KeyboardInterrupt:
+        again = "" if state is None else "; start the same command again to rejoin"
+        say(f"{name}: interrupted after {node.rounds:,} rounds{again}")
+        raise typer.Exit(INTERRUPTED) from None
+    run, rounds = (node.run, node.rounds) if ended is None else (ended.run, ended.rounds)
+    policy = node.policy
+    if out is not None and policy is not None:
+        policy.save(out)
+    found = None if advice is None else advise_node(node, advice)
+    if output.as_json:
+        summary = None if policy is None else policy_summary(policy, out)
+        print_json({**about, "run": run, "rounds": rounds, "policy": summary, "advice": found})
+        return
+    took = f"took part in run {run} to its end" if ended is None else f"run {run} is over, as {result} says"
+    received = "" if policy is None else "; received the recommended policy"
+    typer.echo(f"{name}: {took}, {rounds:,} rounds{received}")
+    if out is not None and policy is not None:
+        typer.echo(policy_line(policy, out))
+    for line in () if found is None else advice_lines(found):
+        typer.echo(line)
+
+
+def read_members(file: Path) -> frozenset[str]:
+    """The lines of a file, each a node's name or the fingerprint of its certificate."""
+    try:
+        lines = file.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read: {error}.") from error
+    if not lines:
+        raise InputError(f"{file} is empty; write a node's name on each line.")
+    return frozenset(line.lower().replace(":", "") if len(line) >= 64 else line for line in lines)
+
+
+def leave(
+    connection: ConnectionOptions,
+    address: str = SERVER,
+    patience: float = option(60.0, "SECONDS", "How long to try to reach the server.", NETWORK),
+    out: Path | None = option(None, "FILE", "Where to write the policy recommended so far (.json).", OUTPUT),
+    as_json: bool = JSON,
+) -> None:
+    """Leave a federation for good: the others continue without this node, and it cannot come back."""
+    import asyncio
+
+    from fed_ucbvi.command_line.outputs import print_json
+    from fed_ucbvi.network.client import leave_run
+    from fed_ucbvi.results.policy import check_policy_file
+
+    if out is not None:
+        check_policy_file(out)
+    name, server = str(connection.name), connection.server(address)
+    with interruptible():
+        policy = asyncio.run(leave_run(name, server, patience=patience))
+    if out is not None and policy is not None:
+        policy.save(out)
+    if as_json:
+        print_json({"node": name, "left": True, "policy": None if policy is None else policy_summary(policy, out)})
+        return
+    typer.echo(f"{name}: has left the run for good")
+    if out is not None and policy is not None:
+        typer.echo(policy_line(policy, out))
+
+
+def policy(
+    connection: Annotated[
+        ConnectionOptions,
+        fields(
+            "certs name server_name insecure",
+            name={"value": None, "help": "The node, whose certificate is in --certs."},
+        ),
+    ],
+    address: str = SERVER,
+    out: Path = option(..., "FILE", "Where to write the policy (.json).", OUTPUT),
+    as_json: bool = JSON,
+) -> None:
+    """Ask the server of a federation for the policy that it recommended last; the run is not disturbed."""
+    import asyncio
+
+    from fed_ucbvi.command_line.outputs import print_json
+    from fed_ucbvi.network.certificates import check_name
+    from fed_ucbvi.network.client import ask_policy
+    from fed_ucbvi.results.policy import check_policy_file
+
+    if connection.insecure == (connection.certs is not None) or connection.insecure == (connection.name is not None):
+        raise InputError("pass either --certs DIR and --name NODE, or --insecure.")
+    check_policy_file(out)
+    if connection.name is not None:
+        check_name(connection.name)
+    with interruptible():
+        found = asyncio.run(ask_policy(connection.server(address)))
+    found.save(out)
+    if as_json:
+        print_json(policy_summary(found, out))
+    else:
+        typer.echo(policy_line(found, out))
+
+
+def policy_summary(found: LearntPolicy, out: Path | None) -> dict[str, Any]:
+    """What is known of a policy that came from a server, ready for JSON."""
+    return {
+        "run": found.run,
+        "rounds": found.rounds,
+        "episodes": found.episodes,
+        "final": found.final,
+        "policy_sha256": found.digest,
+        "signed": bool(found.signature),
+        "file": None if out is None else str(out),
+    }
+
+
+def policy_line(found: LearntPolicy, out: Path) -> str:
+    """The same in a sentence."""
+    sealed = "signed by the server" if found.signature else "unsigned, because the federation is insecure"
+    when = "at the end of" if found.final else f"after round {found.rounds:,} of"
+    return f"{out}: the policy recommended {when} run {found.run}, {sealed}, SHA-256 {found.digest[:16]}..."
+
+
+def advise_node(node: Node, folder: Path) -> dict[str, Any]:
+    """Alone or together: write ``advice.json`` and each agent's policy; gives the figures, in the agents' units."""
+    from fed_ucbvi.analysis.alone_or_together import TOGETHER, advise
+    from fed_ucbvi.core.files import new_file
+
+    if node.policy is None:
+        raise InputError("the server has sent no policy, so there is nothing to compare with.")
+    folder.mkdir(parents=True, exist_ok=True)
+    units, shared = node.units, node.policy
+    agents = []
+    for i in range(node.agents):
+        number = node.first_agent + i
+        advice = advise(node.own_counts(i), shared.table, agent=number)
+        file = folder / f"agent-{number}.json"
+        own = replace(shared, table=advice.policy, value=float("nan"), signature="", certificate="")
+        (shared if advice.use == TOGETHER else own).save(file)
+        agents.append({**advice.in_units(units), "file": str(file)})
+    found = {"units": {"offset": units.offset, "scale": units.scale}, "agents": agents}
+    with new_file(folder / ADVICE) as draft:
+        draft.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def advice_lines(found: dict[str, Any]) -> Iterator[str]:
+    """The advice in words, a line for each agent."""
+    for one in found["agents"]:
+        shared = one["together"]
+        gains = ", ".join(
+            f"{name} {one[name]['gain']:+.4g} ({one[name]['low']:+.4g} to {one[name]['high']:+.4g})"
+            for name in ("alone", "blend")
+        )
+        yield (
+            f"agent {one['agent']}: use {one['use']} ({one['file']}); the shared policy pays "
+            f"{shared['value']:.4g} \u00b1 {shared['standard_error']:.2g} an episode, {gains}"
+        )

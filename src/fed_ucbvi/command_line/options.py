@@ -1,0 +1,261 @@
+"""Options of commands, generated from fields that are declared once: what a run is, and what is shown of it.
+
+A command is a function of dataclasses whose fields have flags (:func:`~fed_ucbvi.run_spec.flag`), and of options of
+its own, whose defaults are made by :func:`option` and :func:`argument`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import fields as fields_of
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.parameters import json_or_text, whole_number
+from fed_ucbvi.run_spec import NETWORK, OUTPUT, Flag, flag
+
+if TYPE_CHECKING:
+    from fed_ucbvi.network.sources import LiveSource
+    from fed_ucbvi.network.transport import RemoteServer
+
+REAL = "Real environments"
+TEXT = "text"
+REQUIRED = ...
+
+
+class Declared(NamedTuple):
+    """An option or argument of one command: its default and how it is written."""
+
+    value: Any
+    flag: Flag
+    is_argument: bool = False
+
+
+def option(value: Any, metavar: str, help: str, panel: str | None = None, **more: Any) -> Any:
+    """The default of a command's parameter that is an option."""
+    return Declared(value, Flag(metavar, help, panel, **more))
+
+
+def argument(metavar: str, help: str, value: Any = REQUIRED) -> Any:
+    """The default of a command's parameter that is an argument."""
+    return Declared(value, Flag(metavar, help), is_argument=True)
+
+
+class Chosen(NamedTuple):
+    """Which fields of a dataclass a command has, and what is different about their flags."""
+
+    names: tuple[str, ...]
+    changes: Mapping[str, Mapping[str, Any]]
+
+
+def fields(names: str, **changes: Mapping[str, Any]) -> Chosen:
+    """Choose fields by name, with changes to their flags; ``value`` is the default."""
+    return Chosen(tuple(names.split()), changes)
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """The function with a parameter for every option, as Typer reads them."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[Any, tuple[str, ...]]] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        chosen = next((one for one in getattr(hints[name], "__metadata__", ()) if isinstance(one, Chosen)), None)
+        kind: Any = hints[name] if chosen is None else typing.get_args(hints[name])[0]
+        if isinstance(kind, type) and is_dataclass(kind):
+            declared = _declared(kind, chosen)
+            groups[name] = (kind, tuple(declared))
+            parameters += [_parameter(key, *one) for key, one in declared.items()]
+        elif isinstance(parameter.default, Declared):
+            parameters.append(_parameter(name, hints[name], parameter.default))
+        else:
+            parameters.append(parameter.replace(annotation=hints[name]))
+
+    def call(**given: Any) -> None:
+        made = {name: kind(**{key: given.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
+        function(**made, **given)
+
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    )
+    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    return call
+
+
+def _declared(kind: type[Any], chosen: Chosen | None) -> dict[str, tuple[Any, Declared]]:
+    """Types, defaults and flags of a dataclass's fields, those that were chosen, in that order."""
+    hints, found = typing.get_type_hints(kind), {one.name: one for one in fields_of(kind)}
+    declared = {}
+    for name in found if chosen is None else chosen.names:
+        changes = {} if chosen is None else dict(chosen.changes.get(name, {}))
+        value = changes.pop("value", found[name].default)
+        declared[name] = hints[name], Declared(value, replace(found[name].metadata["flag"], **changes))
+    return declared
+
+
+def _parameter(name: str, hint: Any, declared: Declared) -> inspect.Parameter:
+    """One option or argument in Typer's terms."""
+    value, flag, is_argument = declared
+    kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)] or [hint]
+    more: dict[str, Any] = {"help": flag.help, "metavar": flag.metavar or None}
+    if flag.panel is not None:
+        more["rich_help_panel"] = flag.panel
+    if flag.default is not None:
+        more["show_default"] = flag.default
+    if flag.names is not None:
+        more["autocompletion"] = flag.names
+    written = flag.name or f"--{name.removesuffix('_').replace('_', '-')}"
+    if int in kinds or list[int] in kinds:
+        more["parser"] = _whole
+    elif typing.get_origin(hint) is Literal:
+        more["autocompletion"] = lambda: list(map(str, kinds))
+        hint = str
+    elif typing.get_origin(hint) in (tuple, Mapping):  # may be repeated
+        hint, value, more["show_default"] = list[str], [], False
+    elif any(typing.get_origin(kind) is tuple for kind in kinds):
+        hint = str | None
+    note = typer.Argument(**more) if is_argument else typer.Option(written, **more)
+    default = inspect.Parameter.empty if value is REQUIRED else value
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, note], default=default)
+
+
+def arguments_of(group: Any, names: str) -> list[str]:
+    """Fields of a dataclass as the command line of another process."""
+    words: list[str] = []
+    found = {one.name: one for one in fields_of(group)}
+    for name in names.split():
+        value, written = getattr(group, name), found[name].metadata["flag"].name or f"--{name.replace('_', '-')}"
+        if isinstance(value, Mapping):
+            value = [f"{key}={part if isinstance(part, str) else json.dumps(part)}" for key, part in value.items()]
+        if isinstance(value, bool):
+            words += [written] * value
+        else:
+            many = value if isinstance(value, list) else [] if value is None else [value]
+            words += [word for one in many for word in (written, str(one))]
+    return words
+
+
+def _whole(text: Any) -> Any:
+    try:
+        return whole_number("it", text)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+JSON = option(False, "", "Print one JSON object.", OUTPUT, name="--json")
+CODE = option(
+    *(None, "MODULE:ATTRIBUTE", "Code of your own that the file names; may be repeated. Files never make code run."),
+    OUTPUT,
+)
+JOBS = option(None, "N", "Runs at a time; by default one a core.")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is shown and printed of a run."""
+
+    track: tuple[str, ...] = flag(
+        (),
+        "TRACKER:PLACE",
+        "Send rounds to tensorboard:DIR, mlflow:URI or wandb:PROJECT; may be repeated.",
+        OUTPUT,
+    )
+    track_every: int = flag(1, "K", "With --track: one round in K.", OUTPUT)
+    log_format: str = flag(
+        TEXT, "FORMAT", "On standard error: text, or json (one object a line, with time and level).", OUTPUT
+    )
+    dashboard: str | None = flag(None, "HOST:PORT", "Serve a live page here; port 0 uses a free one.", OUTPUT)
+    dashboard_cert: Path | None = flag(
+        None, "FILE", "Serve the page over TLS with this certificate; its key is beside it (.key).", OUTPUT
+    )
+    dashboard_token: Path | None = flag(None, "FILE", "Require the token in FILE to see the page.", OUTPUT)
+    as_json: bool = flag(False, "", "Print one JSON object.", OUTPUT, name="--json")
+    quiet: bool = flag(False, "", "No progress and no summary.", OUTPUT)
+
+
+PAGE = "dashboard dashboard_cert dashboard_token"
+SHOWN = fields(f"{PAGE} as_json quiet")
+"""What commands show that have neither trackers nor a log."""
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """Real environments, and what must be known of them."""
+
+    live: str | None = flag(
+        *(None, "ID|MODULE:FUNCTION"),
+        "Instead of --env: real environments, by Gymnasium id or from a function of the agent's number.",
+        REAL,
+    )
+    live_kwargs: str | None = flag(None, "JSON", "Keyword arguments for a Gymnasium id.", REAL)
+    reward_range: str | None = flag(
+        *(None, "LOW,HIGH"),
+        "Between which every reward lies; if not given, the one observed when bins were learnt.",
+        REAL,
+    )
+    horizon: int | None = flag(None, "H", "Steps of an episode; by default max_episode_steps.", REAL)
+
+    def source(self) -> LiveSource:
+        from fed_ucbvi.network.sources import LiveSource
+
+        options = {} if self.live_kwargs is None else json_or_text("--live-kwargs", self.live_kwargs)
+        if not isinstance(options, dict):
+            raise InputError(
+                f"--live-kwargs takes a JSON object, as '{{\"map_name\": \"8x8\"}}', got '{self.live_kwargs}'."
+            )
+        ends = None if self.reward_range is None else low_and_high(self.reward_range)
+        return LiveSource.of(self.live or "", options, reward_range=ends, horizon=self.horizon)
+
+
+def low_and_high(text: str) -> tuple[float, float]:
+    """What --reward-range says."""
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise InputError(f"--reward-range takes two numbers as LOW,HIGH, got '{text}'.") from None
+    return low, high
+
+
+@dataclass(frozen=True)
+class ConnectionOptions:
+    """How a node reaches its server, and with which certificate."""
+
+    name: str | None = flag(REQUIRED, "NAME", "This node; its certificate bears the name.", NETWORK)
+    certs: Path | None = flag(None, "DIR", "Folder with certificates ('fed-ucbvi certs').", NETWORK)
+    server_name: str | None = flag(None, "NAME", "In the server's certificate, if not HOST.", NETWORK)
+    insecure: bool = flag(False, "", "No TLS; on this machine only.", NETWORK)
+
+    def server(self, address: str) -> RemoteServer:
+        """The server at an address, as this node reaches it."""
+        from fed_ucbvi.network.certificates import TLSFiles
+        from fed_ucbvi.network.transport import RemoteServer
+
+        check_certificates(self.certs, insecure=self.insecure)
+        if self.certs is not None and self.name is None:
+            raise InputError("pass --name NODE, whose certificate is in --certs.")
+        tls_files = None if self.certs is None else TLSFiles.of(self.certs, str(self.name))
+        return RemoteServer(address, tls_files, self.server_name)
+
+
+SERVER = argument("HOST:PORT", "The server.")
+
+
+def check_certificates(certs: Path | None, *, insecure: bool) -> None:
+    """Raise unless there are either certificates or the wish to have none."""
+    if insecure == (certs is not None):
+        raise InputError("pass either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
+
+
+def load_code(names: list[str] | None) -> None:
+    """Import the code that ``--code`` names, which files may then name, too."""
+    from fed_ucbvi.core.plugins import load_attribute
+
+    for name in names or ():
+        load_attribute(name)

@@ -1,0 +1,433 @@
+"""Before a run: ``fed-ucbvi environments``, ``algorithms``, ``inspect``, ``advise``, ``plan`` and ``bins``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fed_ucbvi.command_line.options import JSON, REAL, LiveOptions, argument, fields, option
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.parameters import whole_number
+from fed_ucbvi.run_spec import (
+    AGENTS,
+    OUTPUT,
+    PROBLEM,
+    RunSpec,
+    algorithm_names,
+    environment_names,
+    pairs,
+)
+
+if TYPE_CHECKING:
+    from fed_ucbvi.analysis.advise import Advice
+    from fed_ucbvi.analysis.forecast import Forecast, Promise
+    from fed_ucbvi.core.numbers import Bracket
+
+BINS, SIZES = "Bins", "The problem, by its sizes"
+USUAL_EPS_P = 0.1
+STATES = option(None, "S", "Or just sizes: states.", SIZES)
+ACTIONS = option(None, "A", "Actions.", SIZES)
+
+
+def environments(names: list[str] | None = argument("NAME", "Only these.", None), as_json: bool = JSON) -> None:
+    """List the environments and their options, which --env-option sets."""
+    from fed_ucbvi.environments import REGISTRY, find_environment
+
+    _list(
+        _loaded(names or environment_names(), lambda name: find_environment(name).made if names else REGISTRY[name]),
+        as_json,
+    )
+
+
+def algorithms(names: list[str] | None = argument("NAME", "Only these.", None), as_json: bool = JSON) -> None:
+    """List the algorithms, their rows of the paper's Table 1 and their parameters, which --option sets."""
+    from fed_ucbvi.algorithms import find_algorithm
+
+    found = _loaded(names or algorithm_names(), find_algorithm)
+    _list(found, as_json, {name: kind.table._asdict() for name, kind in found.items() if kind.table is not None})
+
+
+def _loaded(names: list[str], find: Callable[[str], Any]) -> dict[str, Any]:
+    """What names stand for; what other packages have registered and cannot be used is left out with a warning."""
+    from fed_ucbvi.command_line.outputs import warn
+
+    found = {}
+    for name in names:
+        try:
+            found[name] = find(name)
+        except InputError as error:
+            if len(names) == 1:
+                raise
+            warn(str(error))
+    return found
+
+
+def describe(thing: Any) -> dict[str, Any]:
+    """One line about a callable, or a federation as it is, and its parameters, from its docstring and signature.
+
+    >>> def drive(speed: float = 1.0) -> None:
+    ...     '''Drive.
+    ...
+    ...     Args:
+    ...         speed: how fast,
+    ...             in knots.
+    ...     '''
+    >>> describe(drive)["parameters"]
+    [{'name': 'speed', 'type': 'float', 'default': 1.0, 'description': 'how fast, in knots.', 'choices': ()}]
+    """
+    from fed_ucbvi.core.parameters import parameter_help, plain_docstring
+
+    first = plain_docstring(thing).partition("\n\n")[0].replace("\n", " ")
+    return {"description": first, "parameters": [parameter._asdict() for parameter in parameter_help(thing)]}
+
+
+def _list(things: Mapping[str, Any], as_json: bool, tables: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    from fed_ucbvi.command_line.outputs import print_json, print_rows
+
+    described = {name: describe(thing) for name, thing in things.items()}
+    for name, row in (tables or {}).items():
+        described[name]["table_1"] = dict(row)
+    if as_json:
+        print_json(described)
+        return
+    for number, (name, content) in enumerate(described.items()):
+        if number:
+            typer.echo()
+        rows = [(item["name"], str(item["default"]), item["description"]) for item in content["parameters"]]
+        print_rows(f"{name}: {content['description']}", rows)
+        if "table_1" in content:
+            row = content["table_1"]
+            agents = "for different agents" if row["heterogeneity"] else "for identical agents"
+            typer.echo(f"  Table 1: {row['kind']}, {agents}; rounds {row['communication']}; regret {row['regret']}")
+
+
+def inspect(
+    spec: Annotated[
+        RunSpec,
+        fields(
+            "environment agents eps_p env_seed environment_options",
+            eps_p={"default": f"{USUAL_EPS_P}, where the environment has it"},
+        ),
+    ],
+    plot: Path | None = option(None, "FILE", "Draw it: .png, .svg, .pdf or .html; replaced if it exists.", OUTPUT),
+    as_json: bool = JSON,
+) -> None:
+    """Measure the heterogeneity of an environment's agents and what sharing one policy costs them."""
+    from dataclasses import replace
+
+    from fed_ucbvi.analysis.inspection import inspect_federation
+    from fed_ucbvi.charts.picture import check_picture
+    from fed_ucbvi.command_line.outputs import print_json, print_rows
+    from fed_ucbvi.core import defaults
+    from fed_ucbvi.engine.progress import progress_bar
+    from fed_ucbvi.environments import find_environment
+
+    if plot is not None:
+        check_picture(plot)
+    if spec.eps_p is None and find_environment(spec.environment or defaults.ENVIRONMENT).accepts("eps_p"):
+        spec = replace(spec, eps_p=USUAL_EPS_P)
+    federation = spec.make_federation()
+    with progress_bar("agents") as report:
+        found = inspect_federation(federation, report=report)
+    figures = found.summary()
+    if plot is not None:
+        from fed_ucbvi.analysis.heterogeneity_picture import plot_inspection
+
+        plot_inspection(found, plot)
+        figures["picture"] = str(plot)
+    if as_json:
+        print_json(figures)
+        return
+    gaps, where = figures["l1_between_agents"], figures["eps_p_least_at"]
+    rows = [
+        ("eps_p", f"{found.eps_p:.4g} by construction; {found.eps_p_least:.4g} is the least that would do"),
+        ("found at", f"step {where['step']}, state {where['state']}, action {where['action']} (from 0)"),
+        ("eps_r", f"{found.eps_r:.4g}"),
+        ("between agents", f"L1 at most {gaps['worst']:.4g}, on average at most {gaps['largest_mean']:.4g}"),
+        ("to the common kernel", f"L1 at most {figures['l1_to_common']:.4g}, total variation half of that"),
+        ("own optimum", f"{found.own.mean():.4f}, mean over agents of their own policies' values"),
+        ("one shared policy", f"{found.shared.mean():.4f}, mean over agents with the common MDP's optimal policy"),
+        ("price of sharing", f"{_price(found.price)}: own optima less the best policy that all can share"),
+        *([("picture", str(plot))] if plot is not None else []),
+    ]
+    sizes = f"S = {figures['states']:,}, A = {figures['actions']:,}, H = {figures['horizon']:,}"
+    print_rows(f"{figures['env']}: {figures['agents']:,} agents, {sizes}", rows)
+
+
+def _price(price: Bracket) -> str:
+    return f"{price.lower:.4g} (exact)" if price.exact else f"between {price.lower:.4g} and {price.upper:.4g}"
+
+
+def advise(
+    spec: Annotated[RunSpec, fields("environment environment_options eps_p agents")],
+    real: Annotated[
+        LiveOptions,
+        fields(
+            "live live_kwargs horizon",
+            live={"help": "Or a real environment to try: a Gymnasium id, or a function of the agent's number."},
+        ),
+    ],
+    states: int | None = STATES,
+    actions: int | None = ACTIONS,
+    episodes: int | None = option(None, "T", "Episodes that each agent can play, if that is given.", PROBLEM),
+    agent: list[int] | None = option(
+        *(None, "I", "Whose environment to try; may be repeated, to see whether they differ.", REAL),
+        default="the first and the last",
+    ),
+    sample: int = option(30, "N", "Episodes with random actions in each.", REAL),
+    seed: int = option(0, "N", "Of these episodes.", REAL),
+    as_json: bool = JSON,
+) -> None:
+    """Recommend an algorithm, its options, and numbers of bins and episodes, with the reasons."""
+    from fed_ucbvi.analysis.advise import choose_parameters
+    from fed_ucbvi.command_line.outputs import print_json, print_rows
+    from fed_ucbvi.environments.gymnasium_making import make_live
+
+    if spec.environment is not None and real.live is not None:
+        raise InputError("pass either --env (tables) or --live (an environment to try).")
+    if spec.environment is None and (spec.environment_options or spec.eps_p):
+        raise InputError("--env-option and --eps-p need --env.")
+    if real.live is None and real.live_kwargs is not None:
+        raise InputError("--live-kwargs needs --live.")
+    if spec.environment is not None:
+        if (states, actions, real.horizon) != (None, None, None):
+            raise InputError("--env brings its sizes along; leave out --states, --actions and --horizon.")
+        advice = choose_parameters(spec.make_federation(), episodes=episodes, seed=seed)
+    else:
+        M = spec.agents or AGENTS
+        make = None if real.live is None else real.source().make
+        tried = [] if make is None else [make_live(make, i) for i in agent or sorted({0, M - 1})]
+        try:
+            advice = choose_parameters(
+                tried or None,
+                states=states,
+                actions=actions,
+                horizon=real.horizon,
+                agents=M,
+                episodes=episodes,
+                sample_episodes=sample,
+                seed=seed,
+            )
+        finally:
+            for one in tried:
+                one.close()
+    if as_json:
+        print_json(advice.summary())
+    else:
+        print_rows(*_advice_rows(advice))
+
+
+def _advice_rows(advice: Advice) -> tuple[str, list[tuple[str, str]]]:
+    known = advice.problem
+    options = " ".join(f"--option {name}={str(value).lower()}" for name, value in advice.options.items())
+    words = f"--algorithm {advice.algorithm} {options}".strip()
+    rows = [("run", words + (" --random-rewards" if advice.random_rewards else ""))]
+    rows.append(("federate", "yes" if advice.together else "no"))
+    rows.append(("episodes", f"{advice.episodes:,} for each agent"))
+    if advice.bins_per_dimension is not None:
+        rows.append(("bins", f"{advice.bins_per_dimension} for each continuous dimension ('fed-ucbvi bins')"))
+    rows += [("because" if number == 0 else "", reason) for number, reason in enumerate(advice.reasons)]
+    sizes = f"S = {known.states:,}, A = {known.actions:,}, H = {known.horizon:,}, M = {known.agents:,}"
+    return f"Advice for {sizes}", rows
+
+
+def plan(
+    spec: Annotated[RunSpec, fields("environment environment_options agents episodes eps_p")],
+    states: int | None = STATES,
+    actions: int | None = ACTIONS,
+    horizon: int | None = option(None, "H", "Steps.", SIZES),
+    eps_r: float | None = option(None, "X", "How far rewards differ; by default 0.", SIZES),
+    delta: float = option(0.05, "X", "Failure probability.", PROBLEM),
+    as_json: bool = JSON,
+) -> None:
+    """Say what the theory promises at a setting: rounds, bytes, regret, and whether to federate."""
+    from fed_ucbvi.analysis.forecast import plan as make_plan
+    from fed_ucbvi.command_line.outputs import print_json, print_rows
+
+    if spec.environment is not None:
+        if (states, actions, horizon, eps_r) != (None, None, None, None):
+            raise InputError(
+                "--env brings --states, --actions, --horizon and --eps-r along; leave them out, or pass them as "
+                "--env-option."
+            )
+        made = make_plan(spec.make_federation(), episodes=spec.episodes, delta=delta)
+    elif states is None or actions is None or horizon is None:
+        raise InputError("plan needs the sizes, --states, --actions and --horizon, or else --env NAME.")
+    elif spec.environment_options:
+        raise InputError("--env-option needs --env.")
+    else:
+        made = make_plan(
+            states=states,
+            actions=actions,
+            horizon=horizon,
+            agents=spec.agents or AGENTS,
+            episodes=spec.episodes,
+            eps_p=spec.eps_p or 0.0,
+            eps_r=eps_r or 0.0,
+            delta=delta,
+        )
+    if as_json:
+        print_json(made.summary())
+    else:
+        print_rows(*_answers(made))
+
+
+def _answers(made: Forecast) -> tuple[str, list[tuple[str, str]]]:
+    from fed_ucbvi.core.numbers import byte_count
+
+    M, T, bound = made.agents, made.episodes, made.bound
+    title = (
+        f"Fed-UCBVI with S = {made.states:,}, A = {made.actions:,}, H = {made.horizon:,}, M = {M:,}, "
+        f"T = {_large(T)}, eps_p = {made.eps_p:g}, eps_r = {made.eps_r:g}, delta = {made.delta:g}"
+    )
+    one, every = made.one_synchronisation, made.all_rounds
+    rows = [
+        ("global rule", _global_rule(made)),
+        ("rounds", f"at most {made.rounds:,} (the paper's R_max, with log2: {made.rounds_max_log2:,.0f})"),
+        ("one round", f"{byte_count(one.bytes_up)} up, {byte_count(one.bytes_down)} down, {M:,} agents together"),
+        ("all rounds", f"at most {byte_count(every.bytes_up)} up, {byte_count(every.bytes_down)} down"),
+        (
+            "regret",
+            f"at most {_large(bound.federated)} with probability {1 - made.delta:g}: exploration "
+            f"{_large(bound.exploration)}, burn-in {_large(bound.burn_in)}, heterogeneity "
+            f"{_large(bound.heterogeneity)} (with the constants as printed: {_large(made.bound_paper)})",
+        ),
+        ("trivial bound", f"H T = {_large(made.trivial)}; {_nontrivial(made)}"),
+        ("lower bound", _lower(made)),
+        ("Fed-KL-UCBVI", _promise(made.kl, made.delta)),
+        ("the same, stationary", _promise(made.kl_stationary, made.delta)),
+        *_federate(made),
+    ]
+    return title, rows
+
+
+def _promise(made: Promise, delta: float) -> str:
+    """What is proved of Fed-KL-UCBVI."""
+    rounds, bound = made
+    if bound is None:
+        return f"at most {rounds:,} rounds; a bound on its regret is proved for agents that are all alike"
+    return (
+        f"at most {rounds:,} rounds, regret at most {_large(bound.federated)} with probability {1 - 2 * delta:g}: "
+        f"exploration {_large(bound.exploration)}, burn-in {_large(bound.burn_in)}"
+    )
+
+
+def _large(value: float) -> str:
+    return f"{value:,.0f}" if value < 1e7 else f"{value:.3g}"
+
+
+def _global_rule(made: Forecast) -> str:
+    need = f"it needs N >= nu = {_large(made.nu)}, and N is at most M T = {_large(made.agents * made.episodes)}"
+    if made.global_rule_reachable:
+        return f"can fire: {need}"
+    if made.global_rule_from is None:
+        return f"can never fire, whatever T, because 14 eps_p H = {14 * made.eps_p * made.horizon:.3g} >= 1: {need}"
+    return f"cannot fire: {need}; it could from T = {_large(made.global_rule_from)} on"
+
+
+def _nontrivial(made: Forecast) -> str:
+    if made.nontrivial_from is None:
+        return "at this heterogeneity the regret bound is above it whatever T"
+    return f"the regret bound is below it from T = {_large(made.nontrivial_from)} on"
+
+
+def _lower(made: Forecast) -> str:
+    text = f"{_large(made.lower.value)} on the hardest MDP of these sizes, whatever the algorithm"
+    return text if not made.lower.unmet else f"{text}; an order only, because it asks for {made.lower.unmet[0]}"
+
+
+def _federate(made: Forecast) -> list[tuple[str, str]]:
+    """Yes or no, and where that changes."""
+    if made.agents == 1:
+        return [("federate?", "there is one agent only")]
+    answer = {
+        "yes": "yes, its bound is lower than that of one agent alone",
+        "no": "no, the bound of one agent alone is lower",
+        "undecided": "the bounds cannot tell at this T: they are above H T, also that of one agent alone",
+    }[made.verdict]
+    rows = [("federate?", f"{answer}, {_large(made.alone)}; what sharing costs, 'fed-ucbvi inspect' computes")]
+    if made.federation_wins_below is not None:
+        rows.append(("eps_p", f"at this T federation wins below eps_p = {made.federation_wins_below:.3g}"))
+    if made.alone_wins_from is not None and made.alone_wins_in_order is not None:
+        rows.append(("for how long?", _for_how_long(made.episodes, made.alone_wins_from, made.alone_wins_in_order)))
+    return rows
+
+
+def _for_how_long(episodes: int, proven: int, in_order: float) -> str:
+    """From which T on one agent alone is better, by the bounds with and without their constants."""
+    rough = max(1, math.ceil(in_order))
+    first, last = sorted((proven, rough))
+    if episodes < first:
+        conclusion = f"T = {_large(episodes)} is below both, so federate"
+    elif episodes >= last:
+        conclusion = f"T = {_large(episodes)} is above both, so let each agent learn alone"
+    else:
+        conclusion = f"T = {_large(episodes)} lies between, so try both"
+    return (
+        "in the long run one agent alone wins, because sharing a policy costs agents that differ something in every "
+        f"episode, and learning costs less and less. By the bounds with their large constants it does from T = "
+        f"{_large(proven)} on, by their orders (constants and logarithms left out) from T = {_large(rough)} on; "
+        f"{conclusion}"
+    )
+
+
+def bins(
+    real: Annotated[LiveOptions, fields("live_kwargs horizon reward_range")],
+    live: str = argument(
+        "ID|MODULE:FUNCTION", "The environment: a Gymnasium id, or a function of the agent's number."
+    ),
+    out: Path = option(..., "FILE", "Where to write the bins.", OUTPUT),
+    agent: int = option(0, "I", "Whose environment to try.", REAL),
+    episodes: int = option(20, "N", "Episodes with random actions.", BINS),
+    bins: int = option(8, "N", "Bins of a continuous dimension.", BINS),
+    bins_of: list[str] | None = option(None, "NAME=N", "Another number for one dimension; may be repeated.", BINS),
+    values: int = option(5, "N", "Values of a continuous action.", BINS),
+    margin: float = option(
+        0.25, "X", "Widen the observed range of rewards by this part of it, on either side.", BINS
+    ),
+    seed: int = option(0, "N", "Of environment and actions.", BINS),
+    as_json: bool = JSON,
+) -> None:
+    """Learn bins from a few episodes with random actions; 'serve --bins' hands them out to all nodes."""
+    from dataclasses import replace
+
+    from fed_ucbvi.command_line.outputs import print_json, print_rows
+    from fed_ucbvi.environments.bin_making import learn_bins
+    from fed_ucbvi.environments.finite_spaces import dimensions_of
+    from fed_ucbvi.environments.gymnasium_making import make_live
+
+    source = replace(real, live=live).source()
+    env = make_live(source.make, agent)
+    try:
+        usual = {one.name: bins for one in dimensions_of(env.observation_space) if not one.count}
+        others = {name: whole_number(name, text) for name, text in pairs("--bins-of", bins_of or ()).items()}
+        learnt = learn_bins(
+            env,
+            episodes=episodes,
+            bins_per_dimension={**usual, **others},
+            actions_per_dimension=values,
+            horizon=real.horizon,
+            reward_range=source.reward_range,
+            margin=margin,
+            seed=seed,
+        )
+    finally:
+        env.close()
+    learnt.save(out)
+    S, A, H = learnt.states + 1, learnt.number_of_actions, learnt.horizon
+    if as_json:
+        about = {"states": S, "actions": A, "horizon": H, "digest": learnt.digest, "file": str(out)}
+        print_json({**json.loads(learnt.text), **about})
+        return
+    rows = [(one.name, f"{one.count} bins or values") for one in learnt.observations]
+    rows += [(f"action {one.name}", f"{one.count} values") for one in learnt.actions]
+    if learnt.reward_range is not None:
+        low, high = learnt.reward_range
+        rows.append(("rewards", f"{low:.6g} to {high:.6g} (observed, with a margin; others count as the nearer end)"))
+    rows += [("digest", learnt.digest[:16]), ("written to", str(out))]
+    print_rows(f"{live}: S = {S:,} (the last for what terminates), A = {A:,}, H = {H:,}", rows)

@@ -1,0 +1,224 @@
+"""``fed-ucbvi run``, ``resume`` and ``counts``: one run of one algorithm on one environment."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fed_ucbvi.command_line.options import (
+    CODE,
+    JSON,
+    PAGE,
+    SHOWN,
+    Output,
+    argument,
+    fields,
+    load_code,
+    low_and_high,
+    option,
+)
+from fed_ucbvi.command_line.program import interruptible
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.problem.units import Units
+from fed_ucbvi.run_spec import OUTPUT, PROBLEM, RunSpec
+
+if TYPE_CHECKING:
+    from fed_ucbvi.algorithms.count_table import CountTable
+    from fed_ucbvi.dashboard.state import LiveState
+    from fed_ucbvi.results.policy import PolicyLike
+
+LOGS = "Logs"
+TABLES = "environment agents episodes eps_p env_seed environment_options"
+"""The fields of a problem whose tables are known."""
+SIMULATION = fields(
+    f"{TABLES} liars attack algorithm parameters seed warm_start incumbent loss until_gap driver fleets "
+    "address fleet_count out overwrite checkpoint checkpoint_every"
+)
+
+
+def run(
+    spec: Annotated[RunSpec, SIMULATION],
+    output: Annotated[Output, fields(f"track track_every {PAGE} as_json quiet")],
+) -> None:
+    """Run a federated algorithm and print its regret and communication.
+
+    With --fleets ray the agents are on a Ray cluster; the result is that of --driver episodes, bit for bit.
+    Ctrl-C ends the run early; with --out the result so far is saved. 'fed-ucbvi algorithms NAME' lists the parameters
+    that --option sets, 'fed-ucbvi environments NAME' those of --env-option.
+    """
+    from fed_ucbvi.core import second_process
+
+    if spec.driver == "auto" and spec.fleets == "local":
+        second_process.start("fed_ucbvi.engine.compile_rounds", "counts._collect")
+    from fed_ucbvi.command_line.outputs import check_kept, finish, others_on_standard_error, plain_warnings
+    from fed_ucbvi.command_line.page import live_page, state_of_run, tracking
+    from fed_ucbvi.engine.run import run as simulate
+    from fed_ucbvi.engine.simulation import Interrupted
+    from fed_ucbvi.results.subscriber import CallbackList
+
+    algorithm = spec.make_algorithm()
+    check_kept(spec, new_checkpoint=True)
+    federation = spec.make_federation()
+    with (
+        interruptible() as interruption,
+        plain_warnings(),
+        tracking(output.track, output.track_every) as trackers,
+        live_page(output, lambda: state_of_run(algorithm, federation, spec)) as page,
+    ):
+        try:
+            with others_on_standard_error() if spec.fleets == "ray" else nullcontext():
+                result = simulate(
+                    algorithm,
+                    federation,
+                    spec.episodes,
+                    seed=spec.seed,
+                    driver=spec.driver,
+                    fleets=spec.fleets,
+                    address=spec.address,
+                    fleet_count=spec.fleet_count,
+                    progress=not output.quiet,
+                    on_round=CallbackList(page.on_round, trackers if output.track else None) or None,
+                    checkpoint=spec.checkpoint,
+                    checkpoint_every=spec.checkpoint_every,
+                    warm_start=None if spec.warm_start is None else counts_at(spec.warm_start),
+                    incumbent=None if spec.incumbent is None else incumbent_at(spec.incumbent),
+                    loss=spec.loss,
+                    until_gap=spec.until_gap,
+                )
+        except Interrupted as stop:
+            result = stop.partial
+        interruption.saving()
+        trackers.finish(result)
+        page.finish(result)
+        finish(result, spec, output)
+
+
+def resume(
+    spec: Annotated[RunSpec, fields("out overwrite")],
+    output: Annotated[Output, SHOWN],
+    folder: Path = argument("DIR", "What 'run --checkpoint DIR' wrote."),
+    episodes: int | None = option(None, "T", "Episodes per agent, if there are to be more than planned.", PROBLEM),
+    code: list[str] | None = CODE,
+) -> None:
+    """Resume an interrupted run; the result equals that of a run that was never interrupted.
+
+    With --episodes it is extended beyond what was planned, also after its end, for algorithms that allow it.
+    """
+    from fed_ucbvi.command_line.outputs import check_kept, finish
+    from fed_ucbvi.command_line.page import live_page
+    from fed_ucbvi.engine.run import resume as resume_run
+    from fed_ucbvi.engine.simulation import Interrupted
+
+    load_code(code)
+    spec = replace(spec, checkpoint=folder)
+    check_kept(spec)
+
+    def state() -> LiveState:
+        from fed_ucbvi.dashboard.folders import state_of_folder
+
+        return state_of_folder(folder)[0]
+
+    with interruptible() as interruption, live_page(output, state) as page:
+        try:
+            result = resume_run(folder, episodes=episodes, progress=not output.quiet, on_round=page.on_round)
+        except Interrupted as stop:
+            result = stop.partial
+        interruption.saving()
+        page.finish(result)
+        finish(result, spec, output)
+
+
+def counts(
+    spec: Annotated[
+        RunSpec,
+        fields(
+            "sizes random_rewards",
+            sizes={"help": "With --from-logs: states, actions and steps.", "panel": LOGS},
+            random_rewards={"help": "Rewards depend on chance, or on the next state.", "panel": LOGS},
+        ),
+    ],
+    folder: Path | None = argument(
+        "DIR", "The checkpoint of a run, a live run, or a server that was sent counts.", None
+    ),
+    out: Path = option(..., "FILE.npz", "File to write the counts to; it is replaced.", OUTPUT),
+    from_logs: Path | None = option(None, "FILE", "Instead of DIR: a log of episodes, .csv or .parquet.", LOGS),
+    reward_range: str = option("0,1", "LOW,HIGH", "Between which every logged reward lies.", LOGS),
+    over_all_steps: bool = option(False, "", "Count over all steps together, not by step.", LOGS),
+    plan: Path | None = option(
+        None, "FILE", "Also the policy with the best guaranteed value, .json; it is replaced.", OUTPUT
+    ),
+    code: list[str] | None = CODE,
+    as_json: bool = JSON,
+) -> None:
+    """Write what the agents of a run have counted, or what a log holds, to a file for --warm-start.
+
+    A log has the columns episode, step, state, action, reward and next_state. That whoever acted knew more than the
+    logged state (confounding) is not detected.
+    """
+    from fed_ucbvi.analysis.logs import counts_from_logs
+    from fed_ucbvi.command_line.outputs import print_json
+
+    load_code(code)
+    if (folder is None) == (from_logs is None):
+        raise InputError("pass either DIR, the checkpoint of a run, or --from-logs FILE.")
+    if from_logs is None:
+        found = counts_at(folder or Path())
+    elif spec.sizes is None:
+        raise InputError("logs do not say how many states, actions and steps there are: pass --sizes S,A,H.")
+    else:
+        options = {"stationary": over_all_steps, "random_rewards": spec.random_rewards}
+        found = counts_from_logs(from_logs, spec.sizes, reward_range=low_and_high(reward_range), **options)
+    planned = None if plan is None else _planned(found, spec.sizes, plan, Units.spanning(*low_and_high(reward_range)))
+    found.save(out)
+    steps, S, A = found.visits.shape
+    visits = int(found.visits.sum())
+    if as_json:
+        sizes = {"steps": steps, "states": S, "actions": A}
+        more = {} if planned is None else {"plan": {"policy": str(plan), **planned}}
+        print_json({"counts": str(out), **sizes, "visits": visits, "most_visits": found.most, **more})
+        return
+    counted = f"by step, H = {steps}" if steps > 1 else "over all steps together"
+    typer.echo(f"{visits:,} visits, at most {found.most:,} to one cell, S = {S}, A = {A}, counted {counted}: {out}")
+    if planned is not None:
+        typer.echo(
+            f"a policy worth at least {planned['best_lower_bound']:.4g} from its best first state: {plan}\n"
+            f"the best action is certain at {planned['certain']:,} of {planned['seen']:,} steps and states seen"
+        )
+
+
+def _planned(found: CountTable, sizes: tuple[int, int, int] | None, path: Path, units: Units) -> dict[str, Any]:
+    """Write the policy that counts guarantee most for; what is known of it."""
+    from fed_ucbvi.analysis.planning import plan_from_counts
+    from fed_ucbvi.results.policy import LearntPolicy
+
+    made = plan_from_counts(found, None if sizes is None else sizes[2])
+    about = {"name": "logs", **units.description()}
+    LearntPolicy(made.policy, found.visits.shape[2], about, float("nan")).save(path)
+    return made.summary()
+
+
+def incumbent_at(name: str) -> PolicyLike:
+    """The policy in a file or a saved run, or what ``module:attribute`` names."""
+    from fed_ucbvi.core.plugins import is_attribute, load_attribute
+    from fed_ucbvi.results.run import load_policy
+
+    if not is_attribute(name) or Path(name).exists():
+        return load_policy(name)
+    policy: PolicyLike = load_attribute(name)
+    return policy
+
+
+def counts_at(path: Path) -> CountTable:
+    """The counts in a file or in a checkpoint of whatever kind."""
+    from fed_ucbvi.core.files import MANIFEST, read_manifest
+    from fed_ucbvi.engine.checkpoint import FORMAT, load_counts
+
+    if not (path / MANIFEST).is_file() or read_manifest(path)["format"] == FORMAT:
+        return load_counts(path)
+    from fed_ucbvi.network.server_checkpoint import counts_in
+
+    return counts_in(path)

@@ -1,0 +1,395 @@
+"""``fed-ucbvi sweep``, ``report``, ``reproduce``, ``compare`` and ``leaderboard``: many runs, and what they show."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fed_ucbvi.command_line.options import CODE, JOBS, JSON, PAGE, Output, argument, fields, option
+from fed_ucbvi.command_line.program import FAILED, INTERRUPTED, interruptible
+from fed_ucbvi.core.errors import InputError, check_positive_integer
+from fed_ucbvi.run_spec import ALGORITHM_HELP, RunSpec, algorithm_names, environment_names
+
+if TYPE_CHECKING:
+    from fed_ucbvi.paper.leaderboard import LeaderboardPlan, Row
+    from fed_ucbvi.paper.reproduction import ReproductionPlan
+    from fed_ucbvi.report.content import PageContent
+    from fed_ucbvi.sweeps.execution import SweepOutcome
+    from fed_ucbvi.sweeps.specification import Sweep
+
+NAME = "NAME|MODULE:ATTRIBUTE"
+
+
+def sweep(
+    output: Annotated[Output, fields(f"{PAGE} as_json")],
+    file: Path = argument("FILE", "The sweep, in TOML; see docs/sweeps.md."),
+    out: Path = option(..., "DIR", "Folder to keep the runs in, one file each."),
+    jobs: int | None = JOBS,
+    executor: str = option("local", "NAME", "local processes, or ray."),
+    address: str | None = option(None, "ADDRESS", "A Ray cluster; by default Ray starts on this machine."),
+    resume: bool = option(False, "", "Resume this sweep in --out."),
+    code: list[str] | None = CODE,
+) -> None:
+    """Make every run that FILE describes and DIR does not hold yet.
+
+    Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
+    """
+    from fed_ucbvi.command_line.outputs import others_on_standard_error, plain_warnings
+    from fed_ucbvi.command_line.page import page_of_sweep
+    from fed_ucbvi.engine.progress import announce_compilation, progress_bar
+    from fed_ucbvi.sweeps.execution import SweepInterrupted, run_sweep
+    from fed_ucbvi.sweeps.specification import Sweep
+
+    announce_compilation()
+    described = Sweep.from_toml(file, code=code or ())
+    with interruptible() as interruption, plain_warnings(), page_of_sweep(output, out) as look:
+        try:
+            with others_on_standard_error(), progress_bar("runs") as show:
+
+                def report(done: int, total: int, failed: int) -> None:
+                    show(done, total, failed)
+                    look()
+
+                outcome = run_sweep(
+                    described, out, jobs=jobs, executor=executor, address=address, resume=resume, report=report
+                )
+        except SweepInterrupted as stop:
+            interruption.saving()
+            _print(stop.outcome, output.as_json)
+            where = f"{shlex.quote(str(file))} --out {shlex.quote(str(out))}"
+            typer.echo(f"{stop}; finished runs are kept. Resume with: fed-ucbvi sweep {where} --resume", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+    _print(outcome, output.as_json)
+    if outcome.failed:
+        raise typer.Exit(FAILED)
+
+
+def _print(outcome: SweepOutcome, as_json: bool) -> None:
+    from fed_ucbvi.command_line.outputs import print_json, print_rows, warn
+    from fed_ucbvi.core.errors import printable
+    from fed_ucbvi.sweeps.store import FAILURES
+
+    if as_json:
+        print_json(outcome.summary())
+        return
+    for name, error in outcome.failed.items():
+        warn(f"run {name} failed: {printable(error)} (see {outcome.out / FAILURES / name}.json)")
+    rows = [
+        ("runs", f"{outcome.runs:,}"),
+        ("made now", f"{outcome.done:,} in {outcome.seconds:,.1f} s"),
+        ("made earlier", f"{outcome.skipped:,}"),
+        ("failed", f"{len(outcome.failed):,}"),
+        ("kept in", str(outcome.out)),
+    ]
+    print_rows(f"sweep '{outcome.name}'", rows)
+
+
+def report(
+    folder: Path = argument("DIR", "A sweep or a reproduction."),
+    out: Path | None = option(None, "DIR2", "Where to write; by default DIR/report."),
+    as_json: bool = JSON,
+) -> None:
+    """Write figures, tables and verdicts of a sweep or a reproduction as one page and as files."""
+    from fed_ucbvi.core.files import read_manifest
+    from fed_ucbvi.sweeps.store import FORMAT as SWEEP
+
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; a report is about a sweep or a reproduction.")
+    kind = read_manifest(folder).get("format")
+    if kind == SWEEP:
+        made = report_on_sweep(folder)
+    else:
+        from fed_ucbvi.paper import reproduction
+
+        if kind != reproduction.FORMAT:
+            raise InputError(f"{folder} holds a {kind}; a report is about a sweep or a reproduction.")
+        made = reproduction.report_on(folder)
+    target = folder / "report" if out is None else out
+    write(made, target)
+    print_report(made, target, as_json=as_json)
+
+
+def report_on_sweep(folder: Path) -> PageContent:
+    """The report on a sweep, complete or not."""
+    from fed_ucbvi.report.content import PageContent
+    from fed_ucbvi.report.sweep import missing_runs, sweep_section, with_note
+    from fed_ucbvi.report.traces import Trace, table_of
+    from fed_ucbvi.results.about import versions
+    from fed_ucbvi.sweeps.store import Store
+
+    store = Store.open(folder)
+    sweep, jobs = store.sweep, store.sweep.jobs()
+    there = [job for job in jobs if store.path(job).exists()]
+    table = table_of((job, Trace.of(store.read(job))) for job in there)
+    provenance = {"sweep": sweep.content(), "digest": sweep.digest, "versions": versions()}
+    sections = [sweep_section(table, sweep.name)] if there else []
+    missing = missing_runs(job for job in jobs if job not in set(there))
+    return with_note(PageContent(sweep.name, (), sections, provenance), folder, missing)
+
+
+def write(made: PageContent, folder: Path) -> None:
+    """Write the report; an earlier one gives way."""
+    from fed_ucbvi.engine.progress import progress_bar
+    from fed_ucbvi.report.writing import write_report
+
+    with interruptible(), progress_bar("figures") as progress:
+        write_report(made, folder, progress)
+
+
+def print_report(made: PageContent, folder: Path, *, as_json: bool) -> None:
+    from fed_ucbvi.command_line.outputs import print_json, print_rows, warn
+
+    verdicts = [verdict for section in made.sections for verdict in section.verdicts]
+    missing = made.provenance.get("missing", [])
+    if missing:
+        warn(made.text[0])
+    if as_json:
+        print_json(
+            {
+                "out": str(folder),
+                "sections": [section.id for section in made.sections],
+                "figures": [figure.id for section in made.sections for figure in section.figures],
+                "tables": [table.id for section in made.sections for table in section.tables],
+                "verdicts": [
+                    {name: getattr(verdict, name) for name in ("claim", "outcome", "measured", "seeds", "detail")}
+                    for verdict in verdicts
+                ],
+                "missing": missing,
+            }
+        )
+        return
+    print_rows(made.title, [(verdict.outcome, verdict.claim) for verdict in verdicts])
+    typer.echo(f"saved in {folder}")
+
+
+def reproduce(
+    out: Path = option(Path("results"), "DIR", "Folder for runs, figures and the report."),
+    overwrite: bool = option(False, "", "Replace an earlier reproduction in --out."),
+    resume: bool = option(False, "", "Resume the reproduction in --out; it knows its own options."),
+    only: list[str] | None = option(None, "NAME", "Only this experiment; may be repeated."),
+    seeds: int | None = option(None, "N", "Runs of each cell."),
+    full: bool = option(False, "", "The whole grid of agents and eps_p, and table1."),
+    quick: bool = option(False, "", "Every figure from little data, in seconds."),
+    jobs: int | None = JOBS,
+    as_json: bool = JSON,
+) -> None:
+    """Run the paper's experiments and what they left open, judge the paper's claims, write a report.
+
+    Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
+    """
+    from fed_ucbvi.command_line.outputs import check_out, warn
+    from fed_ucbvi.engine.progress import announce_compilation, progress_bar
+    from fed_ucbvi.paper import reproduction
+    from fed_ucbvi.sweeps.execution import SweepInterrupted
+
+    announce_compilation()
+    if jobs is not None:
+        check_positive_integer("jobs", jobs)
+    if resume:
+        if overwrite or only or full or quick or seeds is not None:
+            raise InputError("--resume uses the options of the reproduction that it resumes; pass none of your own.")
+        plan = reproduction.ReproductionPlan.read(out)
+    else:
+        plan = _plan(only or [], seeds, full=full, quick=quick)
+        check_out(out, overwrite=overwrite, kind=reproduction.FORMAT)
+        reproduction.start(out, plan, overwrite=overwrite)
+    runs = reproduction.Runs(out)
+    try:
+        with interruptible(), progress_bar("runs") as report:
+            failed = reproduction.run_experiments(runs, plan, jobs=jobs, report=report)
+    except SweepInterrupted as error:
+        typer.echo(f"{error}; resume with: fed-ucbvi reproduce --out {shlex.quote(str(out))} --resume", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    for id_, error_text in failed.items():
+        warn(f"run {id_} failed: {error_text}")
+    made = reproduction.report_on(out, runs)
+    write(made, out / reproduction.REPORT)
+    print_report(made, out / reproduction.REPORT, as_json=as_json)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _plan(only: list[str], seeds: int | None, *, full: bool, quick: bool) -> ReproductionPlan:
+    from fed_ucbvi.paper import experiment, reproduction
+
+    if full and quick:
+        raise InputError("--full and --quick exclude each other.")
+    size: Any = "full" if full else "quick" if quick else "default"
+    count = seeds if seeds is not None else experiment.QUICK_SEEDS if quick else experiment.SEEDS
+    chosen = experiment.RunScale(size, count)
+    return reproduction.ReproductionPlan(chosen, reproduction.check_names(only, chosen))
+
+
+def compare(
+    spec: Annotated[
+        RunSpec,
+        fields(
+            "environment environment_options agents",
+            environment={"default": "the paper's two, at its settings"},
+            agents={"help": "Number of agents in --env."},
+        ),
+    ],
+    algorithms: list[str] | None = option(
+        None, NAME, f"Only this one; may be repeated. {ALGORITHM_HELP}", name="--algorithm", names=algorithm_names
+    ),
+    episodes: int | None = option(None, "T", "Episodes per agent in --env.", default="30000"),
+    seeds: int = option(5, "N", "Runs of each."),
+    out: Path | None = option(None, "FILE.md", "Write the tables as Markdown."),
+    as_json: bool = JSON,
+) -> None:
+    """Run every algorithm at the paper's settings, or in an environment, and tabulate regret, rounds and bytes."""
+    from fed_ucbvi.command_line.outputs import print_json, warn
+    from fed_ucbvi.core.files import new_file
+    from fed_ucbvi.engine.progress import progress_bar
+    from fed_ucbvi.paper import table1
+    from fed_ucbvi.paper.experiment import RunScale
+    from fed_ucbvi.report.traces import Trace, table_of
+    from fed_ucbvi.sweeps.execution import run_sweep
+    from fed_ucbvi.sweeps.specification import Sweep
+    from fed_ucbvi.sweeps.store import load_runs
+
+    if algorithms:
+        table1.check_names(algorithms)
+    grids = table1.grids(RunScale(seeds=seeds), algorithms or None)
+    if spec.environment is not None:
+        grids = _elsewhere(grids, spec, 30_000 if episodes is None else episodes)
+    elif (spec.agents, episodes, spec.environment_options) != (None, None, {}):
+        raise InputError("--agents, --episodes and --env-option need --env.")
+    sweep = Sweep(name="compare", grids=grids)
+    with tempfile.TemporaryDirectory() as folder:
+        with interruptible(), progress_bar("runs") as report:
+            outcome = run_sweep(sweep, Path(folder) / "sweep", report=report)
+        table = table_of((job, Trace.of(run)) for job, run in load_runs(Path(folder) / "sweep", complete=False))
+        summary = table1.tabulate(table)
+    if spec.environment is not None:
+        summary["claims"] = []  # the orderings are reported of the paper's settings
+    for id_, error in outcome.failed.items():
+        warn(f"run {id_} failed: {error}")
+    text = table1.markdown(summary)
+    if out is not None:
+        with new_file(out) as draft:
+            draft.write_text(text, encoding="utf-8")
+    if as_json:
+        print_json(summary)
+    elif out is None:
+        typer.echo(text)
+    else:
+        typer.echo(f"saved in {out}")
+
+
+def _elsewhere(grids: list[dict[str, Any]], spec: RunSpec, episodes: int) -> list[dict[str, Any]]:
+    """The grids of the paper's settings in another environment; it is drawn from each seed where it can be.
+
+    Single-agent algorithms are left out where the environment cannot be had with one agent.
+    """
+    from fed_ucbvi.environments import find_environment
+
+    env = str(spec.environment)
+    found, M = find_environment(env), spec.make_federation().agents
+    free = found.accepts("agents")
+    changed = [
+        {
+            **grid,
+            "environments": [{"name": env, **spec.environment_options}],
+            "episodes": [episodes],
+            "agents": [1 if grid["agents"] == [1] else M],
+            "env_seed": "seed" if found.accepts("seed") else 0,
+        }
+        for grid in grids
+        if free or M == 1 or grid["agents"] != [1]
+    ]
+    if not changed:
+        raise InputError(f"{env} has {M} agents, and these algorithms are for one.")
+    return changed
+
+
+def leaderboard(
+    algorithms: list[str] | None = option(
+        *(None, NAME, f"Run this one too, on every environment; may be repeated. {ALGORITHM_HELP}"),
+        name="--algorithm",
+        names=algorithm_names,
+    ),
+    leave_out: list[str] | None = option(
+        None, "NAME", "Leave this environment out; may be repeated.", names=environment_names
+    ),
+    again: bool = option(False, "", "Make all runs anew instead of reading their table."),
+    quick: bool = option(False, "", "Make all runs anew, from little data."),
+    store: Path | None = option(None, "DIR", "Keep the runs here, and resume from what is there."),
+    out: Path | None = option(None, "DIR", "Write the document, a page with a figure, and the table."),
+    jobs: int | None = JOBS,
+    as_json: bool = JSON,
+) -> None:
+    """Every algorithm on every environment: regret, rounds, bytes and what was learnt, from a table of stored runs.
+
+    Without options nothing is run. See docs/leaderboard.md.
+    """
+    from fed_ucbvi.algorithms import ALGORITHMS
+    from fed_ucbvi.command_line.outputs import print_json
+    from fed_ucbvi.paper import leaderboard as comparison
+    from fed_ucbvi.paper import table1
+
+    if algorithms:
+        table1.check_names(algorithms)
+    if again and quick:
+        raise InputError("--again and --quick both make all runs; give one of them.")
+    board = comparison.LeaderboardPlan.standing().without(leave_out or ())
+    if quick:
+        board = board.quick()
+    anew = [*ALGORITHMS] if again or quick else []
+    rows = [] if anew else [row for row in comparison.standing_rows() if row.environment in board.episodes]
+    wanted = list(dict.fromkeys([*anew, *(algorithms or [])]))
+    if not wanted and (store is not None or jobs is not None):
+        raise InputError(
+            "--store and --jobs are about runs, and none are to be made; add --algorithm, --again or --quick."
+        )
+    made = _run(board.sweep(wanted), store, jobs) if wanted else []
+    names = {row.algorithm for row in made}
+    rows = board.in_order([row for row in rows if row.algorithm not in names] + made)
+    if out is not None:
+        _write(board, rows, out)
+    if as_json:
+        print_json({**comparison.summary(rows), "made": len(made), "out": None if out is None else str(out)})
+        return
+    table = comparison.table_text(comparison.OVERALL, comparison.standings(rows), comparison.ratio_text)
+    typer.echo(f"{comparison.OVERALL_TEXT}\n\n{table}" if out is None else f"saved in {out}")
+
+
+def _run(sweep: Sweep, store: Path | None, jobs: int | None) -> list[Row]:
+    """Make the runs that are missing and return the rows of all."""
+    from fed_ucbvi.command_line.outputs import others_on_standard_error, plain_warnings
+    from fed_ucbvi.engine.progress import announce_compilation, progress_bar
+    from fed_ucbvi.paper.leaderboard import Row
+    from fed_ucbvi.sweeps.execution import SweepInterrupted, run_sweep
+    from fed_ucbvi.sweeps.store import load_runs
+
+    announce_compilation()
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder) / "runs" if store is None else store
+        with interruptible() as interruption, plain_warnings():
+            try:
+                with others_on_standard_error(), progress_bar("runs") as report:
+                    outcome = run_sweep(sweep, kept, jobs=jobs, resume=True, report=report)
+            except SweepInterrupted as stop:
+                interruption.saving()
+                again = "nothing is saved" if store is None else "finished runs are kept; give the command again"
+                typer.echo(f"{stop}; {again}", err=True)
+                raise typer.Exit(INTERRUPTED) from None
+        if outcome.failed:
+            id_, error = next(iter(outcome.failed.items()))
+            raise InputError(f"{len(outcome.failed)} of {outcome.runs} runs failed; run {id_}: {error}")
+        return [Row.of(job, run) for job, run in load_runs(kept)]
+
+
+def _write(board: LeaderboardPlan, rows: list[Row], out: Path) -> None:
+    from fed_ucbvi.core.files import new_file
+    from fed_ucbvi.paper.leaderboard import DOCUMENT, TABLE, markdown, page, write_rows
+
+    write(page(board, rows), out)
+    with new_file(out / TABLE) as draft:
+        write_rows(rows, draft)
+    with new_file(out / DOCUMENT) as draft:
+        draft.write_text(markdown(board, rows), encoding="utf-8")

@@ -1,0 +1,282 @@
+"""Parameters of algorithms, options of environments and fields of runs as data: type, bounds, choices, default, help.
+
+A frozen dataclass declares each parameter once, in the type of its field::
+
+    bonus: Literal["practical", "published"] = "practical"
+    delta: Probability = 0.05
+    iota: NonNegative | None = None
+
+:func:`converted` reads a text by that, :func:`check_parameters` holds values to it, and :func:`parameter_help` reads
+it, with the help texts from the ``Args`` of the docstring.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+import math
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from fed_ucbvi.core.errors import InputError, check_choice, check_flag, check_integer, check_number
+
+
+class Bounds(NamedTuple):
+    """The interval in which a number must lie, as metadata of ``Annotated[float, Bounds(...)]``."""
+
+    at_least: float = -math.inf
+    below: float = math.inf
+    above: float = -math.inf
+    at_most: float = math.inf
+    why: str = ""
+    """Where that is said, for error messages."""
+
+    def __str__(self) -> str:
+        low = f"({self.above:g}" if self.above >= self.at_least else f"[{self.at_least:g}"
+        high = f"{self.below:g})" if self.below <= self.at_most else f"{self.at_most:g}]"
+        return f"{low}, {high}"
+
+
+Probability = Annotated[float, Bounds(above=0, below=1)]
+NonNegative = Annotated[float, Bounds(at_least=0)]
+Positive = Annotated[float, Bounds(above=0)]
+Share = Annotated[float, Bounds(at_least=0, at_most=1)]
+Count = Annotated[int, Bounds(at_least=0)]
+Size = Annotated[int, Bounds(at_least=1)]
+TRUE, FALSE, NONE = ("true", "yes", "on", "1"), ("false", "no", "off", "0"), ("none", "null")
+
+
+class Parameter(NamedTuple):
+    """One parameter; ``choices`` is empty unless its type is a ``Literal``."""
+
+    name: str
+    type: str
+    default: Any
+    description: str
+    choices: tuple[Any, ...] = ()
+
+
+def check_parameters(values: Any) -> None:
+    """Raise unless every field of a dataclass's value fits its declared type.
+
+    ``Literal``, ``bool``, ``int`` and ``float`` with their :class:`Bounds`, ``str``, ``Path``, and unions of these
+    with ``None`` are checked; other types are not.
+
+    >>> @dataclasses.dataclass
+    ... class Rule:
+    ...     delta: Annotated[float, Bounds(above=0, below=1)] = 0.05
+    ...     ties: Literal["first", "random"] = "first"
+    >>> check_parameters(Rule(delta=2))
+    Traceback (most recent call last):
+    fed_ucbvi.core.errors.InputError: delta must be a number in (0, 1), got 2.
+    >>> check_parameters(Rule(ties="frist"))
+    Traceback (most recent call last):
+    fed_ucbvi.core.errors.InputError: unknown ties 'frist'; did you mean 'first'? Known: first, random.
+    """
+    cls: Any = type(values)
+    for name, hint in declared(cls).items():
+        check_value(name, getattr(values, name), hint)
+
+
+def check_value(name: str, value: Any, hint: Any) -> None:
+    """Raise unless a value fits its declared type, as :func:`check_parameters` does."""
+    kind, bounds, optional = _parts(hint)
+    if value is None and optional:
+        return
+    if typing.get_origin(kind) is Literal:
+        if not isinstance(value, str):
+            raise InputError(f"{name} must be one of {', '.join(typing.get_args(kind))}, got {value!r}.")
+        check_choice(name, value, typing.get_args(kind))
+    elif kind is bool:
+        check_flag(name, value)
+    elif kind is int:
+        at_most = None if bounds.at_most == math.inf else int(bounds.at_most)
+        check_integer(name, value, at_least=int(max(bounds.at_least, -(2**63))), at_most=at_most)
+    elif kind is float:
+        check_number(name, value, **bounds._asdict())
+    elif kind in (str, Path) and not isinstance(value, kind):
+        raise InputError(f"{name} must be {'text' if kind is str else 'the name of a file'}, got {value!r}.")
+
+
+def converted(name: str, value: Any, hint: Any) -> Any:
+    """A value, or the text of one, in an annotated type.
+
+    These are bool, int, float, str, Path, None, Literal and unions of them; texts of other types are JSON.
+
+    >>> converted("nu", "none", float | None), converted("nu", "1e3", float | None), converted("strict", "yes", bool)
+    (None, 1000.0, True)
+    >>> converted("nu", 3, float | None), converted("n", 3.0, int)
+    (3.0, 3)
+    """
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds = [_kind(one) for one in (typing.get_args(hint) if union else (hint,))]
+    if bool in kinds and not isinstance(value, bool | str):
+        raise InputError(f"{name} must be true or false, got {value!r}.")
+    if isinstance(value, bool) or hint is None:
+        return value
+    if isinstance(value, int | float):
+        if int in kinds and float(value).is_integer():
+            return int(value)
+        return float(value) if float in kinds else value
+    return _read(name, value, kinds) if isinstance(value, str) else value
+
+
+def _kind(hint: Any) -> Any:
+    """A plain type; texts stand for choices."""
+    plain = _parts(hint)[0]
+    return str if typing.get_origin(plain) is Literal else plain
+
+
+def _read(name: str, text: str, kinds: list[Any]) -> Any:
+    word = text.lower()
+    if type(None) in kinds and word in NONE:
+        return None
+    if bool in kinds and word in TRUE + FALSE:
+        return word in TRUE
+    number = _number(text) if {int, float} & set(kinds) else math.nan
+    if math.isfinite(number):
+        if int in kinds and number.is_integer():
+            return whole_number(name, text)
+        if float in kinds:
+            return number
+    if str in kinds or Path in kinds:
+        return text if str in kinds else Path(text)
+    if not {bool, int, float}.isdisjoint(kinds):
+        wanted = {bool: "true or false", int: "a whole number", float: "a finite number", type(None): "none"}
+        raise InputError(f"{name} must be {' or '.join(wanted[one] for one in kinds)}, got '{text}'.")
+    return json_or_text(name, text)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def whole_number(name: str, value: Any) -> Any:
+    """A text such as ``1e9`` or ``30_000`` as a whole number; other values as they are.
+
+    >>> whole_number("episodes", "1e9")
+    1000000000
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        number = _number(value)
+    if not number.is_integer():
+        raise InputError(f"{name} must be a whole number, got '{value}'.")
+    return int(number)
+
+
+def json_or_text(name: str, text: str) -> object:
+    """A value written as JSON, or else the text itself.
+
+    >>> json_or_text("walls", "[[1, 1], [2, 3]]")
+    [[1, 1], [2, 3]]
+    """
+
+    def refuse(constant: str) -> object:
+        raise InputError(f"{name} must be finite, got {constant}.")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError:
+        return text
+
+
+@functools.cache
+def declared(kind: Any) -> dict[str, Any]:
+    """The type of each field of a dataclass, by name; None where only a type checker can find it."""
+    hints = _hints(kind)
+    return {field.name: hints.get(field.name) for field in dataclasses.fields(kind) if field.init}
+
+
+def _hints(thing: Any) -> dict[str, Any]:
+    """The types that annotations stand for; none where they name what only a type checker can find."""
+    try:
+        return typing.get_type_hints(thing, include_extras=True)
+    except NameError:
+        return {}
+
+
+def _parts(hint: Any) -> tuple[Any, Bounds, bool]:
+    """The plain type within ``Annotated`` and ``| None``, the bounds on it, and whether it may be None."""
+    optional = False
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
+        optional = len(kinds) < len(typing.get_args(hint))
+        if len(kinds) > 1:
+            return hint, Bounds(), optional
+        hint = kinds[0]
+    notes = getattr(hint, "__metadata__", ())
+    plain = typing.get_args(hint)[0] if notes else hint
+    return plain, next((note for note in notes if isinstance(note, Bounds)), Bounds()), optional
+
+
+def parameter_help(thing: Any) -> list[Parameter]:
+    """The parameters of a function, or of a class; a class inherits help texts along with its fields.
+
+    >>> def drive(speed: NonNegative = 1.0, gear: Literal["low", "high"] = "low") -> None:
+    ...     '''Drive.
+    ...
+    ...     Args:
+    ...         speed: how fast,
+    ...             in knots.
+    ...     '''
+    >>> parameter_help(drive)[0]
+    Parameter(name='speed', type='float in [0, inf)', default=1.0, description='how fast, in knots.', choices=())
+    >>> parameter_help(drive)[1].choices
+    ('low', 'high')
+    """
+    if not callable(thing):
+        return []
+    about: dict[str, str] = {}
+    for layer in reversed(inspect.getmro(thing) if inspect.isclass(thing) else (thing,)):
+        about |= _arguments(plain_docstring(layer))
+    hints = _hints(thing)
+    found = []
+    for name, parameter in inspect.signature(thing).parameters.items():
+        text, choices = _described(hints.get(name, parameter.annotation))
+        default = None if parameter.default is inspect.Parameter.empty else parameter.default
+        found.append(Parameter(name, text, default, about.get(name, ""), choices))
+    return found
+
+
+def _described(hint: Any) -> tuple[str, tuple[Any, ...]]:
+    """A type in words, and its choices."""
+    plain, bounds, optional = _parts(hint)
+    choices = typing.get_args(plain) if typing.get_origin(plain) is Literal else ()
+    text = " | ".join(map(str, choices)) or inspect.formatannotation(plain).strip("'")
+    if bounds != Bounds():
+        text += f" in {bounds}"
+    return (f"{text} | None" if optional and "None" not in text else text), choices
+
+
+def plain_docstring(thing: Any) -> str:
+    """A docstring without its marks."""
+    return re.sub(r":\w+:`~?([^`]+)`", r"\1", inspect.cleandoc(thing.__doc__ or "").replace("``", ""))
+
+
+def _arguments(text: str) -> dict[str, str]:
+    """The ``Args`` section of a docstring, by name."""
+    _, _, section = text.partition("\nArgs:\n")
+    found: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        if line.strip() and not line.startswith("    "):
+            break
+        start = re.match(r" {4}(\w+): (.*)", line)
+        if start:
+            name = start[1]
+            found[name] = start[2].strip()
+        elif name and line.strip():
+            found[name] += f" {line.strip()}"
+    return found

@@ -1,0 +1,319 @@
+"""What a run promises while it learns: no harm to who has a rule today, and a certified gap to stop by.
+
+**Do no harm.** With an incumbent policy and a share ``loss``, a round may explore for k more episodes (of all agents)
+only while
+
+    (E + k) U0 - R <= loss (t + k) W0
+
+where E of the t episodes so far were exploring and paid R, ``[L0, U0]`` is the interval of the incumbent's value from
+its own episodes, and W0 is the least that the incumbent earns, or costs where rewards are costs, in the environment's
+own units. All else is counted from the least that can be paid. So even if these k episodes pay the least, what
+exploring has cost, ``E V0 - R``, stays below ``loss`` times what the incumbent is worth over all episodes, at the end
+of every round. Otherwise the incumbent is played. No model enters. Verifying counts as exploring.
+
+**Verifying.** A recommended policy that looks good by the model becomes the *candidate*. It is played as often as the
+exploring policy, until it is certified or cannot be any more. If it is worth more than the incumbent, it is
+*promoted*: it becomes the incumbent. What was owed and allowed before stays on the books. If it is within
+``until_gap`` of the optimistic value, the run ends.
+
+The j-th policy that is judged, the incumbent first, has ``delta / (j (j+1))`` of all errors, half of it on either
+side. With ``until_gap`` half of delta is for optimism. ``docs/certificates.md`` has the arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Algorithm, Array, Setting
+from fed_ucbvi.algorithms.return_bounds import Interval, episodes_in, interval_of, new_histogram
+from fed_ucbvi.core.errors import InputError, check_number
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.engine.state_store import put_back
+from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.certificate import GAP, PROMOTION, Certificate, policy_digest
+from fed_ucbvi.results.policy import PolicyLike, policy_table
+from fed_ucbvi.results.recommendations import PLANNED, Recommended
+from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
+
+DELTA, LOSS = 0.05, 0.05
+"""The probability with which what is promised may fail, and the usual share of the incumbent's worth."""
+MORE = 0.1
+"""Rounds of the incumbent, rounds that verify and the time between two plans are at most this share of what was
+played."""
+ASSURANCE = "assurance."
+"""Prefix of the names of saved arrays."""
+COUNTED = ("explored", "verified", "total", "paid", "owed", "worth", "judged", "certified")
+POLICIES = ("incumbent", "candidate")
+ASSUMED = {
+    GAP: "episodes are drawn alike; optimism: the states tell all of the future that matters, and agents are alike",
+    PROMOTION: "episodes are drawn alike",
+}
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What a run is asked for.
+
+    Attributes:
+        incumbent: what is played today, ``(H, S)``.
+        loss: what exploring may cost, as a share of what the incumbent is worth.
+        until_gap: end once the recommended policy is certified to be so near to the best, in own units.
+    """
+
+    incumbent: IndexArray | None
+    loss: float
+    until_gap: float | None
+
+    @classmethod
+    def of(
+        cls,
+        incumbent: PolicyLike | None,
+        loss: float | None,
+        until_gap: float | None,
+        sizes: tuple[int, int, int],
+        *,
+        live: bool = False,
+    ) -> Promises | None:
+        """From what a caller gives, for ``sizes`` (H, S, A); None if nothing is asked for."""
+        if incumbent is None and loss is not None:
+            raise InputError("loss says what exploring may cost an incumbent; pass incumbent too (--incumbent FILE).")
+        if incumbent is None and until_gap is None:
+            return None
+        table = None if incumbent is None else policy_table(incumbent, *sizes, name="the incumbent", ends=live)
+        share = check_number("loss", LOSS if loss is None else loss, above=0, below=1)
+        return cls(table, share, None if until_gap is None else check_number("until_gap", until_gap, above=0))
+
+    def apply(self, algorithm: Algorithm[Any, Any]) -> Algorithm[Any, Any]:
+        """The algorithm that can keep them, or raise."""
+        if not algorithm.plays_any_policy:
+            raise InputError(
+                f"{algorithm.name} learns only from what its own policy plays, so it cannot play an incumbent or "
+                "verify a policy. Use fed-kl-ucbvi."
+            )
+        return algorithm if self.until_gap is None else algorithm.certifying(DELTA)
+
+    def to_data(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        table = None if self.incumbent is None else self.incumbent.tolist()
+        return {"incumbent": table, "loss": self.loss, "until_gap": self.until_gap}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Promises:
+        """Read what :meth:`to_data` gave."""
+        table = None if data["incumbent"] is None else np.array(data["incumbent"], dtype=np.int32)
+        return cls(table, float(data["loss"]), data["until_gap"])
+
+
+class RoundChoice(NamedTuple):
+    """What a round plays: the server's policy if ``policy`` is None; at most ``most`` episodes."""
+
+    playing: int
+    policy: IndexArray | None
+    most: int
+
+
+@dataclass
+class JudgedPolicy:
+    """A policy that is judged by the returns of its own episodes; the ``number``-th of the run."""
+
+    recommended: Recommended
+    number: int
+    returns: CountArray = field(default_factory=new_histogram)
+
+    @property
+    def policy(self) -> IndexArray:
+        return self.recommended.policy
+
+    def interval(self) -> Interval:
+        """Of its value, in our units."""
+        j, H = self.number, float(len(self.policy))
+        return interval_of(self.returns, H, DELTA / (j * (j + 1)))
+
+
+class Assurance:
+    """Keeps the promises of a run: chooses what is played, and issues certificates.
+
+    Args:
+        promises: what was asked for.
+        setting: of the run.
+        units: says those of rewards, which nodes on the network declare when they come.
+    """
+
+    def __init__(self, promises: Promises, setting: Setting, units: Callable[[], Units]) -> None:
+        self.promises, self.setting, self._units = promises, setting, units
+        self.incumbent: JudgedPolicy | None = None
+        self.candidate: JudgedPolicy | None = None
+        if promises.incumbent is not None:
+            unknown: FloatArray = np.full((setting.horizon + 1, setting.states), np.nan)
+            self.incumbent = JudgedPolicy(Recommended(promises.incumbent, unknown, PLANNED), 1)
+        self.certificates: list[Certificate] = []
+        self.judged = 0 if self.incumbent is None else 1
+        self.certified = False
+        """Whether the gap that was asked for is certified; then the run is over."""
+        self.final: Recommended | None = None
+        """The last policy with a certificate: that is what the run recommends at its end."""
+        self.explored = self.verified = self.total = 0
+        """Episodes of all agents under this incumbent: exploring and verifying; verifying of the candidate; all."""
+        self.paid = self.owed = self.worth = 0.0
+        """What exploring has paid so far; under earlier incumbents: what it was to pay, and what they were worth."""
+
+    @property
+    def until_gap(self) -> float:
+        """In our units; infinite where nobody has asked."""
+        gap = self.promises.until_gap
+        return math.inf if gap is None else gap / self._units().scale
+
+    @property
+    def _zero(self) -> float:
+        """What a return of 0 in own units is in ours."""
+        units = self._units()
+        return -self.setting.horizon * units.offset / units.scale
+
+    # ------------------------------------------------------------------------------------------------- the promise
+
+    def balance(self) -> tuple[float, float]:
+        """What exploring has cost at most, and what it may cost, over all episodes of all agents, in our units."""
+        if self.incumbent is None:
+            return math.nan, math.nan
+        interval = self.incumbent.interval()
+        cost = self.owed + self.explored * interval.upper - self.paid
+        return cost, self.promises.loss * (self.worth + self.total * self._least(interval))
+
+    def _least(self, interval: Interval) -> float:
+        """W0: what the incumbent earns or costs at least, from 0 in own units."""
+        return max(0.0, interval.lower - self._zero, self._zero - interval.upper)
+
+    def choose(self, played: int, left: int) -> RoundChoice:
+        """What the next round plays, after so many episodes of each agent, and with so many left."""
+        short = min(left, max(1, math.ceil(MORE * played)))
+        if self.incumbent is not None:
+            interval = self.incumbent.interval()
+            cost, allowed = self.balance()
+            each = interval.upper - self.promises.loss * self._least(interval)
+            if each > 0.0:
+                left = min(left, math.floor((allowed - cost) / (each * self.setting.agents)))
+            if left < 1:
+                return RoundChoice(INCUMBENT, self.incumbent.policy, short)
+        if self.candidate is not None and self.verified <= self.explored - self.verified:
+            return RoundChoice(VERIFYING, self.candidate.policy, min(short, left))
+        return RoundChoice(EXPLORING, None, left)
+
+    def record(self, playing: int, episodes: int, paid: float, returns: CountArray | None) -> None:
+        """Take in a round: what was played by all agents together, what it paid, and the returns of its episodes."""
+        judged = {INCUMBENT: self.incumbent, VERIFYING: self.candidate}.get(playing)
+        silent = judged is not None and (returns is None or episodes_in(returns) != episodes)
+        if episodes and (silent or math.isnan(paid)):
+            raise InputError(
+                "an incumbent and a certified gap need to know what every episode pays, and some agents do not say "
+                "it (join without --no-rewards)."
+            )
+        self.total += episodes
+        if playing != INCUMBENT:
+            self.explored += episodes
+            self.paid += paid
+        if judged is not None and returns is not None:
+            judged.returns += returns
+        self.verified += episodes if playing == VERIFYING else 0
+
+    # -------------------------------------------------------------------------------------------------- candidates
+
+    def consider(self, recommended: Recommended, estimated: float, optimistic: float) -> None:
+        """Take a recommended policy for a candidate if it looks good by the model and no other is being verified."""
+        if self.candidate is not None:
+            most = self.candidate.interval().upper
+            beaten = self.incumbent is not None and most <= self.incumbent.interval().lower
+            hopeless = optimistic - most > self.until_gap if self.until_gap < math.inf else beaten
+            if hopeless or estimated > most:
+                self.candidate = None
+        better = self.incumbent is not None and estimated > self.incumbent.interval().upper
+        if self.candidate is None and (better or optimistic - estimated < 0.5 * self.until_gap < math.inf):
+            self.judged += 1
+            self.candidate, self.verified = JudgedPolicy(recommended, self.judged), 0
+
+    def check(
+        self, optimistic: float, issue: Callable[[str, JudgedPolicy, float], Certificate], *, ending: bool
+    ) -> None:
+        """Promote the candidate if it is better than the incumbent; end the run if it is near to the best.
+
+        A run whose episodes are over has a certificate of the gap there is.
+        """
+        candidate = self.candidate
+        if candidate is None or not candidate.returns.any():
+            return
+        least = candidate.interval().lower
+        if self.until_gap < math.inf and (optimistic - least <= self.until_gap or ending):
+            self._issue(issue(GAP, candidate, optimistic), candidate)
+            self.certified = optimistic - least <= self.until_gap
+        if self.incumbent is not None and least > self.incumbent.interval().upper:
+            interval = self.incumbent.interval()
+            self._issue(issue(PROMOTION, candidate, interval.upper), candidate)
+            self.owed += self.explored * interval.upper
+            self.worth += self.total * self._least(interval)
+            self.explored = self.total = self.verified = 0
+            self.incumbent, self.candidate = candidate, None
+
+    def _issue(self, certificate: Certificate, candidate: JudgedPolicy) -> None:
+        self.certificates.append(certificate)
+        self.final = candidate.recommended
+
+    def issued(self, rounds: int) -> str:
+        """The certificates that were issued after so many rounds, in words."""
+        return "; ".join(f"{one.kind}: {one}" for one in self.certificates if one.rounds == rounds)
+
+    def certificate(
+        self, kind: str, judged: JudgedPolicy, compared_with: float, model_at_least: float, rounds: int, played: int
+    ) -> Certificate:
+        """One that is issued now; values are in our units."""
+        H = self.setting.horizon
+        interval = judged.interval()
+        values = interval.lower, compared_with, model_at_least
+        low, other, model = (self._units().original_return(x, H) for x in values)
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        digest = policy_digest(judged.policy)
+        figures = DELTA, interval.episodes, low, other, model, rounds, played
+        differ = self.setting.eps_p_known and self.setting.eps_p > 0.0 and kind == GAP
+        assumed = ASSUMED[kind] + (f", which they are not (eps_p = {self.setting.eps_p:.3g})" if differ else "")
+        return Certificate(kind, digest, *figures, date, assumed)
+
+    # ------------------------------------------------------------------------------------------------- saved state
+
+    def saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Arrays, and what else there is, ready for JSON."""
+        arrays: dict[str, Array] = {}
+        about: dict[str, Any] = {name: getattr(self, name) for name in COUNTED}
+        for name in POLICIES:
+            judged = getattr(self, name)
+            about[name] = 0 if judged is None else judged.number
+            if judged is not None:
+                arrays |= {f"{name}.policy": judged.policy, f"{name}.V": judged.recommended.V}
+                arrays[f"{name}.returns"] = judged.returns
+        about["final"] = self.final is not None
+        if self.final is not None:
+            arrays |= {"final.policy": self.final.policy, "final.V": self.final.V}
+        about["certificates"] = [certificate.to_data() for certificate in self.certificates]
+        return {ASSURANCE + name: array for name, array in arrays.items()}, about
+
+    def restore(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
+        """Go back to what :meth:`saved` gave."""
+        for name in COUNTED:
+            setattr(self, name, about[name])
+        for name in POLICIES:
+            judged = JudgedPolicy(self._policy(name, arrays), int(about[name])) if about[name] else None
+            if judged is not None:
+                put_back(f"{ASSURANCE}{name}.returns", judged.returns, arrays.get(f"{ASSURANCE}{name}.returns"))
+            setattr(self, name, judged)
+        self.final = self._policy("final", arrays) if about["final"] else None
+        self.certificates = [Certificate.from_data(data) for data in about["certificates"]]
+
+    def _policy(self, name: str, arrays: Mapping[str, Array]) -> Recommended:
+        H, S = self.setting.horizon, self.setting.states
+        policy, V = np.zeros((H, S), dtype=np.int32), np.zeros((H + 1, S))
+        put_back(f"{ASSURANCE}{name}.policy", policy, arrays.get(f"{ASSURANCE}{name}.policy"))
+        put_back(f"{ASSURANCE}{name}.V", V, arrays.get(f"{ASSURANCE}{name}.V"))
+        return Recommended(policy, V, PLANNED)

@@ -1,0 +1,70 @@
+"""What a policy is worth, from episodes in which it is played, with a guarantee that needs no model."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+
+from fed_ucbvi.algorithms.return_bounds import Interval, interval_of, new_histogram
+from fed_ucbvi.core.errors import check_integer, check_number, check_positive_integer
+from fed_ucbvi.core.sampling.philox import MAX_SEED
+from fed_ucbvi.core.types import CountArray
+from fed_ucbvi.engine.drivers.base import Fleet
+from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables
+from fed_ucbvi.engine.drivers.returns import SimulatedReturns
+from fed_ucbvi.engine.live import LiveFederation
+from fed_ucbvi.environments import FederationLike, as_federation
+from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.policy import PolicyLike, policy_table
+
+
+def evaluate(
+    policy: PolicyLike, where: FederationLike | LiveFederation, episodes: int, *, delta: float = 0.05, seed: int = 0
+) -> Interval:
+    """Let every agent play ``policy`` for some episodes; the interval of its value, in the environment's own units.
+
+    The value is the mean over agents, each in its own environment. The interval holds with probability ``1 - delta``,
+    also if one goes on until one likes what one sees. Nothing is assumed but that episodes are drawn alike: the
+    states need not be enough to tell the future.
+
+    Args:
+        policy: actions ``(S,)`` or ``(H, S)``, a :class:`~fed_ucbvi.results.policy.LearntPolicy`, or a function of
+            step and state.
+        where: a federation, or whatever :func:`fed_ucbvi.run` takes for one; or live environments.
+        episodes: how many each agent plays.
+        delta: the probability that the value lies outside.
+        seed: of the episodes. Those that a policy was learnt from are not to be used again: take another seed.
+
+    >>> from fed_ucbvi import evaluate, gridworld
+    >>> interval = evaluate(lambda step, state: 1, gridworld(agents=4), episodes=500)
+    >>> interval.lower <= interval.mean <= interval.upper
+    True
+    """
+    n, root = check_positive_integer("episodes", episodes), check_integer("seed", seed, at_most=MAX_SEED)
+    delta = check_number("delta", delta, above=0, below=1)
+    if isinstance(where, LiveFederation):
+        units, H, histogram = where.units, int(where.horizon or 0), _live_returns(policy, where, n, root)
+    else:
+        federation = as_federation(where)
+        units, H, histogram = Units.of(federation.description), federation.horizon, new_histogram()
+        table = policy_table(policy, H, federation.states, federation.actions)
+        fleet = Fleet.of(federation, root, random_rewards=federation.reward_variances is not None)
+        SimulatedReturns(fleet, federation).add(table, 0, n, histogram)
+    return in_units(interval_of(histogram, float(H), delta), units, H)
+
+
+def in_units(interval: Interval, units: Units, horizon: int) -> Interval:
+    """An interval of values in the environment's own units."""
+    low, high, mean = (units.original_return(value, horizon) for value in interval[:3])
+    return Interval(low, high, mean, *interval[3:])
+
+
+def _live_returns(policy: PolicyLike, live: LiveFederation, episodes: int, seed: int) -> CountArray:
+    """The histogram of what live environments pay."""
+    H, S, A = int(live.horizon or 0), live.states, live.actions
+    table, tables = policy_table(policy, H, S, A, ends=True), LiveTables(live.agents, H, S, A)
+    driver = LiveDriver(tables, range(live.agents), live.make, live.vectorisation, live.units, seed)
+    with closing(driver):
+        driver.extend(table, np.ones((1, H, S), dtype=np.int64), 0, episodes, asking=False)
+    return tables.returns

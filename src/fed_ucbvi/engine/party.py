@@ -1,0 +1,619 @@
+"""A party: some agents together with what they play in, wherever they are.
+
+A party does no input or output. In a round it gets the broadcast (:meth:`Party.start`), plays until one of its own
+agents requests a synchronisation (:meth:`Party.play`), learns after how many episodes the round ended for everybody,
+adds these to its agents' counts (:meth:`Party.stop`) and answers queries (:meth:`Party.report`). All that changes in
+it is in :meth:`Party.state`. There are five of them:
+
+* a simulation in one process, and one whose agents are on a GPU: :class:`SimulatedParty`, by its driver;
+* a fleet that is a Ray actor (:mod:`fed_ucbvi.engine.ray_fleets`), and a node with a problem that is known:
+  :class:`SimulatedParty` of some agents of a federation;
+* agents with real environments, in one process or on a node: :class:`LiveParty`.
+
+Where all agents stop after the same episode, and are in several parties that cannot see each other, each party plays
+ahead in chunks of episodes, until one of its own agents makes a request. Episodes after the earliest request are
+taken back. Chunks grow while there is no request, so few episodes are discarded and long rounds take few answers
+(:func:`play_in_step`). Whoever leads a run reaches all parties by one :class:`Transport`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import (
+    SUMS,
+    Algorithm,
+    Array,
+    Counting,
+    FleetTables,
+    Message,
+    Setting,
+    added_up,
+    check_report,
+)
+from fed_ucbvi.algorithms.contract import Contract
+from fed_ucbvi.algorithms.experience import counter_type
+from fed_ucbvi.algorithms.return_bounds import new_histogram
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import CountArray, FloatArray
+from fed_ucbvi.engine.drivers import make_driver
+from fed_ucbvi.engine.drivers.base import (
+    Driver,
+    Fleet,
+    RoundEnd,
+    collect,
+    find_asker,
+    play_until,
+    rule_at,
+    starts_in,
+    stop_at,
+)
+from fed_ucbvi.engine.drivers.cuda import CUDA, on_gpu
+from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_supports
+from fed_ucbvi.engine.drivers.returns import SimulatedReturns
+from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
+from fed_ucbvi.engine.rounds import Paid, PlayedRound
+from fed_ucbvi.engine.state_store import named, put_back, restore
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
+
+AGENTS, SEEN = "agents.", "seen."
+"""Prefixes of the names of a party's arrays: those of its agents, and what was seen of their problem."""
+FIRST_STEPS = 1 << 15
+"""Environment steps a party may always play before it first answers; they take about a millisecond."""
+MAX_STEPS = 1 << 25
+"""The most environment steps a party plays before it answers; they take about a second."""
+
+
+# ----------------------------------------------------------------------------------------------------------- messages
+
+
+class StartRound(NamedTuple):
+    """Begin a round, whose first episode has number ``first``, and play up to ``until`` episodes of it.
+
+    The answer is a :class:`Reached`.
+    """
+
+    broadcast: Message
+    first: int
+    until: int
+
+
+class PlayUntil(NamedTuple):
+    """Go on until ``until`` episodes of the round are played; the answer is a :class:`Reached`."""
+
+    until: int
+
+
+class StopRound(NamedTuple):
+    """The round has ``length`` episodes, which are to be counted.
+
+    The answer is a :class:`~fed_ucbvi.engine.rounds.PlayedRound`.
+    """
+
+    length: int
+
+
+class AskReport(NamedTuple):
+    """One exchange of a synchronisation; the answer is the report."""
+
+    query: Message
+    exchange: int
+
+
+PartyMessage = StartRound | PlayUntil | StopRound | AskReport
+
+
+class Reached(NamedTuple):
+    """Episodes of the round that a party has played, and whether an agent made a request after the last of them."""
+
+    played: int
+    asked: bool
+
+
+class Transport(Protocol):
+    """How a message gets to all parties; on a network ``ask_all`` is the same, and awaited."""
+
+    def ask_all(self, message: PartyMessage) -> Sequence[Any]: ...
+
+
+class InMemory:
+    """A :class:`Transport` to parties in this process, by calling them.
+
+    >>> from fed_ucbvi import FedKLUCBVI, synthetic
+    >>> from fed_ucbvi.engine.rounds import answered
+    >>> world, algorithm = synthetic(agents=4, seed=1), FedKLUCBVI()
+    >>> setting = Setting(world.states, world.actions, world.horizon, world.agents, 100, eps_p=0.0, seed=1)
+    >>> two = [SimulatedParty(algorithm, setting, part_of(world, i, 2), first_agent=i) for i in (0, 2)]
+    >>> ask_all, server = InMemory(two).ask_all, algorithm.new_server(setting)
+    >>> steps = play_in_step(algorithm.broadcast(server), 0, 100, 8, world.horizon)
+    >>> ends = ask_all(StopRound(answered(steps, ask_all)))
+    >>> [(end.stop.length, end.stop.requests) for end in ends]
+    [(1, 2), (1, 2)]
+    """
+
+    def __init__(self, parties: Sequence[Party]) -> None:
+        self.parties = parties
+
+    def ask_all(self, message: PartyMessage) -> list[Any]:
+        return [party.answer(message) for party in self.parties]
+
+
+def first_chunk(steps: int, last_length: int) -> int:
+    """Episodes before the first answer: as many as cost little, or twice the last round.
+
+    ``steps`` is what one episode of the largest party takes, agents times H.
+    """
+    return max(1, FIRST_STEPS // steps, min(2 * last_length, MAX_STEPS // steps))
+
+
+def growing(chunk: int, most: int, horizon: int) -> Iterator[int]:
+    """Episodes of the round played before each answer: ``chunk``, then up to three times as many, up to ``most``."""
+    largest = max(1, MAX_STEPS // horizon)
+    chunk = min(chunk, most)
+    yield chunk
+    while chunk < most:
+        chunk = min(chunk + min(2 * chunk, largest), most)
+        yield chunk
+
+
+def play_in_step(
+    broadcast: Message, first: int, most: int, chunk: int, horizon: int
+) -> Generator[StartRound | PlayUntil, Sequence[Reached], int]:
+    """The length of a round in which all parties stop after the same episode; ``chunk`` as of :func:`first_chunk`.
+
+    Yields messages for all parties and is sent their answers.
+    """
+    reached: Sequence[Reached] = ()
+    for until in growing(chunk, most, horizon):
+        reached = yield (PlayUntil(until) if reached else StartRound(broadcast, first, until))
+        if any(asked for _, asked in reached):
+            break
+    return min((played for played, asked in reached if asked), default=most)
+
+
+# -------------------------------------------------------------------------------------------------------- the parties
+
+
+class Party(ABC):
+    """Agents and what they play in; see the module's text.
+
+    Args:
+        algorithm: of the run.
+        setting: of the run.
+        driver: plays for all of them.
+        tables: what the agents are given.
+        first_agent: the number of the first of them in the federation.
+        apart: one driver for each agent, where agents do not stop together.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any, Any],
+        setting: Setting,
+        driver: Driver,
+        tables: FleetTables,
+        first_agent: int = 0,
+        apart: Sequence[Driver] = (),
+    ) -> None:
+        self.algorithm, self.setting, self.driver, self.first_agent = algorithm, setting, driver, first_agent
+        self._apart = apart
+        self.agents: Any = algorithm.new_agents(setting, tables)
+        self._contract = Contract(algorithm, setting, len(driver.visits))
+        self._tamper: Callable[[CountArray], None] | None = None
+        """What agents that lie do to their budgets."""
+        self.played, self.asked = 0, False
+
+    # -------------------------------------------------------------------------------------------------------- a round
+
+    def start(self, broadcast: Message, first: int) -> None:
+        """Begin a round, whose first episode has number ``first``."""
+        self.broadcast, self.policy, self.first = broadcast, broadcast[0], first
+        self.budgets = self._contract.budgets(self.agents, broadcast)
+        if self._tamper is not None:
+            self._tamper(self.budgets.limits)
+        self.played, self.asked = 0, False
+        self.driver.begin(self.policy, self.budgets)
+
+    def play(self, until: int) -> Reached:
+        """Play until ``until`` episodes of the round are played or one of these agents requests a synchronisation."""
+        if not self.asked:
+            now = self.policy, self.budgets, self.first, self.played
+            self.played, self.asked = play_until(self.driver, *now, until)
+        return Reached(self.played, self.asked)
+
+    def stop(self, length: int) -> PlayedRound:
+        """End the round after ``length`` episodes, whatever was played, and add it to the agents' counts."""
+        if length != self.played:
+            self._move_to(length)
+        end = self.driver.stopped(self.policy, self.budgets, self.first, length)
+        return self._count(end)
+
+    def play_round(self, broadcast: Message, first: int, most: int, *, judged: bool = False) -> PlayedRound:
+        """A whole round, where these are all agents: until a request, at most ``most`` episodes.
+
+        If it is ``judged``, the returns of its episodes are told.
+        """
+        self.start(broadcast, first)
+        driver = self._trajectories() if judged else self.driver
+        self.played, self.asked = play_until(driver, self.policy, self.budgets, first, 0, most)
+        played = self.stop(self.played)
+        return played._replace(returns=self.returns()) if judged else played
+
+    def _trajectories(self) -> Driver:
+        """A driver that plays episode by episode, into the same buffers."""
+        return self.driver
+
+    def play_apart(self, broadcast: Message, clock: CountArray, episodes: int) -> PlayedRound:
+        """A whole round in which every agent plays until its own request, or until it has played ``episodes``."""
+        self.start(broadcast, 0)
+        budgets, ends, lengths = self.budgets, list[RoundEnd](), np.zeros_like(clock)
+        for i, driver in enumerate(self._apart):
+            own, first = budgets._replace(limits=budgets.limits[i : i + 1]), int(clock[i])
+            driver.clear()
+            if first < episodes:
+                ends.append(collect(driver, self.policy, own, first, episodes - first))
+                lengths[i] = ends[-1].length
+        asked = [end for end in ends if end.requests]
+        last = asked[0][2:] if asked else (-1, -1, -1, -1)
+        return self._count(RoundEnd(int(lengths.max()), len(asked), *last))._replace(lengths=lengths)
+
+    def _count(self, end: RoundEnd) -> PlayedRound:
+        """Add a round to the agents' counts, and say what was played."""
+        transitions, visits = self._transitions(), self.driver.visits
+        self.algorithm.absorb(self.agents, self.policy, transitions, visits)
+        visits = self._all_visits(visits)
+        starts = self.driver.starts if self.algorithm.counting is Counting.STATIONARY else starts_in(visits)
+        return PlayedRound(end, rule_at(end, self.budgets), visits, starts)
+
+    def requests(self) -> list[tuple[RoundEnd, int]]:
+        """For each agent that makes a request now, in their order: where, and by which rule."""
+        visits, limits, found = self.driver.visits, self.budgets.limits, []
+        for i in range(len(visits)):
+            askers, _, cell = find_asker(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
+            if askers:
+                end = stop_at(self.played, 1, self.first_agent + i, cell, self.policy, self.algorithm.counting)
+                found.append((end, rule_at(end, self.budgets)))
+        return found
+
+    def report(self, query: Message, exchange: int) -> Message:
+        """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
+        report = self.algorithm.report(self.agents, query, exchange)
+        check_report(self.algorithm, report)
+        return added_up(report) if self.algorithm.report_kind == SUMS else tuple(report)
+
+    def answer(self, message: PartyMessage) -> Any:
+        match message:
+            case StartRound(broadcast, first, until):
+                self.start(broadcast, first)
+                return self.play(until)
+            case PlayUntil(until):
+                return self.play(until)
+            case StopRound(length):
+                return self.stop(length)
+            case AskReport(query, exchange):
+                return self.report(query, exchange)
+
+    # ---------------------------------------------------------------------------------------------------------- state
+
+    def state(self) -> dict[str, Array]:
+        """All that has changed since the beginning, but for the buffers of the round, by name; not copied."""
+        arrays = {AGENTS + name: array for name, array in self.agents.arrays().items()}
+        return arrays | {SEEN + name: array for name, array in self._observed().items()}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go back to what :meth:`state` said, with empty buffers."""
+        self._restore_observed(named(SEEN, arrays))
+        self._make_room()
+        restore(self.agents, arrays, AGENTS)
+        self.driver.clear()
+        self.played, self.asked = 0, False
+
+    def counts(self) -> dict[str, Array]:
+        """What was counted in the round, for :meth:`recall`; not copied."""
+        driver = self.driver
+        return {"visits": driver.visits, "transitions": driver.transitions, "starts": driver.starts}
+
+    def recall(self, arrays: Mapping[str, Array], counts: Mapping[str, Array], played: int) -> None:
+        """The round that was just started has been played before: put back what was seen and counted in it.
+
+        Args:
+            arrays: what :meth:`state` gave after the round.
+            counts: what :meth:`counts` gave then.
+            played: the length of the round.
+        """
+        self._restore_observed(named(SEEN, arrays))
+        self.driver.recall(counts)
+        self.played, self.asked = played, played >= self.budgets.min_length(self.first)
+        self.asked = self.asked and self.driver.anyone(self.budgets.limits)
+
+    def close(self) -> None:  # noqa: B027
+        """Leave what they play in; it is made anew if there is more to play."""
+
+    # ---------------------------------------------------------------------------------------- what parties differ in
+
+    @abstractmethod
+    def paid(self) -> Paid:
+        """What the round that was just stopped paid these agents together, and where it began."""
+
+    @abstractmethod
+    def returns(self) -> CountArray:
+        """Of the episodes of the round that was just stopped, in which every state had one action: a histogram."""
+
+    @abstractmethod
+    def starts(self, agent: int) -> tuple[FloatArray, bool]:
+        """How many episodes of an agent began in each state, or, if the second is true, with which probability."""
+
+    @abstractmethod
+    def _move_to(self, length: int) -> None:
+        """Play more episodes or take some back, so that the round has that many."""
+
+    @abstractmethod
+    def _transitions(self) -> CountArray:
+        """The round's transitions, as agents count them."""
+
+    def _all_visits(self, visits: CountArray) -> CountArray:
+        """The round's visits for the record."""
+        return visits
+
+    @abstractmethod
+    def _observed(self) -> dict[str, Array]:
+        """What was seen of the problem, where it is not known."""
+
+    def _make_room(self) -> None:  # noqa: B027
+        """Have agents with room for what was seen."""
+
+    def _restore_observed(self, seen: Mapping[str, Array]) -> None:
+        mine = self._observed()
+        if seen.keys() != mine.keys():
+            raise InputError("the saved state does not fit this run: what was seen of the problem is something else.")
+        for name, array in mine.items():
+            put_back(SEEN + name, array, seen[name])
+
+
+class SimulatedParty(Party):
+    """Agents with simulated MDPs, played by any of the drivers; with ``episodes`` a round can be taken back.
+
+    Args:
+        algorithm: of the run.
+        setting: of the run.
+        federation: the MDPs of these agents; its common MDP is not used.
+        driver: its name.
+        first_agent: the number of the first of them.
+        pooled: count the transitions of all of them in one table, where algorithm and payments allow it. The result
+            is the same. Agents counted in one table cannot go back to an earlier state.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any, Any],
+        setting: Setting,
+        federation: Federation,
+        driver: str = "episodes",
+        first_agent: int = 0,
+        *,
+        pooled: bool = True,
+    ) -> None:
+        counting, random = algorithm.counting, setting.random_rewards
+        pooled = pooled and algorithm.pools and algorithm.stops_jointly and federation.pay_alike
+        counters: type[np.signedinteger[Any]] = np.int64
+        if pooled:
+            stationary = counting is Counting.STATIONARY
+            counters = counter_type(setting, stationary=stationary, rows=federation.agents)
+        fleet = Fleet.of(
+            federation,
+            setting.seed,
+            first_agent,
+            pooled=pooled,
+            counting=counting,
+            random_rewards=random,
+            counters=counters,
+        )
+        gpu = on_gpu(fleet, algorithm, federation, setting) if driver == CUDA else None
+        made: Driver = make_driver(driver, fleet) if gpu is None else gpu
+        agents, touched = len(made.visits), fleet.touched if pooled else None
+        if gpu is not None:
+            touched = gpu.touched
+        self.rewards: SimulatedRewards | None = None
+        tables = FleetTables(agents, federation.successors, federation.rewards, first_agent, touched)
+        if random:
+            self.rewards = SimulatedRewards(federation, counting, touched, algorithm.reward_grid(setting))
+            tables = self.rewards.for_agents(agents, federation.successors, first_agent, touched)
+            if algorithm.keeps_experience:
+                self.rewards.remember_all()
+        each = [] if algorithm.stops_jointly else [fleet.agent(i) for i in range(federation.agents)]
+        apart = [make_driver(driver, one) for one in each]
+        super().__init__(algorithm, setting, made, tables, first_agent, apart)
+        self.federation, self._fleet = federation, fleet
+        self._summed = touched if len(federation.rewards) == 1 else None
+        if federation.liars is not None:
+            self._tamper = federation.liars.tamper_budgets
+
+    def paid(self) -> Paid:
+        """``sum_{i,h,s,a} visits^i_h(s,a) r^i_h(s,a)``, the sum that a simulation has on record."""
+        visits, policy = self.driver.visits, self.policy
+        rewards = self.federation.rewards[:, : visits.shape[1]]
+        if policy.ndim == 2:
+            rows, _, S, A = rewards.shape
+            by_step = np.broadcast_to(rewards, (rows, len(policy), S, A))
+            rewards = np.take_along_axis(by_step, policy[None, ..., None], axis=3)[..., 0]
+        return Paid(self.played * len(visits), float((visits * rewards).sum()), self.driver.starts.sum(axis=0))
+
+    def returns(self) -> CountArray:
+        """Those of the same trajectories once more."""
+        histogram, actions = new_histogram(), self.policy.argmax(axis=2).astype(np.int32)
+        self._simulated_returns.add(actions, self.first, self.played, histogram)
+        return histogram
+
+    @cached_property
+    def _simulated_returns(self) -> SimulatedReturns:
+        return SimulatedReturns(self._fleet, self.federation)
+
+    def _trajectories(self) -> Driver:
+        return make_driver("episodes", self._fleet)
+
+    def starts(self, agent: int) -> tuple[FloatArray, bool]:
+        """The law of its initial state."""
+        return self.federation.initial[agent], True
+
+    def _move_to(self, length: int) -> None:
+        """Play more without regard to budgets, or replay episodes and subtract their counts."""
+        limits, driver, played = self.budgets.limits, self.driver, self.played
+        if length > played:
+            driver.extend(self.policy, limits, self.first + played, length - played, False)
+        else:
+            driver.rewind(self.policy, limits, self.first + length, played - length)
+        self.played = length
+
+    def _transitions(self) -> CountArray:
+        drawn = self.driver.transitions
+        return drawn if self.rewards is None else self.rewards.take(self.policy, drawn, self.driver.visits)
+
+    def _all_visits(self, visits: CountArray) -> CountArray:
+        return visits if self._summed is None else self._summed.all_visits
+
+    def _observed(self) -> dict[str, Array]:
+        return {} if self.rewards is None else self.rewards.arrays()
+
+
+class LiveParty(Party):
+    """Agents that call ``env.step`` on environments whose kernels nobody knows; supports grow with what they see.
+
+    Args:
+        algorithm: of the run.
+        setting: of the run.
+        agents: their numbers.
+        make: agent i's environment is ``make(i)``.
+        units: of the rewards.
+        vectorisation: see :class:`~fed_ucbvi.engine.live.LiveFederation`.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any, Any],
+        setting: Setting,
+        agents: range,
+        make: Callable[[int], Any],
+        units: Units,
+        vectorisation: str = "sync",
+    ) -> None:
+        m, H, S, A = len(agents), setting.horizon, setting.states, setting.actions
+        grid = algorithm.reward_grid(setting)
+        self.tables = LiveTables(m, H, S, A, agents.start, algorithm.counting, grid)
+        if algorithm.keeps_experience:
+            self.tables.rewards.remember_all()
+
+        def driver(who: range) -> LiveDriver:
+            return LiveDriver(self.tables, who, make, vectorisation, units, setting.seed)
+
+        apart = [] if algorithm.stops_jointly else [driver(range(i, i + 1)) for i in agents]
+        everyone = driver(agents)
+        self._drivers = [everyone, *apart]
+        super().__init__(algorithm, setting, everyone, self.tables.for_agents(), agents.start, apart)
+        self._width = self.tables.width
+
+    def start(self, broadcast: Message, first: int) -> None:
+        """Begin a round; nothing has been paid in it."""
+        super().start(broadcast, first)
+        self.tables.forget_payments()
+
+    def paid(self) -> Paid:
+        """What the environments paid, and where they began."""
+        tables, starts = self.tables, self.tables.starts.sum(axis=0)
+        return Paid(int(starts.sum()), tables.paid, starts, tables.paid_squares)
+
+    def returns(self) -> CountArray:
+        """What the environments paid."""
+        return self.tables.returns
+
+    def starts(self, agent: int) -> tuple[FloatArray, bool]:
+        """Those that it has seen."""
+        return self.tables.begun[agent].astype(np.float64), False
+
+    def _count(self, end: RoundEnd) -> PlayedRound:
+        """The agents add the counts to theirs, on wider supports if new next states have been seen."""
+        if self.tables.width != self._width:
+            self.agents = on_wider_supports(self.algorithm, self.setting, self.agents, self.tables)
+            self._width = self.tables.width
+            self.algorithm.budgets(self.agents, self.broadcast)
+        self.tables.begun += self.tables.starts
+        return super()._count(end)._replace(paid=self.paid())
+
+    def _move_to(self, length: int) -> None:
+        raise InputError(
+            f"the server has counted {length} episodes of this round, of which this node holds {self.played}; real "
+            "environments cannot play them again. Start the node with the state folder it had."
+        )
+
+    def _transitions(self) -> CountArray:
+        return self.driver.transitions
+
+    def _observed(self) -> dict[str, Array]:
+        return self.tables.arrays()
+
+    def counts(self) -> dict[str, Array]:
+        """With what was paid."""
+        paid = np.array([self.tables.paid, self.tables.paid_squares])
+        return {**super().counts(), "paid": paid, "returns": self.tables.returns}
+
+    def recall(self, arrays: Mapping[str, Array], counts: Mapping[str, Array], played: int) -> None:
+        super().recall(arrays, counts, played)
+        self.tables.begun -= counts["starts"]  # they are counted once more, with the round
+        self.tables.paid, self.tables.paid_squares = counts["paid"].tolist()
+        self.tables.returns = counts["returns"].copy()
+
+    def _restore_observed(self, seen: Mapping[str, Array]) -> None:
+        if "successors" in seen:
+            self.tables.set_width(seen["successors"].shape[3])
+        super()._restore_observed(seen)
+
+    def _make_room(self) -> None:
+        if self.tables.width != self._width:
+            self._width = self.tables.width
+            self.agents = self.algorithm.new_agents(self.setting, self.tables.for_agents())
+
+    def close(self) -> None:
+        for driver in self._drivers:
+            driver.close()
+
+
+def part_of(federation: Federation, first_agent: int, agents: int) -> Federation:
+    """The agents from ``first_agent`` on if the federation has all M, or all of it if it has just these."""
+    if federation.liars is not None:
+        raise InputError("agents that lie know the reports of others; they live in simulations only.")
+    if federation.agents == agents:
+        part = slice(0, agents)
+    elif federation.agents >= first_agent + agents:
+        part = slice(first_agent, first_agent + agents)
+    else:
+        raise InputError(
+            f"the problem has {federation.agents} agents; agents {first_agent} to {first_agent + agents - 1} need "
+            f"{first_agent + agents}, or {agents} if it holds the node's own alone."
+        )
+    rewards, variances = federation.rewards, federation.reward_variances
+    return replace(
+        federation,
+        probabilities=federation.probabilities[part],
+        rewards=rewards if len(rewards) == 1 else rewards[part],
+        initial=federation.initial[part],
+        reward_variances=variances if variances is None or len(variances) == 1 else variances[part],
+    )
+
+
+def split_agents(agents: int, parts: int, kind: str = "nodes") -> list[tuple[int, int]]:
+    """``(first agent, number of agents)`` of each part, as even as can be.
+
+    >>> split_agents(8, 3)
+    [(0, 2), (2, 3), (5, 3)]
+    """
+    if parts > agents:
+        raise InputError(f"{agents} agents make at most {agents} {kind}, not {parts}; each has at least one.")
+    edges = [agents * i // parts for i in range(parts + 1)]
+    return [(first, after - first) for first, after in itertools.pairwise(edges)]

@@ -1,0 +1,306 @@
+"""Runs whose agents are in fleets that are Ray actors: the bits of a run in one process with the episodes driver.
+
+Server, scores and records are here. In a round every fleet plays until one of its agents requests a synchronisation.
+The earliest request ends the round for all. In a synchronisation queries go to all fleets. Sums come back, one row
+for each fleet, or, where the algorithm takes rows, one row for each agent, in agent order.
+
+A fleet that is lost with its node or process is made again on a living one. Episodes are functions of (seed, agent,
+episode number) and of the policy, so what a fleet knows follows from the broadcasts and the lengths of its rounds.
+These are the same for all fleets and do not grow with the number of agents.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
+from fed_ucbvi.core.compiling import threads, use_one_thread
+from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
+from fed_ucbvi.core.ray_connection import check_ray, connected_to_ray
+from fed_ucbvi.engine.drivers import NAMES
+from fed_ucbvi.engine.drivers.cuda import CUDA
+from fed_ucbvi.engine.extension import stack_reports
+from fed_ucbvi.engine.party import (
+    AskReport,
+    PartyMessage,
+    SimulatedParty,
+    StartRound,
+    StopRound,
+    Transport,
+    first_chunk,
+    part_of,
+    play_in_step,
+    split_agents,
+)
+from fed_ucbvi.engine.rounds import Play, PlayedRound, answered
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.engine.state_store import changes
+from fed_ucbvi.problem.federation import Federation
+
+log = logging.getLogger("fed_ucbvi.engine.ray_fleets")
+
+DRIVERS = ("auto", "episodes")
+"""Both play trajectory by trajectory here. The counts driver draws an agent's block only up to the earliest request
+of the agents before it, so fleets could not draw at the same time."""
+ATTEMPTS = 4
+"""How often a fleet is made for one answer if it is lost each time."""
+
+
+class FleetSimulation(Simulation):
+    """A run in progress whose agents are in ``parts`` fleets, which ``connect`` makes and reaches."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any, Any],
+        federation: Federation,
+        episodes: int,
+        seed: int,
+        parts: Sequence[tuple[int, int]],
+        connect: Callable[[FleetSimulation], Transport],
+    ) -> None:
+        self.parts, self._connect = parts, connect
+        super().__init__(algorithm, federation, episodes, seed, "episodes")
+
+    def _make_party(self) -> None:
+        self.transport = self._connect(self)
+
+    def _play_round(self, play: Play) -> PlayedRound:
+        setting, ask_all = self.setting, self.transport.ask_all
+        chunk = first_chunk(max(agents for _, agents in self.parts) * setting.horizon, self.last_length)
+        steps = play_in_step(_copies(play.broadcast), self.played, play.most, chunk, setting.horizon)
+        ends: Sequence[PlayedRound] = ask_all(StopRound(answered(steps, ask_all)))
+        asked = [end for end in ends if end.stop.requests]
+        federation = self.federation
+        summed = self.algorithm.pools and federation.pay_alike and len(federation.rewards) == 1
+        visits, starts = (
+            table.sum(axis=0, keepdims=True) if summed else table
+            for table in (np.concatenate(tables) for tables in zip(*(end[2:4] for end in ends), strict=True))
+        )
+        if not asked:
+            return PlayedRound(ends[0].stop, -1, visits, starts)
+        first, requests = asked[0], sum(end.stop.requests for end in asked)
+        return PlayedRound(first.stop._replace(requests=requests), first.rule, visits, starts)
+
+    def exchange(self, server: Any) -> None:
+        """All exchanges of the fleets with ``server``, or a planner in its cell, message by message."""
+        algorithm = self.algorithm
+        for exchange in range(algorithm.exchanges(self.setting)):
+            reports = self.transport.ask_all(AskReport(_copies(algorithm.query(server, exchange)), exchange))
+            algorithm.aggregate(server, stack_reports(reports), exchange)
+
+
+@contextmanager
+def on_ray(
+    algorithm: Algorithm[Any, Any],
+    federation: Federation,
+    episodes: int,
+    seed: int,
+    driver: str,
+    *,
+    address: str | None,
+    count: int | None,
+) -> Iterator[FleetSimulation]:
+    """A run on a Ray cluster, or on Ray started here, with ``count`` fleets, by default one for each core."""
+    _check_splittable(algorithm, federation, driver)
+    if count is not None:
+        split_agents(federation.agents, check_positive_integer("fleet_count", count), "fleets")
+    check_ray(address)
+    with connected_to_ray(address, count or threads()) as ray:
+        cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        parts = split_agents(federation.agents, count or min(cores, federation.agents), "fleets")
+
+        def connect(simulation: FleetSimulation) -> Actors:
+            return Actors(ray, simulation.algorithm, simulation.setting, federation, parts)
+
+        simulation = FleetSimulation(algorithm, federation, episodes, seed, parts, connect)
+        with closing(simulation.transport):  # type: ignore[type-var]
+            yield simulation
+
+
+def _check_splittable(algorithm: Algorithm[Any, Any], federation: Federation, driver: str) -> None:
+    """Raise unless fleets that cannot see each other give the run of one process."""
+    check_choice("driver", driver, NAMES)
+    if driver == CUDA:
+        raise InputError("the driver cuda plays all agents on one GPU, not in fleets. Use episodes.")
+    if driver not in DRIVERS:
+        raise InputError(
+            f"fleets cannot play with the driver {driver}: what it draws for an agent depends on those before "
+            "it. Use episodes."
+        )
+    if not algorithm.stops_jointly:
+        raise InputError(
+            f"{algorithm.name} with these parameters lets every agent play on until it asks itself; fleets stop "
+            "together. Use forced_synchronisation=true, or no fleets."
+        )
+    if federation.liars is not None:
+        raise InputError("agents that lie know the reports of all others, so they cannot be split into fleets.")
+
+
+def _copies(message: Message) -> Message:
+    """Arrays that nobody else writes to."""
+    return tuple(np.array(array) for array in message)
+
+
+# --------------------------------------------------------------------------------------------------------- the actors
+
+
+class PastRounds:
+    """Lengths and broadcasts of all rounds; of a broadcast only what has changed since the last one is kept."""
+
+    def __init__(self) -> None:
+        self._rounds: list[tuple[int, int, list[tuple[Array, Array]]]] = []
+        self._last: Message = ()
+
+    def add(self, broadcast: Message, first: int, length: int) -> None:
+        """Add a round that all fleets have counted; its first episode has number ``first``."""
+        last = self._last or tuple(np.zeros_like(array) for array in broadcast)
+        new = []
+        for array, before in zip(broadcast, last, strict=True):
+            where = changes(array, before)
+            new.append((where, array.reshape(-1)[where]))
+        self._rounds.append((first, length, new))
+        self._last = _copies(broadcast)
+
+    def __iter__(self) -> Iterator[tuple[Message, int, int]]:
+        """``(broadcast, first, length)`` of every round, in order; the arrays are the same ones every time."""
+        broadcast = tuple(np.zeros_like(array) for array in self._last)
+        for first, length, new in self._rounds:
+            for array, (where, values) in zip(broadcast, new, strict=True):
+                array.reshape(-1)[where] = values
+            yield broadcast, first, length
+
+
+class RayFleet(SimulatedParty):
+    """Some agents of a federation, which have played ``past`` rounds."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any, Any],
+        setting: Setting,
+        own: Federation,
+        first_agent: int,
+        past: PastRounds,
+    ) -> None:
+        super().__init__(algorithm, setting, own, "episodes", first_agent)
+        for broadcast, first, length in past:
+            self.start(broadcast, first)
+            self.stop(length)
+
+    def answer(self, message: PartyMessage) -> Any:
+        """Do what a message says, with arrays that can be written to, as compiled code was made for."""
+        if isinstance(message, StartRound):
+            message = message._replace(broadcast=_copies(message.broadcast))
+        elif isinstance(message, AskReport):
+            message = message._replace(query=_copies(message.query))
+        return super().answer(message)
+
+
+class FleetActor(RayFleet):
+    """A fleet in a process of its own, on one core."""
+
+    def __init__(self, *arguments: Any) -> None:
+        use_one_thread()
+        super().__init__(*arguments)
+
+
+class Actors:
+    """The :class:`~fed_ucbvi.engine.party.Transport` to all fleets of a run.
+
+    Actors reserve no cores, so that a lost one can be made again on any node that is left. They are distributed over
+    the living nodes, core by core. Ray itself neither restarts them nor repeats calls, because it does not know which
+    rounds they have played.
+
+    Args:
+        ray: connected.
+        algorithm: of the run.
+        setting: of the run.
+        federation: all M agents.
+        parts: the first agent of each fleet, and how many there are.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        algorithm: Algorithm[Any, Any],
+        setting: Setting,
+        federation: Federation,
+        parts: Sequence[tuple[int, int]],
+    ) -> None:
+        self._ray, self._federation, self._parts = ray, federation, parts
+        self._about = algorithm, setting
+        self._kind = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(FleetActor)
+        self._past = PastRounds()
+        self._start: StartRound | None = None
+        self._sent: list[Any] = []
+        """What this round's messages were, without queries, as Ray holds them."""
+        self._actors = [self._make(i) for i in range(len(parts))]
+
+    def ask_all(self, message: PartyMessage) -> list[Any]:
+        """Ask every fleet, all at once; the answers in the order of agents.
+
+        A fleet that is lost is made again: from the rounds before this one, and then by this round's messages.
+        """
+        if isinstance(message, StartRound):
+            self._start, self._sent = message, []
+        shared = self._ray.put(message)
+        references = [actor.answer.remote(shared) for actor in self._actors]
+        answers = [self._answer(i, reference, shared) for i, reference in enumerate(references)]
+        if isinstance(message, StopRound):
+            assert self._start is not None
+            self._past.add(self._start.broadcast, self._start.first, message.length)
+            self._sent = []
+        elif not isinstance(message, AskReport):
+            self._sent.append(shared)
+        return answers
+
+    def close(self) -> None:
+        for actor in self._actors:
+            self._end(actor)
+
+    def _answer(self, i: int, reference: Any, message: Any) -> Any:
+        errors = self._ray.exceptions
+        lost = errors.RayActorError, errors.ActorUnschedulableError, errors.ObjectLostError, errors.WorkerCrashedError
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._ray.get(reference)
+            except lost as error:
+                first, agents = self._parts[i]
+                which = f"the fleet of agents {first} to {first + agents - 1} was lost"
+                why = type(error).__name__
+                if attempt == ATTEMPTS:
+                    raise InputError(f"{which} {ATTEMPTS} times in a row ({why}); see to the cluster.") from error
+                log.warning("%s (%s) and is made again", which, why)
+            self._end(self._actors[i])
+            actor = self._actors[i] = self._make(i)
+            for earlier in self._sent:
+                actor.answer.remote(earlier)
+            reference = actor.answer.remote(message)
+        raise AssertionError
+
+    def _make(self, i: int) -> Any:
+        first, agents = self._parts[i]
+        own, nodes = part_of(self._federation, first, agents), self._nodes()
+        strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            nodes[i % len(nodes)],
+            soft=False,  # of actors that reserve nothing Ray puts the soft ones anywhere
+        )
+        kind = self._kind.options(scheduling_strategy=strategy)
+        return kind.remote(*self._about, own, first, self._past)
+
+    def _nodes(self) -> list[str]:
+        """The nodes that live, each as often as it has cores (once at least): first all once, then all again.
+
+        They are sorted, because Ray lists them in another order each time.
+        """
+        living = sorted((node for node in self._ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
+        nodes = {str(node["NodeID"]): max(1, int(node["Resources"].get("CPU", 1))) for node in living}
+        return [name for turn in range(max(nodes.values())) for name, cores in nodes.items() if cores > turn]
+
+    def _end(self, actor: Any) -> None:
+        with suppress(self._ray.exceptions.RayError):
+            self._ray.kill(actor)

@@ -1,0 +1,179 @@
+"""Running an algorithm on a federation, here or on a cluster, or on live environments; resuming a run."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import AbstractContextManager, closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+from fed_ucbvi.algorithms import AlgorithmLike, as_algorithm
+from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
+from fed_ucbvi.core.sampling.distributions import MAX_COUNT
+from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.checkpoint import counts_from, create_checkpoint, open_checkpoint
+from fed_ucbvi.engine.drivers.cuda import CUDA
+from fed_ucbvi.engine.live import LiveFederation, LiveSimulation
+from fed_ucbvi.engine.progress import announce_compilation
+from fed_ucbvi.engine.ray_fleets import on_ray
+from fed_ucbvi.engine.simulation import Caution, Simulation, drive
+from fed_ucbvi.environments import FederationLike, as_federation
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.results.policy import PolicyLike
+from fed_ucbvi.results.round_record import OnRound
+from fed_ucbvi.results.run import Run
+
+FLEETS = ("local", "ray")
+"""Where the agents of a run may be."""
+
+
+def run(
+    algorithm: AlgorithmLike,
+    federation: FederationLike | LiveFederation,
+    episodes: int,
+    *,
+    seed: int = 0,
+    score_with: FederationLike | None = None,
+    driver: str = "auto",
+    fleets: str = "local",
+    address: str | None = None,
+    fleet_count: int | None = None,
+    progress: bool | OnRound = True,
+    on_round: OnRound | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 100,
+    warm_start: CountTable | str | Path | None = None,
+    incumbent: PolicyLike | None = None,
+    loss: float | None = None,
+    until_gap: float | None = None,
+) -> Run:
+    """Run ``algorithm`` on ``federation`` for exactly ``episodes`` episodes per agent.
+
+    Args:
+        algorithm: parameters, e.g. ``FedUCBVI(bonus="theory")``; a class or a name stands for the defaults.
+        federation: e.g. ``gridworld(agents=20, eps_p=0.1)``; an environment's name, an MDP or a list of MDPs will do.
+            Or live environments, a :class:`~fed_ucbvi.engine.live.LiveFederation`: regret and values are then unknown
+            (NaN, ``null`` in JSON) unless ``score_with`` is given.
+        episodes: T.
+        seed: of trajectories, the initial policy and ties; the same seed gives the same result. Live environments are
+            seeded from ``(seed, agent)``, once, at their first reset.
+        score_with: for live environments, the same problem as a table, as :func:`from_gymnasium` makes it, to compute
+            regret with; agents never see it. A table of one's own need not have the state that is added to the
+            environments' states for what terminates.
+        driver: ``episodes`` (trajectory by trajectory), ``counts`` (exact in law, logarithmic in the length of a
+            round), ``auto`` (each where it is faster) or ``cuda`` (the trajectories of ``episodes`` on a GPU, bit for
+            bit, for Fed-UCBVI and its kin).
+        fleets: where the agents are: ``local``, in this process, or ``ray``, in fleets that are Ray actors, for
+            agents that do not fit one machine. Fleets play trajectory by trajectory; the result is that of
+            ``driver="episodes"`` in one process, bit for bit, also if nodes of the cluster die in the middle.
+        address: of a Ray cluster; by default Ray is started on this machine.
+        fleet_count: how many fleets; by default one for each core of the cluster.
+        progress: show a bar on a terminal once the run has taken two seconds; or a function to call instead.
+        on_round: called after every round with a :class:`~fed_ucbvi.results.round_record.RoundRecord`; what it raises
+            ends the run.
+        checkpoint: folder to keep the state in, for :func:`resume`.
+        checkpoint_every: rounds between two checkpoints; what real environments have played since the last one is
+            lost when a run is killed.
+        warm_start: the counts of an earlier run to start from, the file that holds them, or the checkpoint of that
+            run; see :func:`~fed_ucbvi.engine.checkpoint.load_counts`.
+        incumbent: the policy that is played today: actions ``(S,)`` or ``(H, S)``, a learnt policy, or a function of
+            step and state. What exploring costs against it stays below ``loss``, with probability 0.95, and a policy
+            that is better is promoted with a certificate; see docs/certificates.md.
+        loss: what exploring may cost, as a share of what the incumbent earns (or costs); 0.05 by default.
+        until_gap: end once the recommended policy is certified to be worth no less than the best minus this, in the
+            environment's own units; at the latest after ``episodes``.
+
+    Returns:
+        The :class:`~fed_ucbvi.results.run.Run`.
+
+    Raises:
+        InputError: if something cannot be used.
+        Interrupted: on Ctrl-C; carries the partial result.
+
+    >>> from fed_ucbvi import FedUCBVI, run, synthetic
+    >>> result = run(FedUCBVI(nu=100), synthetic(agents=2), episodes=50, seed=1)
+    >>> result.episodes_played
+    50
+    """
+    algorithm, live = as_algorithm(algorithm), isinstance(federation, LiveFederation)
+    problem = federation if isinstance(federation, LiveFederation) else as_federation(federation)
+    announce_compilation()
+    every = check_positive_integer("checkpoint_every", checkpoint_every)
+    check_choice("place of the fleets", fleets, FLEETS)
+    if fleets == "local" and (address, fleet_count) != (None, None):
+        raise InputError("an address and a fleet_count are for fleets on Ray; pass fleets='ray' (--fleets ray).")
+    counts, sizes = counts_from(warm_start), (int(problem.horizon or 0), problem.states, problem.actions)
+    promises = Promises.of(incumbent, loss, until_gap, sizes, live=live)
+    if (fleets == "ray" or driver == CUDA) and (counts, promises) != (None, None):
+        raise InputError(
+            "a warm start, an incumbent and until_gap are for agents in this process; use fleets='local' and another "
+            "driver than cuda."
+        )
+    begun: AbstractContextManager[Simulation]
+    more: dict[str, Any] = {"counts": counts, "promises": promises}
+    if isinstance(problem, LiveFederation):
+        if (driver, fleets) != ("auto", "local"):
+            raise InputError("live environments are played in this process, by a driver of their own; name no other.")
+        begun = closing(LiveSimulation(algorithm, problem, episodes, seed, _as_table(score_with), **more))
+    elif score_with is not None:
+        raise InputError("score_with is for live environments; tables are scored by themselves.")
+    elif fleets == "ray":
+        if checkpoint is not None:
+            raise InputError("a run whose fleets are on Ray has no checkpoint: its agents are not in one place.")
+        begun = on_ray(algorithm, problem, episodes, seed, driver, address=address, count=fleet_count)
+    else:
+        if driver == CUDA and checkpoint is not None:
+            raise InputError("a run with the driver cuda has no checkpoint: what agents know stays on the GPU.")
+        begun = nullcontext(Simulation(algorithm, problem, episodes, seed, driver, **more))
+    with begun as simulation:
+        store = nullcontext() if checkpoint is None else create_checkpoint(Path(checkpoint), simulation, every)
+        with store as kept:
+            for text in algorithm.cautions(simulation.setting):
+                warnings.warn(text, Caution, stacklevel=2)
+            return drive(simulation, progress, kept, on_round)
+
+
+def resume(
+    folder: str | Path,
+    live: LiveFederation | None = None,
+    *,
+    episodes: int | None = None,
+    score_with: FederationLike | None = None,
+    progress: bool | OnRound = True,
+    on_round: OnRound | None = None,
+) -> Run:
+    """Resume the run whose checkpoint is in ``folder``; the result equals that of an uninterrupted run.
+
+    Live environments are not in a checkpoint. They are made anew, and each is seeded at its first reset from (seed,
+    agent, number of the episode), so that it does not show again what has been seen. Where an episode depends on
+    nothing but its number, the result is that of an uninterrupted run; elsewhere it is another run of the same law.
+
+    Args:
+        folder: what ``run(..., checkpoint=folder)`` wrote.
+        live: the environments of a live run: same sizes, description, reward_range and eps_p as then.
+        episodes: T, if there are to be more than planned, also after the end of the run. From here on everything that
+            depends on T is computed with the new one. Algorithms for which that is not sound refuse.
+        score_with: the table of a live run, if there was one.
+        progress: as for :func:`run`.
+        on_round: as for :func:`run`.
+
+    Raises:
+        InputError: if something cannot be used, such as environments other than those of the checkpoint.
+        Interrupted: on Ctrl-C; carries the partial result.
+    """
+    table = _as_table(score_with)
+
+    def simulate(algorithm: Algorithm[Any, Any], **rest: Any) -> Simulation:
+        assert live is not None
+        return LiveSimulation(algorithm, live, score_with=table, **rest)
+
+    T = None if episodes is None else check_positive_integer("episodes", episodes, at_most=MAX_COUNT)
+    store, simulation = open_checkpoint(Path(folder), T, None if live is None else simulate)
+    with closing(simulation), store:
+        return drive(simulation, progress, store, on_round)
+
+
+def _as_table(given: FederationLike | None) -> Federation | None:
+    return None if given is None else as_federation(given)

@@ -1,0 +1,253 @@
+"""Environments in which states are in a row, or behind doors: RiverSwim, chains, SixArms."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.environments.family import Family, environment, grid_layout, kernel_of, one_of, share, shifted, whole
+from fed_ucbvi.problem.kernel import Kernel
+
+SWIM: dict[str, dict[str, tuple[float, float, float]]] = {
+    "tabularl": {"first": (0.6, 0.4, 0.0), "between": (0.35, 0.6, 0.05), "last": (0.0, 0.6, 0.4)},
+    "strehl-littman": {"first": (0.3, 0.7, 0.0), "between": (0.3, 0.6, 0.1), "last": (0.0, 0.3, 0.7)},
+}
+"""Probabilities that swimming right moves one state up, stays, or drifts one state down."""
+CHAINS = ("rlberry", "tabularl")
+ARMS = 6
+OPENS = (1.0, 0.15, 0.10, 0.05, 0.03, 0.01)
+PAYS = (50.0, 133.0, 300.0, 800.0, 1660.0, 6000.0)
+"""Probability that the door of each room opens, and what a step in that room pays."""
+WAY_OUT = 4
+"""The one action that leaves the first room."""
+
+
+def _line(states: int) -> dict[str, object]:
+    """States in a row from the first, where episodes start, to the last, the goal; actions are left and right."""
+    return grid_layout(1, states, ((0, s) for s in range(states)), (0, 0), [(0, states - 1)], [(0, -1), (0, 1)])
+
+
+@environment("RiverSwim", states=whole(3), variant=one_of(SWIM))
+def riverswim(
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    spread: float = 0.0,
+    states: int = 6,
+    horizon: int = 20,
+    variant: str = "tabularl",
+    bernoulli_rewards: bool = False,
+) -> Family:
+    """RiverSwim of Strehl and Littman (2008), in their version or in that of TabulaRL (Osband).
+
+    Action 0 (left) always drifts one state down. Action 1 (right) moves up, stays or drifts down. Action 0 in the
+    first state pays a little, action 1 in the last state pays 1. In TabulaRL's version swimming up, staying and
+    drifting have probabilities 0.35, 0.6 and 0.05, and episodes begin in the first state; in Strehl and Littman's
+    0.3, 0.6 and 0.1, rewards are 5 and 10000 (divided by 10000 here), and episodes begin in the second or third
+    state.
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1), which move to neighbouring states or stay.
+        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
+        spread: how far the current differs between agents: a current x makes swimming up ``e^{-x}`` and drifting
+            down ``e^x`` times as likely, relative to staying.
+        states: S, at least 3.
+        horizon: H.
+        variant: tabularl or strehl-littman.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
+
+    >>> round(float(riverswim(agents=2).common.solve().V[0, 0]), 4)
+    3.3973
+    """
+    S, original = states, variant == "strehl-littman"
+    rewards = np.zeros((S, 2))
+    rewards[0, 0] = 5e-4 if original else 5e-3
+    rewards[S - 1, 1] = 1.0
+    start = np.zeros(S)
+    start[[1, 2] if original else [0]] = 0.5 if original else 1.0
+
+    def kernel(x: FloatArray) -> Kernel:
+        chances = [SWIM[variant][one] for one in ("first", *["between"] * (S - 2), "last")]
+        return kernel_of([[{max(s - 1, 0): 1.0}, _swim(s, *one, x)] for s, one in enumerate(chances)])
+
+    return Family(
+        kernel=kernel,
+        varies="the chance of moving",
+        rewards=rewards,
+        initial=start,
+        horizon=horizon,
+        layout=None if original else _line(S),
+        reward_scale=10000.0 if original else 1.0,
+    )
+
+
+def _swim(s: int, up: float, stay: float, down: float, x: FloatArray) -> dict[int, float]:
+    """Where swimming right in state s leads when the current is x."""
+    weights = {s - 1: down * float(np.exp(x)), s: stay, s + 1: up * float(np.exp(-x))}
+    total = sum(weights.values())
+    return {state: weight / total for state, weight in weights.items() if weight > 0}
+
+
+@environment("chain", length=whole(2), fail=share, variant=one_of(CHAINS))
+def chain(
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    spread: float = 0.0,
+    length: int = 5,
+    fail: float | None = None,
+    horizon: int | None = None,
+    variant: str = "rlberry",
+    bernoulli_rewards: bool = False,
+) -> Family:
+    """The chain of rlberry-scool, or the stochastic chain of TabulaRL (Osband).
+
+    Action 0 goes one state to the left, action 1 one to the right; a move that fails goes the other way, and one that
+    would leave the chain stays. rlberry-scool's: both moves fail with probability 0.1; every step in the first state
+    pays 0.05, every step in the last one 1. TabulaRL's: moves to the right fail with probability 1/length, those to
+    the left never; moving right in the last state pays 1. (There rewards are Gaussian with deviation 1, and moving
+    left in the first state pays one of mean 0; here they are their means.) Episodes begin in the first state.
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1), which move to either side.
+        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
+        spread: how far the probability of failing differs between agents: its odds are ``e^x`` times those of
+            ``fail``.
+        length: number of states, at least 2.
+        fail: probability that a move fails; by default 0.1, and 1/length in TabulaRL's variant.
+        horizon: H; by default twice the length, and the length in TabulaRL's variant.
+        variant: rlberry or tabularl.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
+
+    >>> round(float(chain(agents=2).common.solve().V[0, 0]), 4)
+    4.7939
+    """
+    L, both_fail = length, variant == "rlberry"
+    default_fail, default_horizon = (0.1, 2 * L) if both_fail else (1.0 / L, L)
+    q = default_fail if fail is None else fail
+    H = default_horizon if horizon is None else horizon
+    rewards = np.zeros((L, 2))
+    if both_fail:
+        rewards[0], rewards[L - 1] = 0.05, 1.0
+    else:
+        rewards[L - 1, 1] = 1.0
+
+    def kernel(x: FloatArray) -> Kernel:
+        p = shifted(q, x)
+        ends = [(max(s - 1, 0), min(s + 1, L - 1)) for s in range(L)]
+        wrong = p if both_fail else 0.0
+        return kernel_of([[{left: 1.0 - wrong, right: wrong}, {left: p, right: 1.0 - p}] for left, right in ends])
+
+    return Family(
+        kernel=kernel,
+        varies="the probability of failing",
+        rewards=rewards,
+        initial=0,
+        horizon=H,
+        layout=_line(L),
+        resolved={"fail": q, "horizon": H},
+    )
+
+
+@environment("SixArms")
+def six_arms(
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    spread: float = 0.0,
+    horizon: int = 20,
+    bernoulli_rewards: bool = False,
+) -> Family:
+    """SixArms of Strehl and Littman (2008), with rewards divided by 6000.
+
+    In the hall, state 0, action a tries the door of room a + 1, which opens with probability 1, 0.15, 0.1, 0.05, 0.03
+    or 0.01; otherwise the agent stays in the hall. In room 1 every action but 4 stays and pays 50; in room i >= 2
+    only action i - 1 stays, and pays 133, 300, 800, 1660 or 6000. All other actions lead back to the hall.
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1): from the hall to anywhere, from a room to the hall or
+            into the room again.
+        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
+        spread: how far the doors differ between agents: the odds that a door opens are ``e^x`` times those above,
+            with x drawn for each door (the first always opens).
+        horizon: H.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
+
+    >>> round(float(six_arms(agents=2).common.solve().V[0, 0]), 4)
+    1.7907
+    """
+    staying = [[a for a in range(ARMS) if a != WAY_OUT], *([room - 1] for room in range(2, ARMS + 1))]
+    rewards = np.zeros((ARMS + 1, ARMS))
+    for room, actions in enumerate(staying, start=1):
+        rewards[room, actions] = PAYS[room - 1] / PAYS[-1]
+
+    def kernel(x: FloatArray) -> Kernel:
+        opens = [shifted(p, one) for p, one in zip(OPENS, x, strict=True)]
+        hall = [{0: 1.0 - p, a + 1: p} for a, p in enumerate(opens)]
+        rooms = [
+            [{room: 1.0} if a in actions else {0: 1.0} for a in range(ARMS)]
+            for room, actions in enumerate(staying, start=1)
+        ]
+        return kernel_of([hall, *rooms])
+
+    return Family(
+        kernel=kernel,
+        varies="the probability that a door opens",
+        rewards=rewards,
+        initial=0,
+        horizon=horizon,
+        shape=(ARMS,),
+        reward_scale=PAYS[-1],
+    )
+
+
+@environment("two-state chain", leave=share)
+def two_state_chain(
+    agents: int = 2,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    spread: float = 0.0,
+    leave: float = 0.0,
+    horizon: int = 10,
+    bernoulli_rewards: bool = False,
+) -> Family:
+    """The pair of MDPs of the paper's ``lem:performance-difference-lb``, as agents of one federation.
+
+    There is one action. Every step in the first state pays 1 and leaves it with probability p; the second state pays
+    nothing and is never left. A value is ``1 + (1-p) + ... + (1-p)^{H-1} = (1 - (1-p)^H) / p``. Under the individual
+    kernels even agents never leave and odd agents leave at once, so with ``leave = 0`` agents 0 and 1 are the lemma's
+    two MDPs, p = 0 and p = eps_p, and their values differ by ``H - (1 - (1-eps_p)^H) / eps_p``, which is at least
+    ``eps_p H^2 / 4`` for ``eps_p < 2/H``.
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1).
+        seed: of the agents' p where ``spread`` is above zero; agent i's depends on ``(seed, i)`` alone.
+        spread: how far p differs between agents: its odds are ``e^x`` times those of ``leave``.
+        leave: p of the common kernel.
+        horizon: H.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
+
+    >>> pair = two_state_chain(eps_p=0.1)
+    >>> [round(float(pair.agent(i).solve().V[0, 0]), 6) for i in (0, 1)], round((1 - 0.9**10) / 0.1, 6)
+    ([10.0, 6.513216], 6.513216)
+    """
+
+    def leaving(p: float) -> Kernel:
+        return kernel_of([[{0: 1.0 - p, 1: p}], [{1: 1.0}]])
+
+    return Family(
+        kernel=lambda x: leaving(shifted(leave, x)),
+        varies="the probability of leaving",
+        rewards=np.array([[1.0], [0.0]]),
+        initial=0,
+        horizon=horizon,
+        individual=lambda _, i, __: leaving(float(i % 2)),
+    )

@@ -1,0 +1,273 @@
+"""Families of agents around one environment: the paper's mixture, or a natural parameter that varies.
+
+An environment has one kernel for every displacement ``x`` of its natural parameter (the current of a river, the
+probability of slipping), with ``x = 0`` for the environment as published. There are two ways to make agents differ:
+
+- ``eps_p``: Assumption 1 with ``P^i = (1 - eps_p) P^c + eps_p P^{ind,i}``, where ``P^c`` is the published kernel and
+  ``P^{ind,i}`` moves to the states that can be reached from a state with weights uniform on (0,1), normalised;
+- ``spread``: agent i has the displacement ``x_i``, uniform on ``[-spread, spread]``. A displacement multiplies the
+  weights of next states by ``e^x``, ``1`` or ``e^{-x}``, so every probability changes by a factor between
+  ``e^{-2 spread}`` and ``e^{2 spread}``, supports stay as they are, and Assumption 1 holds with
+  ``eps_p <= 1 - e^{-2 spread}``. The smallest eps_p is computed
+  (:meth:`~fed_ucbvi.problem.federation.Federation.from_mdps`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import IntEnum
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number
+from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.problem.federation import Federation, check_eps_p
+from fed_ucbvi.problem.kernel import Kernel
+from fed_ucbvi.problem.mdp import MDP
+
+MAX_SPREAD = 10.0
+"""Weights are multiplied by at most ``e^10``, about 22,000."""
+LABEL = "environment_label"
+"""Attribute that :func:`known_as` sets on the function."""
+
+P = ParamSpec("P")
+BuilderT = TypeVar("BuilderT", bound=Callable[..., Any])
+Rows = Sequence[Sequence[Mapping[int, float]]]
+"""``rows[s][a]``: next states and their probabilities."""
+Cell = tuple[int, int]
+Check = Callable[[str, Any], Any]
+"""Returns a checked option, given its name and value."""
+
+
+class RandomPart(IntEnum):
+    """The first key of an environment's random generators; the second is ``i`` for the parts of agent i."""
+
+    INDIVIDUAL = 0
+    DISPLACEMENT = 1
+    STRUCTURE = 2
+    REWARDS = 3
+
+
+def generator(seed: int, *part: int) -> np.random.Generator:
+    """The random generator of one part: a function of seed and part alone, distinct for distinct arguments."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=part))
+
+
+class Family(NamedTuple):
+    """An environment before it is known how its agents differ.
+
+    Attributes:
+        kernel: the kernel at displacement ``x``, an array of shape ``shape``.
+        varies: the natural parameter, in words.
+        rewards: ``[S,A]`` or ``[H,S,A]``, in [0,1].
+        initial: the first state, or its distribution.
+        horizon: H.
+        shape: of the displacement; ``()`` for a single number.
+        individual: ``P^{ind,i}`` from the published kernel, i and agent i's generator; by default
+            :func:`random_kernel`.
+        layout: how to draw the states.
+        reward_scale: an original reward is ``reward_offset + reward_scale * r``.
+        reward_offset: see ``reward_scale``.
+        resolved: options as they are recorded, where this differs from what was given.
+    """
+
+    kernel: Callable[[FloatArray], Kernel]
+    varies: str
+    rewards: FloatArray
+    initial: npt.ArrayLike | int
+    horizon: int
+    shape: tuple[int, ...] = ()
+    individual: Callable[[Kernel, int, np.random.Generator], Kernel] | None = None
+    layout: Mapping[str, object] | None = None
+    reward_scale: float = 1.0
+    reward_offset: float = 0.0
+    resolved: Mapping[str, object] = {}
+
+
+def known_as(label: str) -> Callable[[BuilderT], BuilderT]:
+    """Give a label, for tables and figures, to the function that makes an environment.
+
+    >>> @known_as("Two Rooms")
+    ... def two_rooms(agents=2): ...
+    >>> label_of_builder(two_rooms)
+    'Two Rooms'
+    """
+
+    def mark(builder: BuilderT) -> BuilderT:
+        setattr(builder, LABEL, label)
+        return builder
+
+    return mark
+
+
+def label_of_builder(builder: object) -> str | None:
+    """The label that a function was marked with, or None."""
+    label = getattr(builder, LABEL, None)
+    return label if isinstance(label, str) else None
+
+
+def whole(at_least: int = 1) -> Check:
+    return lambda name, value: check_integer(name, value, at_least=at_least)
+
+
+def share(name: str, value: object) -> float:
+    return check_number(name, value, at_least=0, at_most=1)
+
+
+def one_of(choices: Collection[str]) -> Check:
+
+    def check(name: str, value: Any) -> Any:
+        check_choice(name, value, choices)
+        return value
+
+    return check
+
+
+SHARED: Mapping[str, Check] = {
+    "agents": whole(),
+    "eps_p": lambda _, value: check_eps_p(value),
+    "seed": whole(0),
+    "spread": lambda name, value: check_number(name, value, at_least=0, at_most=MAX_SPREAD),
+    "horizon": whole(),
+}
+
+
+def environment(label: str, **checks: Check) -> Callable[[Callable[P, Family | Federation]], Callable[P, Federation]]:
+    """Make a function that returns a :class:`Family` into one that returns the federation of its agents.
+
+    Args:
+        label: of the environment, in tables and figures; its name is that of the function.
+        checks: of the function's own options, by name; defaults are not checked.
+            Parameters that most environments have (``agents``, ``eps_p``, ``seed``, ``spread``, ``horizon``) are
+            always checked.
+
+    The function is called with checked options. It uses those that it needs; how agents differ is done here, and so
+    is the federation's description: its name and all its parameters.
+    """
+
+    def decorate(build: Callable[P, Family | Federation]) -> Callable[P, Federation]:
+        signature = inspect.signature(build)
+
+        @wraps(build)
+        def make(*args: P.args, **kwargs: P.kwargs) -> Federation:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = bound.arguments
+            for name, check in {**SHARED, **checks}.items():
+                if name in given and given[name] is not signature.parameters[name].default:
+                    given[name] = check(name, given[name])
+            if given["eps_p"] > 0 and given.get("spread", 0) > 0:
+                raise InputError(
+                    f"eps_p = {given['eps_p']:g} and spread = {given['spread']:g} are two ways to make agents "
+                    "differ; give one of them and leave the other at 0."
+                )
+            made = build(*bound.args, **bound.kwargs)
+            bernoulli = given.pop("bernoulli_rewards")
+            description = {"name": build.__name__, **given}
+            if isinstance(made, Federation):
+                return replace(made, description=description).with_bernoulli_rewards(bernoulli)
+            description |= made.resolved
+            if "spread" in given:
+                description |= {"reward_scale": made.reward_scale, "reward_offset": made.reward_offset}
+            return _federation(made, description, given["agents"], given["eps_p"], given["seed"], bernoulli)
+
+        made_signature = signature.replace(return_annotation="Federation")
+        make.__signature__ = made_signature  # type: ignore[attr-defined]
+        make.__annotations__ = {**build.__annotations__, "return": "Federation"}
+        return known_as(label)(make)
+
+    return decorate
+
+
+def _federation(
+    made: Family, description: dict[str, Any], agents: int, eps_p: float, seed: int, bernoulli: bool
+) -> Federation:
+    """The federation of agents around an environment; agent i's part depends on ``(seed, i)`` alone."""
+    published = made.kernel(np.zeros(made.shape))
+    rewards, initial, H, layout = made.rewards, made.initial, made.horizon, made.layout
+    width = description.get("spread", 0.0)
+    if width > 0:
+        signs = np.resize([1.0, -1.0], made.shape)  # if all were the same, they could cancel
+        farthest = made.kernel(width * signs)
+        if np.array_equal(farthest.probabilities, published.probabilities):
+            raise InputError(
+                f"spread = {width:g} changes nothing: {made.varies} is 0 or 1 in this {description['name']}. "
+                "Choose one in between, or spread = 0."
+            )
+        draws = (generator(seed, RandomPart.DISPLACEMENT, i).uniform(-1.0, 1.0, made.shape) for i in range(agents))
+        mdps = [MDP(made.kernel(width * np.asarray(u)), rewards, initial, H) for u in draws]
+        return Federation.from_mdps(mdps, description=description, layout=layout).with_bernoulli_rewards(bernoulli)
+    draw = made.individual or (lambda kernel, _, rng: random_kernel(kernel, rng))
+    own = [draw(published, i, generator(seed, RandomPart.INDIVIDUAL, i)) for i in range(agents if eps_p > 0 else 1)]
+    federation = Federation.mixture(
+        published, own, eps_p, rewards=rewards, initial=initial, horizon=H, description=description, layout=layout
+    ).with_bernoulli_rewards(bernoulli)
+    return federation if eps_p > 0 else federation.repeated(agents)
+
+
+def shifted(probability: float, x: npt.ArrayLike) -> float:
+    """The probability whose odds are ``e^x`` times those of ``probability``; 0 and 1 stay.
+
+    >>> shifted(0.5, 0.0), round(shifted(0.5, np.log(3.0)), 12), shifted(1.0, 2.0)
+    (0.5, 0.75, 1.0)
+    """
+    if probability == 1.0:
+        return 1.0
+    return min(1.0, float(probability * np.exp(x) / (1.0 + probability * np.expm1(x))))
+
+
+def kernel_of(*steps: Rows) -> Kernel:
+    """The kernel with ``P_h(s'|s,a) = steps[h][s][a][s']``; a single table is stationary.
+
+    All actions of a state list the same next states: every state that one of the actions lists, even with probability
+    zero.
+
+    >>> kernel_of([[{0: 0.5, 1: 0.5}, {0: 1.0}], [{1: 1.0}, {1: 1.0}]]).successors[0, 0].tolist()
+    [[0, 1], [0, 1]]
+    """
+    reachable = [[sorted({s for row in rows for s in row}) for rows in table] for table in steps]
+    K = max(len(states) for table in reachable for states in table)
+    shape = (len(steps), len(steps[0]), len(steps[0][0]), K)
+    successors, probabilities = np.zeros(shape, dtype=np.int32), np.zeros(shape)
+    for h, table in enumerate(steps):
+        for s, rows in enumerate(table):
+            states = reachable[h][s]
+            successors[h, s] = states + states[-1:] * (K - len(states))
+            for a, row in enumerate(rows):
+                for next_state, probability in row.items():
+                    probabilities[h, s, a, states.index(next_state)] = probability
+    return Kernel(successors, probabilities)
+
+
+def random_kernel(kernel: Kernel, rng: np.random.Generator, allowed: npt.NDArray[np.bool_] | None = None) -> Kernel:
+    """Weights uniform on (0,1), normalised, on the successors that ``kernel`` lists (and that are ``allowed``)."""
+    support = kernel.successors
+    usable = _distinct(support) if allowed is None else allowed
+    weights: FloatArray = np.where(usable, 1.0 - rng.random(support.shape), 0.0)
+    return Kernel(support, weights / weights.sum(axis=-1, keepdims=True))
+
+
+def _distinct(successors: IndexArray) -> npt.NDArray[np.bool_]:
+    """The slots of a row that are not padding, that is, do not repeat the successor before them."""
+    used = np.ones(successors.shape, dtype=bool)
+    used[..., 1:] = successors[..., 1:] != successors[..., :-1]
+    return used
+
+
+def grid_layout(
+    rows: int, columns: int, cells: Iterable[Cell], start: Cell, goals: Iterable[Cell], moves: Iterable[Cell]
+) -> dict[str, object]:
+    """How to draw states that are squares of a grid, and actions that are moves."""
+    return {
+        "rows": rows,
+        "columns": columns,
+        "cells": [list(cell) for cell in cells],
+        "start": list(start),
+        "goals": [list(cell) for cell in goals],
+        "moves": [list(move) for move in moves],
+    }

@@ -1,0 +1,391 @@
+"""Environments on squares: the paper's GridWorld, NRoom of rlberry, WindyCliff and DeepSea."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+
+from fed_ucbvi.core.errors import InputError, check_flag, check_integer
+from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.environments.family import (
+    Cell,
+    Family,
+    RandomPart,
+    Rows,
+    environment,
+    generator,
+    grid_layout,
+    kernel_of,
+    random_kernel,
+    share,
+    shifted,
+    whole,
+)
+from fed_ucbvi.problem.kernel import Kernel
+
+ACTIONS = ("left", "right", "down", "up")
+MOVES: tuple[Cell, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0))
+DOWN = ACTIONS.index("down")
+
+ROOMS_IN_A_ROW = 5
+FIRST, START, LAST = 0.1, 0.01, 1.0
+"""The rewards in the middle of the first room, of the room where the agent starts and of the last room."""
+STEP, FALL, GOAL = -1.0, -100.0, 100.0
+"""Published rewards of a step in an ordinary square, in the cliff and in the goal."""
+MOVE_COST = 0.01
+"""What N moves to the right cost together."""
+
+
+def _neighbours_of(cell: Cell, number: dict[Cell, int]) -> list[int | None]:
+    """The state each action aims at, or None where that square is a wall or outside."""
+    return [number.get((cell[0] + dr, cell[1] + dc)) for dr, dc in MOVES]
+
+
+def _support(neighbours: list[list[int | None]]) -> IndexArray:
+    """Successors ``(1, S, A, K)``: the square and its free neighbours, ascending, padded with the last."""
+    reachable = [sorted({s, *(n for n in aims if n is not None)}) for s, aims in enumerate(neighbours)]
+    width = max(len(row) for row in reachable)
+    table = np.array([row + row[-1:] * (width - len(row)) for row in reachable], dtype=np.int32)
+    return np.repeat(table[None, :, None, :], len(MOVES), axis=2)
+
+
+def _moving_kernel(neighbours: list[list[int | None]], success: float) -> Kernel:
+    """A move succeeds with probability ``success`` and otherwise goes to another free neighbour, evenly."""
+    support = _support(neighbours)
+    probabilities = np.zeros(support.shape)
+    for s, aims in enumerate(neighbours):
+        slot = {int(successor): k for k, successor in reversed(list(enumerate(support[0, s, 0])))}
+        reachable = [n for n in aims if n is not None]
+        for a, aim in enumerate(aims):
+            row = probabilities[0, s, a]
+            others = [n for n in reachable if n != aim]
+            if aim is None:
+                row[slot[s]] = 1.0
+            elif not others:
+                row[slot[aim]] = 1.0
+            else:
+                row[slot[aim]] = success
+                for other in others:
+                    row[slot[other]] = (1.0 - success) / len(others)
+    return Kernel(support, probabilities)
+
+
+def _random_moving_kernel(common: Kernel, neighbours: list[list[int | None]], rng: np.random.Generator) -> Kernel:
+    """An individual kernel: free neighbours with weights uniform on (0,1), normalised."""
+    support = common.successors
+    allowed = np.zeros(support.shape, dtype=bool)
+    for s, aims in enumerate(neighbours):
+        reachable = [n for n in aims if n is not None] or [s]
+        seen: set[int] = set()
+        for k, successor in enumerate(support[0, s, 0].tolist()):
+            allowed[0, s, :, k] = successor in reachable and successor not in seen
+            seen.add(successor)
+    return random_kernel(common, rng, allowed)
+
+
+@environment("GridWorld", rows=whole(), columns=whole(), success=share)
+def gridworld(
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    rows: int = 3,
+    columns: int = 3,
+    walls: Iterable[Cell] | None = None,
+    start: Cell = (0, 0),
+    goals: Iterable[Cell] | None = None,
+    success: float = 0.8,
+    horizon: int = 10,
+    bernoulli_rewards: bool = False,
+) -> Family:
+    """GridWorld of the paper's Section 5 with the paper's values as defaults.
+
+    Under the common kernel a move goes to the intended square with probability ``success`` and otherwise to
+    another free neighbouring square, evenly; a move into a wall or out of the grid stays put. Agent i's
+    individual kernel moves to the free neighbours with weights uniform on (0,1), normalised, drawn independently for
+    every (square, action). Every step spent in a goal pays 1; goals are not terminal.
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1).
+        seed: of the individual kernels; agent i's kernel depends on ``(seed, i)`` alone, neither on M nor on
+            eps_p.
+        rows: height of the grid.
+        columns: width of the grid.
+        walls: squares (row, column) nobody can enter; by default the centre (1,1) of the 3 x 3 grid, none for
+            other sizes.
+        start: where every episode begins.
+        goals: squares that pay; by default the last one, (rows-1, columns-1).
+        success: probability of moving as intended.
+        horizon: H.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
+
+    >>> world = gridworld(agents=2, eps_p=0.1)
+    >>> world.states, world.actions, world.horizon
+    (8, 4, 10)
+    """
+    R, C = rows, columns
+    default_walls: list[Cell] = [(1, 1)] if (R, C) == (3, 3) else []
+    blocked = _cells("walls", default_walls if walls is None else walls, R, C)
+    paying = _cells("goals", [(R - 1, C - 1)] if goals is None else goals, R, C)
+    (first,) = _cells("start", [start], R, C)
+    free = [(r, c) for r in range(R) for c in range(C) if (r, c) not in blocked]
+    number = {cell: s for s, cell in enumerate(free)}
+    for name, cells in (("start", [first]), ("goals", paying)):
+        for cell in cells:
+            if cell in blocked:
+                raise InputError(f"{name} {cell} lies in a wall.")
+    neighbours = [_neighbours_of(cell, number) for cell in free]
+    rewards = np.zeros((len(free), len(MOVES)))
+    rewards[[number[cell] for cell in paying]] = 1.0
+    return Family(
+        kernel=lambda x: _moving_kernel(neighbours, success),
+        varies="nothing",
+        rewards=rewards,
+        initial=number[first],
+        horizon=horizon,
+        individual=lambda common, i, _: _random_moving_kernel(common, neighbours, generator(seed, i)),
+        layout=grid_layout(R, C, free, first, paying, MOVES),
+        resolved={"walls": [list(cell) for cell in blocked], "start": list(first), "goals": list(map(list, paying))},
+    )
+
+
+def _cells(name: str, cells: Iterable[Cell], rows: int, columns: int) -> list[Cell]:
+    """The squares, checked, sorted and each once."""
+    checked = set()
+    for cell in cells:
+        try:
+            pair = tuple(cell)
+        except TypeError:
+            pair = ()
+        if len(pair) != 2:
+            raise InputError(f"{name}: {cell!r} is not a (row, column) pair; expected a list such as [(1, 1)].")
+        r, c = (check_integer(f"{name}: a coordinate", x, at_least=-(10**9)) for x in pair)
+        if not (0 <= r < rows and 0 <= c < columns):
+            raise InputError(f"{name}: {(r, c)} lies outside the {rows} x {columns} grid.")
+        checked.add((r, c))
+    return sorted(checked)
+
+
+@environment("NRoom", rooms=whole(3), room_size=whole(), success=share)
+def n_room(
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    spread: float = 0.0,
+    rooms: int = 7,
+    room_size: int = 5,
+    success: float = 0.95,
+    horizon: int = 25,
+    bernoulli_rewards: bool = False,
+) -> Family:
+    """Square rooms of rlberry's NRoom, five to a row that winds like a snake, each with a door to the next.
+
+    Moves are those of GridWorld. The agent starts in the middle of the middle room, where a step pays 0.01. A step in
+    the middle of the first room pays 0.1. One in the middle of the last room pays 1 and ends the episode: the agent
+    moves to the last state, which has no square, pays nothing and is never left.
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1), which are those of GridWorld.
+        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
+        spread: how far the probability of success differs between agents: its odds are ``e^x`` times those of
+            ``success``.
+        rooms: number of rooms, at least 3.
+        room_size: their width and height.
+        success: probability of moving as intended.
+        horizon: H; the walk to the last room takes ``(rooms - 1 - rooms // 2) * (room_size + 1)`` moves; with
+            the other options as they are, the last room is worth more than the first up to H = 40.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
+
+    >>> rooms = n_room(agents=2)
+    >>> rooms.states, round(float(rooms.common.solve().V[0] @ rooms.common.initial), 4)
+    (182, 0.9925)
+    """
+    free, middles = _floor_plan(rooms, room_size)
+    first, start, goal = middles[0], middles[rooms // 2], middles[-1]
+    number = {cell: s for s, cell in enumerate(free)}
+    end = len(free)
+    neighbours = [_neighbours_of(cell, number) for cell in free]
+    neighbours[number[goal]] = [end] * len(MOVES)
+    neighbours.append([None] * len(MOVES))
+    rewards = np.zeros((end + 1, len(MOVES)))
+    for cell, pays in ((first, FIRST), (start, START), (goal, LAST)):
+        rewards[number[cell]] = pays
+    height, width = (max(cell[axis] for cell in free) + 1 for axis in (0, 1))
+    return Family(
+        kernel=lambda x: _moving_kernel(neighbours, shifted(success, x)),
+        varies="the probability of success",
+        rewards=rewards,
+        initial=number[start],
+        horizon=horizon,
+        individual=lambda common, _, rng: _random_moving_kernel(common, neighbours, rng),
+        layout=grid_layout(height, width, free, start, (first, goal), MOVES),
+    )
+
+
+def _floor_plan(rooms: int, size: int) -> tuple[list[Cell], list[Cell]]:
+    """Free squares, row by row, and the middles of the rooms, in their order."""
+    pitch, half = size + 1, size // 2
+    corners = []
+    for k in range(rooms):
+        row, column = divmod(k, ROOMS_IN_A_ROW)
+        corners.append((row * pitch, (column if row % 2 == 0 else ROOMS_IN_A_ROW - 1 - column) * pitch))
+    squares = {(top + r, left + c) for top, left in corners for r in range(size) for c in range(size)}
+    middles = [(top + half, left + half) for top, left in corners]
+    for (top, left), (below, beside) in pairwise(corners):
+        squares.add((top + half, max(left, beside) - 1) if top == below else (below - 1, left + half))
+    return sorted(squares), middles
+
+
+@environment("WindyCliff", rows=whole(2), columns=whole(3), wind=share)
+def windy_cliff(
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    spread: float = 0.0,
+    rows: int = 4,
+    columns: int = 4,
+    wind: float = 0.5,
+    horizon: int = 20,
+    bernoulli_rewards: bool = False,
+) -> Family:
+    """WindyCliffs of Jin, Peng, Yang, Wang and Zhang (2022), with episodes of H steps.
+
+    Episodes begin in the lower left corner. The lower right corner is the goal, and the squares between them are the
+    cliff. A move down goes down. Any other move goes as intended with probability 1 - wind/3, and otherwise the wind
+    blows the agent one square down. Moves out of the grid stay put. Goal and cliff lead back to the start, whatever
+    the action. A step in the goal pays 100, in the cliff -100, elsewhere -1; here that is 1, 0 and 0.495.
+
+    (In the paper an agent goes on for ever and later rewards are discounted by 0.95. H = 20 steps see as far.)
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1), the paper's kappa: agent i's individual kernel is a
+            WindyCliff whose wind is drawn uniformly from (0,1).
+        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
+        spread: how far the wind differs between agents: the odds of being blown down are ``e^x`` times those of
+            ``wind / 3``.
+        rows: height of the grid, at least 2.
+        columns: width of the grid, at least 3.
+        wind: between 0 and 1.
+        horizon: H.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
+
+    >>> cliff = windy_cliff(agents=2)
+    >>> cliff.states, round(float(cliff.common.solve().V[0] @ cliff.common.initial), 4)
+    (16, 10.7557)
+    """
+    R, C = rows, columns
+    cells = [(r, c) for r in range(R) for c in range(C)]
+    start, goal = (R - 1, 0), (R - 1, C - 1)
+    published = np.array([GOAL if cell == goal else FALL if _ends(cell, R) else STEP for cell in cells])
+    scale, offset = GOAL - FALL, FALL
+    return Family(
+        kernel=lambda x: kernel_of(_moves(R, C, shifted(wind / 3, x))),
+        varies="the probability of being blown down",
+        rewards=np.repeat(((published - offset) / scale)[:, None], len(MOVES), axis=1),
+        initial=cells.index(start),
+        horizon=horizon,
+        individual=lambda common, _, rng: kernel_of(_moves(R, C, rng.random() / 3)),
+        layout=grid_layout(R, C, cells, start, [goal], MOVES),
+        reward_scale=scale,
+        reward_offset=offset,
+    )
+
+
+def _ends(cell: Cell, rows: int) -> bool:
+    return cell[0] == rows - 1 and cell[1] > 0
+
+
+def _moves(rows: int, columns: int, blown: float) -> Rows:
+    """Where every action leads from every square; squares are numbered row by row."""
+    table = []
+    for r in range(rows):
+        for c in range(columns):
+            below = min(r + 1, rows - 1) * columns + c
+            if _ends((r, c), rows):
+                table.append([{(rows - 1) * columns: 1.0}] * len(MOVES))
+                continue
+            here = []
+            for action, (dr, dc) in enumerate(MOVES):
+                aim = min(max(r + dr, 0), rows - 1) * columns + min(max(c + dc, 0), columns - 1)
+                share = 1.0 if action == DOWN else 1.0 - blown
+                here.append({aim: 1.0} if aim == below else {aim: share, below: 1.0 - share})
+            table.append(here)
+    return table
+
+
+@environment("DeepSea", size=whole(2), stochastic=check_flag, action_map=check_flag)
+def deep_sea(
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    spread: float = 0.0,
+    size: int = 10,
+    stochastic: bool = False,
+    action_map: bool = True,
+    bernoulli_rewards: bool = False,
+) -> Family:
+    """DeepSea (Osband and others, 2019) on N x N squares, with H = N.
+
+    A diver starts in the upper left square and sinks one row a step, one column to the left or to the right (or
+    straight down at the border). A move to the right costs 0.01/N; in the last column it finds the treasure, 1. The
+    last column can be reached in the last row alone, by moving right all the way. Which action is right in a square
+    is drawn once for all agents. In the stochastic version a move to the right goes straight down with probability
+    1/N; its noise on the rewards has mean zero and is left out. Rewards are shifted by 0.01/N, so a move to the left
+    pays that and one to the right nothing, but for the treasure.
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1), which sink to any square that some move reaches.
+        seed: of the action map and of the differences between agents; those of agent i depend only on ``(seed, i)``.
+        spread: how far the probability of slipping differs between agents: its odds are ``e^x`` times those of 1/N;
+            needs the stochastic version.
+        size: N, at least 2.
+        stochastic: whether moves to the right slip.
+        action_map: whether the actions' meaning is drawn for each square; otherwise 0 is left and 1 right.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
+
+    >>> float(deep_sea(agents=2).common.solve().V[0, 0])
+    1.0
+    """
+    N, slip = size, 1.0 / size if stochastic else 0.0
+    drawn = generator(seed, RandomPart.STRUCTURE).integers(0, 2, (N, N))
+    right_action = drawn if action_map else np.ones((N, N), dtype=np.int64)
+    cells = [(row, column) for row in range(N) for column in range(N)]
+    rewards = np.zeros((N * N, 2))
+    moves = []
+    for s, (row, column) in enumerate(cells):
+        right = int(right_action[row, column])
+        rewards[s, 1 - right] = MOVE_COST / N
+        rewards[s, right] = 1.0 if column == N - 1 else 0.0
+        aims = [[1, max(column - 1, 0) - column], [1, min(column + 1, N - 1) - column]]
+        moves.append(aims if right == 1 else aims[::-1])
+
+    def kernel(x: FloatArray) -> Kernel:
+        p = shifted(slip, x)
+        return kernel_of([rows(s, row, column, p) for s, (row, column) in enumerate(cells)])
+
+    def rows(s: int, row: int, column: int, p: float) -> list[dict[int, float]]:
+        if row == N - 1:  # the episode ends here
+            return [{s: 1.0}, {s: 1.0}]
+        left, below, right = (s + N + min(max(c, 0), N - 1) - column for c in (column - 1, column, column + 1))
+        rightward = {right: 1.0} if p == 0 or right == below else {right: 1.0 - p, below: p}
+        return [{left: 1.0}, rightward] if right_action[row, column] == 1 else [rightward, {left: 1.0}]
+
+    layout = grid_layout(N, N, cells, (0, 0), [(N - 1, N - 1)], [(1, -1), (1, 1)])
+    return Family(
+        kernel=kernel,
+        varies="the probability of slipping",
+        rewards=rewards,
+        initial=0,
+        horizon=N,
+        layout={**layout, "moves_by_state": moves},
+        reward_offset=-MOVE_COST / N,
+    )

@@ -1,0 +1,218 @@
+"""Environments drawn at random: the paper's synthetic one, Garnet, and RandomMDPs of the federated literature."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.core.errors import InputError, check_number
+from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.environments.family import Family, RandomPart, environment, generator, one_of, random_kernel, whole
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.kernel import Kernel
+
+_COMMON, _REWARDS, _INDIVIDUAL, _OFFSETS = range(4)
+"""Parts of the synthetic environment."""
+VARIANTS = ("overlapping", "disjoint")
+"""Of RandomMDPs."""
+MAX_RANKED = 10**8
+"""Up to this many triples (s,a,s') every triple draws a rank; beyond, only the next states are drawn."""
+AT_ONCE = 10**7
+"""How many ranks are held at a time."""
+
+
+@environment(
+    "synthetic MDP",
+    states=whole(),
+    actions=whole(),
+    eps_r=lambda name, value: check_number(name, value, at_least=0, below=1, why="Assumption 2"),
+)
+def synthetic(
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    states: int = 5,
+    actions: int = 5,
+    horizon: int = 5,
+    eps_r: float = 0.0,
+    bernoulli_rewards: bool = False,
+) -> Federation:
+    """The synthetic environment of the paper's Section 5 with the paper's values as defaults.
+
+    Rewards ``r_h(s,a)`` are uniform on [0,1], rows of the common and of the individual kernels are uniform on
+    the simplex (normalised exponentials), and episodes begin in a uniform state.
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1).
+        seed: of rewards and kernels; agent i's kernel depends on ``(seed, i)`` alone, neither on M nor eps_p.
+        states: S.
+        actions: A.
+        horizon: H.
+        eps_r: how far agents' rewards may differ (Assumption 2): agent i's reward is
+            ``(1 - eps_r) r + eps_r u^i`` with ``u^i`` uniform on [0,1]; the paper has 0.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
+
+    >>> synthetic(agents=3, eps_p=0.1, seed=1).probabilities.shape
+    (3, 5, 5, 5, 5)
+    """
+    M, sizes = agents, (horizon, states, actions)
+    common = _simplex_rows(generator(seed, _COMMON), (*sizes, states))
+    rewards = generator(seed, _REWARDS).random(sizes)[None]
+    individual = [_simplex_rows(generator(seed, _INDIVIDUAL, i), (*sizes, states)) for i in range(M)]
+    if eps_r > 0:
+        offsets = [generator(seed, _OFFSETS, i).random(sizes) for i in range(M)]
+        rewards = (1.0 - eps_r) * rewards + eps_r * np.stack(offsets)
+    start = np.full(states, 1.0 / states)
+    return Federation.mixture(common, individual, eps_p, rewards=rewards, initial=start, horizon=horizon)
+
+
+def _simplex_rows(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    weights = rng.standard_exponential(shape)
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+@environment("Garnet MDP", states=whole(), actions=whole(), branching=whole())
+def garnet(
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    spread: float = 0.0,
+    states: int = 20,
+    actions: int = 4,
+    branching: int = 3,
+    horizon: int = 10,
+    bernoulli_rewards: bool = False,
+) -> Family:
+    """A stationary random MDP of the kind of Archibald, McKinnon and Thomas (1995).
+
+    Every (s,a) leads to ``branching`` different states, drawn evenly, with probabilities uniform on the simplex (the
+    gaps between sorted uniform cuts). Rewards r(s,a) are uniform on [0,1]; episodes begin in a uniform state.
+    Once S² A is above 10⁸, time and memory grow with S A ``branching`` only.
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1): other weights on the same next states.
+        seed: of everything; agent i's part depends on ``(seed, i)`` alone.
+        spread: how far rows differ between agents: the weight of every next state is multiplied by ``e^x``, with x
+            drawn for each (s,a,s'), and the row normalised.
+        states: S.
+        actions: A.
+        branching: number of next states of every (s,a), at most S.
+        horizon: H.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
+
+    >>> garnet(agents=2, spread=0.3).probabilities.shape
+    (2, 1, 20, 4, 3)
+    """
+    S, A, b = states, actions, branching
+    if b > S:
+        raise InputError(f"branching must be at most {S}, got {b}.")
+    rng = generator(seed, RandomPart.STRUCTURE)
+    successors = _subsets(rng, S * A, S, b).reshape(1, S, A, b)
+    cuts = np.sort(rng.random((1, S, A, b - 1)), axis=-1)
+    return _weighted(successors, np.diff(cuts, axis=-1, prepend=0.0, append=1.0), horizon, seed)
+
+
+def _weighted(successors: IndexArray, rows: FloatArray, horizon: int, seed: int) -> Family:
+    """Kernels whose weights on the same next states differ; rewards and the first state are uniform."""
+    _, S, A, _ = successors.shape
+
+    def kernel(x: FloatArray) -> Kernel:
+        weights = rows * np.exp(x)
+        return Kernel(successors, weights / weights.sum(axis=-1, keepdims=True))
+
+    return Family(
+        kernel=kernel,
+        varies="every probability",
+        rewards=generator(seed, RandomPart.REWARDS).random((S, A)),
+        initial=np.full(S, 1.0 / S),
+        horizon=horizon,
+        shape=rows.shape,
+    )
+
+
+def _subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> IndexArray:
+    """Independent subsets of ``b`` of the numbers 0..n-1, each uniform among all; ascending, shape ``(rows, b)``."""
+    if rows * n > MAX_RANKED:
+        return _drawn_subsets(rng, rows, n, b)
+    chosen = np.empty((rows, b), dtype=np.int32)
+    block = max(1, AT_ONCE // n)
+    for start in range(0, rows, block):
+        ranks = rng.random((min(block, rows - start), n))
+        chosen[start : start + block] = ranks.argpartition(b - 1, axis=-1)[:, :b]
+    return np.sort(chosen, axis=-1)
+
+
+def _drawn_subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> IndexArray:
+    """The same in law by Floyd's method (Bentley and Floyd 1987), with b draws for each subset.
+
+    For j = n-b, ..., n-1 a number of 0..j is drawn; it joins the subset, or j does if it is there already.
+    """
+    chosen = np.empty((rows, b), dtype=np.int32)
+    for k, j in enumerate(range(n - b, n)):
+        drawn = rng.integers(0, j + 1, size=rows, dtype=np.int32)
+        taken = (chosen[:, :k] == drawn[:, None]).any(axis=1)
+        chosen[:, k] = np.where(taken, j, drawn)
+    return np.sort(chosen, axis=-1)
+
+
+@environment("RandomMDPs", states=whole(2), actions=whole(), variant=one_of(VARIANTS))
+def random_mdps(
+    agents: int = 20,
+    eps_p: float = 0.0,
+    seed: int = 0,
+    *,
+    spread: float = 0.0,
+    states: int = 5,
+    actions: int = 5,
+    horizon: int = 10,
+    variant: str = "overlapping",
+    bernoulli_rewards: bool = False,
+) -> Family:
+    """RandomMDPs of Jin, Peng, Yang, Wang and Zhang (2022), with episodes of H steps.
+
+    All kernels are stationary, with weights uniform on (0,1), normalised. In the variant ``overlapping`` every (s,a)
+    may lead to every state. In ``disjoint``, with which the paper studies how results depend on kappa, each state is
+    among the next states of (s,a) under the common kernel with probability 1/2 (at least one is, and at least one is
+    not), and individual kernels lead to the others. Rewards r(s,a) are uniform on [0,1], and episodes begin in a
+    uniform state.
+
+    (In the paper an agent goes on for ever and later rewards are discounted by 0.9. H = 10 steps see as far. Its
+    first agent has the common kernel itself; here all agents differ alike.)
+
+    Args:
+        agents: M.
+        eps_p: weight of the individual kernels (Assumption 1), the paper's kappa.
+        seed: of everything; agent i's part depends on ``(seed, i)`` alone.
+        spread: how far rows differ between agents: the weight of every next state is multiplied by ``e^x``, with x
+            drawn for each (s,a,s'), and the row normalised.
+        states: S, at least 2.
+        actions: A.
+        horizon: H.
+        variant: overlapping or disjoint.
+        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
+
+    >>> random_mdps(agents=3, eps_p=0.4).probabilities.shape
+    (3, 1, 5, 5, 5)
+    """
+    S, A = states, actions
+    rng = generator(seed, RandomPart.STRUCTURE)
+    disjoint = variant == "disjoint"
+    common = _halves(rng, S, A) if disjoint else np.ones((1, S, A, S), dtype=np.bool_)
+    everywhere = np.broadcast_to(np.arange(S, dtype=np.int32), common.shape)
+    rows = random_kernel(Kernel(everywhere, common / common.sum(axis=-1, keepdims=True)), rng, common).probabilities
+    return _weighted(everywhere, rows, horizon, seed)._replace(
+        individual=lambda published, _, own: random_kernel(published, own, ~common if disjoint else common)
+    )
+
+
+def _halves(rng: np.random.Generator, S: int, A: int) -> npt.NDArray[np.bool_]:
+    """Half of the states for each (s,a), about: every state by a coin; never none and never all, ``(1, S, A, S)``."""
+    chosen: npt.NDArray[np.bool_] = rng.random((1, S, A, S)) < 0.5
+    spare = rng.integers(S, size=(1, S, A, 1)) == np.arange(S)
+    chosen |= spare & ~chosen.any(axis=-1, keepdims=True)
+    chosen &= ~(spare & chosen.all(axis=-1, keepdims=True))
+    return chosen

@@ -1,0 +1,104 @@
+"""ICU-Sepsis of Choudhary, Gupta and Thomas (2024), from the tables of the package ``icu-sepsis``.
+
+Its authors estimated them from records of intensive care. It is a benchmark, and no medical advice. Only the file of
+tables is read: no code of that package is imported.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer, missing_package
+from fed_ucbvi.core.files import reading
+from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.environments.family import Family, environment
+from fed_ucbvi.problem.kernel import Kernel
+from fed_ucbvi.problem.mdp import check_initial
+
+PACKAGE, TABLES = "icu_sepsis", Path("envs", "assets", "dynamics.npz")
+SURVIVED = 714
+"""The state in which a patient has survived; 713 is death, and both lead to 715, which is never left."""
+
+
+class SepsisTables(NamedTuple):
+    """What the package holds: kernel, law of the first state ``(S,)``, and clinicians' frequencies ``(S, A)``."""
+
+    kernel: Kernel
+    initial: FloatArray
+    clinicians: FloatArray
+
+
+@cache
+def sepsis_tables() -> SepsisTables:
+    """The package's tables; where clinicians have nothing to decide, all actions are equally frequent."""
+    path = _tables_file()
+    with reading(path), np.load(path, allow_pickle=False) as data:
+        kernel, initial, clinicians = Kernel.from_dense(data["tx_mat"]), data["d_0"], data["expert_policy"]
+    S, A = kernel.states, kernel.actions
+    if S <= SURVIVED + 1 or clinicians.shape != (S, A):
+        raise InputError(f"{path} does not hold the tables of icu-sepsis 2.0: S = {S}, A = {A}.")
+    total = clinicians.sum(axis=1, keepdims=True)
+    frequencies = np.where(total > 0, clinicians / np.where(total > 0, total, 1.0), 1.0 / A)
+    return SepsisTables(kernel, check_initial(initial, S), frequencies)
+
+
+def _tables_file() -> Path:
+    spec = find_spec(PACKAGE)  # finds the package without importing it
+    places = [] if spec is None else [Path(place) / TABLES for place in spec.submodule_search_locations or ()]
+    for path in places:
+        if path.is_file():
+            return path
+    raise missing_package("the environment icu_sepsis takes its tables from", "icu-sepsis", "icu-sepsis")
+
+
+@environment("ICU-Sepsis")
+def icu_sepsis(
+    agents: int = 10, eps_p: float = 0.0, seed: int = 0, *, horizon: int = 51, bernoulli_rewards: bool = False
+) -> Family:
+    """Patients with sepsis in intensive care: 716 states, 25 doses of fluids and vasopressors, 1 for survival.
+
+    The package pays 1 on arrival in the state of survivors. Here a step in that state pays 1, one step later, and
+    leads to a state that is never left. So H = 51 has the values of 50 decisions. It is a benchmark, and no medical
+    advice.
+    It needs the package icu-sepsis (``pip install 'fed-ucbvi[icu-sepsis]'``).
+
+    Args:
+        agents: M, hospitals.
+        eps_p: weight of the individual kernels (Assumption 1): other weights on the same next states.
+        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
+        horizon: H.
+        bernoulli_rewards: changes nothing, because every reward is 0 or 1.
+
+    >>> icu_sepsis().common.kernel.width  # doctest: +SKIP
+    213
+    """
+    tables = sepsis_tables()
+    rewards = np.zeros((tables.kernel.states, tables.kernel.actions))
+    rewards[SURVIVED] = 1.0
+    return Family(
+        kernel=lambda _: tables.kernel,
+        varies="nothing",
+        rewards=rewards,
+        initial=tables.initial,
+        horizon=horizon,
+    )
+
+
+def clinicians_policy(horizon: int = 51, seed: int = 0) -> IndexArray:
+    """What clinicians do, as a policy ``(H, S)``: one action for each step and state, drawn by their frequencies.
+
+    An episode comes to a step and state at most once. So the value of such a policy is, on average over seeds, that
+    of drawing anew at every visit: 0.7778 for H = 51. Seed 0 has 0.7781.
+
+    >>> clinicians_policy().shape  # doctest: +SKIP
+    (51, 716)
+    """
+    H, frequencies = check_positive_integer("horizon", horizon), sepsis_tables().clinicians
+    draws = np.random.default_rng(check_integer("seed", seed)).random((H, len(frequencies), 1))
+    below = draws >= np.cumsum(frequencies, axis=1)[None, :, :-1]
+    return np.asarray(below.sum(axis=2), dtype=np.int32)

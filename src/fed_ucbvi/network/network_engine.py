@@ -1,0 +1,70 @@
+"""The engine of a run over the network, and the events that were not planned."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Array
+from fed_ucbvi.core.types import CountArray, MaskArray
+from fed_ucbvi.engine.rounds import Engine
+from fed_ucbvi.engine.state_store import SavedState
+from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.results.run import Run
+
+DRIVER = "network"
+
+
+class NetworkEngine(Engine):
+    """One row for each round, and the events that were not planned.
+
+    Regret is recorded where the server knows the problem, rewards where nodes tell them.
+    """
+
+    def __init__(self, plan: RunPlan) -> None:
+        together = plan.collection != LIVE
+        about = plan.algorithm, plan.setting, plan.federation, DRIVER
+        super().__init__(*about, together=together, counts=plan.counts, promises=plan.promises)
+        self.events: list[dict[str, Any]] = []
+        self.joined: CountArray = np.zeros(plan.setting.agents, dtype=np.int64)
+        """The number of each agent's first episode: 0, but for agents that came later to a run in lockstep."""
+        self.left: MaskArray = np.zeros(plan.setting.agents, dtype=np.bool_)
+        """Which agents have left for good; no more episodes are planned for them."""
+        self._bins = plan.bins
+
+    @property
+    def planned_episodes(self) -> int:
+        """Those from when an agent came until it left."""
+        ends = np.where(self.left, self.clock, self.setting.episodes)
+        return int((ends - self.joined).sum())
+
+    def saved(self) -> SavedState:
+        saved = super().saved()
+        saved.arrays.update({"joined": self.joined, "left": self.left})
+        return saved
+
+    def restore(self, saved: SavedState) -> None:
+        """Resume; agents that are new since then have played nothing."""
+        arrays = dict(saved.arrays)
+        before = len(arrays["clock"])
+        for name, own in (("clock", np.zeros_like(self.joined)), ("joined", self.joined), ("left", self.left)):
+            own[:before] = _short(arrays.get(name), own[:before])
+            arrays[name] = own
+        super().restore(saved._replace(arrays=arrays))
+
+    def result(self) -> Run:
+        """The run as it stands.
+
+        Its environment's description has the units of rewards, and the bins, without which its states mean nothing.
+        """
+        made = super().result()
+        bins = {} if self._bins is None else {"bins": json.loads(self._bins.text)}
+        about = {**made.about.environment, **bins, **self.units.description()}
+        return replace(made, about=replace(made.about, environment=about))
+
+
+def _short(saved: Array | None, empty: Array) -> Array:
+    return empty if saved is None else saved

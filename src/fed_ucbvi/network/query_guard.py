@@ -1,0 +1,122 @@
+"""What a node lets a server ask: one question for each (round, exchange), and only what an honest server would.
+
+Sums of values that the server chooses tell it about a node's transitions, so every question costs some privacy. An
+honest server asks each question once in a round, with values of its algorithm. A server that was started again, or
+that has lost a node under secure sums, repeats a synchronisation from its start. It says so by another *epoch* or
+roster. These checks bound what a server can ask of a node. Against questions that are plausible only secure sums
+help.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+
+from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
+from fed_ucbvi.core.errors import InputError
+
+MAX_EPOCHS = 1000
+"""How many epochs of the server one process of a node accepts."""
+MAX_REPEATS = 1000
+"""Times in a round that a node repeats an answer, on streams that broke, before it gives up."""
+
+
+class QueryGuard:
+    """The questions of a run, as one node sees them."""
+
+    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting) -> None:
+        self._algorithm, self._setting = algorithm, setting
+        self._grid = algorithm.grid(setting)
+        self._values: tuple[int, Array] | None = None
+        self._epochs: set[bytes] = set()
+        self._epoch: bytes | None = None
+        self._round, self._answers = -1, 0
+        self._asked: dict[int, tuple[bytes, bytes]] = {}
+
+    def change(self, setting: Setting) -> None:
+        """The run goes on with another setting; what was asked so far stays asked."""
+        self._setting, self._grid = setting, self._algorithm.grid(setting)
+
+    def begin(self, epoch: bytes) -> None:
+        """Begin an epoch of questions: that of a process of the server or, under secure sums, of a roster."""
+        if epoch == self._epoch:
+            return
+        if epoch in self._epochs:
+            raise InputError("the server has gone back to an earlier roster, which an honest one never does.")
+        if len(self._epochs) >= MAX_EPOCHS:
+            raise InputError(
+                f"the server has begun again {MAX_EPOCHS} times, and each time may ask everything anew. If you know "
+                "why, start the node again."
+            )
+        self._epochs.add(epoch)
+        self._epoch, self._round = epoch, -1
+
+    def check_start(self, number: int, arrays: Message) -> None:
+        """Raise if the values in the start of a round cannot be those of its algorithm."""
+        V = self._algorithm.broadcast_values(arrays)
+        if V is None:
+            return
+        for step, row in enumerate(V):
+            self._check_values(row, step, -np.inf)
+        before = self._values
+        if self._algorithm.values_monotone and before is not None and before[0] < number and (before[1] < V).any():
+            raise InputError(
+                f"the server's values of round {number} have risen, which {self._algorithm.name}'s never do."
+            )
+        self._values = number, V
+
+    def check(self, number: int, exchange: int, query: Message, answer: Message, exchanges: int) -> None:
+        """Raise unless a query may be answered in this way.
+
+        Args:
+            number: of the round.
+            exchange: its number.
+            query: its arrays.
+            answer: before it is masked. The same question must get the same one, or two would be under one mask.
+            exchanges: E, so that numbers from E on are those of a second synchronisation.
+        """
+        V = self._algorithm.query_values(query) if query else None
+        if V is not None:
+            self._check_values(V, self._setting.horizon - exchange % exchanges, 0.0)
+        if number != self._round:
+            if number < self._round:
+                raise InputError(f"the server asks about round {number} after round {self._round}.")
+            self._round, self._asked, self._answers = number, {}, 0
+        now = _digest(query), _digest(answer)
+        before = self._asked.setdefault(exchange, now)
+        if before[0] != now[0]:
+            raise InputError(
+                f"the server asks a second question in round {number}, exchange {exchange}. An honest server asks "
+                "one; this node answers no more."
+            )
+        if before[1] != now[1]:
+            raise InputError(
+                f"the server asks about round {number} again, after it has had this or an earlier round played in "
+                "another way."
+            )
+        self._answers += 1
+        if self._answers > 2 * exchanges + MAX_REPEATS:
+            raise InputError(f"the server has asked {self._answers} times in round {number}.")
+
+    def _check_values(self, V: Array, step: int, least: float) -> None:
+        most = self._algorithm.largest_value(self._setting, step)
+        low, high = float(np.minimum.reduce(V)), float(np.maximum.reduce(V))  # NaN if there is one
+        fits = least <= low and high <= most and math.isfinite(low)
+        if step == self._setting.horizon:
+            fits = low == high == 0.0
+        if fits and self._grid is not None:
+            scaled = V * 2.0**self._grid.bits
+            fits = scaled.tobytes() == np.floor(scaled).tobytes()
+        if not fits:
+            raise InputError(
+                f"the server asks about values at step {step + 1} that cannot be {self._algorithm.name}'s: they lie "
+                f"between 0 and {most:g}, on the run's grid."
+            )
+
+
+def _digest(arrays: Message) -> bytes:
+    """Of arrays whose shapes and types are known."""
+    return hashlib.sha256(b"".join([array.tobytes() for array in arrays])).digest()

@@ -1,0 +1,179 @@
+"""What a node's agents play in: MDPs that only the node knows, or real environments, known by ``reset`` and ``step``.
+
+A real environment cannot be taken back to an earlier episode, so such nodes take part in live collections only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.plugins import load_attribute
+from fed_ucbvi.engine.party import part_of
+from fed_ucbvi.environments.bins import Bins
+from fed_ucbvi.environments.gymnasium_making import (
+    Kwargs,
+    NotDiscreteError,
+    limited_maker,
+    live_sizes,
+    live_units,
+)
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
+
+if TYPE_CHECKING:
+    import gymnasium
+
+DIGEST_BYTES = 32
+
+Source = Callable[[int], Federation]
+"""The problem of a federation of M agents, or, if it has fewer, of the node's own agents."""
+
+
+@dataclass(frozen=True)
+class HostedProblem:
+    """A node's agents and their MDPs.
+
+    ``federation`` holds these agents only; its common MDP is not used.
+    """
+
+    federation: Federation
+    first_agent: int
+    remark = ""
+    """On its sizes."""
+
+    @property
+    def agents(self) -> int:
+        return self.federation.agents
+
+    @property
+    def random_rewards(self) -> bool:
+        return self.federation.reward_variances is not None
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """``(S, A, H)``."""
+        return self.federation.states, self.federation.actions, self.federation.horizon
+
+    @property
+    def units(self) -> Units:
+        return Units.of(self.federation.description)
+
+    def digest(self) -> bytes:
+        """A fingerprint of the agents' MDPs, by which the server knows that a node comes back with the same."""
+        return hashlib.sha256(f"{self.first_agent} {self.federation.fingerprint}".encode()).digest()
+
+
+def host(federation: Federation, first_agent: int, agents: int) -> HostedProblem:
+    """The node's agents: those from ``first_agent`` on if the federation has all M, or all if it has just these."""
+    own = part_of(federation, first_agent, agents)
+    return HostedProblem(own, first_agent)
+
+
+@dataclass(frozen=True)
+class LiveSource:
+    """Where a node's environments come from.
+
+    Args:
+        make: the environment of agent i is ``make(i)``, with agents numbered as in the federation.
+        reward_range: ``(low, high)``, between which every reward lies; the same on all nodes.
+        horizon: H; by default the environment's max_episode_steps.
+        name: what the environments are called; a node that comes back must bring the same.
+    """
+
+    make: Callable[[int], gymnasium.Env[Any, Any]]
+    reward_range: Sequence[float] | None
+    horizon: int | None = None
+    name: str = "custom"
+
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        kwargs: Kwargs | None = None,
+        *,
+        reward_range: Sequence[float] | None,
+        horizon: int | None = None,
+    ) -> LiveSource:
+        """A Gymnasium id, made with ``kwargs`` for every agent, or ``module:function``, which gives agent i's."""
+        if text.partition(":")[2].isidentifier():
+            if kwargs:
+                raise InputError(f"keyword arguments are for Gymnasium ids; {text} is a function and knows its own.")
+            return cls(load_attribute(text), reward_range, horizon, text)
+        make = limited_maker(text, lambda agent: kwargs or {}, horizon)
+        return cls(make, reward_range, horizon, f"{text} {json.dumps(kwargs or {}, sort_keys=True)}")
+
+    def check(self, first_agent: int, agents: int) -> HostedEnvironments | None:
+        """The environments of these agents if they can be used as they are; None if they need the server's bins.
+
+        They do where spaces are not Discrete, or where no range of rewards is given. What no bins can mend is an
+        error.
+        """
+        try:
+            return None if self.reward_range is None else self.host(first_agent, agents)
+        except NotDiscreteError:
+            return None
+
+    def host(self, first_agent: int, agents: int, bins: Bins | None = None) -> HostedEnvironments:
+        """The environments of these agents; each is made once to see that it can be used, and closed again.
+
+        With ``bins`` they are made finite by them. Horizon and observed range of rewards are then those of the bins.
+        """
+        everyone, make, name, rewards = range(first_agent, first_agent + agents), self.make, self.name, None
+        if bins is not None:
+            if self.horizon not in (None, bins.horizon):
+                raise InputError(
+                    f"the server's bins are for episodes of {bins.horizon} steps, this node's have {self.horizon}; "
+                    "leave out --horizon."
+                )
+            if self.reward_range is not None and bins.reward_range is not None:
+                raise InputError(
+                    f"the server's bins bring the range of rewards along, {bins.reward_range}; leave out "
+                    "--reward-range."
+                )
+            make, name, rewards = partial(_finite, self.make, bins), f"{name} {bins.digest}", bins.reward_range
+        units = live_units(rewards or self.reward_range)
+        sizes = live_sizes(make, everyone, self.horizon if bins is None else bins.horizon)
+        return HostedEnvironments(make, name, units, sizes, first_agent, agents)
+
+
+def _finite(make: Callable[[int], gymnasium.Env[Any, Any]], bins: Bins, agent: int) -> gymnasium.Env[Any, Any]:
+    """An agent's environment, finite by the server's bins; by bins of its own only if they are the same."""
+    from fed_ucbvi.environments.bin_making import make_finite
+    from fed_ucbvi.environments.finite_spaces import FiniteEnvironment
+
+    env = make(agent)
+    if not isinstance(env, FiniteEnvironment):
+        return make_finite(env, bins)
+    if env.bins.digest != bins.digest:
+        raise InputError(
+            f"the environment of agent {agent} is made finite by bins {env.bins.digest[:12]}, the run by bins "
+            f"{bins.digest[:12]}; all nodes must use the same. Leave the bins to the server."
+        )
+    return env
+
+
+@dataclass(frozen=True)
+class HostedEnvironments:
+    """A node's agents and how their environments are made."""
+
+    make: Callable[[int], gymnasium.Env[Any, Any]]
+    name: str
+    units: Units
+    sizes: tuple[int, int, int]
+    first_agent: int
+    agents: int
+    remark = " (one state more than its environments have, for what terminates)"
+    """On its sizes."""
+    random_rewards = False
+    """Whether rewards are random cannot be found out here; the server says so."""
+
+    def digest(self) -> bytes:
+        """A fingerprint of what is known of the environments."""
+        known = (self.name, *self.sizes, self.units.offset, self.units.scale, self.first_agent, self.agents)
+        return hashlib.sha256(json.dumps(["live", *known]).encode()).digest()

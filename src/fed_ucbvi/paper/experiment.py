@@ -1,0 +1,111 @@
+"""What an experiment is, and how large: the paper's settings, and which of them are run at which size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fed_ucbvi.core.errors import check_choice, check_positive_integer
+from fed_ucbvi.report.content import Section, Verdict
+from fed_ucbvi.report.traces import Traces
+
+Grids = list[dict[str, Any]]
+"""What a sweep runs; see :class:`~fed_ucbvi.sweeps.specification.SweepGrid`."""
+
+EPISODES = {"gridworld": 30_000, "synthetic": 3_000}
+"""The paper's environments and their T."""
+EPS_P = (0.0, *(round(10.0**power, 6) for power in (-3, -2.5, -2, -1.5, -1, -0.5)))
+"""Heterogeneities: none, and a logarithmic grid to six decimals."""
+AGENTS = (2, 5, 10, 20, 50, 100)
+BASE_AGENTS = 20
+"""M where it does not vary."""
+SEEDS = 5
+"""The paper's runs for each cell."""
+QUICK_SEEDS = 2
+
+SIZES = ("quick", "default", "full")
+_QUICK_EPISODES = {"gridworld": 1_500, "synthetic": 300}
+_QUICK_EPS_P = (0.0, 0.1, EPS_P[-1])
+_QUICK_AGENTS = (2, 5, 10)
+
+
+@dataclass(frozen=True)
+class RunScale:
+    """A size with the number of seeds.
+
+    Args:
+        size: ``quick``, every figure from little data; ``default``, the paper's settings, with FedQ at one or two
+            eps_p where M varies; ``full``, all of the grid.
+        seeds: runs for each cell.
+
+    >>> RunScale("quick", 2).agents, RunScale().seeds
+    ((2, 5, 10), 5)
+    """
+
+    size: str = "default"
+    seeds: int = SEEDS
+
+    def __post_init__(self) -> None:
+        check_choice("size", self.size, SIZES)
+        check_positive_integer("seeds", self.seeds)
+
+    @property
+    def quick(self) -> bool:
+        return self.size == "quick"
+
+    @property
+    def episodes(self) -> dict[str, int]:
+        return dict(_QUICK_EPISODES if self.quick else EPISODES)
+
+    @property
+    def eps_p(self) -> tuple[float, ...]:
+        return _QUICK_EPS_P if self.quick else EPS_P
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        return _QUICK_AGENTS if self.quick else AGENTS
+
+    @property
+    def base_agents(self) -> int:
+        """M where it does not vary."""
+        return _QUICK_AGENTS[-1] if self.quick else BASE_AGENTS
+
+    def grid(self, algorithms: Sequence[str | dict[str, Any]], **changes: Any) -> dict[str, Any]:
+        """A grid of a sweep: both environments, the base M, one instance of the environment for each seed."""
+        grid = {
+            "algorithms": list(algorithms),
+            "environments": list(self.episodes),
+            "episodes": self.episodes,
+            "eps_p": [0.0],
+            "agents": [self.base_agents],
+            "seeds": list(range(self.seeds)),
+            "env_seed": "seed",
+        }
+        return {
+            **grid,
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in changes.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment: which runs to make, and how they become a section of the report.
+
+    Attributes:
+        grids: what to run first.
+        verdicts: judges what the runs can judge.
+        analyse: makes the section; it must work also if runs are missing.
+        further: what to run once the runs of all earlier stages exist, stage by stage.
+    """
+
+    grids: Callable[[RunScale], Grids]
+    verdicts: Callable[[Traces], Sequence[Verdict]]
+    analyse: Callable[[Traces, RunScale], Section]
+    further: tuple[Callable[[Traces, RunScale], Grids], ...] = ()
+
+    def grids_at(self, stage: int, table: Traces, scale: RunScale) -> Grids:
+        """What to run at a stage; ``table`` has the runs of earlier stages."""
+        if stage == 0:
+            return self.grids(scale)
+        return self.further[stage - 1](table, scale) if stage <= len(self.further) else []

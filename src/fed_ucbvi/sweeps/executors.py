@@ -1,0 +1,165 @@
+"""Runs on local processes, or as Ray tasks on a cluster; the process that started the sweep writes the files.
+
+A local process makes one run at a time, so that only this run is lost if the process dies. A run that is lost with
+its Ray node is started again elsewhere. Its file depends only on its parameters, so it is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from collections import Counter, deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.sweeps.job import Job
+from fed_ucbvi.sweeps.worker import Failure, Made, make, one_thread, serve
+
+Results = Generator[tuple[Job, Made], None, None]
+"""What an executor yields: each job when it ends, with its result. Closing the generator stops running jobs."""
+
+
+ATTEMPTS = 4
+"""How often a run is started if it is lost each time, with its node, its process or its result."""
+
+
+class DeathError(Exception):
+    """A worker process ended unexpectedly."""
+
+
+class Worker:
+    """A process, the pipe to it, and its present job; None while it starts."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.line, far_end = context.Pipe()
+        self.process = context.Process(target=serve, args=(far_end,), daemon=True)
+        with _signals_kept_from_children():
+            self.process.start()
+        far_end.close()
+        self.job: Job | None = None
+
+    def give(self, job: Job) -> None:
+        self.job = job
+        with suppress(BrokenPipeError):  # if it has died, listening will show
+            self.line.send_bytes(json.dumps(job.content()).encode())
+
+    def listen(self) -> Made | None:
+        """Read its next message: that it is ready, or the result of its job."""
+        try:
+            message = self.line.recv_bytes()
+            if self.job is None:
+                return None
+            content = json.loads(message)
+            outcome = self.line.recv_bytes() if content["failure"] is None else Failure(*content["failure"])
+        except (EOFError, ConnectionError) as error:
+            self.process.join()
+            code = self.process.exitcode
+            why = f"killed by {signal.Signals(-code).name}" if code and code < 0 else f"exit code {code}"
+            raise DeathError(f"the process died ({why})") from error
+        return Made(outcome, content["seconds"])
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.line.close()
+
+
+def run_locally(jobs: Sequence[Job], processes: int) -> Results:
+    """Make the runs in the order given, ``processes`` at a time; yields each when it ends."""
+    waiting = deque(jobs)
+    workers: dict[Connection, Worker] = {}
+    try:
+        while True:
+            starting = sum(worker.job is None for worker in workers.values())
+            while len(workers) < processes and starting < len(waiting):
+                worker = Worker()
+                workers[worker.line] = worker
+                starting += 1
+            if not workers:
+                return
+            for line in wait(list(workers)):
+                worker = workers[line]  # type: ignore[index]
+                job = worker.job
+                try:
+                    made = worker.listen()
+                except DeathError as error:
+                    if job is None:
+                        raise InputError(
+                            f"a worker could not start: {error}. In a script, call run_sweep only under "
+                            "'if __name__ == \"__main__\":', since every worker imports the script."
+                        ) from error
+                    made = Made(Failure(f"{error}; was there enough memory?"))
+                    workers.pop(worker.line).end()
+                else:
+                    if waiting:
+                        worker.give(waiting.popleft())
+                    else:
+                        workers.pop(worker.line).end()
+                if job is not None and made is not None:
+                    yield job, made
+    finally:
+        for worker in workers.values():
+            worker.end()
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _signals_kept_from_children() -> Iterator[None]:
+    """Processes started here ignore Ctrl-C and SIGTERM; their parent handles these and ends them."""
+    resource_tracker.ensure_running()  # starting it inside the block would let the signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) -> Results:
+    """Make the runs, at most ``at_once`` at a time if that is given; yields each run when it ends."""
+    from fed_ucbvi.core.ray_connection import connected_to_ray
+
+    if not jobs:
+        return
+    with connected_to_ray(address, at_once or usable_cores()) as ray:
+        task = ray.remote(num_cpus=1, max_retries=0)(_task)
+        lost = (ray.exceptions.NodeDiedError, ray.exceptions.WorkerCrashedError, ray.exceptions.ObjectLostError)
+        place, begun = os.getcwd(), Counter[str]()
+        waiting, running = deque(jobs), dict[Any, Job]()
+        try:
+            while waiting or running:
+                while waiting and (at_once is None or len(running) < at_once):
+                    job = waiting.popleft()
+                    running[task.remote(job.content(), place)] = job
+                    begun[job.id] += 1
+                for reference in ray.wait(list(running))[0]:
+                    job = running.pop(reference)
+                    try:
+                        made = ray.get(reference)
+                    except ray.exceptions.RayError as error:
+                        if isinstance(error, lost) and begun[job.id] < ATTEMPTS:
+                            waiting.appendleft(job)
+                            continue
+                        made = Made(Failure(f"{type(error).__name__}: {error}".partition("\n")[0], str(error)))
+                    yield job, made
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+
+
+def _task(content: Mapping[str, Any], place: str) -> Made:
+    """Make a run, in the folder where the sweep was started if the node has it, to find files and modules."""
+    with suppress(OSError):
+        os.chdir(place)
+    one_thread()
+    return make(content)

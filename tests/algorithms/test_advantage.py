@@ -1,0 +1,416 @@
+"""FedQ-Advantage and UCB-Advantage against independent implementations of their pseudocode."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import ConcurrentUCBAdvantage, FedQAdvantage, InputError, UCBAdvantage, gridworld, synthetic
+from fed_ucbvi.algorithms.advantage import Clip, Constants, Server
+from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.one_report import Trajectories
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.problem.federation import Federation
+from model_free import finished, played_steps
+from naive_advantage import Learner, NaiveFedQ, NaiveUCB, Sizes, stage_ends
+from problems import random_federation
+
+TOLERANCE = 1e-10
+
+
+def assert_server_equals(server: Server, learner: Learner) -> None:
+    e, sizes = server.estimates, learner.sizes
+    for (h, s, a), expected in learner.Q.items():
+        assert e.Q[h, s, a] == pytest.approx(expected, rel=0, abs=TOLERANCE)
+        assert e.N[h, s, a] == learner.visits((h, s, a))
+        assert e.y[h, s, a] == len(learner.stage[h, s, a])
+        lengths = learner.lengths[h, s, a]
+        assert e.y_previous[h, s, a] == (lengths[-1] if lengths else 0)
+    for (h, s), value in learner.V.items():
+        assert e.V[h, s] == pytest.approx(value, rel=0, abs=TOLERANCE)
+        assert e.V_ref[h, s] == pytest.approx(learner.V_ref[h, s], rel=0, abs=TOLERANCE)
+        if h < sizes.horizon:
+            assert bool(e.settled[h, s]) == ((h, s) in learner.settled)
+            chosen = int(e.policy[h, s])
+            if any(learner.lengths[h, s, a] for a in range(sizes.actions)):
+                assert learner.Q[h, s, chosen] >= value - TOLERANCE
+
+
+def sizes_of(simulation: Simulation, algorithm: Any) -> Sizes:
+    f, setting = simulation.federation, simulation.setting
+    facts = algorithm.facts(setting)
+    lower_order = algorithm.constants == "published"
+    return Sizes(f.states, f.actions, f.horizon, f.agents, facts["iota"], facts["reference_after"], lower_order)
+
+
+def no_nan(server: Server) -> bool:
+    return all(bool(np.isfinite(array).all()) for array in server.arrays().values())
+
+
+def small_federation(seed: int, *, agents: int = 3, horizon: int = 3, eps_p: float = 0.2, **more: bool) -> Federation:
+    return random_federation(np.random.default_rng(seed), agents, 3, 2, horizon, eps_p=eps_p, **more)
+
+
+# -------------------------------------------------------------------------------------------- FedQ-Advantage
+
+
+@pytest.mark.parametrize("constants", ["practical", "published"])
+@pytest.mark.parametrize("forced", [True, False])
+@pytest.mark.parametrize("clip", ["horizon", "remaining"])
+def test_every_round_of_fedq_advantage_is_the_one_of_the_pseudocode(
+    constants: Constants, forced: bool, clip: Clip
+) -> None:
+    ended = won = settled = 0
+    reached: set[str] = set()
+    for seed in range(3):
+        federation = small_federation(
+            seed, agents=2 + seed, stationary=seed == 1, own_rewards=seed == 2, own_starts=seed == 0
+        )
+        algorithm = FedQAdvantage(
+            constants=constants,
+            forced_synchronisation=forced,
+            clip=clip,
+            reference_after=40,
+            iota=0.25 if seed == 2 else None,
+            ties="random",
+        )
+        simulation = Simulation(algorithm, federation, 150, seed, "episodes")
+        H = federation.horizon
+        start = [float(H if clip == "horizon" else H - h) for h in range(H)]
+        learner = Learner(sizes_of(simulation, algorithm))
+        learner.start(start, start)
+        naive = NaiveFedQ(learner)
+        while not simulation.done:
+            policy = simulation.server.policy.copy()
+            budgets = algorithm.budgets(simulation.agents, algorithm.broadcast(simulation.server)).limits
+            for h, s in np.ndindex(*policy.shape):
+                assert (budgets[:, h, s] == naive.visits_until_ask((h, s, int(policy[h, s])))).all()
+            before = simulation.rounds
+            simulation.advance()
+            if simulation.rounds > before:
+                naive.synchronise(played_steps(simulation, policy))
+            assert_server_equals(simulation.server, learner)
+        ended += sum(len(lengths) for lengths in learner.lengths.values())
+        won += learner.second_bound_won
+        settled += len(learner.settled)
+        reached |= naive.reached
+    assert ended > 100
+    assert settled > 10
+    assert reached == {"early", "late"}
+    if constants == "practical":
+        assert won > 20, "the reference-advantage bound must have decided something"
+
+
+def test_an_agents_message_is_the_mean_over_its_own_visits() -> None:
+    federation = small_federation(5, own_rewards=True)
+    algorithm = FedQAdvantage(reference_after=20)
+    simulation = Simulation(algorithm, federation, 400, 5, "episodes")
+    compared = 0
+    while not simulation.done:
+        policy = simulation.server.policy.copy()
+        V, V_ref = simulation.server.V.copy(), simulation.server.estimates.V_ref.copy()
+        simulation.advance()
+        n, *means = algorithm.report(simulation.agents, (), 0)
+        for i, steps in enumerate(played_steps(simulation, policy)):
+            for h, s in np.ndindex(*policy.shape):
+                here = [step for step in steps if (step.h, step.s) == (h, s)]
+                assert n[i, h, s] == len(here)
+                pairs = [(V[h + 1, step.successor], V_ref[h + 1, step.successor]) for step in here]
+                expected = [
+                    [step.reward for step in here],
+                    [x for x, _ in pairs],
+                    [z for _, z in pairs],
+                    [z**2 for _, z in pairs],
+                    [x - z for x, z in pairs],
+                    [(x - z) ** 2 for x, z in pairs],
+                ]
+                for got, numbers in zip(means, expected, strict=True):
+                    wanted = math.fsum(numbers) / len(numbers) if numbers else 0.0
+                    assert got[i, h, s] == pytest.approx(wanted, rel=0, abs=1e-12)
+                    compared += len(numbers) > 1
+    assert compared > 100
+
+
+def test_the_stage_rule_in_whole_numbers_is_the_one_in_fractions_up_to_the_largest_counts() -> None:
+    rng = np.random.default_rng(8)
+    seen = set()
+    for _ in range(200):
+        H, M, S = int(rng.integers(1, 30)), int(rng.integers(1, 50)), 8
+        setting = Setting(S, 2, H, M, 10, 0.0, 0)
+        algorithm = FedQAdvantage()
+        agents = algorithm.new_agents(
+            setting, FleetTables(M, np.zeros((1, S, 2, 1), np.int32), np.zeros((1, 1, S, 2)))
+        )
+        largest = 10 ** int(rng.integers(1, 16))
+        before = np.where(rng.random((H, S)) < 0.2, 0, M * H + rng.integers(largest, size=(H, S)))
+        y = np.minimum((rng.random((H, S)) * 1.1 * before).astype(np.int64), before + before // H)
+        y[0, 0] = before[0, 0] - -(-before[0, 0] // H)
+        V = np.zeros((H + 1, S))
+        asks = algorithm.budgets(agents, (np.zeros((H, S), np.int32), V, V, y, before))
+        for h, s in np.ndindex(H, S):
+            now, past = int(y[h, s]), int(before[h, s])
+            if past == 0:
+                expected, rule = 1, 0
+            elif now <= (1 - Fraction(1, H)) * past:
+                expected, rule = math.ceil(Fraction(past - now, M)), 1
+            else:
+                expected, rule = math.floor(Fraction(past, M * H)), 2
+            assert expected >= 1
+            assert (asks.limits[:, h, s] == expected).all()
+            assert asks.rule[h, s] == rule
+            seen.add(rule)
+    assert seen == {0, 1, 2}
+
+
+@pytest.mark.parametrize("forced", [True, False])
+@pytest.mark.parametrize("driver", ["episodes", "counts"])
+def test_stages_grow_by_a_factor_between_1_plus_1_over_H_and_1_plus_2_over_H(forced: bool, driver: str) -> None:
+    federation = small_federation(9, agents=4, horizon=4)
+    algorithm = FedQAdvantage(forced_synchronisation=forced)
+    simulation = Simulation(algorithm, federation, 3000, 9, driver)
+    H, M = federation.horizon, federation.agents
+    old, checked = simulation.server.estimates.y_previous.copy(), 0
+    while not simulation.done:
+        simulation.advance()
+        new = simulation.server.estimates.y_previous
+        for where in zip(*np.nonzero(new != old), strict=True):
+            before, now = int(old[where]), int(new[where])
+            if before == 0:
+                assert M * H <= now < M * H + M
+            else:
+                assert Fraction(H + 1, H) * before <= now <= Fraction(H + 2, H) * before
+            checked += 1
+        old = new.copy()
+    assert checked > 100
+
+
+def test_q_never_rises_and_the_policy_changes_only_where_a_stage_ended() -> None:
+    simulation = Simulation(FedQAdvantage(ties="random"), small_federation(10), 1000, 10, "episodes")
+    e = simulation.server.estimates
+    while not simulation.done:
+        Q, N, policy, V_ref, settled = (x.copy() for x in (e.Q, e.N, e.policy, e.V_ref, e.settled))
+        simulation.advance()
+        ended = (e.N != N).any(axis=2)
+        assert (e.Q <= Q).all()
+        assert (e.policy == policy)[~ended].all()
+        assert (e.Q == Q)[e.N == N].all()
+        assert (e.V_ref[:-1] == V_ref[:-1])[settled].all(), "a reference once set stays"
+        assert e.V[-1].max() == e.V_ref[-1].max() == 0.0
+    assert e.settled.any()
+
+
+def test_without_forced_synchronisation_every_agent_plays_until_its_own_budget_is_reached() -> None:
+    algorithm = FedQAdvantage(forced_synchronisation=False)
+    simulation = Simulation(algorithm, small_federation(11, agents=4), 800, 11, "auto")
+    apart = 0
+    while True:
+        budgets = algorithm.budgets(simulation.agents, algorithm.broadcast(simulation.server)).limits.copy()
+        simulation.advance()
+        if simulation.clock.max() >= 800:
+            break
+        reached = simulation.driver.visits >= budgets
+        assert reached.any(axis=(1, 2)).all()
+        assert (simulation.driver.visits <= budgets).all()
+        apart += int(simulation.clock.max() > simulation.clock.min())
+    assert apart > 20
+
+
+def test_forced_synchronisation_takes_more_rounds() -> None:
+    federation = synthetic(agents=8, horizon=4)
+    rounds = []
+    for forced in (True, False):
+        simulation = finished(FedQAdvantage(forced_synchronisation=forced), federation, 1500, 0, "auto")
+        assert (simulation.clock == 1500).all()
+        rounds.append(simulation.rounds)
+    assert rounds[0] > 1.2 * rounds[1]
+
+
+@pytest.mark.parametrize("clip", ["horizon", "remaining"])
+def test_with_the_published_constants_q_of_fedq_advantage_is_optimistic(clip: Clip) -> None:
+    for seed in range(4):
+        federation = small_federation(seed, eps_p=0.0)
+        algorithm = FedQAdvantage(constants="published", reference_after=60, clip=clip)
+        simulation = Simulation(algorithm, federation, 200_000, seed, "counts")
+        best = federation.common.solve()
+        while not simulation.done:
+            simulation.advance()
+            assert (simulation.server.V >= best.V - 1e-9).all()
+        H = federation.horizon
+        cap = float(H) if clip == "horizon" else H - np.arange(H)[:, None]
+        assert (simulation.server.V[:-1] < cap).any()
+        assert (simulation.server.V[:-1] <= cap).all()
+
+
+def test_fedq_advantage_learns_a_nearly_optimal_policy() -> None:
+    federation = synthetic(agents=5, horizon=4)
+    result = finished(FedQAdvantage(clip="remaining"), federation, 20_000, 0, "auto").result()
+    assert result.value > 0.98 * result.about.optimal_value
+
+
+@pytest.mark.parametrize("forced", [True, False])
+def test_a_thousand_million_episodes_are_no_more_work_than_their_rounds(forced: bool) -> None:
+    federation = small_federation(12, agents=2)
+    simulation = Simulation(FedQAdvantage(forced_synchronisation=forced), federation, 10**9, 12, "auto")
+    while not simulation.done:
+        simulation.advance()
+        assert no_nan(simulation.server)
+    assert max(row[1] for row in simulation.rows) > 10**6
+    e = simulation.server.estimates
+    assert (e.N + e.y).sum(axis=(1, 2)).max() <= 2 * 10**9
+
+
+def test_the_messages_have_the_sizes_the_paper_counts() -> None:
+    federation = gridworld(agents=3)
+    simulation = Simulation(FedQAdvantage(), federation, 10, 0, "episodes")
+    simulation.advance()
+    H, S = federation.horizon, federation.states
+    records = simulation.records()
+    requests = int(records["requests"][0]) * 6 * 8
+    assert records["bytes_up"][0] == 3 * 7 * 8 * H * S + requests
+    broadcast = 4 * H * S + 2 * 8 * (H + 1) * S + 2 * 8 * H * S
+    assert records["bytes_down"][0] == 3 * (broadcast + 16 + 16)
+    assert records["messages_up"][0] == 3 + int(records["requests"][0])
+
+
+def test_facts_of_fedq_advantage_hold_the_constants_in_force() -> None:
+    setting = Setting(5, 4, 3, 10, 1000, 0.0, 0)
+    assert FedQAdvantage().facts(setting) == {"iota": 1.0, "reference_after": 200.0}
+    iota = math.log(2 / 0.1)
+    expected = 5184 * 5 * 4 * 3**5 * iota / 0.5**2 + 16 * 10 * 5 * 4 * 3**3 / 0.5
+    facts = FedQAdvantage(constants="published", delta=0.1, beta=0.5).facts(setting)
+    assert facts == pytest.approx({"iota": iota, "reference_after": expected})
+    assert FedQAdvantage(constants="published", reference_after=7).facts(setting)["reference_after"] == 7
+    assert FedQAdvantage(iota=0.25).facts(setting) == {"iota": 0.25, "reference_after": 200.0}
+
+
+def test_a_beta_above_the_horizon_is_refused_once_the_horizon_is_known() -> None:
+    algorithm = FedQAdvantage(constants="published", beta=3.5)
+    with pytest.raises(InputError, match="at most the horizon, 3"):
+        Simulation(algorithm, small_federation(0), 10, 0, "auto")
+
+
+# --------------------------------------------------------------------------------------------- UCB-Advantage
+
+
+def naive_learner(simulation: Simulation, algorithm: UCBAdvantage) -> NaiveUCB:
+    H, learner = simulation.federation.horizon, Learner(sizes_of(simulation, algorithm))
+    learner.start([float(H - h) for h in range(H)], [float(H)] * H)
+    return NaiveUCB(learner, stage_ends(H, simulation.federation.agents * simulation.setting.episodes))
+
+
+@pytest.mark.parametrize("constants", ["practical", "published"])
+@pytest.mark.parametrize("kind", ["single", "discard", "keep"])
+def test_every_round_of_ucb_advantage_is_the_one_of_the_pseudocode(kind: str, constants: Constants) -> None:
+    ended = won = settled = dropped = 0
+    for seed in range(3):
+        algorithm: UCBAdvantage
+        if kind == "single":
+            algorithm = UCBAdvantage(constants=constants, reference_after=25, ties="random")
+        else:
+            algorithm = ConcurrentUCBAdvantage(constants=constants, reference_after=25, discard=kind == "discard")
+        federation = small_federation(
+            seed,
+            agents=1 if kind == "single" else 3 + seed,
+            stationary=seed == 1,
+            own_rewards=seed == 2,
+            own_starts=seed == 0,
+        )
+        simulation = Simulation(algorithm, federation, 150, seed, "episodes")
+        naive = naive_learner(simulation, algorithm)
+        while not simulation.done:
+            policy = simulation.server.policy.copy()
+            simulation.advance()
+            used = naive.synchronise(
+                [sorted(steps) for steps in played_steps(simulation, policy)], discard=kind == "discard"
+            )
+            dropped += federation.agents - used
+            assert_server_equals(simulation.server, naive.learner)
+        ended += sum(len(lengths) for lengths in naive.learner.lengths.values())
+        won += naive.learner.second_bound_won
+        settled += len(naive.learner.settled)
+    assert ended > 60
+    assert settled > 10
+    assert (dropped > 50) == (kind == "discard")
+    if constants == "practical":
+        assert won > 5, "the reference-advantage bound must have decided something"
+
+
+def test_discarding_uses_the_trajectories_up_to_the_first_that_changes_q() -> None:
+    algorithm = ConcurrentUCBAdvantage()
+    setting = Setting(1, 1, 2, 5, 100, 0.0, 0)
+    server = algorithm.new_server(setting)
+    report = Trajectories(np.zeros((5, 3), dtype=np.int32), np.full((5, 2), 0.5))
+    totals = []
+    for _ in range(4):
+        algorithm.aggregate(server, report, 0)
+        totals.append(int((server.estimates.N + server.estimates.y)[0].sum()))
+    assert totals == [2, 5, 9, 14], "stages of 2, 3, 4, then 6 visits, of which one round brings 5"
+
+
+@pytest.mark.parametrize("discard", [True, False])
+def test_with_one_agent_the_concurrent_version_is_the_single_one(discard: bool) -> None:
+    federation = small_federation(8, agents=1)
+    one = finished(UCBAdvantage(reference_after=30), federation, 300, 8, "episodes")
+    other = finished(ConcurrentUCBAdvantage(reference_after=30, discard=discard), federation, 300, 8, "episodes")
+    assert one.rows == other.rows
+    for name, array in one.server.arrays().items():
+        assert array.tobytes() == other.server.arrays()[name].tobytes(), name
+
+
+@pytest.mark.parametrize("H", [1, 2, 3, 7])
+def test_stages_have_the_lengths_of_the_paper(H: int) -> None:
+    algorithm = UCBAdvantage()
+    server = algorithm.new_server(Setting(1, 1, H, 1, 1000, 0.0, 0))
+    report = Trajectories(np.zeros((1, H + 1), dtype=np.int32), np.zeros((1, H)))
+    ends = stage_ends(H, 1000)
+    for n in range(1, 1001):
+        algorithm.aggregate(server, report, 0)
+        assert ((server.estimates.y == 0) == (n in ends)).all()
+        assert (server.estimates.N + server.estimates.y == n).all()
+
+
+def test_with_the_published_constants_q_is_optimistic_and_never_rises() -> None:
+    for seed in range(3):
+        federation = small_federation(seed, agents=4, eps_p=0.0)
+        algorithm = ConcurrentUCBAdvantage(constants="published", reference_after=60)
+        simulation = Simulation(algorithm, federation, 4000, seed, "episodes")
+        best = federation.common.solve()
+        H, e = federation.horizon, simulation.server.estimates
+        start = e.V.copy()
+        while not simulation.done:
+            Q = e.Q.copy()
+            simulation.advance()
+            assert (e.Q <= Q).all()
+            assert (e.V >= best.V - 1e-9).all()
+            assert (e.V[:-1] <= H - np.arange(H)[:, None]).all()
+        assert not np.array_equal(e.V, start)
+
+
+def test_ucb_advantage_learns_a_nearly_optimal_policy() -> None:
+    federation = synthetic(agents=5, horizon=4)
+    result = finished(ConcurrentUCBAdvantage(discard=False), federation, 4000, 0, "episodes").result()
+    assert result.value > 0.97 * result.about.optimal_value
+
+
+def test_facts_of_ucb_advantage_hold_the_constants_in_force() -> None:
+    setting = Setting(5, 4, 3, 1, 1000, 0.0, 0)
+    assert UCBAdvantage().facts(setting) == {"iota": 1.0, "reference_after": 200.0}
+    iota = math.log(2 / 0.1)
+    published = UCBAdvantage(constants="published", delta=0.1, c4=2.0)
+    expected = 2 * 5 * 4 * 3**5 * iota * 3
+    assert published.facts(setting) == pytest.approx({"iota": iota, "reference_after": expected})
+    coarse = UCBAdvantage(constants="published", delta=0.1, c4=2.0, beta=1.0)
+    assert coarse.facts(setting)["reference_after"] == pytest.approx(expected / 3)
+
+
+@pytest.mark.parametrize("kind", [FedQAdvantage, ConcurrentUCBAdvantage])
+def test_a_warning_is_given_where_the_reference_can_never_be_set(kind: Any) -> None:
+    setting = Setting(5, 4, 3, 10, 1000, 0.0, 0)
+    (text,) = kind(constants="published").cautions(setting)
+    assert "N_0 = " in text
+    assert "M T = 10,000" in text
+    assert kind().cautions(setting) == kind(reference_after=10_000).cautions(setting) == []

@@ -1,0 +1,245 @@
+"""What holds for every algorithm whose agents send one report a round; and which parameters are refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import (
+    ByzanUCBVI,
+    ConcurrentUCBAdvantage,
+    ConcurrentUCBVI,
+    FedMVP,
+    FedQAdvantage,
+    FedQBernstein,
+    FedQEarlySettled,
+    FedQHoeffding,
+    InputError,
+    synthetic,
+)
+from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm, parameters_of
+from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.kernels import variance_of
+from fed_ucbvi.core.parameters import parameter_help
+from fed_ucbvi.engine.drivers.base import collect
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.problem.liars import ATTACKS
+from model_free import asked, finished, played_steps, setting_of
+from problems import budgets_of, random_federation
+
+FRAMED: list[Any] = [
+    FedQHoeffding(),
+    FedQHoeffding(bonus="published", c=0.3),
+    FedQBernstein(c=0.5, c_bernstein=0.5, bernstein_after=0),
+    FedQBernstein(bonus="published", c_bernstein=0.4),
+    FedQAdvantage(reference_after=30),
+    FedQEarlySettled(c_b=0.1, ties="random"),
+    ConcurrentUCBAdvantage(reference_after=20),
+    ConcurrentUCBVI(bonus="bernstein-freedman", scale=0.01),
+    FedMVP(scale=0.002),
+]
+every = pytest.mark.parametrize("algorithm", FRAMED, ids=lambda algorithm: algorithm.name)
+
+
+@every
+def test_grouping_agents_changes_no_bit(algorithm: Any) -> None:
+    """A server that hears of two fleets, against one that hears of all agents together."""
+    federation = random_federation(np.random.default_rng(4), 4, 3, 2, 3, own_rewards=True)
+    simulation = Simulation(algorithm, federation, 200, 1, "episodes")
+    setting, grouped = simulation.setting, algorithm.new_server(simulation.setting)
+    fleets = [
+        (part, FleetTables(part.stop - part.start, federation.successors, federation.rewards[part]))
+        for part in (slice(0, 1), slice(1, 4))
+    ]
+    parts = [(part, algorithm.new_agents(setting, tables)) for part, tables in fleets]
+    while not simulation.done:
+        broadcast = algorithm.broadcast(grouped)
+        for part, fleet in parts:
+            mine = algorithm.budgets(fleet, broadcast)
+            whole = algorithm.budgets(simulation.agents, algorithm.broadcast(simulation.server))
+            assert np.array_equal(mine.limits, whole.limits[part])
+            assert np.array_equal(mine.rule, whole.rule)
+        policy = simulation.server.policy.copy()
+        simulation.advance()
+        if not asked(simulation):
+            break
+        driver = simulation.driver
+        for part, fleet in parts:
+            algorithm.absorb(fleet, policy, driver.transitions[part].copy(), driver.visits[part].copy())
+        reports = [algorithm.report(fleet, (), 0) for _, fleet in parts]
+        algorithm.aggregate(grouped, tuple(np.concatenate(rows) for rows in zip(*reports, strict=True)), 0)
+        for name, array in simulation.server.arrays().items():
+            assert array.tobytes() == grouped.arrays()[name].tobytes(), name
+
+
+@every
+def test_agents_restored_after_a_round_report_what_they_would_have_reported(algorithm: Any) -> None:
+    simulation = Simulation(algorithm, synthetic(agents=3, seed=1), 50, 0, "episodes")
+    for _ in range(5):
+        simulation.advance()
+    agents = simulation.agents
+    broadcast = algorithm.broadcast(simulation.server)
+    policy = broadcast[0].copy()
+    budgets = algorithm.budgets(agents, tuple(np.array(array) for array in broadcast))
+    driver = simulation.driver
+    collect(driver, policy, budgets, simulation.played, 1)
+    algorithm.absorb(agents, policy, driver.transitions, driver.visits)
+    expected = [array.copy() for array in algorithm.report(agents, (), 0)]
+    assert any(array.any() for array in expected)
+
+    saved = {name: array.copy() for name, array in agents.arrays().items()}
+    restored = Simulation(algorithm, synthetic(agents=3, seed=1), 50, 0, "episodes").agents
+    for name, array in restored.arrays().items():
+        array[...] = saved[name]
+    for one, other in zip(algorithm.report(restored, (), 0), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("attack", sorted(ATTACKS))
+def test_liars_make_no_number_infinite(attack: str) -> None:
+    federation = synthetic(agents=4, states=3, actions=2, horizon=3).with_liars(0.5, attack)
+    for algorithm in FRAMED:
+        server = finished(algorithm, federation, 100, 0, "episodes").server
+        assert all(np.isfinite(array).all() for array in server.arrays().values()), algorithm.name
+
+
+ONE, TWO = (5, 5), (6, 5)
+FORMS: dict[type[Any], tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = {
+    FedQHoeffding: ([ONE, ONE, TWO], [(3, 5, 5)] * 3),
+    FedQBernstein: ([ONE, ONE, TWO], [(3, 5, 5)] * 4),
+    FedQEarlySettled: ([ONE, ONE, TWO, TWO, TWO], [(3, 5, 5)] * 7),
+    FedQAdvantage: ([ONE, TWO, TWO, ONE, ONE], [(3, 5, 5)] * 7),
+    ConcurrentUCBVI: ([ONE], [(3, 6), (3, 5)]),
+    ConcurrentUCBAdvantage: ([ONE], [(3, 6), (3, 5)]),
+    FedMVP: ([ONE, ONE], [(3, 5, 5)] * 3 + [(3, 5, 5, 5)]),
+}
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_messages_have_the_shapes_of_the_paper_and_there_is_one_exchange_without_a_query(kind: type[Any]) -> None:
+    federation = synthetic(agents=3)
+    algorithm, setting = kind(), setting_of(federation)
+    agents = algorithm.new_agents(setting, FleetTables(3, federation.successors, federation.rewards))
+    server = algorithm.new_server(setting)
+    assert (algorithm.exchanges(setting), algorithm.query(server, 0)) == (1, ())
+    broadcast, report = algorithm.broadcast(server), algorithm.report(agents, (), 0)
+    assert ([array.shape for array in broadcast], [array.shape for array in report]) == FORMS[kind]
+    assert broadcast[0] is server.policy
+    values = algorithm.broadcast_values(broadcast)
+    assert values is (None if kind in (ConcurrentUCBVI, ConcurrentUCBAdvantage, FedMVP) else server.V)
+
+
+def test_counts_are_whole_numbers_and_everything_else_is_floats() -> None:
+    whole = {"N", "N_policy", "y", "y_previous", "samples", "updates", "settling", "settled", "policy", "moves"}
+    whole |= {"transitions", "arrivals"}
+    for algorithm in FRAMED:
+        server = algorithm.new_server(setting_of(synthetic(agents=2)))
+        for name, array in server.arrays().items():
+            plain = name.removeprefix("totals_").removeprefix("begun_").removeprefix("model_")
+            assert (array.dtype == np.float64) == (plain not in whole), name
+
+
+def test_variances_that_are_rounding_error_count_as_zero() -> None:
+    assert variance_of(3.0, 9.0) == variance_of(3.0, np.nextafter(9.0, 10.0)) == 0.0
+    assert variance_of(2.0, 1.0) == variance_of(0.0, -4.0) == 0.0
+    assert variance_of(1.0, 1.5) == 0.5
+
+
+# ----------------------------------------------------------------------------------------------- every episode
+
+
+@pytest.mark.parametrize("algorithm", [ConcurrentUCBVI(), ConcurrentUCBAdvantage()], ids=lambda a: a.name)
+def test_reports_are_the_trajectories_that_were_played_with_every_driver(algorithm: Any) -> None:
+    for seed, driver in enumerate(("episodes", "counts", "auto")):
+        federation = random_federation(np.random.default_rng(seed), 4, 3, 2, 3, own_rewards=True, own_starts=True)
+        simulation = Simulation(algorithm, federation, 40, seed, driver)
+        while not simulation.done:
+            policy = simulation.server.policy.copy()
+            simulation.advance()
+            states, rewards = algorithm.report(simulation.agents, (), 0)
+            for i, episode in enumerate(played_steps(simulation, policy)):
+                episode.sort()
+                assert states[i].tolist() == [step.s for step in episode] + [episode[-1].successor]
+                assert rewards[i].tolist() == [step.reward for step in episode]
+        assert simulation.rounds == 40
+        records = simulation.records()
+        assert set(records["length"].tolist()) == {1}
+        assert set(records["bytes_up"].tolist()) == {4 * (6 * 8 + 4 * (3 + 1) + 8 * 3)}
+        assert set(records["messages_up"].tolist()) == {2 * 4}
+
+
+def test_a_round_of_several_episodes_is_refused() -> None:
+    f = random_federation(np.random.default_rng(9), agents=2)
+    algorithm = ConcurrentUCBVI()
+    simulation = Simulation(algorithm, f, 10, 0, "episodes")
+    agents = algorithm.new_agents(simulation.setting, FleetTables(f.agents, f.successors, f.rewards))
+    policy = simulation.server.policy
+    for length in (2, 3):
+        collect(simulation.driver, policy, budgets_of(np.full((2, f.horizon, f.states), 10**9)), 0, length)
+        with pytest.raises(InputError, match="longer round"):
+            algorithm.absorb(agents, policy, simulation.driver.transitions, simulation.driver.visits)
+
+
+# -------------------------------------------------------------------------------------------------- parameters
+
+
+@pytest.mark.parametrize(("algorithm", "tables"), [(ConcurrentUCBVI(), 1), (FedMVP(), 3)], ids=lambda a: str(a)[:7])
+def test_tables_beyond_the_limit_are_refused_with_their_size(algorithm: Any, tables: int) -> None:
+    size = rf"{tables} tables? of transition counts \(H, S, A, S\).*{tables * 14.9:.1f} GiB.*limit is 1 GiB"
+    with pytest.raises(InputError, match=size):
+        algorithm.new_server(Setting(10_000, 2, 10, 3, 100, 0.0, 0))
+
+
+REFUSED: list[tuple[type[Any], dict[str, object], str]] = [
+    (ConcurrentUCBVI, {"bonus": "simplifed"}, "did you mean 'simplified'"),
+    (ConcurrentUCBVI, {"third_term": "on"}, "unknown third_term"),
+    (ConcurrentUCBVI, {"clip": "none"}, "unknown clip"),
+    (ConcurrentUCBVI, {"clip": 3}, "clip must be one of horizon, remaining, values, got 3"),
+    (ConcurrentUCBVI, {"scale": -1.0}, "scale must be"),
+    (ConcurrentUCBVI, {"monotone": "yes"}, "monotone must be true or false"),
+    (FedMVP, {"scale": math.nan}, "scale must be"),
+    (ByzanUCBVI, {"alpha": 0.5}, r"alpha must be a number in \[0, 0.5\)"),
+    (ByzanUCBVI, {"alpha": -0.1}, "alpha must be"),
+    (ByzanUCBVI, {"log_term": -1}, "log_term must be"),
+    (FedQHoeffding, {"bonus": "publishd"}, "did you mean 'published'"),
+    (FedQHoeffding, {"c": -1.0}, "c must be"),
+    (FedQHoeffding, {"c": math.nan}, "c must be"),
+    (FedQHoeffding, {"c_bernstein": 1.0}, "unknown parameter"),
+    (FedQBernstein, {"c_bernstein": -0.1}, "c_bernstein must be"),
+    (FedQBernstein, {"c_bernstein": math.inf}, "c_bernstein must be"),
+    (FedQBernstein, {"bernstein_after": -1}, "bernstein_after must be at least 0"),
+    (FedQBernstein, {"bernstein_after": 2.5}, "bernstein_after must be a whole number"),
+    (FedQEarlySettled, {"c_b": -1.0}, "c_b must be"),
+    (FedQEarlySettled, {"iota": math.inf}, "iota must be"),
+    (FedQAdvantage, {"constants": "practicl"}, "did you mean 'practical'"),
+    (FedQAdvantage, {"iota": -0.5}, "iota must be"),
+    (FedQAdvantage, {"beta": 0.0}, "beta must be"),
+    (FedQAdvantage, {"reference_after": 0}, "reference_after must be"),
+    (FedQAdvantage, {"reference_after": math.inf}, "reference_after must be"),
+    (FedQAdvantage, {"forced_synchronisation": 1}, "true or false"),
+    (ConcurrentUCBAdvantage, {"c4": 0.0}, "c4 must be"),
+    (ConcurrentUCBAdvantage, {"beta": -1.0}, "beta must be"),
+    (ConcurrentUCBAdvantage, {"discard": "yes"}, "true or false"),
+]
+OFTEN = {"delta": (0.0, 1.0), "ties": ("frst",), "initial_policy": ("randon",)}
+
+
+@pytest.mark.parametrize(("kind", "parameters", "message"), REFUSED, ids=lambda value: str(value)[-30:])
+def test_parameters_that_cannot_be_used_are_refused_with_a_hint(
+    kind: type[Any], parameters: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        make_algorithm(kind.name, parameters)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_common_parameters_are_checked_and_defaults_can_be_given_again(name: str) -> None:
+    algorithm = make_algorithm(name, {})
+    assert make_algorithm(name, parameters_of(algorithm)) == algorithm
+    for parameter in parameter_help(type(algorithm)):
+        for wrong in OFTEN.get(parameter.name, ()):
+            with pytest.raises(InputError, match=r"did you mean|delta must be"):
+                make_algorithm(name, {parameter.name: wrong})

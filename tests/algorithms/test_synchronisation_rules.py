@@ -1,0 +1,91 @@
+"""Rules for requests: those of the paper, compiled or not, and one of one's own in every kind of run."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from by_agent import ByAgent
+from fed_ucbvi import DoublingRule, Federation, FedKLUCBVI, FedUCBVI, InputError, run, synthetic
+from fed_ucbvi.algorithms.synchronisation_rules import SYNCHRONISATIONS, global_limit, is_local, local_limit
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import plan_for
+from network import assert_same, federate
+from repository import ROOT
+
+
+@pytest.fixture(scope="module")
+def own_rule() -> Any:
+    sys.path.insert(0, str(ROOT / "examples"))
+    try:
+        return importlib.import_module("own_rule")
+    finally:
+        sys.path.pop(0)
+
+
+@pytest.fixture(scope="module")
+def small() -> Federation:
+    return synthetic(agents=4, eps_p=0.2, eps_r=0.1, seed=4, states=4, actions=3, horizon=4)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", SYNCHRONISATIONS)
+def test_the_compiled_limits_are_those_of_the_rule(name: str, strict: bool) -> None:
+    rule, M = DoublingRule.named(name, 40.0, strict=strict), 3
+    own, total = np.random.default_rng(1).integers(0, 90, (2, 500))
+    total[:3] = 0, 40, 41
+    numbers = rule.numbers(M)
+    expected = [
+        local_limit.py_func(n, numbers) if is_local.py_func(N, numbers) else global_limit.py_func(N, numbers)  # type: ignore[attr-defined]
+        for n, N in zip(own.tolist(), total.tolist(), strict=True)
+    ]
+    assert rule.limits(own, total, M).tolist() == expected
+    assert rule.kinds(total).tolist() == [0 if is_local.py_func(N, numbers) else 1 for N in total]  # type: ignore[attr-defined]
+    assert rule.shared == (name == "global")
+
+
+def test_rounds_that_grow_are_few_for_certain() -> None:
+    rule = DoublingRule(min_round_growth=0.2)
+    assert rule.max_rounds(10**6) == pytest.approx(2 + math.log(10**6) / math.log(1.2))
+    assert DoublingRule().max_rounds(7) == 7.0
+    with pytest.raises(InputError, match="min_round_growth"):
+        DoublingRule(min_round_growth=-1.0)
+
+
+@pytest.mark.parametrize("name", ["RootRuleKL", "RootRuleUCBVI"])
+def test_a_rule_of_ones_own_is_kept_in_one_table_agent_by_agent_and_over_the_network(
+    own_rule: Any, small: Federation, name: str
+) -> None:
+    algorithm = getattr(own_rule, name)()
+    together = Simulation(algorithm, small, 150, 3, "episodes")
+    apart = ByAgent(algorithm, small, 150, 3, "episodes")
+    while not together.done:
+        before = apart.agents.experience.visits.copy()
+        broadcast = algorithm.broadcast(together.server)
+        limits = algorithm.budgets(together.agents, broadcast).limits.copy()
+        expected = own_rule.RootRule().limits(before, broadcast[1], small.agents)
+        if name == "RootRuleUCBVI":
+            expected = np.take_along_axis(expected, broadcast[0][None, ..., None], axis=3)[..., 0]
+        assert np.array_equal(limits, expected)
+        together.advance()
+        apart.advance()
+        assert together.rows[-1] == apart.rows[-1]
+    assert len(together.rows) > 20
+    code = f"own_rule:{name}"  # a node runs such code only where its owner has named it
+    nodes = [
+        Node(f"node-{first}", lambda _: small, first, agents, algorithm=code) for first, agents in ((0, 1), (1, 3))
+    ]
+    outcome = federate(plan_for(algorithm, small, 150, seed=3), nodes)
+    assert_same(outcome.run, together.result(), regret=False)
+
+
+def test_a_rule_of_ones_own_is_another_one(own_rule: Any, small: Federation) -> None:
+    pairs = ((own_rule.RootRuleKL(), FedKLUCBVI()), (own_rule.RootRuleUCBVI(), FedUCBVI()))
+    for mine, usual in pairs:
+        assert run(mine, small, 150, seed=3).rounds != run(usual, small, 150, seed=3).rounds

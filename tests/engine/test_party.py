@@ -1,0 +1,97 @@
+"""A party by itself: rounds in any pieces, taken back, kept and recalled; messages are its methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveParty, Party, SimulatedParty, synthetic
+from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.engine.party import AskReport, PlayUntil, StartRound, StopRound
+from live_world import AGENTS, World
+
+WORLD = synthetic(agents=3, eps_p=0.3, seed=1, states=3, actions=2, horizon=3)
+ALGORITHM = FedUCBVI(synchronisation="global")
+RESTING = FedKLUCBVI(min_round_growth=0.5)
+
+
+def simulated(algorithm: Any = ALGORITHM) -> SimulatedParty:
+    setting = Setting(WORLD.states, WORLD.actions, WORLD.horizon, 3, 500, eps_p=0.0, seed=7)
+    return SimulatedParty(algorithm, setting, WORLD, pooled=False)
+
+
+def live() -> LiveParty:
+    world = World().live()
+    setting = Setting(world.states, world.actions, 4, AGENTS, 500, eps_p=0.0, seed=7)
+    return LiveParty(ALGORITHM, setting, range(AGENTS), world.make, world.units)
+
+
+def same(one: Party, other: Party) -> bool:
+    mine, theirs = one.state(), other.state()
+    return mine.keys() == theirs.keys() and all(np.array_equal(mine[name], theirs[name]) for name in mine)
+
+
+@pytest.mark.parametrize("algorithm", [ALGORITHM, RESTING], ids=["at once", "least length"])
+def test_a_round_in_pieces_by_messages_or_taken_back_is_the_round_at_once(algorithm: Any) -> None:
+    first, server = 20, algorithm.new_server(simulated().setting)
+    broadcast = algorithm.broadcast(server)
+    if algorithm is ALGORITHM:
+        broadcast = (broadcast[0], np.full_like(broadcast[1], 30))  # visits so far, of which a request takes a share
+    whole, pieces, ahead, short = (simulated(algorithm) for _ in range(4))
+    end = whole.play_round(broadcast, first, 400)
+    length = end.stop.length
+    assert 1 < length < 400
+    reached = pieces.answer(StartRound(broadcast, first, 1))
+    while not reached.asked:
+        reached = pieces.answer(PlayUntil(reached.played + 1))
+    assert reached == (length, True)
+    assert pieces.answer(PlayUntil(400)) == reached, "who has asked plays no further"
+    assert pieces.answer(StopRound(length)).stop == end.stop
+    assert same(whole, pieces)
+    for party in (ahead, short):
+        party.start(broadcast, first)
+    assert ahead.play(400) == reached
+    assert [party.stop(length // 2).stop.requests for party in (ahead, short)] == [0, 0]
+    assert same(ahead, short)
+    assert not same(ahead, whole)
+    query = algorithm.query(server, 0)
+    for mine, theirs in zip(whole.report(query, 0), pieces.answer(AskReport(query, 0)), strict=True):
+        assert np.array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("make", [simulated, live])
+def test_a_round_that_was_kept_is_recalled_with_requests_and_payments(make: Any) -> None:
+    party, again = make(), make()
+    broadcast = ALGORITHM.broadcast(ALGORITHM.new_server(party.setting))
+    before = {name: array.copy() for name, array in party.state().items()}
+    party.start(broadcast, 0)
+    length = party.play(400).played
+    requests = party.requests()
+    party.stop(length)
+    kept = {name: array.copy() for name, array in party.counts().items()}
+    again.restore(before)
+    again.start(broadcast, 0)
+    again.recall(party.state(), kept, length)
+    assert again.asked
+    assert again.requests() == requests != []
+    again.stop(length)
+    assert same(party, again)
+    for mine, theirs in zip(party.paid(), again.paid(), strict=True):
+        assert mine is theirs is None or np.array_equal(mine, theirs, equal_nan=True)
+    assert np.array_equal(party.starts(1)[0], again.starts(1)[0])
+    again.restore(before)
+    assert all(np.array_equal(array, before[name]) for name, array in again.state().items())
+    party.close()
+
+
+def test_real_environments_take_nothing_back_and_refuse_the_state_of_another_problem() -> None:
+    party = live()
+    party.start(ALGORITHM.broadcast(ALGORITHM.new_server(party.setting)), 0)
+    party.play(1)
+    with pytest.raises(InputError, match="cannot play them again"):
+        party.stop(0)
+    with pytest.raises(InputError, match="what was seen of the problem is something else"):
+        party.restore(simulated().state())
+    party.close()

@@ -1,0 +1,173 @@
+"""Rounds that close with those who are there; the others catch up, and the log says whose reports were where."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import call, refusal
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, synthetic
+from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.replay import replay
+from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
+from fed_ucbvi.network.server import FederationServer, Outcome
+from fed_ucbvi.network.server_checkpoint import HISTORY, ServerCheckpoint
+from fed_ucbvi.network.sources import LiveSource
+from fed_ucbvi.network.transport import InMemoryServer
+from network import assert_same, federate, make_nodes, reach
+
+WORLD = synthetic(agents=5, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
+T, SEED = 150, 3
+
+
+def with_absences(folder: Path, rounds_away: dict[str, tuple[int, int]], *, secure: bool, quorum: int) -> Outcome:
+    """Nodes are gone from one round to another: their tasks end, and begin again with their state folders."""
+    certs = folder / "certs"
+    names = [f"node-{i}" for i in range(5)]
+    make_certificates(certs, server="server", nodes=names)
+    kept = ServerCheckpoint(folder / "server")
+    rules = Rules(patience=30.0, quorum=quorum, wait=0.05)
+    plan = kept.adopt(plan_for(FedKLUCBVI(), WORLD, T, seed=SEED, rules=rules, secure_sums=secure))
+
+    async def story() -> Outcome:
+        service = FederationServer(plan, None, TLSFiles.of(certs, "server"), server_checkpoint=kept)
+
+        async def live(i: int) -> None:
+            first, last = rounds_away.get(names[i], (10**9, 10**9))
+            while True:
+                node = Node(names[i], lambda M: WORLD, i, 1, folder / names[i], most_failures=20)
+                task = asyncio.ensure_future(run_node(node, reach(service, TLSFiles.of(certs, names[i]))))
+                while not task.done() and not first <= service.coordinator.round < last:
+                    await asyncio.sleep(0)
+                if task.done():
+                    await task
+                    return
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                while service.coordinator.round < last and not service.coordinator.done:
+                    await asyncio.sleep(0)
+
+        lives = [asyncio.ensure_future(live(i)) for i in range(5)]
+        outcome = await service.run()
+        await asyncio.gather(*lives)
+        return outcome
+
+    return asyncio.run(asyncio.wait_for(story(), 100))
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_rounds_close_without_absent_nodes_whose_counts_come_later_and_the_log_recomputes_the_run(
+    secure: bool, tmp_path: Path
+) -> None:
+    outcome = with_absences(tmp_path, {"node-0": (3, 8), "node-1": (5, 12)}, secure=secure, quorum=3)
+    records = outcome.run.records
+    agents = records["agent_episodes"] // records["length"]
+    assert set(agents.tolist()) >= {3, 5}, "some rounds without them, some with all"
+    assert outcome.ended
+    again = replay(tmp_path / "server")
+    assert again.differs == []
+    assert again.rounds == len(records["start"])
+    assert any(len(used) == 5 for used in again.reports)
+    assert any(0 < len(used) < 5 for used in again.reports)
+    done = call("replay", str(tmp_path / "server"), "--json")
+    assert done.exit_code == 0
+    assert '"same": true' in done.stdout.replace("\n", "")
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_live_node_loses_nothing_of_rounds_that_closed_without_it(secure: bool, tmp_path: Path) -> None:
+    """It is too late with some answers: its episodes go with a later report, once."""
+    certs, names = tmp_path / "certs", [f"node-{i}" for i in range(4)]
+    make_certificates(certs, server="server", nodes=names)
+    setting = Setting(17, 4, 6, 4, 40, 0.0, SEED, eps_p_known=False)
+    rules, kept = Rules(patience=30.0, quorum=3, wait=0.1), ServerCheckpoint(tmp_path / "server")
+    algorithm = FedKLUCBVI(min_round_growth=0.1)
+    plan = kept.adopt(RunPlan(algorithm, setting, collection="live", secure_sums=secure, rules=rules))
+    lake = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
+
+    class Late(InMemoryServer):
+        """What a node says of its episodes takes a moment; of the last node, every third time, too long."""
+
+        moment, too_long, said = 0.05, 0.05, 0
+
+        @asynccontextmanager
+        async def connect(self) -> AsyncIterator[Any]:
+            async with super().connect() as line:
+                write = line.write
+
+                async def late(data: bytes) -> None:
+                    if b"Played" in data[:12]:
+                        self.said += 1
+                        await asyncio.sleep(self.moment if self.said % 3 else self.too_long)
+                    await write(data)
+
+                line.write = late  # type: ignore[method-assign]
+                yield line
+
+    async def story() -> Outcome:
+        service = FederationServer(plan, None, TLSFiles.of(certs, "server"), server_checkpoint=kept)
+        nodes = [Node(name, lake, i, 1, tmp_path / name, most_failures=50) for i, name in enumerate(names)]
+        lines = [Late(service, TLSFiles.of(certs, name)) for name in names]
+        lines[3].too_long = 0.4
+        tasks = [asyncio.ensure_future(run_node(node, line)) for node, line in zip(nodes, lines, strict=True)]
+        outcome = await service.run()
+        await asyncio.gather(*tasks[:3])
+        tasks[3].cancel()  # it may have been away at the end
+        await asyncio.gather(*tasks, return_exceptions=True)
+        told = sum(int(node._own_report((), 0)[0][0, 0].sum()) for node in nodes)
+        visits = int(service.coordinator.engine.server.table.visits[0].sum())
+        played = [int(node.own_counts(0).visits[0].sum()) for node in nodes]
+        assert played[:3] == [40] * 3
+        assert visits + told == sum(played), "every episode is reported or still to be reported, none twice"
+        return outcome
+
+    outcome = asyncio.run(asyncio.wait_for(story(), 100))
+    assert any("closes without it" in event["done"] for event in outcome.events)
+    assert any("takes part again" in event["done"] for event in outcome.events)
+    again = replay(tmp_path / "server")
+    assert again.differs == []
+    late = [number for number, used in enumerate(again.reports) if used and "node-3" not in used]
+    assert late
+    assert any("node-3" in used for used in again.reports[late[0] :]), "what it had is in a later sum"
+
+
+def test_what_the_log_does_not_say_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = ServerCheckpoint(tmp_path / "server")
+    plan = kept.adopt(plan_for(FedKLUCBVI(), WORLD, 40, seed=SEED))
+    federate(plan, make_nodes(WORLD, [2, 3], tmp_path), None, kept)
+    assert replay(tmp_path / "server").differs == []
+    aggregate = FedKLUCBVI.aggregate
+
+    def one_more(algorithm: Any, server: Any, report: Any, exchange: int) -> None:
+        report[0][0, 0, 0, 0, 0] += 1
+        aggregate(algorithm, server, report, exchange)
+
+    monkeypatch.setattr(FedKLUCBVI, "aggregate", one_more)
+    assert "server.visits" in replay(tmp_path / "server").differs
+    for log in (tmp_path / "server" / HISTORY).glob("log-*"):
+        log.unlink()
+    with pytest.raises(InputError, match="does not have all of the run's"):
+        replay(tmp_path / "server")
+
+
+def test_a_quorum_with_everyone_there_is_the_simulation(tmp_path: Path) -> None:
+    from fed_ucbvi import run
+
+    plan = plan_for(FedKLUCBVI(), WORLD, T, seed=SEED, rules=Rules(quorum=1, wait=30.0))
+    outcome = federate(plan, make_nodes(WORLD, [2, 2, 1]))
+    assert_same(outcome.run, run(FedKLUCBVI(), WORLD, T, seed=SEED, driver="episodes"), regret=False)
+    assert outcome.events == []
+
+
+def test_a_quorum_is_for_reports_of_what_is_new() -> None:
+    with pytest.raises(InputError, match="needs a report of every node"):
+        plan_for(FedUCBVI(), WORLD, T, rules=Rules(quorum=2))
+    assert "whole number" in refusal("serve", "--insecure", "--sizes", "3,2,3", "--quorum", "many")

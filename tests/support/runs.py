@@ -1,0 +1,32 @@
+"""Runs brought to their end, or interrupted on the way."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+
+from fed_ucbvi import RoundRecord
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.results.round_record import OnRound
+
+SimulationT = TypeVar("SimulationT", bound=Simulation)
+
+without_cautions = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
+
+
+def finished(simulation: SimulationT) -> SimulationT:
+    """The same, with all its rounds."""
+    while not simulation.done:
+        simulation.advance()
+    return simulation
+
+
+def interrupt_after(*, rounds: int = 0, episodes: int = 0) -> OnRound:
+    """Ctrl-C once there are as many synchronisations, and as many episodes of each agent."""
+
+    def on_round(record: RoundRecord) -> None:
+        if record.synchronisations >= rounds and record.episodes >= episodes:
+            raise KeyboardInterrupt
+
+    return on_round
