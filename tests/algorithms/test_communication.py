@@ -13,8 +13,7 @@ from by_agent import ByAgent
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import Array, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.communication import Traffic
-from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVIByRows
-from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents
+from fed_ucbvi.algorithms.fed_ucbvi import Agents, FedUCBVIByRows
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.problem.federation import Federation

@@ -16,9 +16,9 @@ from scipy import stats
 
 from fed_ucbvi import Federation, FedKLUCBVI, InputError, garnet, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
-from fed_ucbvi.algorithms.fed_kl_agents import Agents
+from fed_ucbvi.algorithms.counting_agents import CountingAgents
 from fed_ucbvi.algorithms.fed_kl_server import Estimates, Server
-from fed_ucbvi.core.types import CountArray, FloatArray
+from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray
 from fed_ucbvi.engine.drivers import DRIVERS
 from fed_ucbvi.engine.simulation import Simulation
 from problems import random_federation
@@ -169,10 +169,10 @@ def test_messages_of_fleets_of_any_split_give_the_bits_of_the_fused_synchronisat
     absorbed: list[CountArray] = []
     plain_absorb = simulation.agents.absorb
 
-    def absorb(transitions: CountArray, visits: CountArray) -> None:
-        plain_absorb(transitions, visits)
+    def absorb(policy: MaskArray, transitions: CountArray, visits: CountArray) -> None:
+        plain_absorb(policy, transitions, visits)
         for part, fleet in zip(parts, fleets, strict=True):
-            fleet.absorb(transitions[part], visits[part])
+            fleet.absorb(policy, transitions[part], visits[part])
         absorbed.append(visits)
 
     simulation.agents.absorb = absorb
@@ -236,7 +236,9 @@ def test_the_recommended_policy_is_planned_from_all_counts_without_optimism() ->
 # ------------------------------------------------------------------------------------------------------- reports
 
 
-def a_fleet(algorithm: FedKLUCBVI, federation: Federation, episodes: int = 1000) -> tuple[Setting, Server, Agents]:
+def a_fleet(
+    algorithm: FedKLUCBVI, federation: Federation, episodes: int = 1000
+) -> tuple[Setting, Server, CountingAgents]:
     f = federation
     setting = Setting(f.states, f.actions, f.horizon, f.agents, episodes, f.eps_p, 0)
     agents = algorithm.new_agents(setting, FleetTables(f.agents, f.successors, f.rewards))
@@ -267,7 +269,7 @@ def test_a_report_stays_the_same_until_it_is_confirmed_and_is_dropped_then(stati
     for number in range(4):
         algorithm.budgets(agents, algorithm.broadcast(server))
         transitions, visits = random_round(rng, federation, stationary=stationary)
-        agents.absorb(transitions, visits)
+        agents.absorb(server.policy, transitions, visits)
         query = algorithm.query(server, 0)
         first = copied(algorithm.report(agents, query, 0))
         assert first[0].sum() == visits.sum()
@@ -283,16 +285,14 @@ def test_a_report_stays_the_same_until_it_is_confirmed_and_is_dropped_then(stati
 def test_a_broadcast_confirms_as_a_query_does() -> None:
     rng, algorithm, federation = np.random.default_rng(2), FedKLUCBVI(), WORLDS["gridworld"]
     setting, server, agents = a_fleet(algorithm, federation)
-    agents.absorb(*random_round(rng, federation, stationary=False))
+    agents.absorb(server.policy, *random_round(rng, federation, stationary=False))
     algorithm.budgets(agents, algorithm.broadcast(server))
     assert agents.number[0] > 0, "a broadcast of a server that has completed nothing since confirms nothing"
     exchange_messages(algorithm, server, agents, setting)
     assert agents.number[0] > 0, "what was reported is kept until the agents hear that it has arrived"
     algorithm.budgets(agents, algorithm.broadcast(server))
     assert agents.number[0] == 0
-    assert not agents.visits.any()
-    assert not agents.transitions.any()
-    assert not agents.rewards.any()
+    assert not any(array.any() for array in (agents.new.transitions, agents.new.rewards))
 
 
 @pytest.mark.parametrize("stationary", [False, True])
@@ -307,7 +307,7 @@ def test_rounds_without_a_synchronisation_are_reported_with_the_next_one(station
         transitions, visits = random_round(rng, federation, stationary=stationary)
         for server, agents in ((patient, late), (eager, prompt)):
             algorithm.budgets(agents, algorithm.broadcast(server))
-            agents.absorb(transitions, visits)
+            agents.absorb(server.policy, transitions, visits)
         exchange_messages(algorithm, eager, prompt, setting)
         if number in (4, 8):
             algorithm.synchronise(patient, late)
@@ -325,7 +325,7 @@ def test_rewards_on_the_grid_are_rounded_up_and_added_exactly() -> None:
     total = np.zeros((federation.agents, *server.table.visits.shape), dtype=np.int64)
     for _ in range(3):
         transitions, visits = random_round(rng, federation, stationary=False)
-        agents.absorb(transitions, visits)
+        agents.absorb(server.policy, transitions, visits)
         total += visits
     algorithm.synchronise(server, agents)
     rewards = np.broadcast_to(federation.rewards, total.shape)
@@ -414,7 +414,7 @@ def with_visits(algorithm: FedKLUCBVI, visits: list[tuple[int, int, int]]) -> li
         transitions[0, 0, s, a] = (n // 2, n - n // 2)
         if (s, a) == (0, 0):  # and at step 1 so many visits that values there are different from one another
             transitions[0, 1, 0, :, 0] = 100_000
-        agents.absorb(transitions, transitions.sum(axis=4))
+        agents.absorb(server.policy, transitions, transitions.sum(axis=4))
         algorithm.synchronise(server, agents)
         found.append(float(server.estimates.Q[0, 0, 0]))
     return found

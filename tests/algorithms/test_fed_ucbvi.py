@@ -15,8 +15,7 @@ from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError
 from fed_ucbvi.algorithms import make_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.fed_ucbvi import Broadcast, Synchronisation
-from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents, CountingAgents
+from fed_ucbvi.algorithms.fed_ucbvi import Agents, Broadcast, Synchronisation
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
@@ -412,7 +411,7 @@ def test_random_ties_are_broken_uniformly_among_the_best_and_anew_at_each_synchr
 
 def budgets_of(problem: Problem, algorithm: FedUCBVI, policy: PolicyArray) -> tuple[Budgets, CountArray, CountArray]:
     agents = problem.fleet(algorithm)
-    assert isinstance(agents, CountingAgents)
+    assert agents.experience is not None
     n = agents.experience.visits
     N = n.sum(axis=0)
     return algorithm.budgets(agents, Broadcast(policy, N)), n, N

@@ -157,7 +157,7 @@ class CountTable(NamedTuple):
         """Add counts, in place where there is room; the table that has them."""
         table, done = self, 0
         while done < len(new.cells):
-            done, needed = _add(new, done, table)
+            done, needed = add_counts(new, done, table)
             width = table.width
             while width < needed:
                 width += width // 2
@@ -399,7 +399,7 @@ def _wide_words(cells: IndexArray, words: CountArray, grid: Grid) -> WordArray:
 
 
 @compiled
-def _add(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]:
+def add_counts(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]:
     """Add cells from number ``begin`` on; the first that has not enough room, and how many next states it has."""
     cells, others, moves, amounts, new_paid, new_squares = new
     visits, transitions, successors, seen, rewards, states, numbers, fresh, paid, squares, _ = table
@@ -410,19 +410,22 @@ def _add(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]:
         a, rest = cell % A, cell // A
         s, h = rest % S, rest // S
         ho = h if others.shape[0] > 1 else 0
-        found = seen[h, s, a]
+        there, size = successors[h, s, a], seen[h, s, a]
+        found = size
         for k in range(moves.shape[1]):
-            if moves[cell, k] > 0 and slot_of(others[ho, s, a, k], successors[h, s, a], seen[h, s, a]) < 0:
-                found += 1
+            if moves[cell, k] > 0 and (k >= size or there[k] != others[ho, s, a, k]):
+                found += slot_of(others[ho, s, a, k], there, size) < 0
         if found > width:
             return j, found
         note_visit(h, s, a, visits, states, numbers, fresh)
         for k in range(moves.shape[1]):
             n = moves[cell, k]
             if n > 0:
-                slot = slot_of(others[ho, s, a, k], successors[h, s, a], seen[h, s, a])
+                to, slot = others[ho, s, a, k], k
+                if k >= seen[h, s, a] or there[k] != to:  # other tables are often ascending, too
+                    slot = slot_of(to, there, seen[h, s, a])
                 if slot < 0:
-                    slot = insert_slot(others[ho, s, a, k], successors[h, s, a], transitions[h, s, a], seen[h, s, a])
+                    slot = insert_slot(to, there, transitions[h, s, a], seen[h, s, a])
                     if by_slot:
                         paid[h, s, a, slot + 1 :] = paid[h, s, a, slot:-1].copy()
                         paid[h, s, a, slot] = 0

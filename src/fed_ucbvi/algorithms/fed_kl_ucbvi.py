@@ -22,32 +22,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
-from fed_ucbvi.algorithms.base import (
-    SUMS,
-    Algorithm,
-    Budgets,
-    Counting,
-    FleetTables,
-    Message,
-    RunExtension,
-    Setting,
-    TableRow,
-)
+from fed_ucbvi.algorithms.base import Counting, FleetTables, RunExtension, Setting, TableRow
 from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.counting_agents import Counted, CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.experience import Experience
-from fed_ucbvi.algorithms.fed_kl_agents import Agents
 from fed_ucbvi.algorithms.fed_kl_server import Estimates, Rule, Server
-from fed_ucbvi.algorithms.increments import Increments
 from fed_ucbvi.algorithms.pessimism import pessimistic_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import ROSE, TEAL, Marker
 from fed_ucbvi.core.elementary import log
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import NonNegative, Positive, Probability
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray
 
 
 class Broadcast(NamedTuple):
@@ -62,14 +48,8 @@ class Broadcast(NamedTuple):
     confirmed: CountArray
 
 
-class Query(NamedTuple):
-    """Down, before a report: how many synchronisations the server has completed, ``[1]``."""
-
-    confirmed: CountArray
-
-
 @dataclass(frozen=True)
-class FedKLUCBVI(Algorithm[Server, Agents]):
+class FedKLUCBVI(Counted[Server]):
     """Parameters of Fed-KL-UCBVI.
 
     Args:
@@ -89,9 +69,6 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
     colour: ClassVar[str] = TEAL
     marker: ClassVar[Marker] = "diamond"
     rules: ClassVar[tuple[str, ...]] = ("global",)
-    report_kind: ClassVar[str] = SUMS
-    asks_to_plan: ClassVar[bool] = True
-    server_counts: ClassVar[bool] = True
     plays_any_policy: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-based", True, "S A H log T", "sqrt(H^3 S A T / M)")
 
@@ -104,11 +81,6 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
     def fast(*, stationary: bool = False) -> FastFedKLUCBVI:
         """Less regret and no proof; ``stationary`` if kernel and rewards do not depend on the step."""
         return FastFedKLUCBVI(stationary=stationary)
-
-    @property
-    def pools(self) -> bool:
-        """Reports are sums in which all visits count alike."""
-        return True
 
     @property
     def counting(self) -> Counting:
@@ -160,11 +132,15 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
         table = CountTable.empty(self.counting.shape(H, S, A)[0], S, A, bits=grid.bits)
         return Server(table, Estimates.start(H, S, A, plain=False), self.rule(setting), grid)
 
-    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
+    def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
         """No visits yet."""
         if self.stationary:
             tables.check_stationary()
-        return Agents.new(setting, tables, self.counting, self._grid(setting), self.synchronisation_rule(setting))
+        rule = self.synchronisation_rule(setting)
+        return CountingAgents.new_fleet(setting, tables, self.counting, self._grid(setting), rule)
+
+    def completed(self, server: Server) -> CountArray:
+        return server.estimates.completed
 
     def broadcast(self, server: Server) -> Broadcast:
         """Sets of actions, visits, and what is confirmed."""
@@ -174,51 +150,11 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
         """The global doubling rule."""
         return DoublingRule.named("global", min_round_growth=float(self.min_round_growth))
 
-    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
-        """Visits of a round after which an agent requests a synchronisation, the same for all agents."""
-        _, N, completed = broadcast
-        agents.confirm(int(completed[0]))
-        return agents.plan_requests(N)
-
-    def settle_report(self, agents: Agents, broadcast: Message, *, used: bool) -> None:
-        """Drop what was used, and nothing else, however many synchronisations the server has completed since."""
-        if used:
-            agents.drop()
-        agents.confirmed[:] = broadcast[2]
-
-    def absorb(self, agents: Agents, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
-        """Add the round's counts to what is new."""
-        agents.absorb(transitions, visits)
-
-    def experience_of(self, agents: Agents) -> Experience | None:
-        return agents.experience
-
-    def query(self, server: Server, exchange: int) -> Query:
-        """What is confirmed."""
-        return Query(server.estimates.completed)
-
-    def report(self, agents: Agents, query: Message, exchange: int) -> Increments:
-        """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
-        if query:
-            agents.confirm(int(query[0][0]))
-        return agents.report()
-
     def report_bytes(self, setting: Setting, episodes: int) -> int:
         """At most: a number and a count for each transition that an agent has seen in the round, and its rewards."""
         steps, S, A = self.counting.shape(setting.horizon, setting.states, setting.actions)
         visits = episodes * setting.horizon
         return 8 * (2 * min(visits, steps * S * A * S) + 2 * min(visits, steps * S * A))
-
-    def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        """Add what is new, and work out the optimistic values."""
-        C, Z = (np.asarray(array.sum(axis=0)) for array in report)
-        server.table = server.table.plus_dense(C, Z, server.grid)
-        server.update()
-
-    def synchronise(self, server: Server, agents: Agents) -> None:
-        """The same without the message."""
-        agents.confirm(int(server.estimates.completed[0]))
-        server.take(agents.new_counts())
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """Value iteration on all counts of the server; reports to it are added to a copy of them."""
@@ -242,19 +178,6 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
     def pessimistic_values(self, setting: Setting, server: Server, policy: IndexArray, delta: float) -> FloatArray:
         """By the worst kernel of a ball that contains the truth."""
         return pessimistic_values(server.table, policy.copy(), setting.random_rewards, delta, setting.states)
-
-    def counts_of(self, server: Server, agents: Agents | None) -> CountTable:
-        """What the server knows, and what is new to it."""
-        table = server.table.copy()
-        if agents is None:
-            return table
-        agents.confirm(int(server.estimates.completed[0]))
-        return table.plus(agents.new_counts())
-
-    def start_from(self, server: Server, counts: CountTable) -> None:
-        """As if the counts had been reported."""
-        server.table = server.table.merge(counts)
-        server.update()
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,11 @@ from fed_ucbvi.algorithms.base import (
     Tuning,
 )
 from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.counting_agents import Counted, CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.experience import Experience
-from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents, CountingAgents
-from fed_ucbvi.algorithms.fed_ucbvi_increments import IncrementAgents, counted
-from fed_ucbvi.algorithms.fed_ucbvi_pooled import PooledAgents
-from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows
-from fed_ucbvi.algorithms.fed_ucbvi_server import TIES, Estimates, Server, UpdateRule
-from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
-from fed_ucbvi.algorithms.fed_ucbvi_table import induct, report_of
+from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows, report_of
+from fed_ucbvi.algorithms.fed_ucbvi_server import TIES, Estimates, Means, Server, Sums, UpdateRule, add_up, induct
 from fed_ucbvi.algorithms.kernels import Choice, randomise
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import BLUE, Marker
@@ -54,6 +50,10 @@ class Broadcast(NamedTuple):
 
     policy: IndexArray
     N: CountArray
+
+
+Agents = CountingAgents | RowAgents
+"""One table for all agents of a fleet, or each agent's own counts."""
 
 
 class Query(NamedTuple):
@@ -218,9 +218,14 @@ class FedUCBVI(Algorithm[Server, Agents]):
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         """No visits yet."""
         rule, grid = self.synchronisation_rule(setting), self._grid(setting)
-        if tables.touched is not None:
-            return PooledAgents.new(setting, tables, rule, grid, tables.touched)
-        return SumAgents.new(setting, tables, rule, grid, self.aggregation == "weighted")
+        if tables.touched is None:
+            return RowAgents.new(setting, tables, rule, grid, self._form)
+        random = setting.random_rewards
+        return CountingAgents.new_fleet(setting, tables, self.counting, grid, rule, by_slot=random, keep_all=True)
+
+    @property
+    def _form(self) -> type[Sums] | type[Means] | type[Rows]:
+        return Sums if self.aggregation == "weighted" else Means
 
     def broadcast(self, server: Server) -> Message:
         """``pi_(r)`` and ``N_(r)``."""
@@ -240,7 +245,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
         agents.absorb(policy, transitions, visits)
 
     def experience_of(self, agents: Agents) -> Experience | None:
-        return agents.experience if isinstance(agents, CountingAgents) else None
+        return agents.experience
 
     def query_values(self, query: Message) -> FloatArray | None:
         return query[0]
@@ -251,22 +256,26 @@ class FedUCBVI(Algorithm[Server, Agents]):
 
     def report(self, agents: Agents, query: Message, exchange: int) -> Message:
         """Agent side of step ``h = H-1-exchange``."""
-        return agents.report(agents.horizon - 1 - exchange, query[0])
+        if isinstance(agents, RowAgents):
+            return agents.report(len(agents.asks.rule) - 1 - exchange, query[0])
+        assert agents.table is not None
+        return report_of(agents.table, len(agents.asks.rule) - 1 - exchange, query[0], agents.grid)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``; of the rows, nothing but their sum matters."""
         h, rows = len(server.policy) - 1 - exchange, Sums(*report)
-        if server.earlier is not None:
-            own = report_of(server.earlier, h, server.V[h + 1], server.rule.grid)
+        if server.table is not None:
+            own = report_of(server.table, h, server.V[h + 1], server.rule.grid)
             rows = Sums._make(np.concatenate(arrays) for arrays in zip(rows, own, strict=True))
         add_up(h, rows, server.rule, server.estimates)
 
     def counts_of(self, server: Server, agents: Agents | None) -> CountTable:
         """What the agents have counted."""
-        if isinstance(agents, PooledAgents):
-            return agents.table.copy()
-        assert isinstance(agents, SumAgents)
-        return self._empty_table(server).plus(counted(agents.experience, server.rule))
+        if isinstance(agents, RowAgents):
+            return self._empty_table(server).plus(agents.counts(server.rule.grid.bits))
+        assert agents is not None
+        assert agents.table is not None
+        return agents.table.copy()
 
     def _empty_table(self, server: Server) -> CountTable:
         rule = server.rule
@@ -274,15 +283,15 @@ class FedUCBVI(Algorithm[Server, Agents]):
 
     def start_from(self, server: Server, counts: CountTable) -> None:
         """One more row of the sum over agents, which the server has itself."""
-        server.earlier = self._empty_table(server).merge(counts)
-        induct(server.earlier, server.rule, server.estimates)
+        server.table = self._empty_table(server).merge(counts)
+        server.update()
 
     def synchronise(self, server: Server, agents: Agents) -> None:
         """All H exchanges; in one compiled piece where agents are counted in one table."""
-        if isinstance(agents, PooledAgents) and server.earlier is None:
-            agents.synchronise(server)
+        if isinstance(agents, CountingAgents) and agents.table is not None and server.table is None:
+            induct(agents.table, server.rule, server.estimates)
             return
-        for exchange in range(agents.horizon):
+        for exchange in range(len(server.policy)):
             self.aggregate(server, self.report(agents, self.query(server, exchange), exchange), exchange)
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
@@ -292,7 +301,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
         ``Q = 0`` where ``N = 0``.
         """
         nothing = Estimates._make(np.zeros_like(table) for table in server.estimates)
-        return Server(nothing, server.rule._replace(ties=TIES.index("first"), plain=True), earlier=server.earlier)
+        return Server(nothing, server.rule._replace(ties=TIES.index("first"), plain=True), server.table)
 
 
 @functools.cache
@@ -321,14 +330,8 @@ class ConfirmedBroadcast(NamedTuple):
     confirmed: CountArray
 
 
-class Confirmed(NamedTuple):
-    """Down, before a report: how many synchronisations the server has completed, ``[1]``."""
-
-    confirmed: CountArray
-
-
 @dataclass(frozen=True)
-class FedUCBVIByIncrements(FedUCBVI):
+class FedUCBVIByIncrements(Counted[Server], FedUCBVI):  # type: ignore[misc]
     """Fed-UCBVI whose agents report what is new, once a synchronisation; the server keeps a table of all counts.
 
     A sum over the counts of all agents is a sum of integers, so that it does not matter who adds, and when: estimates
@@ -336,96 +339,40 @@ class FedUCBVIByIncrements(FedUCBVI):
     """
 
     another_form: ClassVar[bool] = True
-    server_counts: ClassVar[bool] = True
+    keeps_experience: ClassVar[bool] = False
 
     def exchanges(self, setting: Setting) -> int:
         """One."""
         return 1
 
+    def completed(self, server: Server) -> CountArray:
+        return server.estimates.updates
+
     def new_server(self, setting: Setting) -> Server:
         """With a table."""
-        server = super().new_server(setting)
-        server.table = self._empty_table(server)
-        return server
+        server = FedUCBVI.new_server(self, setting)
+        return Server(server.estimates, server.rule, self._empty_table(server), keeps=True)
 
-    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
+    def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
         """No visits yet."""
-        return IncrementAgents.new(setting, tables, self.synchronisation_rule(setting), self._grid(setting))
+        rule, grid = self.synchronisation_rule(setting), self._grid(setting)
+        return CountingAgents.new_fleet(setting, tables, self.counting, grid, rule, by_slot=setting.random_rewards)
 
     def broadcast(self, server: Server) -> Message:
         """The policy, ``N``, and what is confirmed."""
         return ConfirmedBroadcast(server.policy, server.estimates.N, server.estimates.updates)
 
-    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
-        """Those of the paper."""
-        policy, N, completed = broadcast
-        _increment(agents).confirm(int(completed[0]))
-        return agents.budgets(policy, N)
-
-    def settle_report(self, agents: Agents, broadcast: Message, *, used: bool) -> None:
-        """What was used is known, and nothing else, however many synchronisations the server has completed since."""
-        agents = _increment(agents)
-        if used:
-            agents.drop()
-        agents.confirmed[:] = broadcast[2]
-
-    def query(self, server: Server, exchange: int) -> Message:
-        """What is confirmed."""
-        return Confirmed(server.estimates.updates)
-
     def query_values(self, query: Message) -> None:
         """None."""
 
-    def report(self, agents: Agents, query: Message, exchange: int) -> Message:
-        """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
-        agents = _increment(agents)
-        if query:
-            agents.confirm(int(query[0][0]))
-        return agents.increments()
-
-    def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        """Add what is new, and take all H steps at once."""
-        C, Z, *paid = (np.asarray(array.sum(axis=0)) for array in report)
-        self._take(server, _table(server).plus_dense(C, Z, server.rule.grid, *paid))
-
-    def synchronise(self, server: Server, agents: Agents) -> None:
-        """The one exchange."""
-        Algorithm.synchronise(self, server, agents)
-
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """From all counts of the server; reports to it are added to a copy of them."""
-        planner = super().new_planner(setting, server)
-        self._take(planner, _table(server).copy())
+        planner = FedUCBVI.new_planner(self, setting, server)
+        assert planner.table is not None
+        planner.table, planner.keeps = planner.table.copy(), True
+        planner.update()
         planner.estimates.updates[:] = server.estimates.updates
         return planner
-
-    def counts_of(self, server: Server, agents: Agents | None) -> CountTable:
-        """What the server knows, and what is new to it."""
-        table = _table(server).copy()
-        if agents is None:
-            return table
-        agents = _increment(agents)
-        agents.confirm(int(server.estimates.updates[0]))
-        return table.plus(agents.new_counts())
-
-    def start_from(self, server: Server, counts: CountTable) -> None:
-        """As if the counts had been reported."""
-        self._take(server, _table(server).merge(counts))
-
-    @staticmethod
-    def _take(server: Server, table: CountTable) -> None:
-        server.table = table
-        induct(table, server.rule, server.estimates)
-
-
-def _table(server: Server) -> CountTable:
-    assert server.table is not None
-    return server.table
-
-
-def _increment(agents: Agents) -> IncrementAgents:
-    assert isinstance(agents, IncrementAgents)
-    return agents
 
 
 @dataclass(frozen=True)
@@ -443,9 +390,9 @@ class FedUCBVIByRows(FedUCBVI):
     def grid(self, setting: Setting) -> None:
         """None: means are not on a grid."""
 
-    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
-        """No visits yet."""
-        return RowAgents.new(setting, tables, self.synchronisation_rule(setting), self._grid(setting))
+    @property
+    def _form(self) -> type[Rows]:
+        return Rows
 
     def empty_report(self, agents: Agents, query: Message, exchange: int) -> Message:
         """The room there is for it."""

@@ -1,33 +1,42 @@
-"""Fed-UCBVI with one row of means for each agent, for reports that may be forged one by one.
+"""Fed-UCBVI's agents where each keeps its own counts, and what they report: exact sums, means on the grid, or floats.
 
-A liar replaces its own row before the server adds up, so the server must be sent rows then. Means are floats; sums
-over agents are computed in agent order.
+A liar replaces its own row before the server adds up, so the server must be sent rows of floats then. Sums over
+agents are computed in agent order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import FleetTables, RewardSums, Setting
-from fed_ucbvi.algorithms.exact_sums import Grid, as_float
-from fed_ucbvi.algorithms.experience import Counters, Experience
-from fed_ucbvi.algorithms.fed_ucbvi_agents import CountingAgents, no_counts
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, RewardSums, Setting
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
+from fed_ucbvi.algorithms.counting_agents import fill_budgets
+from fed_ucbvi.algorithms.exact_sums import Grid, as_float, divide_up, on_grid, plus, write_words
+from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.fed_ucbvi_server import (
+    NOTHING,
     Estimates,
+    Means,
+    Sums,
     UpdateRule,
     act_greedily,
     begin_step,
+    moments,
+    moments_with_rewards,
     optimistic,
     unvisited,
 )
+from fed_ucbvi.algorithms.fed_ucbvi_server import Entry as Sum
 from fed_ucbvi.algorithms.kernels import variance_of
 from fed_ucbvi.algorithms.synchronisation_rules import SynchronisationRule
 from fed_ucbvi.core.compiling import compiled, inlined, inner
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.core.sampling.philox import product
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
 
+_ZERO = np.uint64(0)
 Entry = tuple[int, float, float, float]
 """One agent's ``n``, ``P V``, ``P V^2`` and ``Q`` at one (h,s,a)."""
 Moments = tuple[float, float]
@@ -35,7 +44,10 @@ Moments = tuple[float, float]
 
 
 class Rows(NamedTuple):
-    """Up, for step h, one row for each agent: ``n``, ``P V``, ``P V^2`` and ``Q``, each ``(m, S, A)``."""
+    """Up, for step h, one row for each agent: ``n``, ``P V``, ``P V^2`` and ``Q``, each ``(m, S, A)``.
+
+    Of pairs that an agent never visited: those of the uniform kernel and reward 0.
+    """
 
     n: CountArray
     PV: FloatArray
@@ -44,24 +56,162 @@ class Rows(NamedTuple):
 
 
 @dataclass
-class RowAgents(CountingAgents):
-    """Agents that report means as floats; of pairs never visited the uniform kernel and reward 0."""
+class RowAgents:
+    """A fleet of which each agent keeps its own counts.
 
-    out: Rows
-    unit: float
-    """Of the sums of random rewards."""
+    Attributes:
+        experience: those counts.
+        asks: when agents request a synchronisation, by ``rule``.
+        out: room for what they report for a step; its type says in which form.
+        grid: of sums.
+    """
+
+    experience: Experience
+    asks: Budgets
+    rule: SynchronisationRule
+    federation_size: int
+    out: Sums | Means | Rows
+    grid: Grid
 
     @classmethod
-    def new(cls, setting: Setting, tables: FleetTables, rule: SynchronisationRule, grid: Grid) -> RowAgents:
+    def new(
+        cls,
+        setting: Setting,
+        tables: FleetTables,
+        rule: SynchronisationRule,
+        grid: Grid,
+        form: type[Sums] | type[Means] | type[Rows],
+    ) -> RowAgents:
         """No visits yet."""
-        shape = (tables.agents, setting.states, setting.actions)
-        out = Rows(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(3)))
-        return cls(*no_counts(setting, tables, rule), out, grid.unit)
+        m, H, S, A = tables.agents, setting.horizon, setting.states, setting.actions
+        asks = Budgets(np.ones((m, H, S), np.int64), np.zeros((H, S), np.int8), float(rule.min_round_growth))
+        n = np.zeros((m, S, A), dtype=np.int64)
+        more: list[Any] = [np.zeros((m, S, A)) for _ in range(3)]
+        if form is not Rows:
+            more = [np.zeros((m, S, A, words), dtype=np.int64) for words in (grid.words, 2, grid.words)]
+        return cls(no_experience(setting, tables), asks, rule, setting.agents, form(n, *more), grid)
 
-    def report(self, h: int, V_next: FloatArray) -> Rows:
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        return {"visits": self.experience.visits, "transitions": self.experience.transitions}
+
+    def budgets(self, policy: IndexArray, N: CountArray) -> Budgets:
+        """When they request a synchronisation in a round with this policy."""
+        fill_budgets(self.rule, self.experience.visits, N, policy, self.federation_size, self.asks)
+        return self.asks
+
+    def absorb(self, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
+        """Take in the round's counts."""
+        absorb_round(policy, transitions, visits, self.experience.transitions, self.experience.visits)
+
+    def report(self, h: int, V_next: FloatArray) -> Sums | Means | Rows:
         """One row for each agent."""
-        write_rows(h, self.experience, self.unit, V_next, self.out)
+        if isinstance(self.out, Rows):
+            write_rows(h, self.experience, self.grid.unit, V_next, self.out)
+        else:
+            write_sums(h, self.experience, V_next, isinstance(self.out, Sums), self.grid, Sums(*self.out))
         return self.out
+
+    def counts(self, bits: int) -> NewCounts:
+        """All that they have counted, to be added to a table."""
+        own = self.experience
+        _, H, S, A, K = own.transitions.shape
+        kept = H * S * A * (len(own.sums.by_slot) > 0)
+        rewards, squares = (np.zeros((size, 2), dtype=np.uint64) for size in (H * S * A, kept))
+        _add_rewards(own, bits, rewards, squares)
+        moves = own.transitions.sum(axis=0, dtype=np.int64).reshape((-1, K))
+        cells: IndexArray = np.flatnonzero(moves.any(axis=1)).astype(np.int32)
+        paid = own.sums.by_slot.sum(axis=0).reshape((kept, K))
+        return NewCounts(cells, own.successors, moves, rewards, paid, squares)
+
+
+def report_of(table: CountTable, h: int, V_next: FloatArray, grid: Grid) -> Sums:
+    """What one agent would report for step h that has counted what is in a table."""
+    (_, S, A), paid = table.visits.shape, RewardSums(table.paid[None], table.squares[None])
+    sums = paid if table.by_slot else RewardSums(table.paid, table.squares)
+    own = Experience(table.visits[None], table.transitions[None], table.successors, np.zeros((1, 1, S, A)), sums)
+    n = np.zeros((1, S, A), dtype=np.int64)
+    out = Sums(n, *(np.zeros((1, S, A, words), dtype=np.int64) for words in (grid.words, 2, grid.words)))
+    write_sums(h, own, V_next, True, grid, out)
+    if not table.by_slot:
+        _write_all(table.rewards[h], grid, out.Z[0])
+    return out
+
+
+@compiled
+def _write_all(sums: WordArray, grid: Grid, out: CountArray) -> None:
+    S, A = sums.shape[:2]
+    for s in range(S):
+        for a in range(A):
+            write_words((sums[s, a, 0], sums[s, a, 1]), grid, out[s, a])
+
+
+@compiled
+def _add_rewards(own: Experience, bits: int, out: WordArray, squares: WordArray) -> None:
+    """Sums over agents of rewards and, where they are random, of their squares, by cell."""
+    visits, _, _, rewards, sums = own
+    m, H, S, A = visits.shape
+    for i in range(m):
+        ir = i if rewards.shape[0] > 1 else 0
+        for h in range(H):
+            hr = h if rewards.shape[1] > 1 else 0
+            for s in range(S):
+                for a in range(A):
+                    cell = (h * S + s) * A + a
+                    more = product(np.uint64(visits[i, h, s, a]), on_grid(rewards[ir, hr, s, a], bits))
+                    if len(sums.by_slot) > 0:
+                        more, w = (_ZERO, np.uint64(sums.by_slot[i, h, s, a].sum())), sums.squares[i, h, s, a]
+                        squares[cell, 0], squares[cell, 1] = plus((squares[cell, 0], squares[cell, 1]), (w[0], w[1]))
+                    out[cell, 0], out[cell, 1] = plus((out[cell, 0], out[cell, 1]), more)
+
+
+@inner
+def _uniform_prior(V_next: FloatArray, bits: int) -> Sum:
+    """What an agent that never came reports with uniform weights."""
+    S = len(V_next)
+    x, y = moments(np.ones(S, dtype=np.int64), np.arange(S).astype(np.int32), V_next, bits)
+    return divide_up(x, np.uint64(S)), divide_up(y, np.uint64(S)), (_ZERO, _ZERO)
+
+
+@inner
+def _sums_entry(
+    h: int, i: int, s: int, a: int, experience: Experience, V_next: FloatArray, weighted: bool, bits: int
+) -> Sum:
+    """``X``, ``Y`` and ``Z`` of agent i at a pair it has visited."""
+    visits, transitions, successors, rewards, sums = experience
+    hc = h if visits.shape[1] > 1 else 0
+    hk = h if successors.shape[0] > 1 else 0
+    n, counts, support = np.uint64(visits[i, hc, s, a]), transitions[i, hc, s, a], successors[hk, s, a]
+    if len(sums.by_slot) > 0:
+        by_slot, squares = sums.by_slot[i, hc, s, a], sums.squares[i, hc, s, a]
+        x, y = moments_with_rewards(counts, by_slot, squares, support, V_next, bits)
+        return (x, y, (_ZERO, _ZERO)) if weighted else (divide_up(x, n), divide_up(y, n), (_ZERO, _ZERO))
+    hr = h if rewards.shape[1] > 1 else 0
+    ir = i if rewards.shape[0] > 1 else 0
+    x, y = moments(counts, support, V_next, bits)
+    r = on_grid(rewards[ir, hr, s, a], bits)
+    if weighted:
+        return x, y, product(n, r)
+    return divide_up(x, n), divide_up(y, n), (_ZERO, r)
+
+
+@compiled
+def write_sums(h: int, experience: Experience, V_next: FloatArray, weighted: bool, grid: Grid, out: Sums) -> None:
+    """Write the messages of all agents for step h."""
+    n, X, Y, Z = out
+    m, S, A = n.shape
+    nothing = NOTHING if weighted else _uniform_prior(V_next, grid.bits)
+    hc = h if experience.visits.shape[1] > 1 else 0
+    for i in range(m):
+        for s in range(S):
+            for a in range(A):
+                n[i, s, a] = experience.visits[i, hc, s, a]
+                entry = nothing
+                if n[i, s, a] > 0:
+                    entry = _sums_entry(h, i, s, a, experience, V_next, weighted, grid.bits)
+                write_words(entry[0], grid, X[i, s, a])
+                write_words(entry[1], grid, Y[i, s, a])
+                write_words(entry[2], grid, Z[i, s, a])
 
 
 @inlined

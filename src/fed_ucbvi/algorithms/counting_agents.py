@@ -1,0 +1,529 @@
+"""Agents whose counts are added up: what is new since a fleet's last confirmed report, and when agents make requests.
+
+The server uses nothing but sums over agents, so a fleet need not know which agent made which transition. Each agent's
+own visits are kept where its rule reads them, and all its counts where somebody plans from them. Only what a round
+has touched costs time.
+
+Fed-KL-UCBVI, and Fed-UCBVI under secure sums, report what is new (:class:`Counted`). A simulation of Fed-UCBVI keeps
+all of it in a table, from which the paper's messages are derived.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fed_ucbvi.algorithms.base import (
+    SUMS,
+    Algorithm,
+    Array,
+    Budgets,
+    Counting,
+    FleetTables,
+    Message,
+    RewardSums,
+    ServerState,
+    Setting,
+    VisitedCells,
+)
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_counts
+from fed_ucbvi.algorithms.exact_sums import Grid, minus, on_grid, plus
+from fed_ucbvi.algorithms.experience import Counters, Experience, counter_type, no_experience, pair_of
+from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, increments_of
+from fed_ucbvi.algorithms.synchronisation_rules import (
+    Doubling,
+    DoublingRule,
+    SynchronisationRule,
+    global_limit,
+    is_local,
+    local_limit,
+)
+from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.sampling.philox import product
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
+
+
+@dataclass
+class CountingAgents:
+    """A fleet whose counts are added up over its agents.
+
+    Attributes:
+        shape: of a table by (h,s,a), ``(steps, S, A)``.
+        tables: what the fleet was given.
+        grid: of rewards.
+        new: what is new; the first ``number[0]`` of its cells count.
+        taken: what of the sums of random rewards was taken in: by slot ``(cells, K)``, and squares ``(cells, 2)``.
+        confirmed: ``(1,)``, how many synchronisations these agents know to be completed; all that is new came later.
+        table: all counts since the beginning, where the paper's messages are derived from them; nothing is new then.
+        experience: each agent's own counts since the beginning, where agents are not counted in one table.
+        own_visits: ``(m, steps, S, A)``, otherwise, if the rule reads them.
+        rule: when agents request a synchronisation, for ``federation_size`` agents in all.
+        doubling: the same for compiled functions, if it is a doubling rule.
+        asks: the same for a round.
+        last_policy: of the round before.
+        last_counts: N by (h,s) as it was before the last round, where others than these agents add to it.
+        current: whether ``asks`` are those of the last broadcast, but for where the last round went.
+    """
+
+    shape: tuple[int, int, int]
+    tables: FleetTables
+    grid: Grid
+    new: NewCounts
+    number: CountArray
+    taken: tuple[CountArray, WordArray]
+    confirmed: CountArray
+    table: CountTable | None
+    experience: Experience | None
+    own_visits: Counters
+    rule: SynchronisationRule
+    federation_size: int
+    doubling: Doubling
+    asks: Budgets
+    last_policy: IndexArray
+    last_counts: CountArray
+    current: bool = False
+
+    @classmethod
+    def new_fleet(
+        cls,
+        setting: Setting,
+        tables: FleetTables,
+        counting: Counting,
+        grid: Grid,
+        rule: SynchronisationRule,
+        *,
+        by_slot: bool = False,
+        keep_all: bool = False,
+    ) -> CountingAgents:
+        """No visits yet; rewards are kept ``by_slot``, and all counts in a table, where that is said."""
+        H, S, A = setting.horizon, setting.states, setting.actions
+        m, K, alone = tables.agents, tables.successors.shape[3], tables.touched is None
+        steps, asked = 1 if counting is Counting.STATIONARY else H, counting.shape(H, S, A)
+        cells, random = steps * S * A, len(tables.sums.by_slot) > 0
+        kept, rows = cells if by_slot else 0, 1 if rule.shared else m
+        counters = counter_type(setting, rows=m) if counting is Counting.POLICY and not alone else np.int64
+        experience = no_experience(setting, tables, stationary=steps < H) if alone else None
+        return cls(
+            (steps, S, A),
+            tables,
+            grid,
+            NewCounts(
+                np.zeros(cells, dtype=np.int32),
+                tables.successors,
+                np.zeros((cells, K), dtype=np.int64),
+                np.zeros((cells, 2), dtype=np.uint64),
+                np.zeros((kept, K), dtype=np.int64),
+                np.zeros((kept, 2), dtype=np.uint64),
+            ),
+            np.zeros(1, dtype=np.int64),
+            (np.zeros((cells * random, K), dtype=np.int64), np.zeros((kept * random, 2), dtype=np.uint64)),
+            np.zeros(1, dtype=np.int64),
+            CountTable.empty(steps, S, A, K, bits=grid.bits, by_slot=by_slot) if keep_all else None,
+            None if experience is None else experience._replace(rewards=np.zeros(experience.visits.shape)),
+            np.zeros((0 if rule.shared or alone else m, steps, S, A), dtype=counters),
+            rule,
+            setting.agents,
+            (rule if isinstance(rule, DoublingRule) else DoublingRule()).numbers(setting.agents),
+            Budgets(np.ones((rows, *asked), counters), np.zeros(asked, np.int8), float(rule.min_round_growth)),
+            np.full((H, S), -1, dtype=np.int32),
+            np.zeros((H, S) if m < setting.agents else (0,), dtype=np.int64),
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        """What changes during a run."""
+        arrays: dict[str, Array] = {"own": self.own_visits, "taken": self.taken[0], "taken_squares": self.taken[1]}
+        if self.table is not None:
+            return arrays | self.table._asdict()
+        arrays |= {f"new_{name}": array for name, array in self.new._asdict().items() if name != "successors"}
+        arrays |= {"number": self.number, "confirmed": self.confirmed}
+        if self.experience is not None:
+            own = self.experience
+            arrays |= {"own_visits": own.visits, "own_transitions": own.transitions, "own_rewards": own.rewards}
+        return arrays
+
+    # ----------------------------------------------------------------------------------------------- what is counted
+
+    def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
+        """Add the round's counts, and set the budgets of the local rule where the agents have been."""
+        tables, K = self.tables, transitions.shape[-1]
+        own, touched = visits.reshape((len(visits), -1)), tables.touched
+        paid, bits = (tables.rewards, tables.sums, *self.taken), self.grid.bits
+        if touched is not None and self.table is not None:
+            moves, requests = transitions.reshape((-1, K)), (self.doubling, self.own_visits, *self.asks[:2])
+            _absorb_into(policy, moves, own, paid, bits, self.number, self.new, touched, requests, self.table)
+            return
+        if touched is None:
+            self._absorb_own(policy, transitions, visits)
+            moves, total = transitions.sum(axis=0).reshape((-1, K)), own.sum(axis=0)
+            where: IndexArray = np.flatnonzero(total).astype(np.int32)
+        else:
+            moves, total = transitions.reshape((-1, K)), touched.all_visits.reshape(-1)
+            where = touched.all_cells[: touched.number[0]]
+        if self.own_visits.size:
+            self.own_visits[(slice(None), *at_actions(policy))] += visits
+        _absorb(policy, where, total, moves, own, paid, bits, self.number, self.new)
+
+    def _absorb_own(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
+        """Add the round to each agent's own counts, and to its mean rewards."""
+        if self.experience is None:
+            return
+        own, at = self.experience, (slice(None), *at_actions(policy))
+        total = own.visits[at] + visits
+        weight = np.divide(visits, total, out=np.zeros(total.shape), where=total > 0)
+        own.rewards[at] += weight * (np.broadcast_to(self.tables.rewards, own.rewards.shape)[at] - own.rewards[at])
+        own.visits[at] = total
+        own.transitions[at] += transitions
+
+    def confirm(self, completed: int) -> None:
+        """Drop what was reported, if the server has completed a synchronisation since."""
+        if completed > self.confirmed[0]:
+            self.drop()
+            self.confirmed[0] = completed
+
+    def drop(self) -> None:
+        """Nothing is new."""
+        _forget(self.number, self.new)
+
+    def new_counts(self) -> NewCounts:
+        """What is new, as a table takes it."""
+        return self.new._replace(cells=self.new.cells[: self.number[0]])
+
+    def increments(self) -> Increments | IncrementsByState:
+        """What is new, as one row."""
+        return increments_of(self.new_counts(), self.shape, self.grid)
+
+    # ------------------------------------------------------------------------------------------------- when they ask
+
+    def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
+        """How many visits in a round with this policy make an agent request a synchronisation.
+
+        Called after every round, so that little has changed. Where agents are counted in one table and the local rule
+        stays in force, :meth:`absorb` has set the budgets already.
+        """
+        touched = self.tables.touched
+        own = self.own_visits if self.experience is None else self.experience.visits
+        if policy.ndim == 2 and touched is not None and isinstance(self.rule, DoublingRule):
+            cells, (limits, kinds, _) = self._changed(touched, policy, N), self.asks
+            _update_budgets(self.own_visits, N, policy, self.doubling, self.last_policy, cells, limits, kinds)
+        elif policy.ndim == 2:
+            fill_budgets(self.rule, own, N, policy, self.federation_size, self.asks)
+        else:
+            self._update_limits(touched, np.zeros(1, dtype=np.int64) if self.rule.shared else own, N)
+        return self.asks
+
+    def _changed(self, touched: VisitedCells, policy: IndexArray, N: CountArray) -> IndexArray:
+        """Where N may have changed by (h,s): where these agents were in the last round, if there are no others.
+
+        N changes also where only agents of other fleets have been.
+        """
+        if not self.last_counts.size:
+            return touched.all_cells[: touched.number[0]]
+        counts = N[at_actions(policy)]
+        cells = np.flatnonzero(counts != self.last_counts).astype(np.int32)
+        self.last_counts[...] = counts
+        return cells
+
+    def _update_limits(self, touched: VisitedCells | None, own: Counters, N: CountArray) -> None:
+        """Limits by (h,s,a)."""
+        limits = self.asks.limits
+        if self.current and touched is not None:  # N has changed only where these agents were, as there are no others
+            cells: IndexArray = touched.all_cells[: touched.number[0]]
+            limits.reshape(-1)[cells] = self.rule.limits(own, N.reshape(-1)[cells], self.federation_size)
+        else:
+            limits[...] = self.rule.limits(own, N, self.federation_size)
+            self.current = self.rule.shared and touched is not None and len(touched.cells) == self.federation_size
+        self.current &= not self.number[0]  # else N is to change also where an earlier round went
+
+
+def at_actions(policy: PolicyArray) -> tuple[Any, ...]:
+    """The index of a policy's actions in a table by (h,s,a); everything, if it has sets of actions."""
+    H, S = policy.shape[:2]
+    return (*np.ogrid[:H, :S], policy) if policy.ndim == 2 else ()
+
+
+def fill_budgets(
+    rule: SynchronisationRule, own: Counters, N: CountArray, policy: IndexArray, agents: int, out: Budgets
+) -> None:
+    """Budgets by (h,s), those of the policy's actions; ``own (m,H,S,A)`` are each agent's visits."""
+    at = at_actions(policy)
+    total = N[at]
+    mine = total * 0 if rule.shared else own[(slice(None), *at)]
+    out.limits[...], out.rule[...] = rule.limits(mine, total, agents), rule.kinds(total)
+
+
+# -------------------------------------------------------------------------------------------------- the algorithms
+
+
+class Confirmed(NamedTuple):
+    """Down, before a report: how many synchronisations the server has completed, ``[1]``."""
+
+    confirmed: CountArray
+
+
+class CountingServer(ServerState, Protocol):
+    """A server that keeps all counts in a table."""
+
+    table: CountTable
+    grid: Grid
+
+    def update(self) -> None:
+        """Complete a synchronisation: values and policy from the table."""
+        ...
+
+
+ServerT = TypeVar("ServerT", bound=Any)
+"""A :class:`CountingServer`."""
+
+
+class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
+    """An algorithm whose agents report what is new, once a synchronisation, and whose server keeps all counts.
+
+    Reports are sums of integers, so it does not matter how agents are grouped. Its broadcast is the policy, N, and
+    what :meth:`completed` says. What agents counted while they knew of fewer was part of one of them.
+    """
+
+    report_kind: ClassVar[str] = SUMS
+    asks_to_plan: ClassVar[bool] = True
+    server_counts: ClassVar[bool] = True
+
+    @abstractmethod
+    def completed(self, server: ServerT) -> CountArray:
+        """How many synchronisations the server has completed, ``[1]``."""
+
+    @property
+    def pools(self) -> bool:
+        """All visits count alike."""
+        return True
+
+    def budgets(self, agents: CountingAgents, broadcast: Message) -> Budgets:
+        """Visits of a round after which an agent requests a synchronisation."""
+        policy, N, completed = broadcast
+        agents.confirm(int(completed[0]))
+        return agents.budgets(policy, N)
+
+    def settle_report(self, agents: CountingAgents, broadcast: Message, *, used: bool) -> None:
+        """Drop what was used, and nothing else, however many synchronisations the server has completed since."""
+        if used:
+            agents.drop()
+        agents.confirmed[:] = broadcast[2]
+
+    def absorb(self, agents: CountingAgents, policy: Any, transitions: CountArray, visits: CountArray) -> None:
+        """Add the round's counts to what is new."""
+        agents.absorb(policy, transitions, visits)
+
+    def experience_of(self, agents: CountingAgents) -> Experience | None:
+        return agents.experience
+
+    def query(self, server: ServerT, exchange: int) -> Confirmed:
+        """What is confirmed."""
+        return Confirmed(self.completed(server))
+
+    def report(self, agents: CountingAgents, query: Message, exchange: int) -> Increments | IncrementsByState:
+        """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
+        if query:
+            agents.confirm(int(query[0][0]))
+        return agents.increments()
+
+    def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
+        """Add what is new, and complete the synchronisation."""
+        C, Z, *paid = (np.asarray(array.sum(axis=0)) for array in report)
+        server.table = server.table.plus_dense(C, Z, server.grid, *paid)
+        server.update()
+
+    def synchronise(self, server: ServerT, agents: CountingAgents) -> None:
+        """The same without the message."""
+        agents.confirm(int(self.completed(server)[0]))
+        server.table = server.table.plus(agents.new_counts())
+        server.update()
+
+    def counts_of(self, server: ServerT, agents: CountingAgents | None) -> CountTable:
+        """What the server knows, and what is new to it."""
+        table: CountTable = server.table.copy()
+        if agents is None:
+            return table
+        agents.confirm(int(self.completed(server)[0]))
+        return table.plus(agents.new_counts())
+
+    def start_from(self, server: ServerT, counts: CountTable) -> None:
+        """As if the counts had been reported."""
+        server.table = server.table.merge(counts)
+        server.update()
+
+
+# ------------------------------------------------------------------------------------------------------- compiled
+
+
+Payments = tuple[FloatArray, RewardSums, CountArray, WordArray]
+"""Rewards or, where they are random, sums of them, and what of these was taken in."""
+
+
+@compiled
+def _forget(number: CountArray, new: NewCounts) -> None:
+    """Zeros in all cells with something new."""
+    cells, _, transitions, rewards, paid, squares = new
+    for j in range(number[0]):
+        cell = cells[j]
+        for k in range(transitions.shape[1]):
+            transitions[cell, k] = 0
+        rewards[cell, 0], rewards[cell, 1] = 0, 0
+        if len(paid) > 0:
+            paid[cell] = 0
+            squares[cell] = 0
+    number[0] = 0
+
+
+@compiled
+def _absorb(
+    policy: PolicyArray,
+    where: IndexArray,
+    total: CountArray,
+    moves: CountArray,
+    own: CountArray,
+    payments: Payments,
+    bits: int,
+    number: CountArray,
+    new: NewCounts,
+) -> None:
+    """Add ``moves (P, K)``, ``total (P,)`` visits of all agents and what they paid, where the round went."""
+    rewards, (by_slot, of_squares), taken, taken_squares = payments
+    cells, _, transitions, reward_sums, paid, squares = new
+    S, A = rewards.shape[2:]
+    for place in where:
+        h, s, a = pair_of(place, policy, S, A)
+        cell = (h * S + s) * A + a
+        before = 0
+        for k in range(moves.shape[1]):
+            before += transitions[cell, k]
+            transitions[cell, k] += moves[place, k]
+        if before == 0:
+            cells[number[0]] = cell
+            number[0] += 1
+        z, hr = (reward_sums[cell, 0], reward_sums[cell, 1]), h if rewards.shape[1] > 1 else 0
+        if len(by_slot) > 0:
+            for k in range(moves.shape[1]):
+                now = 0
+                for i in range(len(by_slot)):
+                    now += by_slot[i, h, s, a, k]
+                more = now - taken[cell, k]
+                taken[cell, k] = now
+                z = plus(z, (np.uint64(0), np.uint64(more)))
+                if len(paid) > 0:
+                    paid[cell, k] += more
+            if len(squares) > 0:
+                known, w = (taken_squares[cell, 0], taken_squares[cell, 1]), (np.uint64(0), np.uint64(0))
+                for i in range(len(of_squares)):
+                    w = plus(w, (of_squares[i, h, s, a, 0], of_squares[i, h, s, a, 1]))
+                taken_squares[cell, 0], taken_squares[cell, 1] = w
+                w = plus(minus(w, known), (squares[cell, 0], squares[cell, 1]))
+                squares[cell, 0], squares[cell, 1] = w
+        elif len(rewards) == 1:
+            z = plus(z, product(np.uint64(total[place]), on_grid(rewards[0, hr, s, a], bits)))
+        else:
+            for i in range(len(rewards)):
+                if own[i, place] > 0:
+                    z = plus(z, product(np.uint64(own[i, place]), on_grid(rewards[i, hr, s, a], bits)))
+        reward_sums[cell, 0], reward_sums[cell, 1] = z
+
+
+@compiled
+def _absorb_into(
+    policy: PolicyArray,
+    moves: CountArray,
+    own: CountArray,
+    payments: Payments,
+    bits: int,
+    number: CountArray,
+    new: NewCounts,
+    touched: VisitedCells,
+    requests: tuple[Doubling, Counters, CountArray, npt.NDArray[np.int8]],
+    table: CountTable,
+) -> None:
+    """Add a round to each agent's own visits, and to a table that has room for all next states."""
+    rule, own_visits, out, which = requests
+    if own_visits.size > 0:
+        _absorb_own(policy, own, touched, rule, own_visits, out, which)
+    _, _, all_cells, places, all_visits = touched
+    total = all_visits.reshape(len(moves))
+    _absorb(policy, all_cells[: places[0]], total, moves, own, payments, bits, number, new)
+    cells, successors, transitions, rewards, paid, squares = new
+    add_counts(NewCounts(cells[: number[0]], successors, transitions, rewards, paid, squares), 0, table)
+    _forget(number, new)
+
+
+@inner
+def _absorb_own(
+    policy: IndexArray,
+    visits: CountArray,
+    touched: VisitedCells,
+    rule: Doubling,
+    own_visits: Counters,
+    out: CountArray,
+    which: npt.NDArray[np.int8],
+) -> None:
+    """Add the round's ``visits (m, P)`` to each agent's own, and set its budget where the local rule is in force."""
+    (m, P), A = visits.shape, own_visits.shape[3]
+    own, budgets, rules, actions = own_visits.reshape((m, -1)), out.reshape((m, P)), which.reshape(P), policy.ravel()
+    cells, numbers, _, _, _ = touched
+    for i in range(m):
+        for j in range(numbers[i]):
+            cell = cells[i, j]
+            pair = cell * A + actions[cell]
+            seen = own[i, pair] + visits[i, cell]
+            own[i, pair] = seen
+            if rules[cell] == 0:
+                budgets[i, cell] = local_limit(seen, rule)
+
+
+@compiled
+def _update_budgets(
+    own_visits: Counters,
+    N: CountArray,
+    policy: IndexArray,
+    rule: Doubling,
+    last_policy: IndexArray,
+    changed: IndexArray,
+    out: CountArray,
+    which: npt.NDArray[np.int8],
+) -> None:
+    """Bring budgets by (h,s) up to date where policy or N has changed, but where the local rule stays in force.
+
+    First find those cells, then go through the agents in the order of memory. By the global rule all agents have one
+    budget, about N/M, so that it often stays the same while N grows.
+    """
+    (H, S), A = policy.shape, N.shape[2]
+    P, m = H * S, len(out)
+    actions, last, counts = policy.reshape(P), last_policy.reshape(P), N.reshape(P * A)
+    rules, budgets, own = which.reshape(P), out.reshape((m, P)), own_visits.reshape((len(own_visits), P * A))
+    cells, number = np.empty(P + len(changed), dtype=np.int64), 0
+    for cell in range(P):
+        if last[cell] != actions[cell]:
+            last[cell] = actions[cell]
+            cells[number] = cell
+            number += 1
+    for j in range(len(changed)):
+        there = np.int64(changed[j])
+        n = counts[there * A + actions[there]]
+        if not is_local(n, rule):
+            stays = rules[there] == 1 and budgets[0, there] == global_limit(n, rule)
+        else:
+            stays = rules[there] == 0
+        if not stays:
+            cells[number] = there
+            number += 1
+    shared = np.empty(number, dtype=np.int64)
+    for j in range(number):
+        there = cells[j]
+        n = counts[there * A + actions[there]]
+        rules[there] = 0 if is_local(n, rule) else 1
+        shared[j] = 0 if rules[there] == 0 else global_limit(n, rule)
+    for i in range(m):
+        for j in range(number):
+            there = cells[j]
+            if shared[j] > 0:
+                budgets[i, there] = shared[j]
+            else:
+                budgets[i, there] = local_limit(own[i, there * A + actions[there]], rule)
