@@ -35,7 +35,7 @@ from fed_ucbvi.algorithms.base import (
 )
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.fields import Meaning, Number, PairTable, Policy, Shape, Values, new_tables
-from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, reward_at, shared
 from fed_ucbvi.algorithms.robust_mean import liars_at_most, pert_cow, workspace
 from fed_ucbvi.core.colours import INDIGO
 from fed_ucbvi.core.compiling import compiled
@@ -302,10 +302,8 @@ def _report(h: int, experience: Experience, V_next: FloatArray, x: FloatArray, n
     """``x = r + sum_k n(s,a,s'_k) V(s'_k) / n(s,a)`` and ``n`` of all agents for step h."""
     visits, transitions, successors, rewards, _ = experience
     m, S, A = n.shape
-    hk = h if successors.shape[0] > 1 else 0
-    hr = h if rewards.shape[1] > 1 else 0
+    hk = shared(h, successors.shape[0])
     for i in range(m):
-        ir = i if rewards.shape[0] > 1 else 0
         for s in range(S):
             for a in range(A):
                 count = visits[i, h, s, a]
@@ -315,7 +313,7 @@ def _report(h: int, experience: Experience, V_next: FloatArray, x: FloatArray, n
                     total = 0.0
                     for k in range(transitions.shape[4]):
                         total += transitions[i, h, s, a, k] * V_next[successors[hk, s, a, k]]
-                    x[i, s, a] = rewards[ir, hr, s, a] + total / count
+                    x[i, s, a] = reward_at(i, h, s, a, rewards) + total / count
 
 
 # --------------------------------------------------------------------------------------------- server side

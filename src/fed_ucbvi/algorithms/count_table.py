@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.exact_sums import COUNT_BITS, MAX_BITS, Grid, divide_up, plus, read_words
+from fed_ucbvi.algorithms.kernels import shared
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, reading_npz
@@ -409,7 +410,7 @@ def add_counts(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]
         cell = np.int64(cells[j])
         a, rest = cell % A, cell // A
         s, h = rest % S, rest // S
-        ho = h if others.shape[0] > 1 else 0
+        ho = shared(h, others.shape[0])
         there, size = successors[h, s, a], seen[h, s, a]
         found = size
         for k in range(moves.shape[1]):

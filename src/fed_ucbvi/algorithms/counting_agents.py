@@ -34,6 +34,7 @@ from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_counts
 from fed_ucbvi.algorithms.exact_sums import Grid, minus, on_grid, plus
 from fed_ucbvi.algorithms.experience import Counters, Experience, counter_type, no_experience, pair_of
 from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, increments_of
+from fed_ucbvi.algorithms.kernels import reward_at
 from fed_ucbvi.algorithms.synchronisation_rules import (
     Doubling,
     DoublingRule,
@@ -402,7 +403,7 @@ def _absorb(
         if before == 0:
             cells[number[0]] = cell
             number[0] += 1
-        z, hr = (reward_sums[cell, 0], reward_sums[cell, 1]), h if rewards.shape[1] > 1 else 0
+        z = (reward_sums[cell, 0], reward_sums[cell, 1])
         if len(by_slot) > 0:
             for k in range(moves.shape[1]):
                 now = 0
@@ -421,11 +422,11 @@ def _absorb(
                 w = plus(minus(w, known), (squares[cell, 0], squares[cell, 1]))
                 squares[cell, 0], squares[cell, 1] = w
         elif len(rewards) == 1:
-            z = plus(z, product(np.uint64(total[place]), on_grid(rewards[0, hr, s, a], bits)))
+            z = plus(z, product(np.uint64(total[place]), on_grid(reward_at(0, h, s, a, rewards), bits)))
         else:
             for i in range(len(rewards)):
                 if own[i, place] > 0:
-                    z = plus(z, product(np.uint64(own[i, place]), on_grid(rewards[i, hr, s, a], bits)))
+                    z = plus(z, product(np.uint64(own[i, place]), on_grid(reward_at(i, h, s, a, rewards), bits)))
         reward_sums[cell, 0], reward_sums[cell, 1] = z
 
 

@@ -32,8 +32,8 @@ from fed_ucbvi.algorithms.counting_agents import Counted, CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.experience import Experience
 from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows, report_of
-from fed_ucbvi.algorithms.fed_ucbvi_server import TIES, Estimates, Means, Server, Sums, UpdateRule, add_up, induct
-from fed_ucbvi.algorithms.kernels import Choice, randomise
+from fed_ucbvi.algorithms.fed_ucbvi_server import Estimates, Means, Server, Sums, UpdateRule, add_up, induct
+from fed_ucbvi.algorithms.kernels import Choice, Ties, first_policy, first_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import BLUE, Marker
 from fed_ucbvi.core.parameters import NonNegative, Probability
@@ -193,8 +193,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
             per_log=per_log,
             log_union=beta_common(S, A, H, self.delta, 0.0),
             per_variance=per_variance,
-            ties=TIES.index(self.ties),
-            seed=np.uint64(setting.seed),
+            ties=Ties.of(setting, self.ties),
             agents=setting.agents,
             grid=self._grid(setting),
             random_rewards=setting.random_rewards,
@@ -202,14 +201,9 @@ class FedUCBVI(Algorithm[Server, Agents]):
 
     def new_server(self, setting: Setting) -> Server:
         """``N = 0``, ``Q = V = H`` and the initial policy."""
-        H, S, A = setting.horizon, setting.states, setting.actions
-        V = np.full((H + 1, S), float(H))
-        V[H] = 0.0
-        policy = np.zeros((H, S), dtype=np.int32)
-        if self.initial_policy == "random":
-            randomise(np.uint64(setting.seed), A, policy)
-        N, Q = np.zeros((H, S, A), dtype=np.int64), np.full((H, S, A), float(H))
-        return Server(Estimates(N, Q, V, policy, np.zeros(1, dtype=np.int64)), self.update_rule(setting))
+        (Q, V), policy = first_values(setting), first_policy(setting, self.initial_policy)
+        known = Estimates(np.zeros(Q.shape, dtype=np.int64), Q, V, policy, np.zeros(1, dtype=np.int64))
+        return Server(known, self.update_rule(setting))
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         """When agents request a synchronisation."""
@@ -301,7 +295,9 @@ class FedUCBVI(Algorithm[Server, Agents]):
         ``Q = 0`` where ``N = 0``.
         """
         nothing = Estimates._make(np.zeros_like(table) for table in server.estimates)
-        return Server(nothing, server.rule._replace(ties=TIES.index("first"), plain=True), server.table)
+        return Server(
+            nothing, server.rule._replace(ties=server.rule.ties._replace(random=False), plain=True), server.table
+        )
 
 
 @functools.cache

@@ -30,7 +30,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     unvisited,
 )
 from fed_ucbvi.algorithms.fed_ucbvi_server import Entry as Sum
-from fed_ucbvi.algorithms.kernels import variance_of
+from fed_ucbvi.algorithms.kernels import reward_at, shared, variance_of
 from fed_ucbvi.algorithms.synchronisation_rules import SynchronisationRule
 from fed_ucbvi.core.compiling import compiled, inlined, inner
 from fed_ucbvi.core.sampling.philox import product
@@ -152,13 +152,11 @@ def _add_rewards(own: Experience, bits: int, out: WordArray, squares: WordArray)
     visits, _, _, rewards, sums = own
     m, H, S, A = visits.shape
     for i in range(m):
-        ir = i if rewards.shape[0] > 1 else 0
         for h in range(H):
-            hr = h if rewards.shape[1] > 1 else 0
             for s in range(S):
                 for a in range(A):
                     cell = (h * S + s) * A + a
-                    more = product(np.uint64(visits[i, h, s, a]), on_grid(rewards[ir, hr, s, a], bits))
+                    more = product(np.uint64(visits[i, h, s, a]), on_grid(reward_at(i, h, s, a, rewards), bits))
                     if len(sums.by_slot) > 0:
                         more, w = (_ZERO, np.uint64(sums.by_slot[i, h, s, a].sum())), sums.squares[i, h, s, a]
                         squares[cell, 0], squares[cell, 1] = plus((squares[cell, 0], squares[cell, 1]), (w[0], w[1]))
@@ -179,17 +177,14 @@ def _sums_entry(
 ) -> Sum:
     """``X``, ``Y`` and ``Z`` of agent i at a pair it has visited."""
     visits, transitions, successors, rewards, sums = experience
-    hc = h if visits.shape[1] > 1 else 0
-    hk = h if successors.shape[0] > 1 else 0
+    hc, hk = shared(h, visits.shape[1]), shared(h, successors.shape[0])
     n, counts, support = np.uint64(visits[i, hc, s, a]), transitions[i, hc, s, a], successors[hk, s, a]
     if len(sums.by_slot) > 0:
         by_slot, squares = sums.by_slot[i, hc, s, a], sums.squares[i, hc, s, a]
         x, y = moments_with_rewards(counts, by_slot, squares, support, V_next, bits)
         return (x, y, (_ZERO, _ZERO)) if weighted else (divide_up(x, n), divide_up(y, n), (_ZERO, _ZERO))
-    hr = h if rewards.shape[1] > 1 else 0
-    ir = i if rewards.shape[0] > 1 else 0
     x, y = moments(counts, support, V_next, bits)
-    r = on_grid(rewards[ir, hr, s, a], bits)
+    r = on_grid(reward_at(i, h, s, a, rewards), bits)
     if weighted:
         return x, y, product(n, r)
     return divide_up(x, n), divide_up(y, n), (_ZERO, r)
@@ -201,7 +196,7 @@ def write_sums(h: int, experience: Experience, V_next: FloatArray, weighted: boo
     n, X, Y, Z = out
     m, S, A = n.shape
     nothing = NOTHING if weighted else _uniform_prior(V_next, grid.bits)
-    hc = h if experience.visits.shape[1] > 1 else 0
+    hc = shared(h, experience.visits.shape[1])
     for i in range(m):
         for s in range(S):
             for a in range(A):
@@ -237,7 +232,7 @@ def _report_entry(
     n = visits[i, h, s, a]
     if n == 0:
         return n, moments[0], moments[1], moments[0]
-    hk = h if successors.shape[0] > 1 else 0
+    hk = shared(h, successors.shape[0])
     x, y = 0.0, 0.0
     for k in range(transitions.shape[4]):
         v = V_next[successors[hk, s, a, k]]
@@ -252,9 +247,7 @@ def _report_entry(
         squares = sums.squares[i, h, s, a]
         y += as_float((squares[0], squares[1])) * unit * unit
         return n, x / n, y / n, x / n
-    hr = h if rewards.shape[1] > 1 else 0
-    ir = i if rewards.shape[0] > 1 else 0
-    return n, x / n, y / n, rewards[ir, hr, s, a] + x / n
+    return n, x / n, y / n, reward_at(i, h, s, a, rewards) + x / n
 
 
 @inner

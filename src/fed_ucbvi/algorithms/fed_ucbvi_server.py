@@ -31,14 +31,11 @@ from fed_ucbvi.algorithms.exact_sums import (
 )
 from fed_ucbvi.algorithms.experience import Counters
 from fed_ucbvi.algorithms.fields import Meaning
-from fed_ucbvi.algorithms.kernels import choose_action
+from fed_ucbvi.algorithms.kernels import Ties, choose_action
 from fed_ucbvi.core.compiling import compiled, embedded, inlined, inner
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
 
-TIES = ("first", "random")
-"""Which of several greedy actions is played: the first, or one drawn for the round."""
-_RANDOM = TIES.index("random")
 _ZERO = np.uint64(0)
 
 
@@ -55,8 +52,7 @@ class UpdateRule(NamedTuple):
     per_log: float
     log_union: float
     per_variance: float
-    ties: int
-    seed: np.uint64
+    ties: Ties
     agents: int
     grid: Grid
     random_rewards: bool
@@ -168,7 +164,7 @@ def optimistic(N: float, mean: float, variance: float, horizon: int, rule: Updat
 @embedded
 def act_greedily(h: int, s: int, rule: UpdateRule, Q: FloatArray, policy: IndexArray, updates: CountArray) -> float:
     """Choose the policy's action at (h,s); the largest Q. The tables are those of the estimates."""
-    best = choose_action(Q[h, s], rule.ties == _RANDOM, rule.seed, updates[0], h * policy.shape[1] + s)
+    best = choose_action(Q[h, s], rule.ties.random, rule.ties.seed, updates[0], h * policy.shape[1] + s)
     policy[h, s] = best
     return float(Q[h, s, best])
 
@@ -358,7 +354,7 @@ def induct(table: CountTable, rule: UpdateRule, estimates: Estimates) -> None:
                 V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, updates), bits)
                 if V[h, s] != before:
                     changed[s] = any_here = True
-        if rule.ties == _RANDOM:  # drawn anew at every synchronisation, everywhere
+        if rule.ties.random:  # drawn anew at every synchronisation, everywhere
             for s in range(S):
                 act_greedily(h, s, rule, Q, policy, updates)
         changed, changed_next, any_next = changed_next, changed, any_here

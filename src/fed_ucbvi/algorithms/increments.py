@@ -9,6 +9,7 @@ import numpy as np
 from fed_ucbvi.algorithms.count_table import NewCounts
 from fed_ucbvi.algorithms.exact_sums import Grid, write_words
 from fed_ucbvi.algorithms.fields import Meaning
+from fed_ucbvi.algorithms.kernels import shared
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.types import CountArray
 
@@ -55,7 +56,7 @@ def _write(
     for cell in cells:
         a, rest = np.int64(cell) % actions, np.int64(cell) // actions
         s, h = rest % S, rest // S
-        hk = h if successors.shape[0] > 1 else 0
+        hk = shared(h, successors.shape[0])
         for k in range(transitions.shape[1]):
             if transitions[cell, k] > 0:
                 C[cell, successors[hk, s, a, k]] += transitions[cell, k]

@@ -27,6 +27,7 @@ from fed_ucbvi.algorithms.base import (
     TableServer,
 )
 from fed_ucbvi.algorithms.fields import Meaning, Shape, new_tables
+from fed_ucbvi.algorithms.kernels import reward_at, shared
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
@@ -238,14 +239,12 @@ def _fill_means(
     """``sum_k n(s,a,s'_k) f(s'_k) / n(s,a)`` at the next step for every f; 0 where ``n = 0``."""
     m, H, S, K = transitions.shape
     for i in range(m):
-        ir = i if rewards.shape[0] > 1 else 0
         for h in range(H):
-            hk = h if successors.shape[0] > 1 else 0
-            hr = h if rewards.shape[1] > 1 else 0
+            hk = shared(h, successors.shape[0])
             for s in range(S):
                 count, a = visits[i, h, s], policy[h, s]
                 n[i, h, s] = count
-                r[i, h, s] = rewards[ir, hr, s, a] if count > 0 else 0.0
+                r[i, h, s] = reward_at(i, h, s, a, rewards) if count > 0 else 0.0
                 for j in range(len(means)):
                     total = 0.0
                     if count > 0:
@@ -301,7 +300,6 @@ def _read_trajectories(
     """One episode's counts as ``(s_0, ..., s_H)`` and rewards; False unless each step has exactly one transition."""
     m, H, S, K = transitions.shape
     for i in range(m):
-        ir = i if rewards.shape[0] > 1 else 0
         total = 0
         for s in range(S):
             total += visits[i, 0, s]
@@ -310,16 +308,14 @@ def _read_trajectories(
         if total != 1:
             return False
         for h in range(H):
-            hk = h if successors.shape[0] > 1 else 0
-            hr = h if rewards.shape[1] > 1 else 0
             s = states[i, h]
             a = policy[h, s]
-            observed[i, h] = rewards[ir, hr, s, a]
+            observed[i, h] = reward_at(i, h, s, a, rewards)
             slot = -1
             for k in range(K):
                 if transitions[i, h, s, k] == 1:
                     slot = k
             if slot < 0:
                 return False
-            states[i, h + 1] = successors[hk, s, a, slot]
+            states[i, h + 1] = successors[shared(h, successors.shape[0]), s, a, slot]
     return True

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from fed_ucbvi.algorithms.count_table import CountTable, mean_reward
+from fed_ucbvi.algorithms.kernels import shared
 from fed_ucbvi.algorithms.kl_bound import largest_mean, largest_rate
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.elementary import log
@@ -41,7 +42,7 @@ def pessimistic_values(
     V, p, d = np.zeros((H + 1, S)), np.empty(width), np.empty(width)
     union = log(S * A * H / (0.5 * delta if random_rewards else delta))
     for h in range(H - 1, -1, -1):
-        hc, after = (h if steps > 1 else 0), V[h + 1]
+        hc, after = shared(h, steps), V[h + 1]
         bottom = after.min()
         for j in range(table.numbers[hc]):
             s, most = table.states[hc, j], 0

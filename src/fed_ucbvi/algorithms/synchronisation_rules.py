@@ -19,8 +19,6 @@ from fed_ucbvi.core.errors import check_number
 from fed_ucbvi.core.types import CountArray
 
 Visits = npt.NDArray[np.signedinteger[Any]]
-SYNCHRONISATIONS = ("mixture", "local", "global")
-"""The rules of the paper by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
