@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -177,7 +178,8 @@ def algorithm_name(algorithm: Algorithm[Any, Any] | type[Any]) -> str:
     'fed-ucbvi'
     """
     kind = algorithm if isinstance(algorithm, type) else type(algorithm)
-    kind = next(one for one in kind.__mro__ if not vars(one).get("another_form"))
+    own = (one for one in kind.__mro__ if not (vars(one).get("another_form") or inspect.isabstract(one)))
+    kind = next(own, kind)
     if ALGORITHMS.get(kind.name) is kind:
         return str(kind.name)
     path = name_of_class(kind)

@@ -310,7 +310,8 @@ def _in_form(form: type[FedUCBVI], algorithm: FedUCBVI) -> FedUCBVI:
     """The same algorithm, of whatever class, with another form of reports."""
     if isinstance(algorithm, form):
         return algorithm
-    plain = next(kind for kind in type(algorithm).__mro__ if not vars(kind).get("another_form"))
+    family = (kind for kind in type(algorithm).__mro__ if issubclass(kind, FedUCBVI))
+    plain = next(kind for kind in family if not vars(kind).get("another_form"))
     kind = form if plain is FedUCBVI else _class_in_form(form, plain)
     return kind(**{field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)})
 

@@ -127,8 +127,8 @@ class RowAgents:
 
 def report_of(table: CountTable, h: int, V_next: FloatArray, grid: Grid) -> Sums:
     """What one agent would report for step h that has counted what is in a table."""
-    (_, S, A), paid = table.visits.shape, RewardSums(table.paid[None], table.squares[None])
-    sums = paid if table.by_slot else RewardSums(table.paid, table.squares)
+    _, S, A = table.visits.shape
+    sums = RewardSums(table.paid[None], table.squares[None]).of(slice(0, int(table.by_slot)))
     own = Experience(table.visits[None], table.transitions[None], table.successors, np.zeros((1, 1, S, A)), sums)
     n = np.zeros((1, S, A), dtype=np.int64)
     out = Sums(n, *(np.zeros((1, S, A, words), dtype=np.int64) for words in (grid.words, 2, grid.words)))
