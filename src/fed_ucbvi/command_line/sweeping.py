@@ -386,10 +386,11 @@ def _run(sweep: Sweep, store: Path | None, jobs: int | None) -> list[Row]:
 
 def _write(board: LeaderboardPlan, rows: list[Row], out: Path) -> None:
     from fed_ucbvi.core.files import new_file
-    from fed_ucbvi.paper.leaderboard import DOCUMENT, TABLE, markdown, page, write_rows
+    from fed_ucbvi.paper.leaderboard import TABLE, documents, page, write_rows
 
     write(page(board, rows), out)
     with new_file(out / TABLE) as draft:
         write_rows(rows, draft)
-    with new_file(out / DOCUMENT) as draft:
-        draft.write_text(markdown(board, rows), encoding="utf-8")
+    for name, text in documents(board, rows).items():
+        with new_file(out / name) as draft:
+            draft.write_text(text, encoding="utf-8")

@@ -1,7 +1,7 @@
 """The messages of the federation, each declared once: as plain values here, as msgpack on the wire.
 
 One bidirectional stream a node. A node hosts one or more agents, numbered first_agent, first_agent + 1, ...; arrays
-that go up have a leading axis for them. The server asks, the node answers; docs/federation.md has the order.
+that go up have a leading axis for them. The server asks, the node answers; docs/protocol.md has the order.
 
 Down (server to node): :class:`Welcome`, :class:`Refusal`, :class:`Start`, :class:`Continue`, :class:`Stop`,
 :class:`Roster`, :class:`Query`, :class:`End`. Up (node to server): :class:`Hello`, :class:`Joining`,

@@ -36,7 +36,7 @@ from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 
 DEFINITION, TABLE = "leaderboard.toml", "leaderboard.csv"
-DOCUMENT = "leaderboard.md"
+DOCUMENT, DETAILS = "leaderboard.md", "leaderboard_environments.md"
 TITLE = "Leaderboard: every algorithm on every environment"
 OVERALL = ("algorithm", "environments", "regret", "median", "failing", "rounds", "bytes", "share of the best")
 HERE = ("algorithm", "M", "regret", "median", "failing", "rounds", "MB", "share of the best")
@@ -51,14 +51,13 @@ An algorithm of your own is a class that Python can import, say `Mine` in `mine.
 fed-ucbvi leaderboard --algorithm mine:Mine --store my-runs --out my-board
 ```
 
-`my-runs` keeps the runs, so that the command can be stopped and given again. `my-board` holds this document, a page
+`my-runs` keeps the runs, so that the command can be stopped and repeated. `my-board` holds these documents, a page
 with a figure (`index.html`) and one row for each run (`leaderboard.csv`). `--leave-out NAME` leaves an environment
-out. With `--quick` all runs of all algorithms are made from little data, in a minute or two. `fed-ucbvi
-compare --env` compares on an environment of your own.
+out; `--quick` makes all runs from little data, in a minute or two. `fed-ucbvi compare --env` compares on an
+environment of your own.
 
-To change the leaderboard itself, edit `src/fed_ucbvi/paper/leaderboard.toml` and give `make leaderboard`. It makes
-all runs, and writes the rows to `src/fed_ucbvi/paper/leaderboard.csv` and this document. After a change of words
-only, `make leaderboard-document` is enough: nothing is run."""
+To change the leaderboard itself, edit `src/fed_ucbvi/paper/leaderboard.toml` and run `make leaderboard`, which makes
+all runs. After a change of words only, `make leaderboard-document` is enough."""
 QUICK = 50
 """A quick comparison has this many times fewer episodes, and two seeds."""
 
@@ -358,8 +357,8 @@ def environments_of(rows: Rows) -> dict[str, int]:
     return {row.environment: row.episodes for row in rows}
 
 
-def markdown(board: LeaderboardPlan, rows: Rows) -> str:
-    """The document."""
+def documents(board: LeaderboardPlan, rows: Rows) -> dict[str, str]:
+    """The documents by the names of their files: the whole, and each environment."""
     parts = [f"# {TITLE}", "This page was written by `fed-ucbvi leaderboard --out DIR`."]
     parts += [_lines(paragraph) for paragraph in explanation(board, rows)]
     parts += ["Left out:", _items(left_out(board))]
@@ -368,11 +367,13 @@ def markdown(board: LeaderboardPlan, rows: Rows) -> str:
         "## Over all environments",
         _lines(OVERALL_TEXT),
         table_text(OVERALL, standings(rows), ratio_text),
+        f"[Each environment by itself]({DETAILS})",
     ]
+    details = ["# Leaderboard: each environment", f"What the columns mean is said [with the whole]({DOCUMENT})."]
     for environment, episodes in environments_of(rows).items():
-        parts += [f"## {label_of(environment)}, T = {episodes:,}"]
-        parts += [table_text(HERE, places(rows, environment), cell_text)]
-    return "\n\n".join([*parts, HOW_TO_ADD, ""])
+        details += [f"## {label_of(environment)}, T = {episodes:,}"]
+        details += [table_text(HERE, places(rows, environment), cell_text)]
+    return {DOCUMENT: "\n\n".join([*parts, HOW_TO_ADD, ""]), DETAILS: "\n\n".join([*details, ""])}
 
 
 def _lines(text: str, indent: str = "") -> str:
