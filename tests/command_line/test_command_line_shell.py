@@ -31,6 +31,7 @@ from fed_ucbvi.engine.drivers import NAMES
 from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.transport import WireCount
+from matrices import first_of
 
 pytestmark = pytest.mark.slow
 
@@ -67,6 +68,7 @@ def test_the_program_and_the_parts_of_a_command_have_examples_too() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_quick_examples_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     grid = 'algorithms = ["fed-ucbvi", "fed-kl-ucbvi"]\nenvironments = ["synthetic"]\nepisodes = [20]\nseeds = 2\n'
@@ -242,7 +244,7 @@ def test_a_run_for_which_the_disk_is_full_is_saved_elsewhere(tmp_path: Path) -> 
     assert json.loads(ended.stdout)["regret"] == Run.load(kept).regret
 
 
-@pytest.mark.parametrize("flags", [["--json"], ["--quiet"], []])
+@pytest.mark.parametrize("flags", first_of([["--json"], ["--quiet"], []]))
 def test_a_run_that_can_be_saved_nowhere_is_printed(tmp_path: Path, flags: list[str]) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", FULL_DISK, "everywhere", *SMALL, "--out", tmp_path / "saved", *flags],

@@ -143,6 +143,7 @@ def uniform_value(mdp: MDP) -> float:
     return float(mdp.initial @ V)
 
 
+@pytest.mark.full
 def test_two_nodes_learn_the_way_along_the_cliff() -> None:
     algorithm = FedUCBVI(bonus_scale=0.001)
     outcome = federate(plan(algorithm, CLIFF, 13, 2, 250), make_nodes(source(CLIFF, 13), [1, 1]))

@@ -229,6 +229,7 @@ input()
 
 
 @needs_ray
+@pytest.mark.full
 def test_a_cluster_given_by_its_address_is_used_and_left_running(
     undisturbed: Path, folder: Path, tmp_path: Path, ray_folder: str
 ) -> None:
@@ -251,10 +252,10 @@ def test_a_cluster_given_by_its_address_is_used_and_left_running(
 @pytest.mark.parametrize(
     ("number", "to_all", "code"),
     [
-        pytest.param(signal.SIGKILL, True, -9, id="kill -9 of all"),
-        pytest.param(signal.SIGKILL, False, -9, id="kill -9 of the parent"),
+        pytest.param(signal.SIGKILL, True, -9, id="kill -9 of all", marks=pytest.mark.full),
+        pytest.param(signal.SIGKILL, False, -9, id="kill -9 of the parent", marks=pytest.mark.full),
         pytest.param(signal.SIGINT, True, 130, id="Ctrl-C"),
-        pytest.param(signal.SIGTERM, False, 130, id="SIGTERM"),
+        pytest.param(signal.SIGTERM, False, 130, id="SIGTERM", marks=pytest.mark.full),
     ],
 )
 def test_a_sweep_stopped_in_the_middle_resumes_to_the_same_files(
@@ -338,6 +339,7 @@ def test_a_run_that_fails_is_recorded_and_stops_no_other(tmp_path: Path) -> None
         assert any("in new_agents" in line for line in record["traceback"])
 
 
+@pytest.mark.full
 def test_the_python_of_the_documentation_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
@@ -529,6 +531,7 @@ def test_a_missing_ray_is_named_with_its_extra(tiny: Sweep, tmp_path: Path, monk
 
 
 @needs_ray
+@pytest.mark.full
 def test_runs_lost_with_a_node_are_made_elsewhere_and_what_ray_says_stays_out_of_the_json(
     folder: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
