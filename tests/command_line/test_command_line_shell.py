@@ -100,7 +100,11 @@ def test_the_shell_completes_commands_options_and_names() -> None:
         words = line.split(" ")
         setting = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_FED_UCBVI_COMPLETE": "complete_bash"}
         found = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env={**os.environ, **setting}, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, **setting},
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         assert found.stderr == ""
         return found.stdout.split()
@@ -120,7 +124,7 @@ def test_the_shell_completes_commands_options_and_names() -> None:
         env=here,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert shown.returncode == 0
     assert "_FED_UCBVI_COMPLETE=complete_bash" in shown.stdout
@@ -137,7 +141,7 @@ def test_one_command_installs_completion_and_bash_then_completes(tmp_path: Path)
 
     def bash(script: str) -> list[str]:
         ended = subprocess.run(
-            ["bash", "-c", script], env={**os.environ, **own}, capture_output=True, text=True, timeout=60
+            ["bash", "-c", script], env={**os.environ, **own}, capture_output=True, text=True, timeout=300
         )
         assert ended.returncode == 0, ended.stderr
         return ended.stdout.split()
@@ -167,7 +171,7 @@ def test_every_command_completes_the_names_it_takes() -> None:
 
 def test_python_runs_the_package_as_the_program() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "fed_ucbvi", "--version"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "fed_ucbvi", "--version"], capture_output=True, text=True, timeout=300, check=True
     )
     assert done.stdout == f"fed-ucbvi {__version__}\n"
 
@@ -178,7 +182,7 @@ def test_a_reader_that_has_gone_ends_the_program_quietly(words: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-c", PROGRAM, *words.split()]
-    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=300)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (141, "")
 
@@ -188,7 +192,7 @@ def test_a_terminal_of_no_columns_is_one_of_unknown_width(words: str) -> None:
     def printed(**settings: str) -> str:
         env = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | settings
         command = [sys.executable, "-c", PROGRAM, *words.split()]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=300).stdout
 
     assert printed(COLUMNS="0") == printed() != ""
 

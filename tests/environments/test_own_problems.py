@@ -442,7 +442,7 @@ def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp
         "--no-deps",
         "--no-index",
     ]
-    subprocess.run([*pip, "--no-build-isolation", "--no-compile", "--target", place, PLUGIN], check=True, timeout=120)
+    subprocess.run([*pip, "--no-build-isolation", "--no-compile", "--target", place, PLUGIN], check=True, timeout=300)
     for what, name in (("environments", "shops"), ("algorithms", "bold-fed-ucbvi")):
         listed = anew(what, "--json", cwd=tmp_path, paths=(place,))
         assert name in json.loads(listed.stdout), listed.stderr

@@ -193,7 +193,7 @@ def test_separate_processes_with_certificates_give_the_simulations_run(tmp_path:
         *("--agents", "3", "--episodes", "200", "--seed", "5", "--eps-p", "0.1", "--option", "synchronisation=local"),
         *("--out", str(tmp_path / "run"), "--json", "--quiet"),
     )
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     algorithm = make_algorithm("fed-ucbvi", {"synchronisation": "local"})
     simulated = run(algorithm, gridworld(agents=3, eps_p=0.1), 200, seed=5, driver="episodes")
