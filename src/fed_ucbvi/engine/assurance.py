@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Setting
-from fed_ucbvi.algorithms.return_bounds import Interval, episodes_in, interval_of, new_histogram
+from fed_ucbvi.algorithms.return_bounds import Interval, interval_of, new_histogram
 from fed_ucbvi.core.errors import InputError, check_number
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.engine.state_store import put_back
@@ -204,11 +204,23 @@ class Assurance:
             return RoundChoice(VERIFYING, self.candidate.policy, min(short, left))
         return RoundChoice(EXPLORING, None, left)
 
-    def record(self, playing: int, episodes: int, paid: float, returns: CountArray | None) -> None:
-        """Take in a round: what was played by all agents together, what it paid, and the returns of its episodes."""
-        judged = {INCUMBENT: self.incumbent, VERIFYING: self.candidate}.get(playing)
-        silent = judged is not None and (returns is None or episodes_in(returns) != episodes)
-        if episodes and (silent or math.isnan(paid)):
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Those of the incumbent and of the candidate; 0 where there is none."""
+        incumbent, candidate = (0 if one is None else one.number for one in (self.incumbent, self.candidate))
+        return incumbent, candidate
+
+    def record(self, playing: int, episodes: int, paid: float, returns: Mapping[int, CountArray]) -> None:
+        """Take in a round, and what has become known.
+
+        Args:
+            playing: what all agents together played.
+            episodes: how many.
+            paid: what exploring has paid, in this round or earlier, that was not known before. Until it is known,
+                exploring is charged as if it had paid the least.
+            returns: that were not known before, by the number of the policy; those of others do not matter any more.
+        """
+        if math.isnan(paid):
             raise InputError(
                 "an incumbent and a certified gap need to know what every episode pays, and some agents do not say "
                 "it (join without --no-rewards)."
@@ -216,9 +228,10 @@ class Assurance:
         self.total += episodes
         if playing != INCUMBENT:
             self.explored += episodes
-            self.paid += paid
-        if judged is not None and returns is not None:
-            judged.returns += returns
+        self.paid += paid
+        for judged in (self.incumbent, self.candidate):
+            if judged is not None and judged.number in returns:
+                judged.returns += returns[judged.number]
         self.verified += episodes if playing == VERIFYING else 0
 
     # -------------------------------------------------------------------------------------------------- candidates

@@ -38,6 +38,7 @@ from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.results.round_record import EXPLORING
 
 with needed("msgspec"):
     from msgspec.structs import replace
@@ -86,6 +87,7 @@ class NetworkRound:
         self.live, self.grid = plan.collection == LIVE, RewardGrid.of(plan.setting)
         self.lengths: Mapping[str, int] = {}
         """Episodes by node, once the round has been collected."""
+        self.playing = EXPLORING
         self._starts: dict[tuple[Any, ...], ToMany] = {}
 
     @property
@@ -93,9 +95,9 @@ class NetworkRound:
         """For log lines."""
         return {"round": self.number}
 
-    def limit(self, most: int, *, judged: bool) -> None:
-        """It may have so many episodes; if it is ``judged``, nodes tell their returns."""
-        self._most, self.grid = most, self.grid._replace(returns=judged)
+    def limit(self, most: int, playing: int, judged: tuple[int, int]) -> None:
+        """It may have so many episodes of what is ``playing``; these are the policies whose returns nodes tell."""
+        self._most, self.playing, self.grid = most, playing, self.grid._replace(judged=judged)
 
     @property
     def left(self) -> int:
@@ -112,8 +114,9 @@ class NetworkRound:
         confirmed = member.confirmed if self.plan.algorithm.server_counts else member.base
         where = member.base, first, self.left_after(first), chunk
         what = confirmed, bytes.fromhex(member.roster), member.missed, bytes.fromhex(member.missed_roster)
+        told = self.playing, self.grid.judged
         if (where, what) not in self._starts:
-            self._starts[where, what] = ToMany(Start(self.number, *where, self.broadcast, *what))
+            self._starts[where, what] = ToMany(Start(self.number, *where, self.broadcast, *what, *told))
         return self._starts[where, what]
 
     def take_ready(self, member: Member, played: Played) -> None:

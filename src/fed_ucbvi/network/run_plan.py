@@ -149,13 +149,8 @@ class RunPlan:
             self.promises.apply(self.algorithm)
             if self.rules.quorum is not None:
                 raise InputError(
-                    "incumbents and certified gaps need the returns of all nodes in every round; leave out --quorum, "
-                    "or --incumbent and --until-gap."
-                )
-            if self.secure_sums:
-                raise InputError(
-                    "incumbents and certified gaps need the returns of every round by themselves, and a secure sum "
-                    "may be of several rounds; leave out --secure-sums, or --incumbent and --until-gap."
+                    "what exploring costs must be known at the end of every round, and a node that is away may have "
+                    "explored without anybody knowing; leave out --quorum, or --incumbent and --until-gap."
                 )
         if self.algorithm.server_counts:
             self._check_numbers()
