@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run
-from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, evaluate, gridworld, run
+from fed_ucbvi.algorithms.base import Message, Setting
 from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.engine.assurance import Assurance, Promises
 from fed_ucbvi.engine.rounds import Paid
@@ -20,15 +20,17 @@ from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.messages import Decline, Report, Roster, Start
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
+from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for, plan_of
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
+from fed_ucbvi.run_spec import RunSpec
 from network import assert_same, assert_same_but_for_requests, federate, make_nodes
 
 ALGORITHM = FedKLUCBVI(stationary=True)
 WORLD = gridworld(agents=4)
 SIZES = WORLD.horizon, WORLD.states, WORLD.actions
+SOURCE = LiveSource(lambda agent: TabularEnv("gridworld", agent=agent, agents=4), (0.0, 1.0), WORLD.horizon)
 
 
 def incumbent() -> IndexArray:
@@ -143,11 +145,10 @@ def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_explo
 def live_plan(**more: Any) -> tuple[RunPlan, list[Node]]:
     """Three nodes with real environments, which stop where the server's word reaches them."""
     setting = Setting(WORLD.states + 1, WORLD.actions, WORLD.horizon, 4, 60, 0.0, 5, eps_p_known=False)
-    source = LiveSource(lambda agent: TabularEnv("gridworld", agent=agent, agents=4), (0.0, 1.0), WORLD.horizon)
     policy = np.concatenate([incumbent(), np.zeros((WORLD.horizon, 1), dtype=np.int32)], axis=1)
     promises = Promises.of(policy, 0.2, None, (WORLD.horizon, WORLD.states + 1, WORLD.actions))
     plan = RunPlan(ALGORITHM, setting, collection="live", promises=promises, **more)
-    return plan, make_nodes(source, (2, 1, 1))
+    return plan, make_nodes(SOURCE, (2, 1, 1))
 
 
 def kept(result: Run) -> bool:
@@ -163,6 +164,37 @@ def test_real_environments_on_nodes_keep_the_promise(secure_sums: bool, tls_file
     assert result.complete
     assert set(result.records["playing"].tolist()) > {INCUMBENT}
     assert kept(result)
+
+
+@pytest.mark.parametrize("secure_sums", [False, True])
+def test_nodes_evaluate_a_policy_as_one_process_does_and_tell_returns_only(
+    secure_sums: bool, tls_files: Callable[[str], TLSFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interval, bit for bit; nodes with tables and with real environments; no counts leave a node."""
+
+    def told(self: Node, *_: object) -> Message:
+        raise AssertionError("counts were asked for")
+
+    monkeypatch.setattr(Node, "_own_report", told)
+    policy, spec = incumbent(), RunSpec(environment="gridworld", agents=4, episodes=150, seed=7)
+    plan = plan_of(replace(spec, secure_sums=secure_sums), evaluated=policy)
+    nodes = make_nodes(WORLD, (1, 1, 2))
+    result = federate(plan, nodes, tls_files).run
+    expected, (one,) = evaluate(policy, WORLD, 150, seed=7), result.certificates
+    assert (one.at_least, one.compared_with, one.episodes) == (expected.lower, expected.upper, expected.episodes)
+    assert result.complete
+    assert np.array_equal(result.policy, policy)
+    for node in nodes:
+        assert node.policy is not None
+        assert node.policy.guarantee is not None
+        assert node.policy.guarantee.to_data() == one.to_data()
+    sizes = WORLD.states + 1, WORLD.actions, WORLD.horizon
+    spec = replace(spec, environment=None, sizes=sizes, collection="live", secure_sums=secure_sums, episodes=30)
+    plan = plan_of(spec, evaluated=policy)
+    (one,) = federate(plan, make_nodes(SOURCE, (1, 1, 2)), tls_files).run.certificates
+    fleet = LiveFederation(SOURCE.make, 4, WORLD.horizon, (0.0, 1.0))
+    expected = evaluate(policy, fleet, 30, seed=7)
+    assert (one.at_least, one.compared_with, one.episodes) == (expected.lower, expected.upper, expected.episodes)
 
 
 def test_a_server_resumes_with_the_promises_it_was_begun_with(tmp_path: Path) -> None:

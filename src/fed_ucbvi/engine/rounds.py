@@ -39,7 +39,16 @@ from fed_ucbvi.results.recommendations import (
     table_of,
     values_by_agent,
 )
-from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, RoundRecord, RoundRow, Totals, columns_of, rows_of
+from fed_ucbvi.results.round_record import (
+    EXPLORING,
+    INCUMBENT,
+    VERIFYING,
+    RoundRecord,
+    RoundRow,
+    Totals,
+    columns_of,
+    rows_of,
+)
 from fed_ucbvi.results.run import Run
 
 
@@ -216,6 +225,11 @@ class Engine:
         return self.played >= T and (self.together or int(self.clock[self.present].min()) >= T)
 
     @property
+    def learns(self) -> bool:
+        """Whether anything but the value of one policy is to be found out."""
+        return self.assurance is None or not self.assurance.promises.only
+
+    @property
     def planned_episodes(self) -> int:
         """Episodes that are to be played, added up over agents."""
         return self.setting.agents * self.setting.episodes
@@ -290,9 +304,10 @@ class Engine:
         )
         self.rows.append(row)
         self.totals.add(row)
-        if self.done or is_due(self.played, self.recommendations, 2.0 if assurance is None else 1.0 + MORE):
+        growth = 2.0 if assurance is None else 1.0 + MORE
+        if self.done or (self.learns and is_due(self.played, self.recommendations, growth)):
             recommended = yield from self.plan()
-            if assurance is not None:
+            if assurance is not None and self.learns:
                 values = self.initial_value(recommended.V), self.initial_value(self.server.V)
                 assurance.consider(recommended, *values)
                 if self.done and assurance.final is not None:
@@ -313,14 +328,16 @@ class Engine:
             if told is None:
                 return 0.0, {}
             return told.exploring if told.episodes == int(told.starts.sum()) else math.nan, told.returns
-        returns = {} if played.returns is None else {assurance.numbers[playing - 1]: played.returns}
+        returns = {} if played.returns is None else {assurance.numbers[playing == VERIFYING]: played.returns}
         return 0.0 if playing == INCUMBENT else paid, returns
 
     def _issue(self, kind: str, judged: JudgedPolicy, compared_with: float) -> Certificate:
         """A certificate; half of delta is the model's in what it says beside it, as it is optimism's."""
         assert self.assurance is not None
-        low = self.algorithm.pessimistic_values(self.setting, self.server, judged.policy, 0.5 * DELTA)
-        model, rounds = self.initial_value(low), len(self.rows) + 1
+        model, rounds = math.nan, len(self.rows) + 1
+        if not judged.only:
+            low = self.algorithm.pessimistic_values(self.setting, self.server, judged.policy, 0.5 * DELTA)
+            model = self.initial_value(low)
         return self.assurance.certificate(kind, judged, compared_with, model, rounds, self.played)
 
     def last_round(self) -> RoundRecord:
@@ -385,6 +402,8 @@ class Engine:
 
     def plan(self) -> Steps[Recommended]:
         """The policy to deploy, planned from all counts; the run does not change by it."""
+        if self.assurance is not None and self.assurance.incumbent is not None and not self.learns:
+            return self.assurance.incumbent.recommended
         planner = self.algorithm.new_planner(self.setting, self.server)
         if planner is not None and self._asks_to_plan:
             yield Synchronise(planner, planning=True)
@@ -396,7 +415,7 @@ class Engine:
     def _asks_to_plan(self) -> bool:
         """Whether a planner needs the agents' reports now: a server that keeps all counts may have them already."""
         has_all = self.algorithm.server_counts and bool(self.rows) and self.rows[-1].requests > 0
-        return self.algorithm.asks_to_plan and not has_all
+        return self.learns and self.algorithm.asks_to_plan and not has_all
 
     def _row(self, recommended: Recommended) -> RecommendationRow:
         self._meter.agents = int(np.count_nonzero(self.present))

@@ -62,7 +62,7 @@ from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import HostedEnvironments, HostedProblem, LiveSource, Source, host
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
-from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT
+from fed_ucbvi.results.round_record import EVALUATING, EXPLORING, VERIFYING
 from fed_ucbvi.run_spec import RunSpec
 
 with needed("msgspec"):
@@ -370,7 +370,7 @@ class Node:
         """Begin a round from the state after round ``base``; in a live collection, continue it if it has begun."""
         if _forms(start.arrays) != self._broadcast or start.first + start.most > self._plan.setting.episodes:
             raise InputError(f"the server's start of round {start.round} does not fit the run.")
-        if len(start.judged) not in (0, 2) or (start.playing and not any(start.judged[start.playing - 1 :][:1])):
+        if len(start.judged) not in (0, 2) or (start.playing and _judged(start) == 0):
             raise InputError(f"the server's start of round {start.round} does not say which policy is judged.")
         check_actions("the server's policy", start.arrays[0], self._actions)
         self._questions.check_start(start.round, start.arrays)
@@ -396,7 +396,7 @@ class Node:
             kept = kept or self._generations.find(base)
             owed = owed if kept is None or "owed" not in kept.note else _paid(kept.note["owed"])
         owed = owed._replace(returns={n: one for n, one in owed.returns.items() if n in start.judged})
-        self._party.start(start.arrays, start.first + before)
+        self._party.start(start.arrays, start.first + before, asking=start.playing != EVALUATING)
         return RoundInPlay(start, owed, before)
 
     def _closed_without(self, start: Start) -> Generation | None:
@@ -429,8 +429,8 @@ class Node:
         """What the round that was just stopped paid: on whose account, and to which policy that is judged."""
         paid = self._party.paid()
         if start.playing != EXPLORING:
-            paid = paid._replace(returns={start.judged[start.playing - 1]: self._party.returns().copy()})
-        return paid if start.playing == INCUMBENT else paid._replace(exploring=paid.total)
+            paid = paid._replace(returns={_judged(start): self._party.returns().copy()})
+        return paid._replace(exploring=paid.total) if start.playing in (EXPLORING, VERIFYING) else paid
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents requests a synchronisation."""
@@ -554,7 +554,8 @@ class Node:
                 members=self._members,
             )
             tell = self._rewards and tells_rewards(roster, *least)
-            own = (*self._own_report((), 0), self._told(now, tell=tell))
+            counts = () if now.start.playing == EVALUATING else self._own_report((), 0)
+            own = (*counts, self._told(now, tell=tell))
             self._sent.check(roster, own, self._credentials.authority)
         except DeclinedError as declined:
             log.warning("%s: round %d: %s", self.name, roster.round, declined, extra={"node": self.name})
@@ -570,6 +571,11 @@ class Node:
         if (policy.actions, policy.run, policy.final) != (self._actions, self.run, True):
             raise InputError("the server's recommended policy does not fit the run.")
         return policy
+
+
+def _judged(start: Start) -> int:
+    """The number of the policy that a round plays; 0 if the server does not say."""
+    return sum(start.judged[1:] if start.playing == VERIFYING else start.judged[:1])
 
 
 def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:

@@ -226,7 +226,7 @@ class RosterCall:
 
     halt: Continue | None = None
 
-    def __init__(self, now: NetworkRound, roster: Roster, expected: Expected) -> None:
+    def __init__(self, now: NetworkRound, roster: Roster, expected: Expected | None) -> None:
         self._now, self._roster, self._expected = now, roster, expected
         self._entries = {entry.name: entry for entry in roster.entries}
         self.declined: set[str] = set()
@@ -245,7 +245,7 @@ class RosterCall:
             return None
         if not answer.arrays:
             raise ViolationError("its report is empty")
-        check_forms(answer.arrays[:-1], member, self._expected)
+        _check_forms(answer.arrays[:-1], member, self._expected)
         self._now.grid.check_form(answer.arrays[-1])
         return answer.arrays
 
@@ -277,10 +277,15 @@ class ExchangeCall:
             if not whole:
                 raise ViolationError("it says neither what the round paid nor where its episodes began")
             report = whole[:-1]
-        if self._expected is not None:
-            check_forms(report, member, self._expected)
-        elif report:
-            raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
+        _check_forms(report, member, self._expected)
         if self._query.rewards:
             self._now.grid.check(whole[-1], member.agents * (member.before + self._now.lengths[member.name]))
         return whole
+
+
+def _check_forms(report: Message, member: Member, expected: Expected | None) -> None:
+    """Raise unless a report has its form; none is expected where rewards alone are asked for."""
+    if expected is not None:
+        check_forms(report, member, expected)
+    elif report:
+        raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
