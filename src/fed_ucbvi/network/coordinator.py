@@ -73,7 +73,9 @@ class Coordinator:
         self.engine = NetworkEngine(plan)
         self.report_schema = ReportSchema(plan, self.engine.server)
         self._node_calls = NodeCalls(self.registry, self.engine, plan.rules, on_exchange)
-        self._synchronisation = Synchronisation(plan, self.registry, self._node_calls, self.report_schema)
+        self._synchronisation = Synchronisation(
+            plan, self.engine, self.registry, self._node_calls, self.report_schema
+        )
         if server_checkpoint is not None:
             server_checkpoint.load(self.engine, self.registry)
         self._presents: list[MaskArray] = []
@@ -179,7 +181,7 @@ class Coordinator:
         told: dict[str, Array] = {}
         now = NetworkRound(self.plan, number, broadcast, first, self._authority)
         if self.engine.assurance is not None and isinstance(request, Play):
-            now.limit(request.most, judged=request.judged)
+            now.limit(request.most, request.playing, self.engine.assurance.numbers)
         confirmed = max(member.confirmed for member in self.registry.everyone)
         collected = now.collected(await self._collect(now))
         fresh: dict[str, dict[int, Message]] = {member.name: {} for member in self.registry.everyone}
@@ -211,7 +213,8 @@ class Coordinator:
             if member.name in synchronisation.used:
                 member.reported, member.confirmed = member.episodes, number
                 member.roster = synchronisation.used[member.name]
-        self._last = PastRound(number, first, collected.end.length, broadcast, confirmed, about, told)
+        length = collected.end.length
+        self._last = PastRound(number, first, length, broadcast, confirmed, now.playing, now.grid.judged, about, told)
         gap = self.engine.units.scale * last_gap(self.engine.recommendations[recommended:])
         if self.engine.assurance is not None and (issued := self.engine.assurance.issued(number)):
             log.info("round %d: %s", number, issued, extra={"round": number})

@@ -35,7 +35,7 @@ with needed("msgspec"):
     from msgspec import Meta, Struct
     from msgspec.structs import force_setattr
 
-PROTOCOL = 10
+PROTOCOL = 11
 """Server and nodes must speak the same version."""
 SHOWN = frozenset({"version", "node", "run", "reason", "name"})
 """Texts that end up in logs and on terminals: one line of printable characters, and not a long one."""
@@ -133,6 +133,9 @@ class Start(_Message, frozen=True):
     at most ``most`` episodes, and answers with :class:`Played`. What it reported in round ``confirmed`` has been
     used, under secure sums in the sum over ``roster``, and nothing that it reported later. If ``missed`` is not 0,
     the server has no answer of this node to the roster ``missed_roster`` of that round, and asks for a denial.
+    In a run with promises ``playing`` says what the policy is (of
+    :data:`~fed_ucbvi.results.round_record.PLAYING`), and ``judged`` has the numbers of incumbent and candidate, whose
+    returns are to be reported.
     """
 
     round: Natural
@@ -145,6 +148,8 @@ class Start(_Message, frozen=True):
     roster: bytes = b""
     missed: Natural = 0
     missed_roster: bytes = b""
+    playing: Natural = 0
+    judged: Items[Natural] = ()
 
 
 class Continue(_Message, frozen=True):
@@ -252,14 +257,13 @@ class Query(_Message, frozen=True):
     Where a synchronisation takes E exchanges, numbers from E on are those of a second one in the same round, for the
     recommended policy: the same questions about other values. ``rewards`` asks besides what the round paid and where
     its episodes began; the last array of the report says it. A question about nothing else has no arrays and the
-    number :data:`REWARDS_ALONE`. ``returns`` asks besides for the returns of its episodes.
+    number :data:`REWARDS_ALONE`.
     """
 
     round: Natural
     exchange: Natural
     arrays: Arrays
     rewards: bool = False
-    returns: bool = False
 
 
 class Report(_Message, frozen=True):

@@ -275,7 +275,8 @@ class Reception:
             left = self._plan.setting.episodes - past.first
             sums = self._plan.algorithm.server_counts
             confirmed = past.confirmed if sums else past.number - 1
-            start = Start(past.number, past.number - 1, past.first, left, 0, past.broadcast, confirmed)
+            where, judged = (past.number, past.number - 1, past.first, left, 0), past.judged
+            start = Start(*where, past.broadcast, confirmed, playing=past.playing, judged=judged)
             await stream.ask([start, Stop(past.number, past.length), Continue(past.number, past.length)])
 
     def _check_name(self, hello: Hello, certified: Certified | None) -> None:

@@ -41,6 +41,7 @@ from fed_ucbvi.network.members import Member, NodeRegistry
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
 from fed_ucbvi.network.transport import WireCount
+from fed_ucbvi.results.round_record import EXPLORING
 
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
@@ -55,8 +56,8 @@ log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 class PastRound(NamedTuple):
     """What began a round that is over, and its episodes: the number of the first, and how many there were.
 
-    ``confirmed`` is the last round before it whose reports were used. ``about`` and ``told`` have what came back, for
-    :mod:`fed_ucbvi.network.replay`.
+    ``confirmed`` is the last round before it whose reports were used; ``playing`` and ``judged`` are as in its start.
+    ``about`` and ``told`` have what came back, for :mod:`fed_ucbvi.network.replay`.
     """
 
     number: int
@@ -64,6 +65,8 @@ class PastRound(NamedTuple):
     length: int
     broadcast: Message
     confirmed: int
+    playing: int = EXPLORING
+    judged: tuple[int, ...] = ()
     about: Mapping[str, Any] = {}
     told: Mapping[str, Array] = {}
 
@@ -178,6 +181,7 @@ class ServerCheckpoint:
         """Add a round to the history; later rounds in it were played before the server went back, and are dropped."""
         arrays = {str(place): array for place, array in enumerate(past.broadcast)}
         about = {"first": past.first, "length": past.length, "confirmed": past.confirmed, **past.about}
+        about |= {"playing": past.playing, "judged": list(past.judged)}
         state = SavedState(past.number, about, {**arrays, **past.told}, {})
         if self._history.last >= past.number:
             self._history.begin(state)
@@ -196,6 +200,8 @@ class ServerCheckpoint:
                 state.about["length"],
                 tuple(np.array(array) for name, array in state.arrays.items() if name.isdigit()),
                 state.about["confirmed"],
+                state.about["playing"],
+                tuple(state.about["judged"]),
             )
             for state in self._history.between(first, last)
         )
