@@ -41,7 +41,7 @@ from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.experience import Experience
 from fed_ucbvi.algorithms.fed_kl_agents import Agents
 from fed_ucbvi.algorithms.fed_kl_server import Estimates, Rule, Server
-from fed_ucbvi.algorithms.increments import Increments
+from fed_ucbvi.algorithms.increments import Increments, increments_of
 from fed_ucbvi.algorithms.pessimism import pessimistic_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import ROSE, TEAL, Marker
@@ -212,6 +212,12 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
         if query:
             agents.confirm(int(query[0][0]))
         return agents.report()
+
+    def report_of(self, setting: Setting, counts: CountTable) -> Increments:
+        """As if they were new."""
+        grid, (steps, S, A) = self._grid(setting), counts.visits.shape
+        C, Z, *_ = increments_of(counts.with_bits(grid.bits).as_new(), (steps, S, A), grid)
+        return Increments(C, Z)
 
     def report_bytes(self, setting: Setting, episodes: int) -> int:
         """At most: a number and a count for each transition that an agent has seen in the round, and its rewards."""

@@ -20,6 +20,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Array, Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import MaskArray
+from fed_ucbvi.engine.extension import planned
 from fed_ucbvi.engine.party import first_chunk, growing
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
 from fed_ucbvi.network.failures import FederationStoppedError
@@ -118,6 +119,8 @@ class Coordinator:
         self.begun = True
         self._use_units()
         began, earlier = time.perf_counter(), self.engine.seconds
+        if self.round == 0 and any(member.new_logs for member in registry.present):
+            await self._take_logs()
         while not self.done:
             await self._advance()
             self.engine.seconds = earlier + time.perf_counter() - began
@@ -168,6 +171,28 @@ class Coordinator:
         self.engine.left[member.span] = True
         stays = plan.algorithm.server_counts
         self._node_calls.note(member, "left for good", f"its counts {'stay' if stays else 'go'}")
+
+    async def _take_logs(self) -> None:
+        """Before the first round, have nodes report what their logs count: it is like a warm start from all of it.
+
+        Who is not there, or too few contributors under secure sums: their logs are in their next report.
+        """
+        synchronisation, members = self._synchronisation, self.registry.members
+        self._node_calls.begin(0)
+        broadcast = tuple(np.array(array) for array in self.engine.contract.broadcast(self.engine.server))
+        now = NetworkRound(self.plan, 0, broadcast, 0, self._authority)
+        now.limit(0, judged=False)
+        collected = now.collected(await self._node_calls.ask_all(EpisodesCall(now, 0)))
+        synchronisation.begin()
+        await synchronisation.run(now, broadcast[0], collected, self.engine.server)
+        steps = sum(members[name].new_logs for name in synchronisation.used)
+        for name, roster in synchronisation.used.items():
+            members[name].confirmed, members[name].roster = 0, roster
+        log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
+        sums = {"sum.0." + str(place): array for place, array in enumerate(synchronisation.sums.get(False, ()))}
+        about = {"planned": planned(self.engine.setting)}
+        self._last = PastRound(0, 0, 0, broadcast, -1, about, sums)
+        await self._keep()
 
     async def _advance(self) -> None:
         """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""

@@ -7,6 +7,9 @@ In a live collection nodes do not wait for each other. After a start the node is
 calls :meth:`Node.play_on` until the node has an answer or the server says to stop. Before the node tells how many
 episodes it played, its agents add the round to their counts and the node saves it. So what it has told never has to
 be played again.
+
+A node's logs are its first increments: they are in its reports until the server confirms one of them. The server asks
+for them before the first round, as round 0.
 """
 
 from __future__ import annotations
@@ -22,11 +25,12 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
-from fed_ucbvi.algorithms.base import SUMS, Array, Message, Setting, added_up, check_report
+from fed_ucbvi.algorithms.base import SUMS, Array, Counting, Message, Setting, added_up, check_report
 from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.algorithms.experience import OwnCounts
+from fed_ucbvi.analysis.logs import read_logs
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.engine.extension import PLANNED
+from fed_ucbvi.engine.extension import PLANNED, warm_setting
 from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.environments.bins import Bins
@@ -111,6 +115,7 @@ class Node:
         members: names, or fingerprints of certificates, of the nodes that count as contributors; None: all.
         most_failures: how often in a run it sends again, in other company, what was not confirmed.
         rewards: tell what every round paid; where its episodes began is told in any case.
+        logs: episodes that were recorded before the run, as :func:`~fed_ucbvi.counts_from_logs` takes them.
     """
 
     def __init__(
@@ -129,8 +134,11 @@ class Node:
         members: Collection[str] | None = None,
         most_failures: int = 3,
         rewards: bool = True,
+        logs: Any = None,
     ) -> None:
-        self._rewards = rewards
+        self._rewards, self._source_of_logs = rewards, logs
+        self._logs: Message = ()
+        self._logged = 0, 0
         self._least, self._members, self._most_failures = (least_episodes, least_members), members, most_failures
         self.name, self.first_agent, self.agents = name, first_agent, agents
         self._require_secure_sums = require_secure_sums
@@ -190,7 +198,7 @@ class Node:
     @property
     def secret(self) -> bool:
         """Whether the server is to learn nothing of this node alone, not even from its errors."""
-        return self.welcome is not None and self._plan.secure_sums
+        return self._source_of_logs is not None or (self.welcome is not None and self._plan.secure_sums)
 
     def enter(self, welcome: Welcome) -> Joining:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
@@ -209,7 +217,8 @@ class Node:
             self._credentials = Credentials(self.name, self.first_agent, self.agents, welcome.run, self._tls_files)
         units = self.units
         return Joining(
-            *self._hosted.sizes, self._hosted.digest(), self._generations.rounds, units.offset, units.scale
+            *(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds, units.offset, units.scale),
+            *self._logged,
         )
 
     def close(self) -> None:
@@ -252,11 +261,14 @@ class Node:
             )
         setting = self._make_party(welcome, spec)
         self._learn_forms(setting)
+        if self._source_of_logs is not None:
+            self._logs, self._logged = self._read_logs(self._source_of_logs, setting)
         identity = {
             "run": welcome.run,
             "node": self.name,
             "agents": [self.first_agent, self.agents],
             "problem": hosted.digest().hex(),
+            "logs": hashlib.sha256(b"".join(array.tobytes() for array in self._logs)).hexdigest(),
         }
         self._generations = NodeStateStore(self._party, identity, self.folder)
         self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures)
@@ -273,6 +285,22 @@ class Node:
         )
         self._grid = RewardGrid.of(setting)
         return setting
+
+    def _read_logs(self, source: Any, setting: Setting) -> tuple[Message, tuple[int, int]]:
+        """What the logs add to a report, and how many episodes and steps they have."""
+        hosted, units = self._hosted, self._hosted.units
+        live = isinstance(hosted, HostedEnvironments)
+        counts, episodes = read_logs(
+            source,
+            hosted.sizes,
+            reward_range=(units.offset, units.offset + units.scale),
+            stationary=self._algorithm.counting is Counting.STATIONARY,
+            random_rewards=setting.random_rewards or live,  # real environments pay what they like
+        )
+        if isinstance(hosted, HostedProblem):
+            counts.check_support(hosted.federation.successors)
+        _, told = warm_setting(self._algorithm, setting, counts)
+        return self._algorithm.report_of(setting, told), (episodes, int(told.visits.sum()))
 
     def _grow(self, welcome: Welcome, spec: RunSpec) -> None:
         """Go on in a run that has more episodes or agents by now, with the same counts."""
@@ -383,6 +411,8 @@ class Node:
 
         A live node goes on from where it is if the last rounds have closed without it: they cannot be played again.
         """
+        if self._logs and start.confirmed < 0 <= self._sent.confirmed < start.round:
+            raise InputError("the server asks for logs again that it has had, which an honest one never does.")
         base, before, used = start.base, 0, start.confirmed == start.base
         kept = self._closed_without(start)
         if kept is not None:
@@ -409,7 +439,7 @@ class Node:
 
     def _latest(self, start: Start) -> int:
         """The last round before this one that has been kept."""
-        return max(number for number in self._generations.rounds if number < start.round)
+        return max((number for number in self._generations.rounds if number < start.round), default=0)
 
     def _begun(self, start: Start) -> RoundInPlay | None:
         """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
@@ -458,7 +488,7 @@ class Node:
         assert self._credentials is not None
         start, owed = now.start, self._owed(now) if self._live else now.owed
         binding = binding_of(self.run, self.welcome.epoch, start)
-        episodes = int(owed.starts.sum()) // self.agents
+        episodes = int(owed.starts.sum()) // self.agents if start.round else self._logged[0]
         if now.ready is None or now.ready.episodes != episodes:
             ready = self._credentials.ready(start.round, binding, episodes, rewards=self._rewards)
             if start.missed and self._sent.may_deny(start.missed):
@@ -486,6 +516,9 @@ class Node:
             if before != length:
                 raise InputError(f"round {now.start.round} was stopped after {before} episodes, not {length}.")
         if now.length is not None:
+            return
+        if now.start.round == 0:  # for logs: nothing is played, and nothing is kept
+            now.length, now.paid = 0, now.owed
             return
         if length > now.most:
             raise InputError(
@@ -537,6 +570,8 @@ class Node:
     def _own_report(self, query: Message, exchange: int) -> Message:
         report = self._algorithm.report(self.state, query, exchange)
         check_report(self._algorithm, report)
+        if self._logs and self._round is not None and self._round.start.confirmed < 0:
+            report = tuple(new + logged for new, logged in zip(report, self._logs, strict=True))
         return added_up(report) if self._algorithm.report_kind == SUMS else tuple(np.array(array) for array in report)
 
     def _contribute(self, roster: Roster) -> Report | Decline:

@@ -128,7 +128,7 @@ class NetworkRound:
             return
         if ready is None or self._authority is None:
             raise ViolationError("it has not said that it is ready for a sum")
-        expected = member.episodes - member.reported + member.before + (played.played if self.live else 0)
+        expected = self.new_episodes(member) + (played.played if self.live else 0)
         if ready.episodes != expected:
             raise ViolationError(f"it says that {ready.episodes} episodes are new, expected {expected}")
         try:
@@ -142,6 +142,10 @@ class NetworkRound:
         except InputError as error:
             raise ViolationError(str(error).rstrip(".")) from error
         member.ready = ready
+
+    def new_episodes(self, member: Member) -> int:
+        """Episodes before this round that no used report has; before the first one, those of the logs."""
+        return member.episodes - member.reported + member.before if self.number else member.logged_episodes
 
     def entry(self, member: Member, ready: Ready) -> RosterEntry:
         """As it stands in a roster."""

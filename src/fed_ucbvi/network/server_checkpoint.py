@@ -4,9 +4,9 @@ A folder with ``manifest.json`` (the task) and the state (:mod:`fed_ucbvi.engine
 takes part, and the nodes' last reports. A round counts once it is in the log.
 
 A second log, ``history``, holds what began every round, how long it was and, where reports are what is new, whose
-reports were in it and what they add up to. From that a node that has lost its state plays all its rounds again, where
-all agents stop together (episodes are functions of seed, agent, number and policy), and ``fed-ucbvi replay``
-recomputes the run.
+reports were in it and what they add up to; nodes' logs are its round 0. From that a node that has lost its state
+plays all its rounds again, where all agents stop together (episodes are functions of seed, agent, number and policy),
+and ``fed-ucbvi replay`` recomputes the run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from fed_ucbvi.results.round_record import EXPLORING
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 REPORT = "report."
 HISTORY = "history"
 

@@ -209,7 +209,7 @@ class Synchronisation:
                 f"secure sums need {plan.least_members} nodes, and {len(registry.active)} take part; finished rounds "
                 "are kept."
             )
-        new = {m.name: m.episodes - m.reported + m.before + now.lengths.get(m.name, 0) for m in registry.present}
+        new = {m.name: now.new_episodes(m) + now.lengths.get(m.name, 0) for m in registry.present}
         if sum(episodes >= plan.least_episodes for episodes in new.values()) < plan.least_members:
             return None
         await self._node_calls.ask_all(ReadyCall(now))
@@ -230,8 +230,10 @@ class Synchronisation:
     ) -> Message:
         """What the reports add up to, checked; nobody knows whose numbers are in it."""
         *total, numbers = summed(reports.values())
-        new = sum(one.agents * one.episodes for one in contributions(roster))
-        everyone = Member(SUM, 0, sum(entry.agents for entry in roster.entries), b"")
+        new = sum(one.agents * one.episodes for one in contributions(roster)) if roster.round else 0
+        logs = sum(self._registry.members[entry.name].new_logs for entry in roster.entries)
+        agents = sum(entry.agents for entry in roster.entries)
+        everyone = Member(SUM, 0, agents, b"", confirmed=-1, logged_steps=logs)
         try:
             if expected is not None:
                 check_report(tuple(total), everyone, 0, expected, (new, new))
