@@ -82,7 +82,7 @@ def test_random_algorithms_are_of_all_kinds() -> None:
         if isinstance(algorithm, FedUCBVI):
             bonuses.add((algorithm.bonus, algorithm.synchronisation))
         else:
-            sets.add((algorithm.counting, algorithm.radius < 1, algorithm.min_round_growth > 0))
+            sets.add((algorithm.counting, algorithm.radius < 1, bool(algorithm.min_round_growth)))
     assert len(bonuses) == 9
     assert len(sets) == 8
 

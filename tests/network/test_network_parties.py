@@ -236,7 +236,7 @@ def test_a_node_with_another_problem_gives_up_at_once() -> None:
             await asyncio.gather(serving, return_exceptions=True)
 
     with pytest.raises(InputError, match="rejected 'a': the problem of 'a' is not the one of this run"):
-        asyncio.run(asyncio.wait_for(story(), 30))
+        asyncio.run(asyncio.wait_for(story(), 300))
 
 
 # ------------------------------------------------------------------------------------------------------------- files

@@ -297,7 +297,7 @@ def test_a_slower_node_that_is_left_alone_keeps_its_episodes_to_itself(
         await asyncio.gather(*tasks)
         return outcome
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 60))
+    outcome = asyncio.run(asyncio.wait_for(story(), 300))
     assert outcome.run.complete
     assert len(rosters) > 3
     for roster in rosters.values():
@@ -345,7 +345,7 @@ def test_under_secure_sums_an_environments_error_reaches_the_server_by_its_kind_
         await asyncio.gather(*tasks, serving, return_exceptions=True)
 
     with caplog.at_level(logging.INFO):
-        asyncio.run(asyncio.wait_for(story(), 60))
+        asyncio.run(asyncio.wait_for(story(), 300))
     assert ("4711" in told[0]) is not secure
     if secure:
         assert told[0].endswith("the node cannot continue: ValueError")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN = 0.2
 SERVED = fields(
-    f"{TABLES} sizes bins random_rewards algorithm parameters seed warm_start incumbent loss until_gap "
+    f"{TABLES} sizes bins random_rewards algorithm parameters seed warm_start incumbent loss until_gap evaluate "
     "collection nodes secure_sums least_episodes least_members deadline patience gathering on_away quorum wait "
     "on_violation without checkpoint out overwrite",
     environment={"help": "The environment, if the server may know it; then it scores.", "default": None},
@@ -90,7 +90,9 @@ def serve(
         from fed_ucbvi.command_line.running import counts_at
 
         counts = counts_at(spec.warm_start)
-    plan = plan_of(spec, counts=counts, incumbent=None if spec.incumbent is None else incumbent_at(spec.incumbent))
+    given = (spec.incumbent, spec.evaluate)
+    incumbent, evaluated = (None if name is None else incumbent_at(name) for name in given)
+    plan = plan_of(spec, counts=counts, incumbent=incumbent, evaluated=evaluated)
     for text in plan.algorithm.cautions(plan.setting):
         warn(text)
     checkpoint = None if spec.checkpoint is None else ServerCheckpoint(spec.checkpoint)

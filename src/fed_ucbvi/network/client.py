@@ -88,7 +88,7 @@ async def run_node(
         node.identify(server.tls_files, server.host)
     incarnation, pause, alone_since = secrets.token_bytes(16), FIRST_PAUSE, time.monotonic()
     left = patience if first_patience is None else first_patience
-    with nullcontext() if node.folder is None else FolderLock(node.folder):
+    with nullcontext() if node.folder is None else FolderLock(node.folder, fleeting=True):
         while not node.finished:
             if result is not None and result.exists():
                 return _read_result(node, result, server)

@@ -20,6 +20,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Array, Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import MaskArray
+from fed_ucbvi.engine.extension import planned
 from fed_ucbvi.engine.party import first_chunk, growing
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
 from fed_ucbvi.network.failures import FederationStoppedError
@@ -73,7 +74,9 @@ class Coordinator:
         self.engine = NetworkEngine(plan)
         self.report_schema = ReportSchema(plan, self.engine.server)
         self._node_calls = NodeCalls(self.registry, self.engine, plan.rules, on_exchange)
-        self._synchronisation = Synchronisation(plan, self.registry, self._node_calls, self.report_schema)
+        self._synchronisation = Synchronisation(
+            plan, self.engine, self.registry, self._node_calls, self.report_schema
+        )
         if server_checkpoint is not None:
             server_checkpoint.load(self.engine, self.registry)
         self._presents: list[MaskArray] = []
@@ -116,6 +119,8 @@ class Coordinator:
         self.begun = True
         self._use_units()
         began, earlier = time.perf_counter(), self.engine.seconds
+        if self.round == 0 and any(member.new_logs for member in registry.present):
+            await self._take_logs()
         while not self.done:
             await self._advance()
             self.engine.seconds = earlier + time.perf_counter() - began
@@ -167,6 +172,28 @@ class Coordinator:
         stays = plan.algorithm.server_counts
         self._node_calls.note(member, "left for good", f"its counts {'are kept' if stays else 'are dropped'}")
 
+    async def _take_logs(self) -> None:
+        """Before the first round, have nodes report what their logs count: it is like a warm start from all of it.
+
+        Who is not there, or too few contributors under secure sums: their logs are in their next report.
+        """
+        synchronisation, members = self._synchronisation, self.registry.members
+        self._node_calls.begin(0)
+        broadcast = tuple(np.array(array) for array in self.engine.contract.broadcast(self.engine.server))
+        now = NetworkRound(self.plan, 0, broadcast, 0, self._authority)
+        now.limit(0, judged=False)
+        collected = now.collected(await self._node_calls.ask_all(EpisodesCall(now, 0)))
+        synchronisation.begin()
+        await synchronisation.run(now, broadcast[0], collected, self.engine.server)
+        steps = sum(members[name].new_logs for name in synchronisation.used)
+        for name, roster in synchronisation.used.items():
+            members[name].confirmed, members[name].roster = 0, roster
+        log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
+        sums = {"sum.0." + str(place): array for place, array in enumerate(synchronisation.sums.get(False, ()))}
+        about = {"planned": planned(self.engine.setting)}
+        self._last = PastRound(0, 0, 0, broadcast, -1, about, sums)
+        await self._keep()
+
     async def _advance(self) -> None:
         """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""
         first = self.engine.played
@@ -179,7 +206,7 @@ class Coordinator:
         told: dict[str, Array] = {}
         now = NetworkRound(self.plan, number, broadcast, first, self._authority)
         if self.engine.assurance is not None and isinstance(request, Play):
-            now.limit(request.most, judged=request.judged)
+            now.limit(request.most, request.playing, self.engine.assurance.numbers)
         confirmed = max(member.confirmed for member in self.registry.everyone)
         collected = now.collected(await self._collect(now))
         fresh: dict[str, dict[int, Message]] = {member.name: {} for member in self.registry.everyone}
@@ -211,7 +238,8 @@ class Coordinator:
             if member.name in synchronisation.used:
                 member.reported, member.confirmed = member.episodes, number
                 member.roster = synchronisation.used[member.name]
-        self._last = PastRound(number, first, collected.end.length, broadcast, confirmed, about, told)
+        length = collected.end.length
+        self._last = PastRound(number, first, length, broadcast, confirmed, now.playing, now.grid.judged, about, told)
         gap = self.engine.units.scale * last_gap(self.engine.recommendations[recommended:])
         if self.engine.assurance is not None and (issued := self.engine.assurance.issued(number)):
             log.info("round %d: %s", number, issued, extra={"round": number})

@@ -7,6 +7,9 @@ In a live collection nodes do not wait for each other. After a start the node is
 calls :meth:`Node.play_on` until the node has an answer or the server says to stop. Before the node tells how many
 episodes it played, its agents add the round to their counts and the node saves it. So what it has told never has to
 be played again.
+
+A node's logs are its first increments: they are in its reports until the server confirms one of them. The server asks
+for them before the first round, as round 0.
 """
 
 from __future__ import annotations
@@ -22,11 +25,12 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
-from fed_ucbvi.algorithms.base import SUMS, Message, Setting, added_up, check_report
+from fed_ucbvi.algorithms.base import SUMS, Array, Counting, Message, Setting, added_up, check_report
 from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.algorithms.experience import OwnCounts
+from fed_ucbvi.analysis.logs import read_logs
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.engine.extension import PLANNED
+from fed_ucbvi.engine.extension import PLANNED, warm_setting
 from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.environments.bins import Bins
@@ -62,6 +66,7 @@ from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import HostedEnvironments, HostedProblem, LiveSource, Source, host
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
+from fed_ucbvi.results.round_record import EVALUATING, EXPLORING, VERIFYING
 from fed_ucbvi.run_spec import RunSpec
 
 with needed("msgspec"):
@@ -110,6 +115,7 @@ class Node:
         members: names, or fingerprints of certificates, of the nodes that count as contributors; None: all.
         most_failures: how often in a run it sends again, in other company, what was not confirmed.
         rewards: tell what every round paid; where its episodes began is told in any case.
+        logs: episodes that were recorded before the run, as :func:`~fed_ucbvi.counts_from_logs` takes them.
     """
 
     def __init__(
@@ -128,8 +134,11 @@ class Node:
         members: Collection[str] | None = None,
         most_failures: int = 3,
         rewards: bool = True,
+        logs: Any = None,
     ) -> None:
-        self._rewards = rewards
+        self._rewards, self._source_of_logs = rewards, logs
+        self._logs: Message = ()
+        self._logged = 0, 0
         self._least, self._members, self._most_failures = (least_episodes, least_members), members, most_failures
         self.name, self.first_agent, self.agents = name, first_agent, agents
         self._require_secure_sums = require_secure_sums
@@ -189,7 +198,7 @@ class Node:
     @property
     def secret(self) -> bool:
         """Whether the server is to learn nothing of this node alone, not even from its errors."""
-        return self.welcome is not None and self._plan.secure_sums
+        return self._source_of_logs is not None or (self.welcome is not None and self._plan.secure_sums)
 
     def enter(self, welcome: Welcome) -> Joining:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
@@ -208,7 +217,8 @@ class Node:
             self._credentials = Credentials(self.name, self.first_agent, self.agents, welcome.run, self._tls_files)
         units = self.units
         return Joining(
-            *self._hosted.sizes, self._hosted.digest(), self._generations.rounds, units.offset, units.scale
+            *(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds, units.offset, units.scale),
+            *self._logged,
         )
 
     def close(self) -> None:
@@ -251,11 +261,14 @@ class Node:
             )
         setting = self._make_party(welcome, spec)
         self._learn_forms(setting)
+        if self._source_of_logs is not None:
+            self._logs, self._logged = self._read_logs(self._source_of_logs, setting)
         identity = {
             "run": welcome.run,
             "node": self.name,
             "agents": [self.first_agent, self.agents],
             "problem": hosted.digest().hex(),
+            "logs": hashlib.sha256(b"".join(array.tobytes() for array in self._logs)).hexdigest(),
         }
         self._generations = NodeStateStore(self._party, identity, self.folder)
         self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures)
@@ -272,6 +285,22 @@ class Node:
         )
         self._grid = RewardGrid.of(setting)
         return setting
+
+    def _read_logs(self, source: Any, setting: Setting) -> tuple[Message, tuple[int, int]]:
+        """What the logs add to a report, and how many episodes and steps they have."""
+        hosted, units = self._hosted, self._hosted.units
+        live = isinstance(hosted, HostedEnvironments)
+        counts, episodes = read_logs(
+            source,
+            hosted.sizes,
+            reward_range=(units.offset, units.offset + units.scale),
+            stationary=self._algorithm.counting is Counting.STATIONARY,
+            random_rewards=setting.random_rewards or live,  # real environments pay what they like
+        )
+        if isinstance(hosted, HostedProblem):
+            counts.check_support(hosted.federation.successors)
+        _, told = warm_setting(self._algorithm, setting, counts)
+        return self._algorithm.report_of(setting, told), (episodes, int(told.visits.sum()))
 
     def _grow(self, welcome: Welcome, spec: RunSpec) -> None:
         """Go on in a run that has more episodes or agents by now, with the same counts."""
@@ -371,6 +400,8 @@ class Node:
         """Begin a round from the state after round ``base``; in a live collection, continue it if it has begun."""
         if _forms(start.arrays) != self._broadcast or start.first + start.most > self._plan.setting.episodes:
             raise InputError(f"the server's start of round {start.round} does not fit the run.")
+        if len(start.judged) not in (0, 2) or (start.playing and _judged(start) == 0):
+            raise InputError(f"the server's start of round {start.round} does not say which policy is judged.")
         check_actions("the server's policy", start.arrays[0], self._actions)
         self._questions.check_start(start.round, start.arrays)
         now = self._round = (self._begun(start) if self._live else None) or self._begin(start)
@@ -382,6 +413,8 @@ class Node:
 
         A live node goes on from where it is if the last rounds have closed without it: they cannot be played again.
         """
+        if self._logs and start.confirmed < 0 <= self._sent.confirmed < start.round:
+            raise InputError("the server asks for logs again that it has had, which an honest one never does.")
         base, before, used = start.base, 0, start.confirmed == start.base
         kept = self._closed_without(start)
         if kept is not None:
@@ -394,7 +427,8 @@ class Node:
         elif kept is not None or self._plan.secure_sums:
             kept = kept or self._generations.find(base)
             owed = owed if kept is None or "owed" not in kept.note else _paid(kept.note["owed"])
-        self._party.start(start.arrays, start.first + before)
+        owed = owed._replace(returns={n: one for n, one in owed.returns.items() if n in start.judged})
+        self._party.start(start.arrays, start.first + before, asking=start.playing != EVALUATING)
         return RoundInPlay(start, owed, before)
 
     def _closed_without(self, start: Start) -> Generation | None:
@@ -407,7 +441,7 @@ class Node:
 
     def _latest(self, start: Start) -> int:
         """The last round before this one that has been kept."""
-        return max(number for number in self._generations.rounds if number < start.round)
+        return max((number for number in self._generations.rounds if number < start.round), default=0)
 
     def _begun(self, start: Start) -> RoundInPlay | None:
         """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
@@ -420,8 +454,15 @@ class Node:
         self._party.recall(kept.state, kept.counts, length)
         self._party.stop(length)
         self._generations.current = start.round
-        now.length, now.paid = length, self._party.paid()
+        now.length, now.paid = length, self._paid_in(start)
         return now
+
+    def _paid_in(self, start: Start) -> Paid:
+        """What the round that was just stopped paid: on whose account, and to which policy that is judged."""
+        paid = self._party.paid()
+        if start.playing != EXPLORING:
+            paid = paid._replace(returns={_judged(start): self._party.returns().copy()})
+        return paid._replace(exploring=paid.total) if start.playing in (EXPLORING, VERIFYING) else paid
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents requests a synchronisation."""
@@ -448,8 +489,8 @@ class Node:
         assert self.welcome is not None
         assert self._credentials is not None
         start, owed = now.start, self._owed(now) if self._live else now.owed
-        binding = binding_of(self.run, self.welcome.epoch, start.round, start.arrays)
-        episodes = int(owed.starts.sum()) // self.agents
+        binding = binding_of(self.run, self.welcome.epoch, start)
+        episodes = int(owed.starts.sum()) // self.agents if start.round else self._logged[0]
         if now.ready is None or now.ready.episodes != episodes:
             ready = self._credentials.ready(start.round, binding, episodes, rewards=self._rewards)
             if start.missed and self._sent.may_deny(start.missed):
@@ -478,13 +519,16 @@ class Node:
                 raise InputError(f"round {now.start.round} was stopped after {before} episodes, not {length}.")
         if now.length is not None:
             return
+        if now.start.round == 0:  # for logs: nothing is played, and nothing is kept
+            now.length, now.paid = 0, now.owed
+            return
         if length > now.most:
             raise InputError(
                 f"the server stops round {now.start.round} after {length} episodes; {now.most} are left."
             )
         if now.paid is None:
             self._party.stop(length)
-            now.paid = self._party.paid()
+            now.paid = self._paid_in(now.start)
         note: dict[str, Any] = {"owed": _listed(self._owed(now))} if self._plan.secure_sums or self._live else {}
         if self._live:
             clock = now.start.first + now.before + length
@@ -498,13 +542,14 @@ class Node:
         if self._plan.secure_sums:
             raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
         assert now.paid is not None
-        paid, grid = self._owed(now), self._grid._replace(returns=query.returns)
-        if query.returns:
-            paid = paid._replace(returns=self._party.returns())
-        rewards = (grid.report(paid, tell=self._rewards),) if query.rewards else ()
+        rewards = (self._told(now, tell=self._rewards),) if query.rewards else ()
         own = rewards if self._about_rewards(query) else (*self._answer_of(query), *rewards)
         self._questions.check(query.round, query.exchange, query.arrays, own, E)
         return Report(query.round, query.exchange, own)
+
+    def _told(self, now: RoundInPlay, *, tell: bool) -> Array:
+        """What episodes paid that no confirmed report has, on the grid."""
+        return self._grid._replace(judged=now.start.judged).report(self._owed(now), tell=tell)
 
     def _stopped(self, number: int) -> RoundInPlay:
         now = self._in_play(number)
@@ -527,6 +572,8 @@ class Node:
     def _own_report(self, query: Message, exchange: int) -> Message:
         report = self._algorithm.report(self.state, query, exchange)
         check_report(self._algorithm, report)
+        if self._logs and self._round is not None and self._round.start.confirmed < 0:
+            report = tuple(new + logged for new, logged in zip(report, self._logs, strict=True))
         return added_up(report) if self._algorithm.report_kind == SUMS else tuple(np.array(array) for array in report)
 
     def _contribute(self, roster: Roster) -> Report | Decline:
@@ -544,7 +591,8 @@ class Node:
                 members=self._members,
             )
             tell = self._rewards and tells_rewards(roster, *least)
-            own = (*self._own_report((), 0), self._grid.report(self._owed(now), tell=tell))
+            counts = () if now.start.playing == EVALUATING else self._own_report((), 0)
+            own = (*counts, self._told(now, tell=tell))
             self._sent.check(roster, own, self._credentials.authority)
         except DeclinedError as declined:
             log.warning("%s: round %d: %s", self.name, roster.round, declined, extra={"node": self.name})
@@ -562,6 +610,11 @@ class Node:
         return policy
 
 
+def _judged(start: Start) -> int:
+    """The number of the policy that a round plays; 0 if the server does not say."""
+    return sum(start.judged[1:] if start.playing == VERIFYING else start.judged[:1])
+
+
 def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
     return [(array.shape, array.dtype) for array in arrays]
 
@@ -574,9 +627,13 @@ def _key(start: Start) -> str:
 
 def _listed(paid: Paid) -> list[Any]:
     """Ready for JSON."""
-    return [paid.episodes, paid.total, paid.starts.tolist(), None if math.isnan(paid.squares) else paid.squares]
+    squares = None if math.isnan(paid.squares) else paid.squares
+    returns = [[number, one.tolist()] for number, one in paid.returns.items()]
+    return [paid.episodes, paid.total, paid.starts.tolist(), squares, paid.exploring, returns]
 
 
 def _paid(listed: list[Any]) -> Paid:
-    episodes, total, starts, squares = listed
-    return Paid(episodes, total, np.array(starts, dtype=np.int64), math.nan if squares is None else squares)
+    episodes, total, starts, squares, exploring, returns = listed
+    squares = math.nan if squares is None else squares
+    judged = {number: np.array(one, dtype=np.int64) for number, one in returns}
+    return Paid(episodes, total, np.array(starts, dtype=np.int64), squares, exploring, judged)

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.certificates import Certified, check_name
@@ -275,7 +276,8 @@ class Reception:
             left = self._plan.setting.episodes - past.first
             sums = self._plan.algorithm.server_counts
             confirmed = past.confirmed if sums else past.number - 1
-            start = Start(past.number, past.number - 1, past.first, left, 0, past.broadcast, confirmed)
+            where, judged = (past.number, past.number - 1, past.first, left, 0), past.judged
+            start = Start(*where, past.broadcast, confirmed, playing=past.playing, judged=judged)
             await stream.ask([start, Stop(past.number, past.length), Continue(past.number, past.length)])
 
     def _check_name(self, hello: Hello, certified: Certified | None) -> None:
@@ -349,9 +351,19 @@ class Reception:
             if len(joining.digest) != DIGEST_BYTES:
                 raise RejectedError(f"a digest has {DIGEST_BYTES} bytes")
             status = NEW if self._run.begun else HERE
-            member = Member(hello.node, hello.first_agent, hello.agents, joining.digest, units, status=status)
+            logged = {name: getattr(joining, name) for name in ("logged_episodes", "logged_steps")}
+            confirmed = -1 if joining.logged_steps else 0
+            member = Member(
+                *(hello.node, hello.first_agent, hello.agents, joining.digest, units),
+                status=status,
+                confirmed=confirmed,
+                **logged,
+            )
+            self._check_logs(member)
         if member.digest != joining.digest:
             raise RejectedError(f"'{hello.node}' came with another problem before")
+        if (member.logged_episodes, member.logged_steps) != (joining.logged_episodes, joining.logged_steps):
+            raise RejectedError(f"'{hello.node}' came with other logs before")
         held = max((number for number in joining.rounds if number <= member.base), default=-1)
         if held < 0 or (held < member.base and self._run.past(member, held) is None):
             more = "..., " if len(joining.rounds) > MAX_ROUNDS_TOLD else ""
@@ -364,6 +376,21 @@ class Reception:
             )
         self._registry.members[member.name] = member
         return member
+
+    def _check_logs(self, member: Member) -> None:
+        """Raise where a node's logs cannot be counted."""
+        plan, setting = self._plan, self._plan.setting
+        if not member.logged_steps:
+            return
+        if not plan.algorithm.server_counts:
+            raise RejectedError(f"{plan.algorithm.name} takes no logs of nodes")
+        logged = member.logged_steps + sum(other.logged_steps for other in self._registry.members.values())
+        room = replace(setting, earlier_visits=setting.earlier_visits + logged)
+        wider, grid = plan.algorithm.grid(room), plan.algorithm.grid(setting)
+        if wider is not None and grid is not None and wider[:2] != grid[:2]:
+            raise RejectedError(
+                f"the run's sums have no room for {logged} logged steps; serve it with --warm-start of their counts"
+            )
 
 
 def _units(joining: Joining) -> Units:

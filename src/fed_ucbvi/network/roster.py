@@ -13,12 +13,11 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.signatures import issued_by
 from fed_ucbvi.network.certificates import TLSFiles, check_name
 from fed_ucbvi.network.failures import DeclinedError
-from fed_ucbvi.network.messages import Denial, Ready, Roster, RosterEntry, encode
+from fed_ucbvi.network.messages import Denial, Ready, Roster, RosterEntry, Start, encode
 from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.secure_sums import KEY_BYTES, VERSION, framed, pair_key
 
@@ -66,10 +65,11 @@ def fingerprint(roster: Roster) -> bytes:
     return hashlib.sha256(framed(VERSION, encode(roster))).digest()
 
 
-def binding_of(run: str, epoch: int, number: int, broadcast: Message) -> bytes:
-    """What a node was sent: the digest of the run, the epoch, the round and the broadcast."""
+def binding_of(run: str, epoch: int, start: Start) -> bytes:
+    """What a node was sent: the digest of the run, the epoch, the round, the broadcast, and what is judged."""
+    broadcast, about = start.arrays, (epoch, start.round, start.playing, *start.judged)
     arrays = [part for a in broadcast for part in (f"{a.dtype.str} {a.shape}".encode(), a.tobytes())]
-    return hashlib.sha256(framed(VERSION, run.encode(), f"{epoch} {number}".encode(), *arrays)).digest()
+    return hashlib.sha256(framed(VERSION, run.encode(), " ".join(map(str, about)).encode(), *arrays)).digest()
 
 
 def make_roster(number: int, length: int, entries: Sequence[RosterEntry], denials: Sequence[Denial] = ()) -> Roster:

@@ -4,9 +4,9 @@ A folder with ``manifest.json`` (the task) and the state (:mod:`fed_ucbvi.engine
 takes part, and the nodes' last reports. A round counts once it is in the log.
 
 A second log, ``history``, holds what began every round, how long it was and, where reports are what is new, whose
-reports were in it and what they add up to. From that a node that has lost its state plays all its rounds again, where
-all agents stop together (episodes are functions of seed, agent, number and policy), and ``fed-ucbvi replay``
-recomputes the run.
+reports were in it and what they add up to; nodes' logs are its round 0. From that a node that has lost its state
+plays all its rounds again, where all agents stop together (episodes are functions of seed, agent, number and policy),
+and ``fed-ucbvi replay`` recomputes the run.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ from fed_ucbvi.network.members import Member, NodeRegistry
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
 from fed_ucbvi.network.transport import WireCount
+from fed_ucbvi.results.round_record import EXPLORING
 
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 REPORT = "report."
 HISTORY = "history"
 
@@ -55,8 +56,8 @@ log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 class PastRound(NamedTuple):
     """What began a round that is over, and its episodes: the number of the first, and how many there were.
 
-    ``confirmed`` is the last round before it whose reports were used. ``about`` and ``told`` have what came back, for
-    :mod:`fed_ucbvi.network.replay`.
+    ``confirmed`` is the last round before it whose reports were used; ``playing`` and ``judged`` are as in its start.
+    ``about`` and ``told`` have what came back, for :mod:`fed_ucbvi.network.replay`.
     """
 
     number: int
@@ -64,6 +65,8 @@ class PastRound(NamedTuple):
     length: int
     broadcast: Message
     confirmed: int
+    playing: int = EXPLORING
+    judged: tuple[int, ...] = ()
     about: Mapping[str, Any] = {}
     told: Mapping[str, Array] = {}
 
@@ -180,6 +183,7 @@ class ServerCheckpoint:
         """Add a round to the history; later rounds in it were played before the server went back, and are dropped."""
         arrays = {str(place): array for place, array in enumerate(past.broadcast)}
         about = {"first": past.first, "length": past.length, "confirmed": past.confirmed, **past.about}
+        about |= {"playing": past.playing, "judged": list(past.judged)}
         state = SavedState(past.number, about, {**arrays, **past.told}, {})
         if self._history.last >= past.number:
             self._history.begin(state)
@@ -198,6 +202,8 @@ class ServerCheckpoint:
                 state.about["length"],
                 tuple(np.array(array) for name, array in state.arrays.items() if name.isdigit()),
                 state.about["confirmed"],
+                state.about["playing"],
+                tuple(state.about["judged"]),
             )
             for state in self._history.between(first, last)
         )
