@@ -137,8 +137,8 @@ class Start(_Message, frozen=True):
     used, under secure sums in the sum over ``roster``, and nothing that it reported later; -1: not even its logs. If
     ``missed`` is not 0, the server has no answer of this node to the roster ``missed_roster`` of that round, and asks
     for a denial. In round 0 nothing is played: nodes report their logs. In a run with promises ``playing`` says what
-    the policy is (of :data:`~fed_ucbvi.results.round_record.PLAYING`), and ``judged`` has the numbers of incumbent and
-    candidate, whose returns are to be reported.
+    the policy is (of :data:`~fed_ucbvi.results.round_record.PLAYING`), and ``judged`` has the numbers of incumbent
+    and candidate, whose returns are to be reported.
     """
 
     round: Natural
