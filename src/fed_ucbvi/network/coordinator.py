@@ -34,6 +34,7 @@ from fed_ucbvi.network.rounds import Collected, EpisodesCall, NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import PastRound, ServerCheckpoint
 from fed_ucbvi.network.synchronisation import Synchronisation
+from fed_ucbvi.network.transcript import NOBODY
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import last_gap
 from fed_ucbvi.results.round_record import OnRound
@@ -70,9 +71,10 @@ class Coordinator:
         self._on_round, self._authority = on_round, authority
         self.plan, self.registry = plan, NodeRegistry()
         self._server_checkpoint, self._report = server_checkpoint, report
+        self.transcript = NOBODY if server_checkpoint is None else server_checkpoint.transcript
         self.engine = NetworkEngine(plan)
         self.report_schema = ReportSchema(plan, self.engine.server)
-        self._node_calls = NodeCalls(self.registry, self.engine, plan.rules, on_exchange)
+        self._node_calls = NodeCalls(self.registry, self.engine, plan.rules, on_exchange, self.transcript)
         self._synchronisation = Synchronisation(plan, self.registry, self._node_calls, self.report_schema)
         if server_checkpoint is not None:
             server_checkpoint.load(self.engine, self.registry)
@@ -211,6 +213,8 @@ class Coordinator:
             if member.name in synchronisation.used:
                 member.reported, member.confirmed = member.episodes, number
                 member.roster = synchronisation.used[member.name]
+        if self.plan.secure_sums and synchronisation.used:
+            self.transcript.add("used", round=number, roster=next(iter(synchronisation.used.values())))
         self._last = PastRound(number, first, collected.end.length, broadcast, confirmed, about, told)
         gap = self.engine.units.scale * last_gap(self.engine.recommendations[recommended:])
         if self.engine.assurance is not None and (issued := self.engine.assurance.issued(number)):
@@ -273,6 +277,7 @@ class Coordinator:
                 if self.engine.together or self.plan.algorithm.server_counts:
                     self._server_checkpoint.remember(self._last)
                 self._server_checkpoint.write(self.engine, self.registry)
+                self.transcript.flush()
                 return
             except OSError as error:
                 if time.monotonic() > end:
