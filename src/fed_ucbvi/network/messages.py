@@ -68,8 +68,8 @@ class _Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
 class Hello(_Message, frozen=True):
     """Up, first: who is there, or who leaves the run for good.
 
-    The incarnation is drawn anew by every process; ``run`` is the one whose state the node holds. A node that leaves
-    is answered with an end, and nothing else follows.
+    The incarnation is drawn anew by every process, which numbers its streams; ``run`` is the one whose state the node
+    holds. A node that leaves is answered with an end, and nothing else follows.
     """
 
     protocol: Natural
@@ -80,6 +80,7 @@ class Hello(_Message, frozen=True):
     agents: Natural
     run: str
     leaving: bool = False
+    stream: Natural = 0
 
 
 class Welcome(_Message, frozen=True):
@@ -137,8 +138,8 @@ class Start(_Message, frozen=True):
     used, under secure sums in the sum over ``roster``, and nothing that it reported later; -1: not even its logs. If
     ``missed`` is not 0, the server has no answer of this node to the roster ``missed_roster`` of that round, and asks
     for a denial. In round 0 nothing is played: nodes report their logs. In a run with promises ``playing`` says what
-    the policy is (of :data:`~fed_ucbvi.results.round_record.PLAYING`), and ``judged`` has the numbers of incumbent and
-    candidate, whose returns are to be reported.
+    the policy is (of :data:`~fed_ucbvi.results.round_record.PLAYING`), and ``judged`` has the numbers of incumbent
+    and candidate, whose returns are to be reported.
     """
 
     round: Natural
