@@ -92,7 +92,7 @@ async def run_node(
     incarnation, pause, alone_since = secrets.token_bytes(16), FIRST_PAUSE, time.monotonic()
     left = patience if first_patience is None else first_patience
     streams = itertools.count()
-    with nullcontext() if node.folder is None else FolderLock(node.folder, fleeting=True), node.recorded():
+    with nullcontext() if node.folder is None else FolderLock(node.folder), node.recorded():
         while not node.finished:
             if result is not None and result.exists():
                 return _read_result(node, result, server)
