@@ -192,7 +192,7 @@ def test_counters_of_16_bits_give_the_same_run(
     if algorithm.counting is Counting.STATIONARY:
         episodes = episodes // world.horizon
     expected = run(algorithm, world, episodes, seed=2)
-    monkeypatch.setattr(experience, "MOST_IN_CACHES", 0)
+    monkeypatch.setattr(experience, "MAX_IN_CACHES", 0)
     simulation = Simulation(algorithm, world, episodes, 2, "auto")
     assert simulation.driver.visits.dtype == np.int16
     assert run(algorithm, world, episodes, seed=2).same_outcome(expected)

@@ -314,7 +314,7 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
             due = now + SECONDS_BETWEEN
             records, wire = run.engine, run.registry.wire
             nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
-            node_calls = f"agent {records.last_asker} asked" if records.last_asker >= 0 else nobody
+            node_calls = f"agent {records.last_requester} asked" if records.last_requester >= 0 else nobody
             gap = records.units.scale * last_gap(records.recommendations)
             known = "" if math.isnan(gap) else f", gap {gap:,.4g}"
             status.update(

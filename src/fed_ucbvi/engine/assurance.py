@@ -43,7 +43,7 @@ from fed_ucbvi.results.round_record import EVALUATING, EXPLORING, INCUMBENT, VER
 
 DELTA, LOSS = 0.05, 0.05
 """The probability with which what is promised may fail, and the usual share of the incumbent's worth."""
-MORE = 0.1
+SHARE_OF_HISTORY = 0.1
 """Rounds of the incumbent, rounds that verify and the time between two plans are at most this share of what was
 played."""
 ASSURANCE = "assurance."
@@ -196,7 +196,7 @@ class Assurance:
 
     def choose(self, played: int, left: int) -> RoundChoice:
         """What the next round plays, after so many episodes of each agent, and with so many left."""
-        short = min(left, max(1, math.ceil(MORE * played)))
+        short = min(left, max(1, math.ceil(SHARE_OF_HISTORY * played)))
         if self.incumbent is not None and self.promises.only:
             return RoundChoice(EVALUATING, self.incumbent.policy, short)
         if self.incumbent is not None:

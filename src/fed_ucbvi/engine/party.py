@@ -50,7 +50,7 @@ from fed_ucbvi.engine.drivers.base import (
     Fleet,
     RoundEnd,
     collect,
-    find_asker,
+    find_requester,
     play_until,
     rule_at,
     starts_in,
@@ -280,8 +280,8 @@ class Party(ABC):
         """For each agent that makes a request now, in their order: where, and by which rule."""
         visits, limits, found = self.driver.visits, self.budgets.limits, []
         for i in range(len(visits)):
-            askers, _, cell = find_asker(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
-            if askers:
+            requesters, _, cell = find_requester(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
+            if requesters:
                 end = stop_at(self.played, 1, self.first_agent + i, cell, self.policy, self.algorithm.counting)
                 found.append((end, rule_at(end, self.budgets)))
         return found

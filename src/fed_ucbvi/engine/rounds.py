@@ -19,7 +19,7 @@ from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.engine.assurance import DELTA, MORE, Assurance, JudgedPolicy, Promises
+from fed_ucbvi.engine.assurance import DELTA, SHARE_OF_HISTORY, Assurance, JudgedPolicy, Promises
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import planned, warm_setting
 from fed_ucbvi.engine.regret import Scorer
@@ -263,7 +263,7 @@ class Engine:
         return self.rows[-1].length if self.rows else 0
 
     @property
-    def last_asker(self) -> int:
+    def last_requester(self) -> int:
         """The agent on record for the last round, or -1."""
         return self.rows[-1].agent if self.rows else -1
 
@@ -304,7 +304,7 @@ class Engine:
         )
         self.rows.append(row)
         self.totals.add(row)
-        growth = 2.0 if assurance is None else 1.0 + MORE
+        growth = 2.0 if assurance is None else 1.0 + SHARE_OF_HISTORY
         if self.done or (self.learns and is_due(self.played, self.recommendations, growth)):
             recommended = yield from self.plan()
             if assurance is not None and self.learns:

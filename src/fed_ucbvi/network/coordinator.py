@@ -117,7 +117,7 @@ class Coordinator:
             await registry.wait_until(lambda: registry.complete(M), REUNION_SECONDS)
         if not self.begun and not await registry.wait_until(lambda: registry.complete(M), gathering):
             here = sum(member.agents for member in registry.active if member.stream is not None)
-            raise FederationStoppedError(f"after {gathering:g} s {M - here} agents have not come.")
+            raise FederationStoppedError(f"after {gathering:g} s {M - here} agents are missing.")
         self.begun = True
         self._use_units()
         began, earlier = time.perf_counter(), self.engine.seconds
@@ -157,22 +157,22 @@ class Coordinator:
             member.status = LEFT
 
     async def leave(self, member: Member, reason: str) -> None:
-        """A node leaves for good; raises :class:`InputError` where the others cannot go on without it."""
+        """A node leaves for good; raises :class:`InputError` where the others need it."""
         if member.status != LEFT:
             self._check_leaving(member)
             member.kept = False
             await self.registry.part_with(member, LEFT, reason)
 
     def _check_leaving(self, member: Member) -> None:
-        """Put on record that a node leaves for good; raise where the others cannot go on without it."""
+        """Put on record that a node leaves for good; raise where the others need it."""
         plan, others = self.plan, [one for one in self.registry.active if one is not member]
         if not self.report_schema.does_without:
-            raise InputError(f"{plan.algorithm.name} cannot go on without all its agents, so no node can leave.")
+            raise InputError(f"{plan.algorithm.name} needs all its agents, so no node can leave.")
         if len(others) < (plan.least_members if plan.secure_sums else 1):
             raise InputError(f"'{member.name}' cannot leave: too few nodes would remain.")
         self.engine.left[member.span] = True
         stays = plan.algorithm.server_counts
-        self._node_calls.note(member, "left for good", f"its counts {'stay' if stays else 'go'}")
+        self._node_calls.note(member, "left for good", f"its counts {'are kept' if stays else 'are dropped'}")
 
     async def _take_logs(self) -> None:
         """Before the first round, have nodes report what their logs count: it is like a warm start from all of it.
@@ -214,7 +214,7 @@ class Coordinator:
         fresh: dict[str, dict[int, Message]] = {member.name: {} for member in self.registry.everyone}
         synchronisation = self._synchronisation
         synchronisation.begin()
-        if not collected.askers:
+        if not collected.requesters:
             await synchronisation.settle(now, broadcast[0], collected)
         played = self._played(collected)._replace(paid=synchronisation.paid)
         request = self._send(steps, played)

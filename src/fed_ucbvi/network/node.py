@@ -222,7 +222,7 @@ class Node:
         elif self._is_extended(welcome, spec):
             self._grow(welcome, spec)
         elif not self._is_same(welcome, spec):
-            raise InputError("the server has changed the run since this node joined; start the node anew.")
+            raise InputError("the server has changed the run since this node joined; start the node again.")
         self._generations.meet(welcome.epoch)
         self.welcome, self._spec = welcome, spec
         self._questions.begin(str(welcome.epoch).encode())
@@ -319,8 +319,10 @@ class Node:
     def _grow(self, welcome: Welcome, spec: RunSpec) -> None:
         """Go on in a run that has more episodes or agents by now, with the same counts."""
         if self._algorithm.extension.episodes and spec.episodes > self._spec.episodes:
-            raise InputError(f"{self._algorithm.name} cannot go on: {self._algorithm.extension.episodes}.")
-        log.warning("%s: the run goes on with %d agents and %d episodes each", self.name, spec.agents, spec.episodes)
+            raise InputError(f"{self._algorithm.name} cannot be extended: {self._algorithm.extension.episodes}.")
+        log.warning(
+            "%s: the run continues with %d agents and %d episodes each", self.name, spec.agents, spec.episodes
+        )
         self._party.close()
         self._questions.change(self._make_party(welcome, spec))
         self._generations.hand_over(self._party)
@@ -371,8 +373,8 @@ class Node:
         self._questions = QueryGuard(self._algorithm, setting)
         if self._algorithm.sends_trajectories and not self._trajectories:
             raise InputError(
-                f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, say so "
-                "(--send-trajectories)."
+                f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, pass "
+                "--send-trajectories."
             )
 
     def answer(self, message: Down) -> Up | None:
@@ -405,7 +407,7 @@ class Node:
 
     def _in_play(self, number: int) -> RoundInPlay:
         if self._round is None or self._round.start.round != number:
-            raise InputError(f"the server speaks of round {number}, which it has not started.")
+            raise InputError(f"the server names round {number}, which it has not started.")
         return self._round
 
     def _start(self, start: Start) -> Played | None:

@@ -65,7 +65,7 @@ class NodeStream:
         return self._connection.certificate
 
     def close(self, reason: str = "") -> None:
-        """Let go of the stream; what waits on it is woken."""
+        """Close the stream; what waits on it is woken."""
         self.farewell = self.farewell or reason
         self.closed.set()
 
@@ -166,7 +166,7 @@ class NodeStream:
         for _ in range(1 + STALE):
             message = await self.receive()
             if isinstance(message, Fault):
-                raise ConnectionLostError(f"the node cannot go on: {message.reason}")
+                raise ConnectionLostError(f"the node cannot continue: {message.reason}")
             if not isinstance(message, Answer):
                 raise ViolationError(f"it sent a {type(message).__name__} in the middle of a round")
             found = message.round, EPISODES if isinstance(message, Played) else getattr(message, "exchange", 0)

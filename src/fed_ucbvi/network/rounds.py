@@ -45,7 +45,7 @@ with needed("msgspec"):
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-SOMEBODY = frozenset({-1})
+UNNAMED_AGENT = frozenset({-1})
 """The request as the server sees it under secure sums: somebody made one."""
 
 
@@ -57,13 +57,13 @@ class Collected:
         end: for the record; ``length`` is that of the node that played most.
         request: the request on record, if any agent made one.
         lengths: episodes by node.
-        askers: the agents that requested a synchronisation; under secure sums :data:`SOMEBODY`, if any did.
+        requesters: the agents that requested a synchronisation; under secure sums :data:`UNNAMED_AGENT`, if any did.
     """
 
     end: RoundEnd
     request: Request | None
     lengths: Mapping[str, int]
-    askers: frozenset[int]
+    requesters: frozenset[int]
 
 
 class NetworkRound:
@@ -168,7 +168,7 @@ class NetworkRound:
         ]
         longest = max(lengths.values())
         if self.plan.secure_sums and asked:
-            return Collected(RoundEnd(longest, 1, -1, -1, -1, -1), None, lengths, SOMEBODY)
+            return Collected(RoundEnd(longest, 1, -1, -1, -1, -1), None, lengths, UNNAMED_AGENT)
         if not requests:
             return Collected(RoundEnd(longest, 0, -1, -1, -1, -1), None, lengths, frozenset())
         first = min(requests, key=lambda request: request.agent)

@@ -54,7 +54,7 @@ class Rules:
     """Deadlines and policies.
 
     Args:
-        deadline: seconds a node has for one answer; after that its connection is given up.
+        deadline: seconds a node has for one answer; after that its connection is closed.
         patience: seconds to wait for a node that is away (and, before the run, for all to come: ``gathering``).
         away: what to do when patience ends. ``wait``: stop the run, which can be resumed from its checkpoint.
             ``last``: continue with the node's last reports until it comes back. ``exclude``: continue without it for
@@ -128,7 +128,7 @@ class RunPlan:
         if not self.algorithm.stops_jointly:
             raise InputError(
                 f"{self.algorithm.name} with these parameters lets every agent play on until it asks itself; over "
-                "the network all agents stop together. Take forced_synchronisation=true."
+                "the network all agents stop together. Use forced_synchronisation=true."
             )
         self.algorithm.check_agents(M)
         if self.bins is not None:
@@ -182,7 +182,7 @@ class RunPlan:
             )
         if self.algorithm.report_kind != SUMS or (self.federation is not None and self.federation.liars is not None):
             raise InputError(
-                f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Take "
+                f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Use "
                 "an algorithm whose reports are sums, or leave out --secure-sums."
             )
         if not self.algorithm.server_counts:

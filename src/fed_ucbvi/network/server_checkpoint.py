@@ -126,7 +126,7 @@ class ServerCheckpoint:
             same = _fixed(manifest["task"]) == _fixed(_task(plan))
         if not same:
             raise InputError(
-                f"{self.folder} holds another run; give it the same task as before, or choose another folder."
+                f"{self.folder} holds another run; start it with the same task as before, or choose another folder."
             )
         self._lock = FolderLock(self.folder)
         try:
@@ -151,12 +151,14 @@ class ServerCheckpoint:
         before = Setting(**{**begun, **({} if self._saved is None else planned_in(self._saved.about))})
         if self._saved is None or self._saved.round == 0:
             if (plan.setting.episodes, plan.setting.agents) != (before.episodes, before.agents):
-                raise InputError(f"{self.folder} holds a run that has not begun; give it the same task as before.")
+                raise InputError(
+                    f"{self.folder} holds a run that has not begun; start it with the same task as before."
+                )
             return before
         setting = extended_setting(plan.algorithm, before, episodes=plan.setting.episodes, agents=plan.setting.agents)
         if setting != before:
             log.warning(
-                "%s: the run goes on with %d agents and %d episodes each, after %d and %d",
+                "%s: the run continues with %d agents and %d episodes each, after %d and %d",
                 *(self.folder, setting.agents, setting.episodes, before.agents, before.episodes),
             )
             (self.folder / POLICY_FILE).unlink(missing_ok=True)
@@ -176,7 +178,7 @@ class ServerCheckpoint:
         try:
             self._history = StateStore(folder, run, durable=False, kept=None)
         except InputError as error:
-            log.warning("%s; it is begun anew", error)
+            log.warning("%s; it is started again", error)
             shutil.rmtree(folder)
             self._open_history(run)
 

@@ -160,7 +160,7 @@ class Synchronisation:
         algorithm, setting = self._plan.algorithm, self._plan.setting
         visits = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
         forms, grid = self._report_schema.forms[exchange], algorithm.grid(setting)
-        return Expected(forms, setting, policy, arrays, exchange, collected.askers, grid, visits)
+        return Expected(forms, setting, policy, arrays, exchange, collected.requesters, grid, visits)
 
     def _rows(self, reports: dict[str, Message], arrays: Message, exchange: int, planning: bool) -> list[Message]:
         """What was reported, and what stands in for nodes that were not heard."""
