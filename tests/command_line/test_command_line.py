@@ -41,6 +41,7 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.core.parameters import converted
+from matrices import first_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
@@ -367,7 +368,7 @@ def test_show_compares_the_runs_of_a_sweep(tmp_path: Path) -> None:
     assert "#123456" in (tmp_path / "x.svg").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("width", first_of([60, 80, 200]))
 def test_on_a_terminal_a_comparison_is_a_table_that_fits(width: int, tmp_path: Path) -> None:
     worlds = [synthetic(agents=M, states=S) for M in (2, 3) for S in (3, 4)]
     scales = (0.1, 0.2)
@@ -445,8 +446,8 @@ def wait_until_running(process: subprocess.Popen[str], checkpoint: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "signals",
-    [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGINT]],
-    ids=["ctrl-c", "sigterm", "impatient"],
+    first_of([[signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGINT], [signal.SIGINT], [signal.SIGTERM]]),
+    ids=["impatient", "ctrl-c", "sigterm"],
 )
 def test_an_interrupted_run_saves_what_it_has(tmp_path: Path, signals: Sequence[signal.Signals]) -> None:
     out, kept = tmp_path / "saved", tmp_path / "kept"
@@ -581,6 +582,7 @@ def test_the_command_line_imports_nothing_heavy_before_a_command_runs() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_what_renders_pictures_is_imported_when_one_is_saved(tmp_path: Path) -> None:
     out = tmp_path / "saved"
     call(*SMALL, "--out", out)

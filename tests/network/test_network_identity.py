@@ -187,6 +187,7 @@ def test_trajectories_leave_a_node_only_with_its_consent(small: Federation) -> N
     nodes[0].enter(plan_for(make_algorithm("fed-ucbvi", {}), small, 10).welcome())
 
 
+@pytest.mark.full
 def test_separate_processes_with_certificates_give_the_simulations_run(tmp_path: Path) -> None:
     command = (
         *(sys.executable, "-c", "from fed_ucbvi.command_line import main; main()", "federate", "--nodes", "2"),

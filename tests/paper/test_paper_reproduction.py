@@ -318,6 +318,7 @@ def small(whole: Path, tmp_path: Path, few: None) -> Path:
     return out
 
 
+@pytest.mark.full
 def test_the_report_can_be_made_again_and_is_the_same(whole: Path, tmp_path: Path, few: None) -> None:
     again = call("report", whole, "--out", tmp_path / "again", "--json")
     assert again.exit_code == 0, again.output

@@ -363,6 +363,7 @@ def test_the_python_of_the_documentation_runs_as_written(tmp_path: Path, monkeyp
     assert [line.split()[:2] for line in lines[1:]] == [[m, seed] for m in "14" for seed in "01234"]
 
 
+@pytest.mark.full
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     call = f"run_sweep(Sweep(name='x', grids=[{grid()!r}]), {str(tmp_path / 'out')!r}, jobs=1)"
     (tmp_path / "bare.py").write_text(f"from fed_ucbvi import Sweep, run_sweep\n{call}\n")

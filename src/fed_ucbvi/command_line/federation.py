@@ -1,4 +1,4 @@
-"""``fed-ucbvi serve``, ``federate`` and ``replay``: the central server of a federation, and its log."""
+"""``fed-ucbvi serve``, ``federate``, ``replay`` and ``transcript``: a federation's server, its log, transcripts."""
 
 from __future__ import annotations
 
@@ -227,6 +227,57 @@ def replay(
         typer.echo(f"{folder}: {found.rounds:,} rounds recomputed, bit for bit")
     if found.differs:
         raise InputError(f"{folder}: computed again, other bits have {', '.join(found.differs)}.")
+
+
+def transcript(
+    action: str = argument("show|verify", "Print it; or check its chain, and that two agree."),
+    folder: Path = argument("DIR", "The checkpoint of a server, or the state folder of a node."),
+    other: Path | None = argument("OTHER_DIR", "verify: a node's, if DIR is a server's, or the reverse.", None),
+    certs: Path | None = option(
+        None, "DIR", "verify: check certificates and signatures in rosters, too, by the ca.crt in it.", NETWORK
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Show or verify the transcript of a server or a node: who has sent what to whom, as digests in a chain."""
+    import json
+
+    from fed_ucbvi.command_line.outputs import print_json
+    from fed_ucbvi.core.errors import check_choice
+    from fed_ucbvi.network.roster import Authority
+    from fed_ucbvi.network.transcript import (
+        BrokenTranscriptError,
+        as_data,
+        compare_transcripts,
+        in_words,
+        read_transcript,
+    )
+
+    check_choice("action", action, ("show", "verify"))
+    if action == "show" and (other is not None or certs is not None):
+        raise InputError("show takes one transcript; 'verify' compares two, and checks signatures.")
+    authority = None if certs is None else Authority((certs / "ca.crt").read_bytes())
+    try:
+        lines = read_transcript(folder, authority)
+        agreement = None if other is None else compare_transcripts(folder, other, authority)
+    except BrokenTranscriptError as error:
+        if as_json:
+            print_json({"whole": False, "file": str(error.path), "line": error.line, "what": error.what})
+        raise
+    if action == "show":
+        if as_json:
+            typer.echo(json.dumps(as_data(lines)))
+        else:
+            for text in in_words(lines):
+                typer.echo(text)
+    elif as_json:
+        print_json({"whole": True, "lines": len(lines), **({} if agreement is None else agreement._asdict())})
+    else:
+        typer.echo(f"{folder}: {len(lines):,} lines, none altered or missing")
+        if agreement is not None:
+            typer.echo(
+                f"{other}: agrees; {agreement.messages:,} messages on {agreement.streams:,} streams were received as "
+                f"they were sent, {agreement.lost:,} were lost at the end of a stream"
+            )
 
 
 class Display(NamedTuple):

@@ -211,8 +211,8 @@ def _protocol() -> type[H11Protocol]:
             elif self not in silent and not self.transport.is_closing():
                 silent[self] = self.loop.call_later(REQUEST_SECONDS, self._drop)
                 if len(silent) > MAX_SILENT:
-                    answered = (one for one in silent if one.cycle is not None)
-                    next(answered, next(iter(silent)))._drop()  # type: ignore[attr-defined]
+                    connections: list[Any] = list(silent)
+                    next((one for one in connections if one.cycle is not None), connections[0])._drop()
 
         def _forget(self) -> None:
             if (timer := silent.pop(self, None)) is not None:

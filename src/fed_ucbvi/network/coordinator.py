@@ -35,6 +35,7 @@ from fed_ucbvi.network.rounds import Collected, EpisodesCall, NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import PastRound, ServerCheckpoint
 from fed_ucbvi.network.synchronisation import Synchronisation
+from fed_ucbvi.network.transcript import NOBODY
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import last_gap
 from fed_ucbvi.results.round_record import OnRound
@@ -71,9 +72,10 @@ class Coordinator:
         self._on_round, self._authority = on_round, authority
         self.plan, self.registry = plan, NodeRegistry()
         self._server_checkpoint, self._report = server_checkpoint, report
+        self.transcript = NOBODY if server_checkpoint is None else server_checkpoint.transcript
         self.engine = NetworkEngine(plan)
         self.report_schema = ReportSchema(plan, self.engine.server)
-        self._node_calls = NodeCalls(self.registry, self.engine, plan.rules, on_exchange)
+        self._node_calls = NodeCalls(self.registry, self.engine, plan.rules, on_exchange, self.transcript)
         self._synchronisation = Synchronisation(
             plan, self.engine, self.registry, self._node_calls, self.report_schema
         )
@@ -181,7 +183,7 @@ class Coordinator:
         self._node_calls.begin(0)
         broadcast = tuple(np.array(array) for array in self.engine.contract.broadcast(self.engine.server))
         now = NetworkRound(self.plan, 0, broadcast, 0, self._authority)
-        now.limit(0, judged=False)
+        now.limit(0)
         collected = now.collected(await self._node_calls.ask_all(EpisodesCall(now, 0)))
         synchronisation.begin()
         await synchronisation.run(now, broadcast[0], collected, self.engine.server)
@@ -191,7 +193,7 @@ class Coordinator:
         log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
         sums = {"sum.0." + str(place): array for place, array in enumerate(synchronisation.sums.get(False, ()))}
         about = {"planned": planned(self.engine.setting)}
-        self._last = PastRound(0, 0, 0, broadcast, -1, about, sums)
+        self._last = PastRound(0, 0, 0, broadcast, -1, about=about, told=sums)
         await self._keep()
 
     async def _advance(self) -> None:
@@ -238,6 +240,8 @@ class Coordinator:
             if member.name in synchronisation.used:
                 member.reported, member.confirmed = member.episodes, number
                 member.roster = synchronisation.used[member.name]
+        if self.plan.secure_sums and synchronisation.used:
+            self.transcript.add("used", round=number, roster=next(iter(synchronisation.used.values())))
         length = collected.end.length
         self._last = PastRound(number, first, length, broadcast, confirmed, now.playing, now.grid.judged, about, told)
         gap = self.engine.units.scale * last_gap(self.engine.recommendations[recommended:])
@@ -301,6 +305,7 @@ class Coordinator:
                 if self.engine.together or self.plan.algorithm.server_counts:
                     self._server_checkpoint.remember(self._last)
                 self._server_checkpoint.write(self.engine, self.registry)
+                self.transcript.flush()
                 return
             except OSError as error:
                 if time.monotonic() > end:

@@ -68,8 +68,8 @@ class _Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
 class Hello(_Message, frozen=True):
     """Up, first: who is there, or who leaves the run for good.
 
-    The incarnation is drawn anew by every process; ``run`` is the one whose state the node holds. A node that leaves
-    is answered with an end, and nothing else follows.
+    The incarnation is drawn anew by every process, which numbers its streams; ``run`` is the one whose state the node
+    holds. A node that leaves is answered with an end, and nothing else follows.
     """
 
     protocol: Natural
@@ -80,6 +80,7 @@ class Hello(_Message, frozen=True):
     agents: Natural
     run: str
     leaving: bool = False
+    stream: Natural = 0
 
 
 class Welcome(_Message, frozen=True):

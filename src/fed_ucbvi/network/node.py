@@ -18,7 +18,8 @@ import dataclasses
 import hashlib
 import logging
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import MIN_NODES, masked
 from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import HostedEnvironments, HostedProblem, LiveSource, Source, host
+from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 from fed_ucbvi.results.round_record import EVALUATING, EXPLORING, VERIFYING
@@ -156,6 +158,18 @@ class Node:
         """The policy to deploy, once the server has sent it with the end of the run."""
         self._round: RoundInPlay | None = None
         self._live = False
+        self.transcript = NOBODY
+        self.conversation = Conversation(NOBODY)
+        """The stream that is open, or was last, in the transcript."""
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Keep a transcript in the node's folder, if it has one, while the block lasts."""
+        self.transcript = Transcript(self.folder, self.name)
+        try:
+            yield
+        finally:
+            self.transcript.close()
 
     @property
     def run(self) -> str:
@@ -593,7 +607,11 @@ class Node:
             tell = self._rewards and tells_rewards(roster, *least)
             counts = () if now.start.playing == EVALUATING else self._own_report((), 0)
             own = (*counts, self._told(now, tell=tell))
+            failures = self._sent.failures
             self._sent.check(roster, own, self._credentials.authority)
+            if self._sent.failures > failures:
+                what = f"failure {self._sent.failures} of {self._most_failures}: sent again without a denial"
+                self.transcript.add("failed", round=roster.round, note=what)
         except DeclinedError as declined:
             log.warning("%s: round %d: %s", self.name, roster.round, declined, extra={"node": self.name})
             return Decline(roster.round, str(declined))

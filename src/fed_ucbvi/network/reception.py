@@ -150,11 +150,12 @@ class Reception:
     async def session(self, connection: Connection) -> None:
         if self._closed:
             return
-        peer, stream = connection.peer, NodeStream(connection, self._registry.wire)
+        peer, stream = connection.peer, NodeStream(connection, self._registry.wire, self._run.transcript)
         member = None
         try:
             certified = self.authenticate(connection.certificate)
-            peer = peer if certified is None else f"{peer} ({certified.name})"
+            if certified is not None:
+                peer, stream.conversation.peer = f"{peer} ({certified.name})", certified.name
             async with self._handshake(stream, certified):
                 member = await self._admit(stream, certified)
             stream.most_bytes = max(PART_BYTES, 2 * self._run.largest_report)
@@ -166,11 +167,11 @@ class Reception:
             await self._registry.notify()
             await stream.closed.wait()
             if stream.farewell:
-                await _dismiss(connection, stream.farewell, retry=not member.out)
+                await _dismiss(stream, stream.farewell, retry=not member.out)
                 await asyncio.sleep(LISTENING_SECONDS)  # ends when the node leaves
         except RejectedError as refused:
             log.warning("%s: rejected: %s", peer, refused)
-            await _dismiss(connection, str(refused), retry=refused.retry)
+            await _dismiss(stream, str(refused), retry=refused.retry)
             if stream not in self._streams:  # not a word was read: the node may just be saying hello
                 await asyncio.sleep(LISTENING_SECONDS)
         except ConnectionLostError as lost:
@@ -404,15 +405,18 @@ def _revoked(certified: Certified) -> str:
     return f"the certificate of '{certified.name}' has been revoked"
 
 
-async def _dismiss(connection: Connection, reason: str, *, retry: bool) -> None:
+async def _dismiss(stream: NodeStream, reason: str, *, retry: bool) -> None:
     """Tell a node why its stream ends, if it still listens.
 
     A message that was just being sent when its sender was cancelled is in the way for a moment; hence several tries.
     """
+    refusal = Refusal(reason, retry)
+    data = encode(refusal)
+    stream.conversation.sent(refusal, data)
     with suppress(TimeoutError):
         async with asyncio.timeout(FAREWELL_SECONDS):
             for _ in range(FAREWELL_TRIES):
                 with suppress(ConnectionLostError):
-                    await connection.write(encode(Refusal(reason, retry)))
+                    await stream.write(data)
                     return
                 await asyncio.sleep(FAREWELL_PAUSE)

@@ -94,7 +94,7 @@ class NetworkRound:
     def about(self) -> dict[str, int]:
         return {"round": self.number}
 
-    def limit(self, most: int, playing: int, judged: tuple[int, int]) -> None:
+    def limit(self, most: int, playing: int = EXPLORING, judged: tuple[int, ...] = ()) -> None:
         """It may have so many episodes of what is ``playing``; these are the policies whose returns nodes tell."""
         self._most, self.playing, self.grid = most, playing, self.grid._replace(judged=judged)
 

@@ -40,6 +40,7 @@ from fed_ucbvi.engine.state_store import FolderLock, SavedState, StateStore, nam
 from fed_ucbvi.network.members import Member, NodeRegistry
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
+from fed_ucbvi.network.transcript import NOBODY, Transcript
 from fed_ucbvi.network.transport import WireCount
 from fed_ucbvi.results.round_record import EXPLORING
 
@@ -104,6 +105,7 @@ class ServerCheckpoint:
         self._lock: FolderLock | None = None
         self._saved: SavedState | None = None
         self._epoch = 0
+        self.transcript = NOBODY
 
     def adopt(self, plan: RunPlan) -> RunPlan:
         """The plan of the run in the folder, if it is the same task; a new folder is made for a new run.
@@ -141,6 +143,7 @@ class ServerCheckpoint:
         except BaseException:
             self.close()
             raise
+        self.transcript = Transcript(self.folder, run=str(manifest["run"]))
         return replace(plan, run=str(manifest["run"]), epoch=self._epoch, setting=setting, counts=counts)
 
     def _setting(self, plan: RunPlan, begun: Mapping[str, Any]) -> Setting:
@@ -244,6 +247,7 @@ class ServerCheckpoint:
         self._log.write(saved)
 
     def close(self) -> None:
+        self.transcript.close()
         if self._lock is not None:
             self._lock.close()
 
