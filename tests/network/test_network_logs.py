@@ -304,7 +304,7 @@ def test_logs_that_are_not_those_of_before_or_not_taken_are_refused(tmp_path: Pa
         swimming.enter(plan_for(FedKLUCBVI(), SWIM, T).welcome())
 
 
-def test_processes_with_logs_give_the_simulation_and_bad_ones_a_line_and_no_folder(tmp_path: Path) -> None:
+def test_processes_with_logs_give_the_simulation_and_bad_ones_a_line_and_no_state(tmp_path: Path) -> None:
     world = synthetic(agents=3, eps_p=processes.EPS_P, seed=processes.ENV_SEED, **processes.SIZES)
     logs = {name: write_log(tmp_path / f"{name}.csv", world, 40, i) for i, name in enumerate(processes.THREE)}
     bad, lines = tmp_path / "bad.csv", logs["node-0"].read_text().splitlines()
@@ -316,7 +316,7 @@ def test_processes_with_logs_give_the_simulation_and_bad_ones_a_line_and_no_fold
         assert parties.parties["node-0"].end() == 2
         assert "bad.csv, line 3: step is 9" in parties.parties["node-0"].words()
         assert "step is" not in parties.parties[processes.SERVER].words(), "not even its errors leave the node"
-        assert not (tmp_path / "node-0").exists()
+        assert {path.name for path in (tmp_path / "node-0").iterdir()} == {"lock", "transcript.jsonl"}
         parties.logs = logs
         parties.start(*processes.THREE)
         made, _ = parties.finish()

@@ -19,6 +19,7 @@ are grouped. Steps h run from 0 to H-1 here and from 1 to H above.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -49,6 +50,9 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import NonNegative, Positive, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 
+MANY_CELLS, GROWTH_OF_MANY = 100_000, 0.001
+"""Cells (h,s,a), or (s,a) if stationary, from which on rounds grow by default, and by how much."""
+
 
 class Broadcast(NamedTuple):
     """Down, at the start of a round: sets of actions ``[H,S,A]``, ``N[H or 1,S,A]``, and what is confirmed.
@@ -78,7 +82,9 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
             step: each visit then tells about all of them.
         delta: the probability with which optimism may fail, over the whole run.
         min_round_growth: a round that begins after t episodes lasts at least ``min_round_growth t`` episodes, so that
-            there are at most ``2 + log(T) / log(1 + min_round_growth)`` rounds, however many agents there are.
+            there are at most ``2 + log(T) / log(1 + min_round_growth)`` rounds, however many agents there are. By
+            default it is 0.001 where counts have :data:`MANY_CELLS` cells or more, because a synchronisation then
+            takes longer than many episodes, and otherwise 0. The bound on regret is proved for 0.
 
     >>> FedKLUCBVI.fast().radius
     0.5
@@ -98,7 +104,7 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
     radius: Positive = 1.0
     stationary: bool = False
     delta: Probability = 0.05
-    min_round_growth: NonNegative = 0.0
+    min_round_growth: NonNegative | None = None
 
     @staticmethod
     def fast(*, stationary: bool = False) -> FastFedKLUCBVI:
@@ -172,7 +178,11 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         """The global doubling rule."""
-        return DoublingRule.named("global", min_round_growth=float(self.min_round_growth))
+        growth = self.min_round_growth
+        if growth is None:
+            cells = math.prod(self.counting.shape(setting.horizon, setting.states, setting.actions))
+            growth = GROWTH_OF_MANY if cells >= MANY_CELLS else 0.0
+        return DoublingRule.named("global", min_round_growth=float(growth))
 
     def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
         """Visits of a round after which an agent requests a synchronisation, the same for all agents."""

@@ -127,16 +127,14 @@ def changes(array: Array, before: Array) -> npt.NDArray[np.int64]:
 class FolderLock:
     """Holds a folder until it is closed, or the process ends in whatever way.
 
-    The file names the holder for whoever comes second. It stays; what counts is the lock on it. If the holder is
-    ``fleeting``, the folder goes at the end of the block where nothing else has come into it.
+    The file names the holder for whoever comes second. It stays; what counts is the lock on it.
 
     Raises:
         InputError: if another process holds the folder.
     """
 
-    def __init__(self, folder: Path, *, fleeting: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._fleeting = folder, fleeting
         opened = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.close = weakref.finalize(self, os.close, opened)
         try:
@@ -156,9 +154,6 @@ class FolderLock:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._fleeting and [path.name for path in self._folder.iterdir()] == [LOCK]:
-            (self._folder / LOCK).unlink()
-            self._folder.rmdir()
         self.close()
 
 

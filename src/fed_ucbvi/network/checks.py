@@ -48,7 +48,7 @@ class Expected:
         policy: of the round.
         query: what was sent down.
         exchange: its number.
-        askers: agents that requested the synchronisation.
+        requesters: agents that requested the synchronisation.
         grid: of the algorithm's sums, if it takes sums.
         visits_an_episode: visits that one report counts for an agent and an episode: one, or H where steps are
             counted together.
@@ -59,7 +59,7 @@ class Expected:
     policy: PolicyArray
     query: Message
     exchange: int
-    askers: Container[int]
+    requesters: Container[int]
     grid: Grid | None
     visits_an_episode: int = 1
 
@@ -88,9 +88,9 @@ def check_played(
     if played.played > chunk:
         raise ViolationError(f"{_who(member)}: played {played.played} episodes, {chunk} at most were allowed")
     if played.played < chunk and not played.asked and not early:
-        raise ViolationError(f"{_who(member)}: played {played.played} of {chunk} episodes, and nobody asked")
+        raise ViolationError(f"{_who(member)}: played {played.played} of {chunk} episodes without a request")
     if played.asked and played.played < 1:
-        raise ViolationError(f"{_who(member)}: asked before the first episode")
+        raise ViolationError(f"{_who(member)}: a request before the first episode")
     if not played.requests:
         return
     H, S = policy.shape[:2]
@@ -250,7 +250,7 @@ class _Rows:
                 self._check_total(array, False, (-1,), self.lengths, "episodes of the round", name)
             case Meaning.FLAG:
                 if array.size:
-                    asked = np.array([[agent in self.expected.askers] for agent in self.first.tolist()])
+                    asked = np.array([[agent in self.expected.requesters] for agent in self.first.tolist()])
                     self._refuse(array != asked, name, "not what the agent's request said", array)
             case Meaning.STATE | Meaning.MEAN | Meaning.SQUARE | Meaning.GAP | Meaning.RETURN | Meaning.REWARD:
                 low, high = self._range(form.meaning)

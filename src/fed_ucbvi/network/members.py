@@ -176,7 +176,7 @@ class NodeRegistry:
         stream.close(reason)
         if member.stream is stream:
             member.stream = None
-            log.warning("%s: stream given up: %s", member.name, reason, extra={"node": member.name})
+            log.warning("%s: stream closed: %s", member.name, reason, extra={"node": member.name})
             await self.notify()
 
     async def part_with(self, member: Member, status: str, reason: str) -> None:
