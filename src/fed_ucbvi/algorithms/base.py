@@ -190,7 +190,7 @@ class FleetTables(NamedTuple):
 
     @classmethod
     def placeholder(cls, setting: Setting) -> FleetTables:
-        """Those of one agent of whose problem nothing is known; it can report that it has been nowhere."""
+        """The tables of an agent of unknown problem, which can report zero visits."""
         S, A = setting.states, setting.actions
         return cls(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
 

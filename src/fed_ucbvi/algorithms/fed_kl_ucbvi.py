@@ -144,15 +144,13 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
         return make_grid(rows, visits, 1, random_rewards=setting.random_rewards, kept=setting.grid_bits)
 
     def grid(self, setting: Setting) -> Grid | None:
-        """That of rewards."""
         return self._grid(setting)
 
     def reward_grid(self, setting: Setting) -> Grid | None:
-        """The same, where rewards are random."""
+        """The grid of sums of random rewards."""
         return self._grid(setting) if setting.random_rewards else None
 
     def rule(self, setting: Setting) -> Rule:
-        """The constants in force."""
         S, H, random = setting.states, setting.horizon, setting.random_rewards
         events = S * (2 * H - 1) if random else max(1, S * (H - 1))
         log_union = log(2.0 * events / self.delta)
@@ -204,7 +202,6 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
         return agents.experience
 
     def query(self, server: Server, exchange: int) -> Query:
-        """What is confirmed."""
         return Query(server.estimates.completed)
 
     def report(self, agents: Agents, query: Message, exchange: int) -> Increments:
@@ -232,7 +229,7 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
         server.update()
 
     def synchronise(self, server: Server, agents: Agents) -> None:
-        """The same without the message."""
+        """Synchronise from the table of counts, without messages."""
         agents.confirm(int(server.estimates.completed[0]))
         server.take(agents.new_counts())
 

@@ -134,7 +134,7 @@ class Coordinator:
 
     @property
     def units(self) -> Units | None:
-        """Those of the run's rewards; None where the first node is to say."""
+        """The units of the run's rewards; None until the first node declares them."""
         return self.plan.units or next((member.units for member in self.registry.members.values()), None)
 
     def _use_units(self) -> None:

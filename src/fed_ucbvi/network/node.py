@@ -644,7 +644,6 @@ def _key(start: Start) -> str:
 
 
 def _listed(paid: Paid) -> list[Any]:
-    """Ready for JSON."""
     squares = None if math.isnan(paid.squares) else paid.squares
     returns = [[number, one.tolist()] for number, one in paid.returns.items()]
     return [paid.episodes, paid.total, paid.starts.tolist(), squares, paid.exploring, returns]

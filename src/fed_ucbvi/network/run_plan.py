@@ -205,7 +205,7 @@ class RunPlan:
 
     @property
     def units(self) -> Units | None:
-        """Those of rewards, where the problem or the bins say them; else the nodes do."""
+        """The units of rewards, where problem or bins give them; otherwise nodes declare them."""
         if self.federation is not None:
             return Units.of(self.federation.description)
         observed = None if self.bins is None else self.bins.reward_range

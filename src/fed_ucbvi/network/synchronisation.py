@@ -66,7 +66,6 @@ class Synchronisation:
         """What the last round paid, as far as nodes have said, and where its episodes began."""
 
     def begin(self) -> None:
-        """A new round."""
         self.paid, self.used, self.sums = None, {}, {}
 
     async def settle(self, now: NetworkRound, policy: PolicyArray, collected: Collected) -> None:
@@ -118,7 +117,6 @@ class Synchronisation:
         exchange: int,
         planning: bool,
     ) -> dict[str, Message]:
-        """What the nodes report."""
         plan = self._plan
         first = plan.exchanges if planning else 0
         expected = self._expected(policy, arrays, exchange, collected)
