@@ -42,8 +42,7 @@ def figures(
         for k, federation in enumerate(federations)
     ]
     return Figures(
-        np.array([result.regret for result in results]),
-        np.array([float(result.rounds) for result in results]),
+        np.array([result.regret for result in results]), np.array([float(result.rounds) for result in results])
     )
 
 
