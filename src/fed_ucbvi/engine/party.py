@@ -459,8 +459,12 @@ class SimulatedParty(Party):
     def _simulated_returns(self) -> SimulatedReturns:
         return SimulatedReturns(self._fleet, self.federation)
 
-    def _trajectories(self) -> Driver:
+    @cached_property
+    def _episodes(self) -> Driver:
         return make_driver("episodes", self._fleet)
+
+    def _trajectories(self) -> Driver:
+        return self._episodes
 
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
         """The law of its initial state."""
