@@ -198,7 +198,7 @@ class Coordinator:
             request = self._send(steps, None if planning else synchronisation.paid)
         if self.plan.algorithm.server_counts:
             about, told = told_in_round(
-                self.engine,
+                self.plan,
                 played._replace(paid=synchronisation.paid),
                 self._presents,
                 synchronisation.sums,

@@ -25,6 +25,7 @@ from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import SUMS, Message, Setting, added_up, check_report
 from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.algorithms.experience import OwnCounts
+from fed_ucbvi.algorithms.increments import increments_of
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.extension import PLANNED
 from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty
@@ -202,6 +203,7 @@ class Node:
             raise InputError("the server has changed the run since this node joined; start the node anew.")
         self._generations.meet(welcome.epoch)
         self.welcome, self._spec = welcome, spec
+        self._welcomed = hashlib.sha256(encode(welcome)).digest()
         self._questions.begin(str(welcome.epoch).encode())
         if spec.secure_sums:  # the certificate may have been renewed
             assert self._tls_files is not None
@@ -231,7 +233,8 @@ class Node:
         fewer = spec.episodes < before.episodes or spec.agents < before.agents
         if fewer or (spec.episodes, spec.agents) == (before.episodes, before.agents):
             return False
-        as_before = {name: getattr(known, name) for name in PLANNED if name in Welcome.__struct_fields__}
+        changing = (*PLANNED, "support")
+        as_before = {name: getattr(known, name) for name in changing if name in Welcome.__struct_fields__}
         planned = dataclasses.replace(spec, episodes=before.episodes, agents=before.agents)
         return self._is_same(replace(welcome, **as_before), planned)
 
@@ -264,6 +267,8 @@ class Node:
         """The agents, which have seen nothing, and the setting of the run."""
         hosted, self._plan = self._hosted, RunPlan.told_by(welcome, spec, self._algorithm)
         self._algorithm, setting = self._plan.algorithm, self._plan.setting
+        if welcome.support and isinstance(hosted, HostedProblem):
+            self._plan.support.check_has(hosted.federation.successors)
         first, m = hosted.first_agent, hosted.agents
         self._party: Party = (
             LiveParty(self._algorithm, setting, range(first, first + m), hosted.make, hosted.units)
@@ -443,10 +448,9 @@ class Node:
 
     def _ready(self, now: RoundInPlay) -> Ready:
         """What this node signs for the round; the same as before, if it is asked again."""
-        assert self.welcome is not None
         assert self._credentials is not None
         start, owed = now.start, self._owed(now) if self._live else now.owed
-        binding = binding_of(self.run, self.welcome.epoch, start.round, start.arrays)
+        binding = binding_of(self._welcomed, start.round, start.arrays)
         episodes = int(owed.starts.sum()) // self.agents
         if now.ready is None or now.ready.episodes != episodes:
             ready = self._credentials.ready(start.round, binding, episodes, rewards=self._rewards)
@@ -523,6 +527,10 @@ class Node:
         return self._own_report(query.arrays, exchange)
 
     def _own_report(self, query: Message, exchange: int) -> Message:
+        if self._algorithm.server_counts:
+            grid = self._algorithm.grid(self._plan.setting)
+            assert grid is not None
+            return increments_of(self._algorithm.new_counts(self.state, query), self._plan.support, grid)
         report = self._algorithm.report(self.state, query, exchange)
         check_report(self._algorithm, report)
         return added_up(report) if self._algorithm.report_kind == SUMS else tuple(np.array(array) for array in report)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms import recorded_algorithm
-from fed_ucbvi.algorithms.base import Array, Message, Setting
+from fed_ucbvi.algorithms.base import Array, Setting
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, table_of_lists
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, manifest_digest, read_manifest, reading
 from fed_ucbvi.core.types import MaskArray
@@ -49,10 +50,10 @@ class Replayed(NamedTuple):
 
 
 def told_in_round(
-    engine: NetworkEngine,
+    plan: RunPlan,
     played: PlayedRound,
     present: Sequence[MaskArray],
-    sums: Mapping[bool, Message],
+    sums: Mapping[bool, NewCounts],
     used: list[str],
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """What came back in a round, for the log."""
@@ -62,18 +63,19 @@ def told_in_round(
         "end": [int(part) for part in played.stop],
         "rule": int(played.rule),
         "paid": None if paid is None else [paid.episodes, paid.total, squares],
-        "planned": planned(engine.setting),
+        "planned": planned(plan.setting),
         "used": used,
         "sums": [int(planning) for planning in sums],
     }
     told: dict[str, Array] = {
         "lengths": np.array(played.lengths),
-        "present": np.zeros((SENDS, engine.setting.agents), dtype=np.bool_),
-        "starts": np.zeros(engine.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts),
+        "present": np.zeros((SENDS, plan.setting.agents), dtype=np.bool_),
+        "starts": np.zeros(plan.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts),
     }
     told["present"][: len(present)] = present
-    for planning, total in sums.items():
-        told |= {f"sum.{planning:d}.{place}": array for place, array in enumerate(total)}
+    for planning, new in sums.items():
+        table = CountTable.empty(*plan.shape, bits=_bits(plan), by_slot=len(new.paid) > 0).plus(new)
+        told |= {f"sum.{planning:d}.{name}": array for name, array in table.listed().items()}
     return about, told
 
 
@@ -103,7 +105,7 @@ def replay(folder: Path) -> Replayed:
                 before, engine = engine, NetworkEngine(plan)
                 if before is not None:
                     engine.restore(_copied(before.saved()))
-            _advance(engine, state)
+            _advance(plan, engine, state)
             reports.append(list(state.about["used"]))
     return Replayed(kept.round, reports, [] if engine is None else _differences(engine.saved(), kept))
 
@@ -112,7 +114,14 @@ def _copied(saved: SavedState) -> SavedState:
     return saved._replace(arrays={name: np.array(array) for name, array in saved.arrays.items()})
 
 
-def _advance(engine: NetworkEngine, state: SavedState) -> None:
+def _bits(plan: RunPlan) -> int:
+    """After the point of rewards."""
+    grid = plan.algorithm.grid(plan.setting)
+    assert grid is not None
+    return grid.bits
+
+
+def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
     """One round of the engine, answered from the log."""
     about, arrays = state.about, state.arrays
     paid = None
@@ -132,9 +141,8 @@ def _advance(engine: NetworkEngine, state: SavedState) -> None:
             return
         assert isinstance(request, Synchronise)
         if int(request.planning) in about["sums"]:
-            total = named(f"sum.{request.planning:d}.", arrays)
-            report = tuple(np.array(total[str(place)]) for place in range(len(total)))
-            engine.algorithm.aggregate(request.server, report, 0)
+            listed = named(f"sum.{request.planning:d}.", arrays)
+            engine.algorithm.add_counts(request.server, table_of_lists(plan.shape, _bits(plan), listed).as_new())
         reply = None if request.planning else paid
 
 

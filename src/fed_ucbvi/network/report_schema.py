@@ -8,6 +8,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import SUMS, FleetTables, Message, added_up
 from fed_ucbvi.algorithms.fields import Meaning, meanings_of
+from fed_ucbvi.algorithms.increments import increments_of
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.rewards import RewardGrid
@@ -35,7 +36,7 @@ class ReportSchema:
         self.agents: Any = plan.algorithm.new_agents(setting, FleetTables.placeholder(setting))
         self.forms: list[tuple[ReportField, ...]] = []
         for exchange in range(plan.exchanges):
-            report = plan.algorithm.report(self.agents, plan.algorithm.query(server, exchange), exchange)
+            report = self._blank(plan.algorithm.query(server, exchange), exchange)
             names = getattr(report, "_fields", tuple(f"array {i}" for i in range(len(report))))
             meanings = meanings_of(type(report))
             self.forms.append(
@@ -77,9 +78,16 @@ class ReportSchema:
 
     def _newcomers(self, member: Member, query: Message, exchange: int) -> Message:
         """What a node's agents would report that have seen nothing."""
-        blank = self._plan.algorithm.report(self.agents, query, exchange)
+        blank = self._blank(query, exchange)
         rows = tuple(np.repeat(array, member.agents, axis=0) for array in blank)
         return added_up(rows) if self._plan.algorithm.report_kind == SUMS else rows
+
+    def _blank(self, query: Message, exchange: int) -> Message:
+        """What one agent reports that has seen nothing."""
+        algorithm, grid = self._plan.algorithm, self._plan.algorithm.grid(self._plan.setting)
+        if algorithm.server_counts and grid is not None:
+            return increments_of(algorithm.new_counts(self.agents, ()), self._plan.support, grid)
+        return algorithm.report(self.agents, query, exchange)
 
     @staticmethod
     def assemble(rows: list[Message]) -> Message:

@@ -66,10 +66,14 @@ def fingerprint(roster: Roster) -> bytes:
     return hashlib.sha256(framed(VERSION, encode(roster))).digest()
 
 
-def binding_of(run: str, epoch: int, number: int, broadcast: Message) -> bytes:
-    """What a node was sent: the digest of the run, the epoch, the round and the broadcast."""
+def binding_of(welcome: bytes, number: int, broadcast: Message) -> bytes:
+    """What a node was sent: the digest of the welcome's digest, the round and the broadcast.
+
+    The welcome has the run and the epoch, and how numbers are listed and scaled: were that another for one node, its
+    numbers would stand where nobody else has any.
+    """
     arrays = [part for a in broadcast for part in (f"{a.dtype.str} {a.shape}".encode(), a.tobytes())]
-    return hashlib.sha256(framed(VERSION, run.encode(), f"{epoch} {number}".encode(), *arrays)).digest()
+    return hashlib.sha256(framed(VERSION, welcome, str(number).encode(), *arrays)).digest()
 
 
 def make_roster(number: int, length: int, entries: Sequence[RosterEntry], denials: Sequence[Denial] = ()) -> Roster:
