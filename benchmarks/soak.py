@@ -170,16 +170,16 @@ def main() -> None:
 
         try:
             log, tls = folder / "server.log", ("--certs", str(folder / "certs"))
-            serve = ("serve", *tls, "--listen", "127.0.0.1:0", "--port-file", str(folder / "port"), "--secure-sums")
-            serve += ("--collection", "live", "--sizes", f"17,4,{HORIZON}", "--agents", str(NODES), "--nodes")
-            serve += (",".join(names), "--episodes", "10000000", "--algorithm", code, "--dashboard", "127.0.0.1:0")
+            serve = ["serve", *tls, "--listen", "127.0.0.1:0", "--port-file", str(folder / "port"), "--secure-sums"]
+            serve += ["--collection", "live", "--sizes", f"17,4,{HORIZON}", "--agents", str(NODES), "--nodes"]
+            serve += [",".join(names), "--episodes", "10000000", "--algorithm", code, "--dashboard", "127.0.0.1:0"]
             server = start(log, *serve, "--metrics", "127.0.0.1:0", "--checkpoint", str(folder / "checkpoint"))
             page, metrics = addresses(log, server)
             address = f"127.0.0.1:{(folder / 'port').read_text().strip()}"
             watched = [Watched("server", server)]
             for i, node in enumerate(names):
-                join = ("join", address, *tls, "--name", node, "--first-agent", str(i), "--live", f"{own.stem}:make")
-                join += ("--horizon", str(HORIZON), "--reward-range", "0,1", "--algorithm", code, "--state")
+                join = ["join", address, *tls, "--name", node, "--first-agent", str(i), "--live", f"{own.stem}:make"]
+                join += ["--horizon", str(HORIZON), "--reward-range", "0,1", "--algorithm", code, "--state"]
                 watched.append(Watched(node, start(folder / f"{node}.log", *join, str(folder / node))))
             threading.Thread(target=follow, args=(page,), daemon=True).start()
             while not rounds_of(fetch(metrics)):

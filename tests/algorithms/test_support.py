@@ -80,10 +80,11 @@ def test_reports_over_the_network_have_the_problems_transitions_and_no_others() 
 
 def test_a_node_that_can_go_where_the_server_cannot_is_refused() -> None:
     """Its transitions would have no place in the sum."""
-    world = random_federation(np.random.default_rng(3), 3, 4, 2, 3)
-    other = random_federation(np.random.default_rng(4), 3, 4, 2, 3)
+    world = gridworld(agents=3)
+    S, A, H = world.states, world.actions, world.horizon
+    other = random_federation(np.random.default_rng(4), 3, S, A, H)
     welcome = plan_for(FedKLUCBVI(), world, 30).welcome()
-    assert Node("a", lambda agents: world, 0, 1).enter(welcome).states == 4
+    assert Node("a", lambda agents: world, 0, 1).enter(welcome).states == S
     with pytest.raises(InputError, match=r"and the\s+server's cannot"):
         Node("a", lambda agents: other, 0, 1).enter(welcome)
     without = replace(plan_for(FedKLUCBVI(), world, 30), federation=None).welcome()

@@ -85,8 +85,8 @@ def reported(algorithm: FedKLUCBVI) -> tuple[tuple[Any, ...], int, Expected]:
     assert isinstance(report, Report)
     forms, grid = ReportSchema(plan, server).forms[0], algorithm.grid(plan.setting)
     visits = plan.setting.horizon if algorithm.counting is Counting.STATIONARY else 1
-    more = frozenset(), grid, visits, plan.support
-    expected = Expected(forms, plan.setting, broadcast[0], query, 0, *more)
+    asked, support = frozenset[int](), plan.support
+    expected = Expected(forms, plan.setting, broadcast[0], query, 0, asked, grid, visits, support)
     C, Z = report.arrays
     return (C.reshape((*Z.shape[:-1], plan.setting.states)), Z), played.played, expected
 

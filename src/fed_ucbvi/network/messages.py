@@ -331,7 +331,8 @@ def one_line(text: str) -> str:
     >>> one_line("all is well\n\x1b[31mroot: logged in")
     'all is well??[31mroot: logged in'
     """
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_CHARACTERS])
+    text = text[:MAX_CHARACTERS]
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def has_left(name: str) -> str:

@@ -61,6 +61,7 @@ def tells_rewards(roster: Roster, least_episodes: int, least_members: int) -> bo
     return sum(told) >= least_members
 
 
+@lru_cache(2)
 def fingerprint(roster: Roster) -> bytes:
     """The digest of the whole roster."""
     return hashlib.sha256(framed(VERSION, encode(roster))).digest()
