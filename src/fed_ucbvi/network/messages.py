@@ -348,7 +348,7 @@ def encode(message: Up | Down, sent: DeltaCache | None = None) -> bytes:
         sent.keep(slot, CachedMessage(message.round, message.arrays))
         if before is not None:
             changes = Changes.of(message.arrays, before.arrays, before.round)
-            if len(changes.changed) + len(changes.data) < sum([packed_bytes(array) for array in message.arrays]):
+            if changes.size < sum([packed_bytes(array) for array in message.arrays]):
                 message = msgspec.structs.replace(message, arrays=changes)
     return _ENCODER.encode(message)
 
