@@ -20,7 +20,6 @@ import numpy as np
 
 from fed_ucbvi import Federation, FedKLUCBVI, gridworld
 from fed_ucbvi.algorithms.base import Message
-from fed_ucbvi.algorithms.increments import increments_of
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.engine.party import InMemory, SimulatedParty, StopRound, first_chunk, part_of, play_in_step
 from fed_ucbvi.engine.rounds import Play, PlayedRound, answered
@@ -92,10 +91,7 @@ class Federated:
         return None
 
     def _report(self, i: int) -> Message:
-        algorithm, setting = self.plan.algorithm, self.plan.setting
-        grid = algorithm.grid(setting)
-        assert grid is not None
-        return increments_of(algorithm.new_counts(self.parties[i].agents, ()), self.plan.support, grid)
+        return self.plan.listed(self.plan.algorithm.new_counts(self.parties[i].agents, ()))
 
     def _play(self, request: Play, here: list[int]) -> PlayedRound:
         engine, H = self.engine, self.plan.setting.horizon

@@ -78,28 +78,9 @@ def test_a_federation_of_processes_goes_on_grows_and_loses_a_node(tmp_path: Path
     federate(kept.adopt(begun), [node], None, kept)
 
     problem = ("--env", "synthetic", *(part for name in sizes for part in ("--env-option", f"{name}={sizes[name]}")))
-    server = Party(
-        *(
-            "serve",
-            "--insecure",
-            "--listen",
-            "127.0.0.1:0",
-            "--port-file",
-            str(tmp_path / "port"),
-            *problem,
-            "--json",
-        ),
-        *(
-            "--checkpoint",
-            str(tmp_path / "server"),
-            "--algorithm",
-            "fed-kl-ucbvi",
-            "--agents",
-            "3",
-            "--episodes",
-            "100000",
-        ),
-    )
+    listen = ("--insecure", "--listen", "127.0.0.1:0", "--port-file", str(tmp_path / "port"))
+    more = ("--algorithm", "fed-kl-ucbvi", "--agents", "3", "--episodes", "10000000000", "--json")
+    server = Party("serve", *listen, *problem, "--checkpoint", str(tmp_path / "server"), *more)
     nodes = {}
     try:
         wait(server, (tmp_path / "port").exists)

@@ -105,7 +105,6 @@ class Agents:
             self.confirmed[0] = completed
 
     def drop(self) -> None:
-        """Nothing is new."""
         _forget(self.cells[: self.number[0]], self.visits, self.transitions, self.rewards)
         self.number[0] = 0
 

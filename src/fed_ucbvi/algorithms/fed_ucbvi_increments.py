@@ -44,7 +44,7 @@ class Totals(NamedTuple):
 
     @classmethod
     def of(cls, own: Experience, bits: int, *, random: bool) -> Totals:
-        """Those of agents that know this."""
+        """The totals of agents with this experience."""
         _, H, S, A, width = own.transitions.shape
         totals = cls.zero((H, S, A), width, random=random)
         _add_up(own, bits, totals)
@@ -103,7 +103,6 @@ class IncrementAgents(CountingAgents):
             self.confirmed[0] = completed
 
     def drop(self) -> None:
-        """Nothing is new."""
         for array, total in zip(self.known, self._totals(), strict=True):
             array[...] = total
 
@@ -111,16 +110,15 @@ class IncrementAgents(CountingAgents):
         return Totals.of(self.experience, self.grid.bits, random=len(self.known.paid) > 0)
 
     def new_counts(self) -> NewCounts:
-        """What is new."""
         return _difference(self._totals(), self.known, self.experience.successors)
 
     def increments(self, new: NewCounts) -> Increments | IncrementsByState:
-        """What is new, of all transitions, as one row."""
+        """All transitions are listed."""
         H, S, A, _ = self.known.transitions.shape
         return increments_of(new, Support.full((H, S, A)), self.grid)
 
     def report(self, h: int, V_next: object) -> Increments | IncrementsByState:
-        """The same, whatever the server asks about."""
+        """The increments, whatever the server asks about."""
         return self.increments(self.new_counts())
 
 

@@ -65,7 +65,6 @@ def told_in_round(
         "paid": None if paid is None else [paid.episodes, paid.total, squares],
         "planned": planned(plan.setting),
         "used": used,
-        "sums": [int(planning) for planning in sums],
     }
     told: dict[str, Array] = {
         "lengths": np.array(played.lengths),
@@ -73,10 +72,16 @@ def told_in_round(
         "starts": np.zeros(plan.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts),
     }
     told["present"][: len(present)] = present
+    return about, told | listed_sums(plan, sums)
+
+
+def listed_sums(plan: RunPlan, sums: Mapping[bool, NewCounts]) -> dict[str, Array]:
+    """What reports add up to, for the log: what was visited, so that it can be read without the problem."""
+    listed: dict[str, Array] = {}
     for planning, new in sums.items():
         table = CountTable.empty(*plan.shape, bits=_bits(plan), by_slot=len(new.paid) > 0).plus(new)
-        told |= {f"sum.{planning:d}.{name}": array for name, array in table.listed().items()}
-    return about, told
+        listed |= {f"sum.{planning:d}.{name}": array for name, array in table.listed().items()}
+    return listed
 
 
 def replay(folder: Path) -> Replayed:
@@ -94,17 +99,21 @@ def replay(folder: Path) -> Replayed:
         if not algorithm.server_counts:
             raise InputError(f"a run of {algorithm.name} cannot be replayed: its reports are not what is new.")
         history = StateStore(folder / HISTORY, digest, kept=None)
-        if history.rounds[: kept.round] != tuple(range(1, kept.round + 1)):
+        first = 0 if 0 in history.rounds else 1  # round 0 has the nodes' logs
+        if history.rounds[: kept.round + 1 - first] != tuple(range(first, kept.round + 1)):
             raise InputError(f"{folder / HISTORY} does not have all of the run's {kept.round} rounds.")
         engine: NetworkEngine | None = None
         reports = []
-        for state in history.between(1, kept.round):
+        for state in history.between(first, kept.round):
             setting = Setting(**{**task["setting"], **planned_in(state.about)})
             if engine is None or engine.setting != setting:
                 plan = RunPlan(algorithm, setting, collection=task["collection"], counts=kept_counts(folder))
                 before, engine = engine, NetworkEngine(plan)
                 if before is not None:
                     engine.restore(_copied(before.saved()))
+            if state.round == 0:
+                _aggregate(plan, engine.server, state, planning=False)
+                continue
             _advance(plan, engine, state)
             reports.append(list(state.about["used"]))
     return Replayed(kept.round, reports, [] if engine is None else _differences(engine.saved(), kept))
@@ -140,10 +149,15 @@ def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
         except StopIteration:
             return
         assert isinstance(request, Synchronise)
-        if int(request.planning) in about["sums"]:
-            listed = named(f"sum.{request.planning:d}.", arrays)
-            engine.algorithm.add_counts(request.server, table_of_lists(plan.shape, _bits(plan), listed).as_new())
+        _aggregate(plan, request.server, state, planning=request.planning)
         reply = None if request.planning else paid
+
+
+def _aggregate(plan: RunPlan, server: Any, state: SavedState, *, planning: bool) -> None:
+    """What the reports of a round add up to, if there were any."""
+    listed = named(f"sum.{planning:d}.", state.arrays)
+    if listed:
+        plan.algorithm.add_counts(server, table_of_lists(plan.shape, _bits(plan), listed).as_new())
 
 
 def _differences(now: SavedState, kept: SavedState) -> list[str]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import SUMS, FleetTables, Message, added_up
 from fed_ucbvi.algorithms.fields import Meaning, meanings_of
-from fed_ucbvi.algorithms.increments import increments_of
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.rewards import RewardGrid
@@ -52,12 +51,11 @@ class ReportSchema:
         if plan.collection == LIVE and setting.agents > 1 and plan.algorithm.sends_trajectories:
             raise InputError(
                 f"{plan.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
-                "stop where they are. Take lockstep, or an algorithm that reports counts."
+                "stop where they are. Use lockstep, or an algorithm that reports counts."
             )
         if (plan.rules.away != "wait" or plan.rules.violation != "stop") and not self.does_without:
             raise InputError(
-                f"{plan.algorithm.name} cannot go on without all its agents; wait for nodes that are away, and stop "
-                "at violations."
+                f"{plan.algorithm.name} needs all its agents; wait for nodes that are away, and stop at violations."
             )
 
     def largest(self, agents: int) -> int:
@@ -84,9 +82,9 @@ class ReportSchema:
 
     def _blank(self, query: Message, exchange: int) -> Message:
         """What one agent reports that has seen nothing."""
-        algorithm, grid = self._plan.algorithm, self._plan.algorithm.grid(self._plan.setting)
-        if algorithm.server_counts and grid is not None:
-            return increments_of(algorithm.new_counts(self.agents, ()), self._plan.support, grid)
+        algorithm = self._plan.algorithm
+        if algorithm.server_counts:
+            return self._plan.listed(algorithm.new_counts(self.agents, ()))
         return algorithm.report(self.agents, query, exchange)
 
     @staticmethod
