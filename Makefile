@@ -64,12 +64,12 @@ check-docs: $(READY)
 leaderboard: $(READY)
 	$(BIN)/fed-ucbvi leaderboard --again --store results/leaderboard/runs --out results/leaderboard
 	cp results/leaderboard/leaderboard.csv src/fed_ucbvi/paper/leaderboard.csv
-	cp results/leaderboard/leaderboard.md docs/leaderboard.md
+	cp results/leaderboard/leaderboard*.md docs
 
 # The document alone, from the rows that are stored.
 leaderboard-document: $(READY)
 	$(BIN)/fed-ucbvi leaderboard --out results/leaderboard
-	cp results/leaderboard/leaderboard.md docs/leaderboard.md
+	cp results/leaderboard/leaderboard*.md docs
 
 architecture: $(READY)
 	$(BIN)/python docs/draw_floors.py

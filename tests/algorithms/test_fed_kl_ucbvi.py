@@ -420,6 +420,16 @@ def with_visits(algorithm: FedKLUCBVI, visits: list[tuple[int, int, int]]) -> li
     return found
 
 
+@pytest.mark.parametrize(
+    ("states", "stationary", "growth"), [(2_499, False, 0.0), (2_500, False, 0.001), (2_500, True, 0.0)]
+)
+def test_by_default_rounds_grow_only_where_there_are_many_cells(states: int, stationary: bool, growth: float) -> None:
+    setting = Setting(states, 4, 10, 20, 10_000, 0.0, 0)
+    assert FedKLUCBVI(stationary=stationary).synchronisation_rule(setting).min_round_growth == growth
+    chosen = FedKLUCBVI(stationary=stationary, min_round_growth=0.0)
+    assert chosen.synchronisation_rule(setting).min_round_growth == 0.0
+
+
 def test_with_a_smaller_radius_a_pair_is_tried_again_as_visits_elsewhere_grow() -> None:
     """The clock: Q of a pair that is left alone rises. With radius 1 it stays, to the last bit."""
     visits = [(0, 0, 400), (1, 0, 1000), (1, 1, 100_000), (2, 1, 10_000_000)]

@@ -203,7 +203,7 @@ def test_a_server_of_its_own_process_serves_metrics_logs_json_and_is_tracked(tmp
         assert sample(early, "rounds_total") >= 19, "a round is on disk just before it is counted"
         assert sample(early, "nodes", state="present") == 2
         parties.kill("node-1")
-        parties.hear(SERVER, "node-1: stream given up|node-1: connection lost")
+        parties.hear(SERVER, "node-1: stream closed|node-1: connection lost")
         away = fetch(found[1])
         assert sample(away, "nodes", state="away") == 1
         assert sample(away, "node_connected", node="node-1") == 0

@@ -526,7 +526,7 @@ def test_a_node_whose_environment_fails_tells_the_server_and_ends(
             await serving
 
     asyncio.run(asyncio.wait_for(story(), 300))
-    assert any("the node cannot go on" in text and says in text for text in caplog.messages)
+    assert any("the node cannot continue" in text and says in text for text in caplog.messages)
 
 
 MODULE = """

@@ -338,7 +338,7 @@ def test_under_secure_sums_an_environments_error_reaches_the_server_by_its_kind_
         with pytest.raises(InputError, match="4711"):  # its owner may know
             await tasks[0]
         while not told:
-            told.extend(line for line in caplog.messages if "the node cannot go on" in line)
+            told.extend(line for line in caplog.messages if "the node cannot continue" in line)
             await asyncio.sleep(0.01)
         for task in (*tasks, serving):
             task.cancel()
@@ -348,4 +348,4 @@ def test_under_secure_sums_an_environments_error_reaches_the_server_by_its_kind_
         asyncio.run(asyncio.wait_for(story(), 300))
     assert ("4711" in told[0]) is not secure
     if secure:
-        assert told[0].endswith("the node cannot go on: ValueError")
+        assert told[0].endswith("the node cannot continue: ValueError")

@@ -450,7 +450,7 @@ def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(
         assert (outcome.run.records[name] == -1).all()
 
 
-def test_what_crosses_the_wire_looks_random_and_names_no_asker(
+def test_what_crosses_the_wire_looks_random_and_names_no_requester(
     tls_files: Callable[[str], TLSFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All reports of three nodes in a whole run; keys are drawn anew, so it fails by chance with rate 6 ALPHA."""

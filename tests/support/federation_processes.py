@@ -102,6 +102,8 @@ class Processes:
         self._tls_files = ("--insecure",) if certs is None else ("--certs", str(certs))
         self.port = 0
         self.parties: dict[str, Party] = {}
+        self.logs: dict[str, Path] = {}
+        """Of nodes that have some."""
 
     def __enter__(self) -> Self:
         return self
@@ -146,6 +148,7 @@ class Processes:
             *("join", f"127.0.0.1:{port or self.port}", "--name", name, *self._tls_files, *PROBLEM),
             *("--first-agent", str(first), "--agents", str(agents), "--state", str(self.folder / name), "--json"),
             *(("--require-secure-sums",) if self._secure else ()),
+            *(("--logs", str(self.logs[name])) if name in self.logs else ()),
         )
 
     def kill(self, *names: str) -> None:

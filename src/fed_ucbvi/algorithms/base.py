@@ -190,7 +190,7 @@ class FleetTables(NamedTuple):
 
     @classmethod
     def placeholder(cls, setting: Setting) -> FleetTables:
-        """Those of one agent of whose problem nothing is known; it can report that it has been nowhere."""
+        """The tables of an agent of unknown problem, which can report zero visits."""
         S, A = setting.states, setting.actions
         return cls(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
 
@@ -563,6 +563,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         Secure sums use it: they hide an agent's numbers among those of others, and what is new is all they say.
         """
         return self
+
+    def report_of(self, setting: Setting, counts: CountTable) -> Message:
+        """Counts as a report that brings them, to be added to another (:attr:`server_counts`); a node's logs."""
+        raise InputError(f"{self.name} takes no logs of nodes; use fed-kl-ucbvi, or plan from the logs alone.")
 
     def empty_report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
         """Arrays as large as those of a report, whatever is in them, for counting bytes."""

@@ -144,7 +144,7 @@ class CountTable(NamedTuple):
         return np.asarray(sums * 2.0 ** -float(self.bits[0]) / np.maximum(self.visits, 1))
 
     def widened(self, width: int) -> CountTable:
-        """The same with more room; nothing but the tables by next state is copied."""
+        """This table with more room; only the tables by next state are copied."""
         more = [(0, 0), (0, 0), (0, 0), (0, width - self.width)]
         wider: dict[str, Any] = {n: np.pad(getattr(self, n), more) for n in ("transitions", "successors", "paid")}
         return self._replace(**wider)

@@ -106,7 +106,6 @@ class Agents:
             self.confirmed[0] = completed
 
     def drop(self) -> None:
-        """Nothing is new."""
         _forget(self.cells[: self.number[0]], self.visits, self.transitions, self.rewards)
         self.number[0] = 0
 
@@ -158,7 +157,6 @@ class Agents:
         return NewCounts(self.cells[: self.number[0]], self.tables.successors, self.transitions, self.rewards)
 
     def report(self) -> Increments:
-        """What is new, as one row."""
         C, Z, *_ = increments_of(self.new_counts(), self.shape, self.grid)
         return Increments(C, Z)
 

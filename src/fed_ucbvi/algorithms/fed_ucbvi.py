@@ -125,7 +125,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         )
 
     def facts(self, setting: Setting) -> dict[str, float]:
-        """Nu, for the record."""
         return {"nu": self.threshold(setting)}
 
     def cautions(self, setting: Setting) -> list[str]:
@@ -154,7 +153,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return RunExtension("", fixed, fixed)
 
     def grid(self, setting: Setting) -> Grid | None:
-        """That of X, Y and Z."""
+        """The grid of X, Y and Z."""
         return self._grid(setting)
 
     def _grid(self, setting: Setting) -> Grid:
@@ -164,11 +163,11 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return make_grid(rows, visits, setting.horizon, random_rewards=random, kept=kept)
 
     def reward_grid(self, setting: Setting) -> Grid | None:
-        """That of X and Y, in which random rewards are."""
+        """The grid of X and Y, which include random rewards."""
         return self._grid(setting) if setting.random_rewards else None
 
     def with_agent_reports(self) -> FedUCBVI:
-        """The same, with one row of means for each agent."""
+        """This algorithm with one row of means for each agent."""
         return _in_form(FedUCBVIByRows, self)
 
     def with_increments(self) -> FedUCBVI:
@@ -339,11 +338,9 @@ class FedUCBVIByIncrements(FedUCBVI):
     server_counts: ClassVar[bool] = True
 
     def exchanges(self, setting: Setting) -> int:
-        """One."""
         return 1
 
     def new_server(self, setting: Setting) -> Server:
-        """With a table."""
         server = super().new_server(setting)
         server.table = self._empty_table(server)
         return server
@@ -357,7 +354,6 @@ class FedUCBVIByIncrements(FedUCBVI):
         return ConfirmedBroadcast(server.policy, server.estimates.N, server.estimates.updates)
 
     def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
-        """Those of the paper."""
         policy, N, completed = broadcast
         _increment(agents).confirm(int(completed[0]))
         return agents.budgets(policy, N)
@@ -370,7 +366,6 @@ class FedUCBVIByIncrements(FedUCBVI):
         agents.confirmed[:] = broadcast[2]
 
     def query(self, server: Server, exchange: int) -> Message:
-        """What is confirmed."""
         return Confirmed(server.estimates.updates)
 
     def query_values(self, query: Message) -> None:
@@ -389,7 +384,6 @@ class FedUCBVIByIncrements(FedUCBVI):
         self._take(server, _table(server).plus_dense(C, Z, server.rule.grid, *paid))
 
     def synchronise(self, server: Server, agents: Agents) -> None:
-        """The one exchange."""
         Algorithm.synchronise(self, server, agents)
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
@@ -448,7 +442,6 @@ class FedUCBVIByRows(FedUCBVI):
         return RowAgents.new(setting, tables, self.synchronisation_rule(setting), self._grid(setting))
 
     def empty_report(self, agents: Agents, query: Message, exchange: int) -> Message:
-        """The room there is for it."""
         return agents.out if isinstance(agents, RowAgents) else self.report(agents, query, exchange)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:

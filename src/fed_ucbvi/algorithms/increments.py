@@ -24,7 +24,7 @@ class Increments(NamedTuple):
 
 
 class IncrementsByState(NamedTuple):
-    """The same with random rewards by next state, ``R (1,steps,S,A,S,1)``, and squares ``W (1,steps,S,A,2)``."""
+    """Increments with random rewards by next state, ``R (1,steps,S,A,S,1)``, and squares ``W (1,steps,S,A,2)``."""
 
     C: Annotated[CountArray, Meaning.NEW_TRANSITIONS]
     Z: Annotated[CountArray, Meaning.SUM_OF_REWARDS]

@@ -42,6 +42,11 @@ class SentSums:
         """How often it has sent again what was not confirmed, in other company and without a denial."""
         return int(self._store.memory.get("failures", 0))
 
+    @property
+    def confirmed(self) -> int:
+        """The last round of which the server has confirmed a sum with this node's numbers; -1 if there is none."""
+        return int(self._store.memory.get("confirmed", -1))
+
     def confirm(self, number: int, roster: bytes) -> None:
         """The server has used what was reported in this round, in the sum over this roster."""
         sent = self._store.memory.get("sent")
@@ -52,7 +57,7 @@ class SentSums:
 
     def may_deny(self, number: int) -> bool:
         """Whether this node has certainly answered no roster of this round."""
-        return number > int(self._store.memory.get("answered", 0))
+        return number > int(self._store.memory.get("answered", -1))
 
     def check(self, roster: Roster, report: Message, authority: Authority) -> None:
         """Raise unless this report may be sent, and remember that it is.
@@ -70,7 +75,7 @@ class SentSums:
             "episodes": next(one[3] for one in own if one[0] == self._name),
             "report": hashlib.sha256(b"".join(array.tobytes() for array in report)).hexdigest(),
         }
-        failures, before, answered = self.failures, self._before(number), int(memory.get("answered", 0))
+        failures, before, answered = self.failures, self._before(number), int(memory.get("answered", -1))
         if before is None and number <= answered:
             raise DeclinedError(f"round {number} has been answered before, and what was sent then is forgotten")
         other = before is not None and any(before[key] != now[key] for key in ("round", "members", "report"))
@@ -96,7 +101,7 @@ class SentSums:
             sent: dict[str, Any] | None = memory.get("sent")
             if sent is not None and sent["round"] == number:
                 return sent
-        return sent if sent is not None and sent["round"] > int(self._store.memory.get("confirmed", 0)) else None
+        return sent if sent is not None and sent["round"] > self.confirmed else None
 
     def _denied(self, before: dict[str, Any], roster: Roster, authority: Authority) -> bool:
         """Whether a member of the earlier roster says that it has not answered it."""
