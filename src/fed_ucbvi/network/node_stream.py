@@ -57,6 +57,7 @@ class NodeStream:
         self.farewell = ""
         self.prepared, self.stopped = -1, False
         self._sent, self._taken = DeltaCache(), DeltaCache()
+        self._sending = asyncio.Lock()
 
     @property
     def certificate(self) -> bytes:
@@ -68,18 +69,19 @@ class NodeStream:
         self.closed.set()
 
     async def send(self, message: Down | ToMany) -> None:
-        """Put one message on the stream."""
-        self._check_open()
-        data = message.encode(self._sent) if isinstance(message, ToMany) else encode(message, self._sent)
-        for count in self.counts:
-            count.messages_down += 1
-            count.bytes_down += len(data) + FRAME
-        await self._connection.write(data)
-        match message.message if isinstance(message, ToMany) else message:
-            case Start() as start:
-                self.prepared, self.stopped = start.round, False
-            case Stop():
-                self.stopped = True
+        """Put one message on the stream, after those that are being sent."""
+        async with self._sending:
+            self._check_open()
+            data = message.encode(self._sent) if isinstance(message, ToMany) else encode(message, self._sent)
+            for count in self.counts:
+                count.messages_down += 1
+                count.bytes_down += len(data) + FRAME
+            await self._connection.write(data)
+            match message.message if isinstance(message, ToMany) else message:
+                case Start() as start:
+                    self.prepared, self.stopped = start.round, False
+                case Stop():
+                    self.stopped = True
 
     def _check_open(self) -> None:
         if self.closed.is_set():
