@@ -249,6 +249,8 @@ class Reception:
         member = self._registry.members.get(hello.node)
         if member is None or not self._run.begun:
             raise TurnedAwayError(f"'{hello.node}' does not take part in this run; there is nothing to leave")
+        if self._run.done:
+            raise TurnedAwayError("this run is over; there is nothing to leave")
         if member.status == GONE:
             raise TurnedAwayError(f"'{hello.node}' has been excluded from this run")
         try:
