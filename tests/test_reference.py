@@ -101,11 +101,11 @@ def assert_ends_at_the_first_request(simulation: Simulation, policy: PolicyArray
 
     Trajectories are numbered, so that another driver plays the same ones.
     """
-    start, length, askers = (getattr(simulation.rows[-1], name) for name in ("start", "length", "requests"))
+    start, length, requesters = (getattr(simulation.rows[-1], name) for name in ("start", "length", "requests"))
     if simulation.algorithm.counting is Counting.POLICY:
         budgets = np.take_along_axis(budgets, np.asarray(policy)[None, ..., None], 3)[..., 0]
     visits = simulation.driver.visits.reshape((len(budgets), -1))
-    assert ((visits >= budgets.reshape(visits.shape)).any(axis=1)).sum() == askers
+    assert ((visits >= budgets.reshape(visits.shape)).any(axis=1)).sum() == requesters
     if length > 1:
         fleet = Fleet.of(simulation.federation, simulation.setting.seed, counting=simulation.algorithm.counting)
         driver = make_driver("episodes", fleet)

@@ -100,7 +100,7 @@ def test_a_federation_of_processes_goes_on_grows_and_loses_a_node(tmp_path: Path
             "--agents",
             "3",
             "--episodes",
-            "100000",
+            "10000000000",
         ),
     )
     nodes = {}

@@ -280,15 +280,15 @@ def play(driver: Driver, situation: Situation, rounds: int) -> Sample:
 
 
 def expected_stops(lengths: CountArray, reached: npt.NDArray[np.bool_], situation: Situation) -> CountArray:
-    """Who is on record: the lowest-numbered asker, at its earliest step, there at the lowest state and action."""
-    askers = reached.reshape((*reached.shape[:2], -1)).any(axis=2).sum(axis=1)
+    """Who is on record: the lowest-numbered requester, at its earliest step, there at the lowest state and action."""
+    requesters = reached.reshape((*reached.shape[:2], -1)).any(axis=2).sum(axis=1)
     first = reached.reshape(len(reached), -1).argmax(axis=1)
     agent, step, state, *action = np.unravel_index(first, reached.shape[1:])
     played = action[0] if action else situation.policy[step, state]
     if situation.counting is Counting.STATIONARY:
         step = np.full_like(step, -1)
-    record = (np.where(askers > 0, index, -1) for index in (agent, step, state, played))
-    return np.stack([lengths, askers, *record], axis=1)
+    record = (np.where(requesters > 0, index, -1) for index in (agent, step, state, played))
+    return np.stack([lengths, requesters, *record], axis=1)
 
 
 def outcomes(sample: Sample, view: View) -> Counter[Outcome]:

@@ -92,7 +92,7 @@ def test_an_interrupted_and_resumed_live_run_equals_the_uninterrupted_one_to_the
 def test_a_killed_live_run_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     program = ROOT / "tests" / "support" / "live_world.py"
-    done = subprocess.run([sys.executable, str(program), str(folder), "30"], check=False, timeout=120)
+    done = subprocess.run([sys.executable, str(program), str(folder), "30"], check=False, timeout=300)
     assert done.returncode == -9
     kept = clock(folder)
     assert 0 < kept.max() <= 30

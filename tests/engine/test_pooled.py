@@ -82,7 +82,7 @@ def test_random_algorithms_are_of_all_kinds() -> None:
         if isinstance(algorithm, FedUCBVI):
             bonuses.add((algorithm.bonus, algorithm.synchronisation))
         else:
-            sets.add((algorithm.counting, algorithm.radius < 1, algorithm.min_round_growth > 0))
+            sets.add((algorithm.counting, algorithm.radius < 1, bool(algorithm.min_round_growth)))
     assert len(bonuses) == 9
     assert len(sets) == 8
 
@@ -192,7 +192,7 @@ def test_counters_of_16_bits_give_the_same_run(
     if algorithm.counting is Counting.STATIONARY:
         episodes = episodes // world.horizon
     expected = run(algorithm, world, episodes, seed=2)
-    monkeypatch.setattr(experience, "MOST_IN_CACHES", 0)
+    monkeypatch.setattr(experience, "MAX_IN_CACHES", 0)
     simulation = Simulation(algorithm, world, episodes, 2, "auto")
     assert simulation.driver.visits.dtype == np.int16
     assert run(algorithm, world, episodes, seed=2).same_outcome(expected)

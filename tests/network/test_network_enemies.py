@@ -90,8 +90,8 @@ FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
     ),
     "a flood of old answers": (lambda _: [encode(Played(0, 0, ()))] * 17, "17 copies of earlier answers"),
     "too many episodes": (_as_played(played=T + 1), "played 121 episodes"),
-    "no episodes": (_as_played(played=0, requests=()), "played 0 of [0-9]+ episodes, and nobody asked"),
-    "a request out of thin air": (_as_played(played=0), "asked before the first episode"),
+    "no episodes": (_as_played(played=0, requests=()), "played 0 of [0-9]+ episodes without a request"),
+    "a request out of thin air": (_as_played(played=0), "a request before the first episode"),
     "another node's request": (
         _as_played(requests=(Request(1, 0, 0, 0, 0),)),
         "agent 1: request: not one of this node's",

@@ -23,7 +23,7 @@ from network import CrashError, Fragile, assert_same, federate, keep_alive, make
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(synchronisation="local")
 T, SEED = 120, 4
-SECONDS = 100
+SECONDS = 300
 
 pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
 

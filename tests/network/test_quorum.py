@@ -60,7 +60,7 @@ def with_absences(folder: Path, rounds_away: dict[str, tuple[int, int]], *, secu
         await asyncio.gather(*lives)
         return outcome
 
-    return asyncio.run(asyncio.wait_for(story(), 100))
+    return asyncio.run(asyncio.wait_for(story(), 300))
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -129,7 +129,7 @@ def test_a_live_node_loses_nothing_of_rounds_that_closed_without_it(secure: bool
         assert visits + told == sum(played), "every episode is reported or still to be reported, none twice"
         return outcome
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 100))
+    outcome = asyncio.run(asyncio.wait_for(story(), 300))
     assert any("closes without it" in event["done"] for event in outcome.events)
     assert any("takes part again" in event["done"] for event in outcome.events)
     again = replay(tmp_path / "server")

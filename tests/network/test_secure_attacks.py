@@ -210,8 +210,8 @@ def test_an_environments_error_reaches_the_server_by_its_kind_only(cured: bool, 
             whole = joining(tmp_path, name, *live, "--live", "telling_environment:make", problem=())
             check = AS_IT_IS if cured else "the kind of errors alone"
             parties[name] = noting(check, tmp_path, whole)
-        wait(lambda: "the node cannot go on" in server.words(), server)
+        wait(lambda: "the node cannot continue" in server.words(), server)
         assert parties[VICTIM].end() == 2
         assert "patient 4711" in parties[VICTIM].words(), "its owner may know"
         assert ("4711" in server.words()) is not cured
-        assert "the node cannot go on: ValueError" in server.words() or not cured
+        assert "the node cannot continue: ValueError" in server.words() or not cured

@@ -22,7 +22,7 @@ from fed_ucbvi import FedKLUCBVI, FedUCBVI, Run, run, synthetic
 from saved_states import log_in
 from warm_start import WarmProcess
 
-SECONDS = 120.0
+SECONDS = 300.0
 """What is waited for at most; a machine that takes longer is taken to hang."""
 SIZES: dict[str, Any] = {"states": 8, "actions": 5, "horizon": 3}
 AGENTS = {"node-0": (0, 1), "node-1": (1, 2)}
@@ -107,6 +107,8 @@ class Processes:
         self._tls_files = ("--insecure",) if certs is None else ("--certs", str(certs))
         self.port = 0
         self.parties: dict[str, Party] = {}
+        self.logs: dict[str, Path] = {}
+        """Of nodes that have some."""
 
     def __enter__(self) -> Self:
         return self
@@ -151,6 +153,7 @@ class Processes:
             *("join", f"127.0.0.1:{port or self.port}", "--name", name, *self._tls_files, *PROBLEM),
             *("--first-agent", str(first), "--agents", str(agents), "--state", str(self.folder / name), "--json"),
             *(("--require-secure-sums",) if self._secure else ()),
+            *(("--logs", str(self.logs[name])) if name in self.logs else ()),
             *self._joining,
         )
 

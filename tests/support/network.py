@@ -105,7 +105,7 @@ def federate(
 ) -> Outcome:
     """Run to the end, in two minutes at most."""
     run = federate_async(plan, nodes, tls_files, server_checkpoint, on_round, in_memory=in_memory)
-    return asyncio.run(asyncio.wait_for(run, 120))
+    return asyncio.run(asyncio.wait_for(run, 300))
 
 
 def assert_same(run: Run, expected: Run, *, regret: bool = True) -> None:

@@ -564,6 +564,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """
         return self
 
+    def report_of(self, setting: Setting, counts: CountTable) -> Message:
+        """Counts as a report that brings them, to be added to another (:attr:`server_counts`); a node's logs."""
+        raise InputError(f"{self.name} takes no logs of nodes; use fed-kl-ucbvi, or plan from the logs alone.")
+
     def empty_report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
         """Arrays as large as those of a report, whatever is in them, for counting bytes."""
         return self.report(agents, query, exchange)

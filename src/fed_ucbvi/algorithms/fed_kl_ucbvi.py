@@ -19,6 +19,7 @@ are grouped. Steps h run from 0 to H-1 here and from 1 to H above.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -40,7 +41,7 @@ from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.experience import Experience
 from fed_ucbvi.algorithms.fed_kl_agents import Agents
 from fed_ucbvi.algorithms.fed_kl_server import Estimates, Rule, Server
-from fed_ucbvi.algorithms.increments import Increments
+from fed_ucbvi.algorithms.increments import Increments, increments_of
 from fed_ucbvi.algorithms.pessimism import pessimistic_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import ROSE, TEAL, Marker
@@ -48,6 +49,9 @@ from fed_ucbvi.core.elementary import log
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import NonNegative, Positive, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+
+MANY_CELLS, GROWTH_OF_MANY = 100_000, 0.001
+"""Cells (h,s,a), or (s,a) if stationary, from which on rounds grow by default, and by how much."""
 
 
 class Broadcast(NamedTuple):
@@ -78,7 +82,9 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
             step: each visit then tells about all of them.
         delta: the probability with which optimism may fail, over the whole run.
         min_round_growth: a round that begins after t episodes lasts at least ``min_round_growth t`` episodes, so that
-            there are at most ``2 + log(T) / log(1 + min_round_growth)`` rounds, however many agents there are.
+            there are at most ``2 + log(T) / log(1 + min_round_growth)`` rounds, however many agents there are. By
+            default it is 0.001 where counts have :data:`MANY_CELLS` cells or more, because a synchronisation then
+            takes longer than many episodes, and otherwise 0. The bound on regret is proved for 0.
 
     >>> FedKLUCBVI.fast().radius
     0.5
@@ -98,7 +104,7 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
     radius: Positive = 1.0
     stationary: bool = False
     delta: Probability = 0.05
-    min_round_growth: NonNegative = 0.0
+    min_round_growth: NonNegative | None = None
 
     @staticmethod
     def fast(*, stationary: bool = False) -> FastFedKLUCBVI:
@@ -172,7 +178,11 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         """The global doubling rule."""
-        return DoublingRule.named("global", min_round_growth=float(self.min_round_growth))
+        growth = self.min_round_growth
+        if growth is None:
+            cells = math.prod(self.counting.shape(setting.horizon, setting.states, setting.actions))
+            growth = GROWTH_OF_MANY if cells >= MANY_CELLS else 0.0
+        return DoublingRule.named("global", min_round_growth=float(growth))
 
     def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
         """Visits of a round after which an agent requests a synchronisation, the same for all agents."""
@@ -202,6 +212,12 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
         if query:
             agents.confirm(int(query[0][0]))
         return agents.report()
+
+    def report_of(self, setting: Setting, counts: CountTable) -> Increments:
+        """As if they were new."""
+        grid, (steps, S, A) = self._grid(setting), counts.visits.shape
+        C, Z, *_ = increments_of(counts.with_bits(grid.bits).as_new(), (steps, S, A), grid)
+        return Increments(C, Z)
 
     def report_bytes(self, setting: Setting, episodes: int) -> int:
         """At most: a number and a count for each transition that an agent has seen in the round, and its rewards."""

@@ -42,6 +42,7 @@ from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.algorithms.experience import counter_type
 from fed_ucbvi.algorithms.return_bounds import new_histogram
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import (
@@ -49,7 +50,7 @@ from fed_ucbvi.engine.drivers.base import (
     Fleet,
     RoundEnd,
     collect,
-    find_asker,
+    find_requester,
     play_until,
     rule_at,
     starts_in,
@@ -213,10 +214,12 @@ class Party(ABC):
 
     # -------------------------------------------------------------------------------------------------------- a round
 
-    def start(self, broadcast: Message, first: int) -> None:
-        """Begin a round, whose first episode has number ``first``."""
+    def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
+        """Begin a round, whose first episode has number ``first``; unless ``asking``, without requests."""
         self.broadcast, self.policy, self.first = broadcast, broadcast[0], first
         self.budgets = self._contract.budgets(self.agents, broadcast)
+        if not asking:
+            self.budgets = self.budgets._replace(limits=np.full_like(self.budgets.limits, MAX_COUNT))
         if self._tamper is not None:
             self._tamper(self.budgets.limits)
         self.played, self.asked = 0, False
@@ -277,8 +280,8 @@ class Party(ABC):
         """For each agent that makes a request now, in their order: where, and by which rule."""
         visits, limits, found = self.driver.visits, self.budgets.limits, []
         for i in range(len(visits)):
-            askers, _, cell = find_asker(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
-            if askers:
+            requesters, _, cell = find_requester(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
+            if requesters:
                 end = stop_at(self.played, 1, self.first_agent + i, cell, self.policy, self.algorithm.counting)
                 found.append((end, rule_at(end, self.budgets)))
         return found
@@ -519,9 +522,9 @@ class LiveParty(Party):
         super().__init__(algorithm, setting, everyone, self.tables.for_agents(), agents.start, apart)
         self._width = self.tables.width
 
-    def start(self, broadcast: Message, first: int) -> None:
+    def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
         """Begin a round; nothing has been paid in it."""
-        super().start(broadcast, first)
+        super().start(broadcast, first, asking=asking)
         self.tables.forget_payments()
 
     def paid(self) -> Paid:

@@ -80,7 +80,7 @@ class Changes(Struct, frozen=True, forbid_unknown_fields=True, rename=lambda nam
     are left out), and ``data`` has the words that have.
     """
 
-    since: Annotated[int, Meta(ge=1)]
+    since: Natural
     changed: bytes
     data: bytes
 

@@ -19,6 +19,7 @@ from fed_ucbvi.network.messages import Continue, Down, Played, ToMany
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.node_stream import Answer, NodeStream
 from fed_ucbvi.network.run_plan import Rules
+from fed_ucbvi.network.transcript import NOBODY, Transcript
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -56,7 +57,9 @@ class NodeCalls:
         engine: NetworkEngine,
         rules: Rules,
         on_exchange: Callable[[float], None] | None = None,
+        transcript: Transcript = NOBODY,
     ) -> None:
+        self._transcript = transcript
         self._registry, self._engine, self._rules = registry, engine, rules
         self._on_exchange = on_exchange
         self._round = 0
@@ -233,3 +236,4 @@ class NodeCalls:
 
     def record(self, node: str, what: str, done: str) -> None:
         self._engine.events.append({"round": self._round, "node": node, "what": what, "done": done})
+        self._transcript.add("event" if node else "failed", peer=node, round=self._round, note=done)

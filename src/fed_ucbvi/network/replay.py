@@ -64,7 +64,6 @@ def told_in_round(
         "paid": None if paid is None else [paid.episodes, paid.total, squares],
         "planned": planned(engine.setting),
         "used": used,
-        "sums": [int(planning) for planning in sums],
     }
     told: dict[str, Array] = {
         "lengths": np.array(played.lengths),
@@ -92,17 +91,21 @@ def replay(folder: Path) -> Replayed:
         if not algorithm.server_counts:
             raise InputError(f"a run of {algorithm.name} cannot be replayed: its reports are not what is new.")
         history = StateStore(folder / HISTORY, digest, kept=None)
-        if history.rounds[: kept.round] != tuple(range(1, kept.round + 1)):
+        first = 0 if 0 in history.rounds else 1  # round 0 has the nodes' logs
+        if history.rounds[: kept.round + 1 - first] != tuple(range(first, kept.round + 1)):
             raise InputError(f"{folder / HISTORY} does not have all of the run's {kept.round} rounds.")
         engine: NetworkEngine | None = None
         reports = []
-        for state in history.between(1, kept.round):
+        for state in history.between(first, kept.round):
             setting = Setting(**{**task["setting"], **planned_in(state.about)})
             if engine is None or engine.setting != setting:
                 plan = RunPlan(algorithm, setting, collection=task["collection"], counts=kept_counts(folder))
                 before, engine = engine, NetworkEngine(plan)
                 if before is not None:
                     engine.restore(_copied(before.saved()))
+            if state.round == 0:
+                _aggregate(engine, engine.server, state, planning=False)
+                continue
             _advance(engine, state)
             reports.append(list(state.about["used"]))
     return Replayed(kept.round, reports, [] if engine is None else _differences(engine.saved(), kept))
@@ -131,11 +134,16 @@ def _advance(engine: NetworkEngine, state: SavedState) -> None:
         except StopIteration:
             return
         assert isinstance(request, Synchronise)
-        if int(request.planning) in about["sums"]:
-            total = named(f"sum.{request.planning:d}.", arrays)
-            report = tuple(np.array(total[str(place)]) for place in range(len(total)))
-            engine.algorithm.aggregate(request.server, report, 0)
+        _aggregate(engine, request.server, state, planning=request.planning)
         reply = None if request.planning else paid
+
+
+def _aggregate(engine: NetworkEngine, server: Any, state: SavedState, *, planning: bool) -> None:
+    """What the reports of a round add up to, if there were any."""
+    total = named(f"sum.{planning:d}.", state.arrays)
+    if total:
+        report = tuple(np.array(total[str(place)]) for place in range(len(total)))
+        engine.algorithm.aggregate(server, report, 0)
 
 
 def _differences(now: SavedState, kept: SavedState) -> list[str]:

@@ -51,12 +51,11 @@ class ReportSchema:
         if plan.collection == LIVE and setting.agents > 1 and plan.algorithm.sends_trajectories:
             raise InputError(
                 f"{plan.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
-                "stop where they are. Take lockstep, or an algorithm that reports counts."
+                "stop where they are. Use lockstep, or an algorithm that reports counts."
             )
         if (plan.rules.away != "wait" or plan.rules.violation != "stop") and not self.does_without:
             raise InputError(
-                f"{plan.algorithm.name} cannot go on without all its agents; wait for nodes that are away, and stop "
-                "at violations."
+                f"{plan.algorithm.name} needs all its agents; wait for nodes that are away, and stop at violations."
             )
 
     def largest(self, agents: int) -> int:

@@ -13,12 +13,11 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.signatures import issued_by
 from fed_ucbvi.network.certificates import TLSFiles, check_name
 from fed_ucbvi.network.failures import DeclinedError
-from fed_ucbvi.network.messages import Denial, Ready, Roster, RosterEntry, encode
+from fed_ucbvi.network.messages import Denial, Ready, Roster, RosterEntry, Start, encode
 from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.secure_sums import KEY_BYTES, VERSION, framed, pair_key
 
@@ -76,10 +75,11 @@ def fingerprint(roster: Roster) -> bytes:
     return hashlib.sha256(framed(VERSION, encode(roster))).digest()
 
 
-def binding_of(run: str, epoch: int, number: int, broadcast: Message) -> bytes:
-    """What a node was sent: the digest of the run, the epoch, the round and the broadcast."""
+def binding_of(run: str, epoch: int, start: Start) -> bytes:
+    """What a node was sent: the digest of the run, the epoch, the round, the broadcast, and what is judged."""
+    broadcast, about = start.arrays, (epoch, start.round, start.playing, *start.judged)
     arrays = [part for a in broadcast for part in (f"{a.dtype.str} {a.shape}".encode(), a.tobytes())]
-    return hashlib.sha256(framed(VERSION, run.encode(), f"{epoch} {number}".encode(), *arrays)).digest()
+    return hashlib.sha256(framed(VERSION, run.encode(), " ".join(map(str, about)).encode(), *arrays)).digest()
 
 
 def make_roster(number: int, length: int, entries: Sequence[RosterEntry], denials: Sequence[Denial] = ()) -> Roster:
@@ -97,23 +97,26 @@ class Authority:
         self._certificates = x509.load_pem_x509_certificates(data)
         self._key_of = lru_cache(1024)(self._read_key)
 
-    def check(self, entry: RosterEntry, run: str, number: int) -> None:
-        """Raise unless an entry is signed for this round of this run by a certified node of its name."""
+    def check(self, entry: RosterEntry, run: str, number: int, at: datetime.datetime | None = None) -> None:
+        """Raise unless an entry is signed for this round of this run by a node certified now, or ``at`` a time."""
         if len(entry.ready.key) != KEY_BYTES:
             raise InputError(f"'{check_name(entry.name)}' has no key for secure sums.")
-        self._check_signed(entry.name, entry.certificate, entry.ready.signature, _statement(entry, run, number))
+        said = _statement(entry, run, number)
+        self._check_signed(entry.name, entry.certificate, entry.ready.signature, said, at)
 
-    def check_denial(self, denial: Denial, run: str) -> None:
+    def check_denial(self, denial: Denial, run: str, at: datetime.datetime | None = None) -> None:
         """Raise unless a denial is signed by the node that it names."""
         said = _denial(run, denial.name, denial.round, denial.roster)
-        self._check_signed(denial.name, denial.certificate, denial.signature, said)
+        self._check_signed(denial.name, denial.certificate, denial.signature, said, at)
 
-    def _check_signed(self, name: str, certificate: bytes, signature: bytes, said: bytes) -> None:
+    def _check_signed(
+        self, name: str, certificate: bytes, signature: bytes, said: bytes, at: datetime.datetime | None
+    ) -> None:
         check_name(name)
         if max(len(certificate), len(signature)) > MAX_BYTES:
             raise InputError(f"'{name}' has too long a certificate or signature.")
         key, begins, ends = self._key_of(name, certificate)
-        if not begins <= datetime.datetime.now(datetime.UTC) <= ends:
+        if not begins <= (at or datetime.datetime.now(datetime.UTC)) <= ends:
             raise InputError(f"the certificate of '{name}' in the server's roster is out of date.")
         try:
             key.verify(signature, said, _SIGNATURE)

@@ -11,6 +11,7 @@ from typing import Any
 from fed_ucbvi.algorithms import algorithm_name, parameters_of
 from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Setting
 from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.core.errors import (
     InputError,
     check_choice,
@@ -23,7 +24,7 @@ from fed_ucbvi.core.plugins import is_attribute
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.assurance import LOSS, Promises
 from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.certificates import check_name
@@ -31,7 +32,7 @@ from fed_ucbvi.network.messages import PROTOCOL, Welcome, one_line
 from fed_ucbvi.network.secure_sums import MIN_NODES
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.policy import PolicyLike
+from fed_ucbvi.results.policy import PolicyLike, policy_table
 from fed_ucbvi.run_spec import AGENTS_SERVED, RunSpec
 
 LOCKSTEP, LIVE = COLLECTIONS = ("lockstep", "live")
@@ -53,7 +54,7 @@ class Rules:
     """Deadlines and policies.
 
     Args:
-        deadline: seconds a node has for one answer; after that its connection is given up.
+        deadline: seconds a node has for one answer; after that its connection is closed.
         patience: seconds to wait for a node that is away (and, before the run, for all to come: ``gathering``).
         away: what to do when patience ends. ``wait``: stop the run, which can be resumed from its checkpoint.
             ``last``: continue with the node's last reports until it comes back. ``exclude``: continue without it for
@@ -127,7 +128,7 @@ class RunPlan:
         if not self.algorithm.stops_jointly:
             raise InputError(
                 f"{self.algorithm.name} with these parameters lets every agent play on until it asks itself; over "
-                "the network all agents stop together. Take forced_synchronisation=true."
+                "the network all agents stop together. Use forced_synchronisation=true."
             )
         self.algorithm.check_agents(M)
         if self.bins is not None:
@@ -145,17 +146,14 @@ class RunPlan:
             object.__setattr__(self, "counts", counts)
         if self.secure_sums:
             self._check_secure()
+        if self.promises is not None and self.promises.only and self.counts is not None:
+            raise InputError("--evaluate only plays a policy; leave out --warm-start.")
         if self.promises is not None:
             self.promises.apply(self.algorithm)
             if self.rules.quorum is not None:
                 raise InputError(
-                    "incumbents and certified gaps need the returns of all nodes in every round; leave out --quorum, "
-                    "or --incumbent and --until-gap."
-                )
-            if self.secure_sums:
-                raise InputError(
-                    "incumbents and certified gaps need the returns of every round by themselves, and a secure sum "
-                    "may be of several rounds; leave out --secure-sums, or --incumbent and --until-gap."
+                    "what exploring costs must be known at the end of every round, and a node that is away may have "
+                    "explored without anybody knowing; leave out --quorum, or --incumbent and --until-gap."
                 )
         if self.algorithm.server_counts:
             self._check_numbers()
@@ -184,7 +182,7 @@ class RunPlan:
             )
         if self.algorithm.report_kind != SUMS or (self.federation is not None and self.federation.liars is not None):
             raise InputError(
-                f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Take "
+                f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Use "
                 "an algorithm whose reports are sums, or leave out --secure-sums."
             )
         if not self.algorithm.server_counts:
@@ -300,7 +298,12 @@ def plan_for(
 
 
 def plan_of(
-    spec: RunSpec, *, counts: CountTable | None = None, incumbent: PolicyLike | None = None, **rest: Any
+    spec: RunSpec,
+    *,
+    counts: CountTable | None = None,
+    incumbent: PolicyLike | None = None,
+    evaluated: PolicyLike | None = None,
+    **rest: Any,
 ) -> RunPlan:
     """The plan of a run, from an environment, or from sizes or bins alone, when eps_p may be unknown.
 
@@ -308,6 +311,7 @@ def plan_of(
         spec: the run.
         counts: of an earlier run, to start from.
         incumbent: the policy that is played today.
+        evaluated: a policy that is played and nothing else, to say what it is worth.
         rest: other fields of the plan.
     """
     given = (spec.environment is not None) + (spec.sizes is not None) + (spec.bins is not None)
@@ -323,6 +327,8 @@ def plan_of(
     rest = {"names": names, "rules": rules, "counts": counts, **rest}
     rest |= {name: getattr(spec, name) for name in (*TOLD, "without")}
     algorithm, federation = spec.make_algorithm(), None
+    if evaluated is not None:
+        algorithm = FedKLUCBVI()  # in which any policy can be played; nobody learns
     if spec.environment is not None:
         if spec.random_rewards:
             raise InputError("--random-rewards goes with --sizes; an environment says itself whether rewards are.")
@@ -332,5 +338,11 @@ def plan_of(
         spec = replace(spec, sizes=(learnt.states + 1, learnt.number_of_actions, learnt.horizon))
     setting = spec.setting(federation)
     sizes = setting.horizon, setting.states, setting.actions
-    rest["promises"] = Promises.of(incumbent, spec.loss, spec.until_gap, sizes, live=federation is None)
+    live = federation is None
+    rest["promises"] = Promises.of(incumbent, spec.loss, spec.until_gap, sizes, live=live)
+    if evaluated is not None:
+        if rest["promises"] is not None:
+            raise InputError("--evaluate only plays a policy; leave out --incumbent, --loss and --until-gap.")
+        table = policy_table(evaluated, *sizes, name="the policy", ends=live)
+        rest["promises"] = Promises(table, LOSS, None, only=True)
     return RunPlan(algorithm, setting, federation=federation, **rest)

@@ -58,6 +58,11 @@ class SentSums:
         """How often it has sent again what was not confirmed, in other company and without a denial."""
         return int(self._store.memory.get("failures", 0))
 
+    @property
+    def confirmed(self) -> int:
+        """The last round of which the server has confirmed a sum with this node's numbers; -1 if there is none."""
+        return int(self._store.memory.get("confirmed", -1))
+
     def begin(self, number: int, confirmed: int, roster: bytes, since: int) -> None:
         """A round begins: what was reported in round ``confirmed``, in the sum over this roster, has been used.
 
@@ -67,22 +72,22 @@ class SentSums:
             InputError: if what was confirmed before would be sent again.
         """
         memory = self._store.memory
-        sent, known = memory.get("sent"), int(memory.get("confirmed", 0))
+        sent, known = memory.get("sent"), self.confirmed
         if sent is not None and sent["round"] == confirmed == since:
             if sent["roster"] != roster.hex():
                 raise InputError(
                     f"the server confirms a roster of round {confirmed} that this node has not answered."
                 )
             known = memory["confirmed"] = max(known, confirmed)  # on disk with what is sent next
-        if number > int(memory.get("answered", 0)) and min(confirmed, since) < known:
+        if number > int(memory.get("answered", -1)) and min(confirmed, since) < known:
             raise InputError(
                 f"the server takes back that it has used what this node reported in round {known}, which would be "
-                "sent a second time. If it was started from an old copy of its checkpoint, the run cannot go on."
+                "sent a second time. If it was started from an old copy of its checkpoint, the run cannot continue."
             )
 
     def may_deny(self, number: int) -> bool:
         """Whether this node has certainly answered no roster of this round."""
-        return number > int(self._store.memory.get("answered", 0))
+        return number > int(self._store.memory.get("answered", -1))
 
     def check(self, roster: Roster, report: Message, authority: Authority) -> None:
         """Raise unless this report may be sent, and remember that it is.
@@ -101,7 +106,7 @@ class SentSums:
             "episodes": next(one[3] for one in own if one[0] == self._name),
             "report": hashlib.sha256(b"".join(array.tobytes() for array in report)).hexdigest(),
         }
-        failures, before, answered = self.failures, self._before(number), int(memory.get("answered", 0))
+        failures, before, answered = self.failures, self._before(number), int(memory.get("answered", -1))
         if before is None and number <= answered:
             raise DeclinedError(f"round {number} has been answered before, and what was sent then is forgotten")
         other = before is not None and any(before[key] != now[key] for key in ("round", "members", "report"))
@@ -127,7 +132,7 @@ class SentSums:
             sent: dict[str, Any] | None = memory.get("sent")
             if sent is not None and sent["round"] == number:
                 return sent
-        return sent if sent is not None and sent["round"] > int(self._store.memory.get("confirmed", 0)) else None
+        return sent if sent is not None and sent["round"] > self.confirmed else None
 
     def _denied(self, before: dict[str, Any], roster: Roster, authority: Authority) -> bool:
         """Whether a member of the earlier roster says that it has not answered it, and it does no harm if it lies.

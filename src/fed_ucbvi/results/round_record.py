@@ -20,8 +20,8 @@ Columns = Mapping[str, npt.NDArray[Any]]
 """A table by column."""
 
 
-EXPLORING, INCUMBENT, VERIFYING = range(3)
-PLAYING = ("exploring", "incumbent", "verifying")
+EXPLORING, INCUMBENT, VERIFYING, EVALUATING = range(4)
+PLAYING = ("exploring", "incumbent", "verifying", "evaluating")
 """What a round plays: the algorithm's policy, what was played before it came, or a policy that is to be judged."""
 
 
