@@ -26,8 +26,9 @@ from fed_ucbvi.algorithms.base import (
     Setting,
     TableRow,
     Tuning,
+    added_up,
 )
-from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, listed_counts
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.experience import Experience
 from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents, CountingAgents
@@ -38,6 +39,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import TIES, Estimates, Server, Updat
 from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
 from fed_ucbvi.algorithms.fed_ucbvi_table import induct, report_of
 from fed_ucbvi.algorithms.kernels import Choice, randomise
+from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import BLUE, Marker
 from fed_ucbvi.core.parameters import NonNegative, Probability
@@ -371,17 +373,25 @@ class FedUCBVIByIncrements(FedUCBVI):
     def query_values(self, query: Message) -> None:
         """None."""
 
-    def report(self, agents: Agents, query: Message, exchange: int) -> Message:
+    def new_counts(self, agents: Agents, query: Message) -> NewCounts:
         """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
         agents = _increment(agents)
         if query:
             agents.confirm(int(query[0][0]))
-        return agents.increments()
+        return agents.new_counts()
+
+    def add_counts(self, server: Server, new: NewCounts) -> None:
+        """Add what is new, and take all H steps at once."""
+        self._take(server, _table(server).plus(new))
+
+    def report(self, agents: Agents, query: Message, exchange: int) -> Message:
+        """What is new, of all transitions."""
+        return _increment(agents).increments(self.new_counts(agents, query))
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Add what is new, and take all H steps at once."""
-        C, Z, *paid = (np.asarray(array.sum(axis=0)) for array in report)
-        self._take(server, _table(server).plus_dense(C, Z, server.rule.grid, *paid))
+        H, S, A = server.estimates.N.shape
+        self.add_counts(server, listed_counts(Support.full((H, S, A)), server.rule.grid, *added_up(report)))
 
     def synchronise(self, server: Server, agents: Agents) -> None:
         Algorithm.synchronise(self, server, agents)

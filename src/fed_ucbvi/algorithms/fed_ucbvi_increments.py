@@ -14,6 +14,7 @@ from fed_ucbvi.algorithms.experience import Experience
 from fed_ucbvi.algorithms.fed_ucbvi_agents import CountingAgents, no_counts
 from fed_ucbvi.algorithms.fed_ucbvi_server import UpdateRule
 from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, increments_of
+from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.algorithms.synchronisation_rules import SynchronisationRule
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.sampling.philox import product
@@ -111,13 +112,14 @@ class IncrementAgents(CountingAgents):
     def new_counts(self) -> NewCounts:
         return _difference(self._totals(), self.known, self.experience.successors)
 
-    def increments(self) -> Increments | IncrementsByState:
+    def increments(self, new: NewCounts) -> Increments | IncrementsByState:
+        """All transitions are listed."""
         H, S, A, _ = self.known.transitions.shape
-        return increments_of(self.new_counts(), (H, S, A), self.grid)
+        return increments_of(new, Support.full((H, S, A)), self.grid)
 
     def report(self, h: int, V_next: object) -> Increments | IncrementsByState:
         """The increments, whatever the server asks about."""
-        return self.increments()
+        return self.increments(self.new_counts())
 
 
 def _less(now: WordArray, known: WordArray) -> WordArray:
