@@ -29,12 +29,14 @@ from fed_ucbvi.algorithms.base import (
     ServerState,
     Setting,
     VisitedCells,
+    added_up,
 )
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_counts
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_counts, listed_counts
 from fed_ucbvi.algorithms.exact_sums import Grid, minus, on_grid, plus
 from fed_ucbvi.algorithms.experience import Counters, Experience, counter_type, no_experience, pair_of
 from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, increments_of
 from fed_ucbvi.algorithms.kernels import reward_at
+from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.algorithms.synchronisation_rules import (
     Doubling,
     DoublingRule,
@@ -193,10 +195,6 @@ class CountingAgents:
         """What is new, as a table takes it."""
         return self.new._replace(cells=self.new.cells[: self.number[0]])
 
-    def increments(self) -> Increments | IncrementsByState:
-        """What is new, as one row."""
-        return increments_of(self.new_counts(), self.shape, self.grid)
-
     # ------------------------------------------------------------------------------------------------- when they ask
 
     def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
@@ -323,23 +321,29 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         """What is confirmed."""
         return Confirmed(self.completed(server))
 
-    def report(self, agents: CountingAgents, query: Message, exchange: int) -> Increments | IncrementsByState:
+    def new_counts(self, agents: CountingAgents, query: Message) -> NewCounts:
         """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
         if query:
             agents.confirm(int(query[0][0]))
-        return agents.increments()
+        return agents.new_counts()
+
+    def add_counts(self, server: ServerT, new: NewCounts) -> None:
+        """Add what is new, and complete the synchronisation."""
+        server.table = server.table.plus(new)
+        server.update()
+
+    def report(self, agents: CountingAgents, query: Message, exchange: int) -> Increments | IncrementsByState:
+        """What is new, of all transitions."""
+        return increments_of(self.new_counts(agents, query), Support.full(agents.shape), agents.grid)
 
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
         """Add what is new, and complete the synchronisation."""
-        C, Z, *paid = (np.asarray(array.sum(axis=0)) for array in report)
-        server.table = server.table.plus_dense(C, Z, server.grid, *paid)
-        server.update()
+        steps, S, A = server.table.visits.shape
+        self.add_counts(server, listed_counts(Support.full((steps, S, A)), server.grid, *added_up(report)))
 
     def synchronise(self, server: ServerT, agents: CountingAgents) -> None:
-        """The same without the message."""
-        agents.confirm(int(self.completed(server)[0]))
-        server.table = server.table.plus(agents.new_counts())
-        server.update()
+        """Synchronise from the table of counts, without messages."""
+        self.add_counts(server, self.new_counts(agents, self.query(server, 0)))
 
     def counts_of(self, server: ServerT, agents: CountingAgents | None) -> CountTable:
         """What the server knows, and what is new to it."""

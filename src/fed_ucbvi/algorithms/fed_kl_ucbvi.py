@@ -19,11 +19,12 @@ are grouped. Steps h run from 0 to H-1 here and from 1 to H above.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 from fed_ucbvi.algorithms.base import Counting, FleetTables, RunExtension, Setting, TableRow
-from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
 from fed_ucbvi.algorithms.counting_agents import Counted, CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_kl_server import Estimates, Rule, Server
@@ -34,6 +35,9 @@ from fed_ucbvi.core.elementary import log
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import NonNegative, Positive, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray
+
+MANY_CELLS, GROWTH_OF_MANY = 100_000, 0.001
+"""Cells (h,s,a), or (s,a) if stationary, from which on rounds grow by default, and by how much."""
 
 
 class Broadcast(NamedTuple):
@@ -58,7 +62,9 @@ class FedKLUCBVI(Counted[Server]):
             step: each visit then tells about all of them.
         delta: the probability with which optimism may fail, over the whole run.
         min_round_growth: a round that begins after t episodes lasts at least ``min_round_growth t`` episodes, so that
-            there are at most ``2 + log(T) / log(1 + min_round_growth)`` rounds, however many agents there are.
+            there are at most ``2 + log(T) / log(1 + min_round_growth)`` rounds, however many agents there are. By
+            default it is 0.001 where counts have :data:`MANY_CELLS` cells or more, because a synchronisation then
+            takes longer than many episodes, and otherwise 0. The bound on regret is proved for 0.
 
     >>> FedKLUCBVI.fast().radius
     0.5
@@ -75,7 +81,7 @@ class FedKLUCBVI(Counted[Server]):
     radius: Positive = 1.0
     stationary: bool = False
     delta: Probability = 0.05
-    min_round_growth: NonNegative = 0.0
+    min_round_growth: NonNegative | None = None
 
     @staticmethod
     def fast(*, stationary: bool = False) -> FastFedKLUCBVI:
@@ -110,15 +116,13 @@ class FedKLUCBVI(Counted[Server]):
         return make_grid(rows, visits, 1, random_rewards=setting.random_rewards, kept=setting.grid_bits)
 
     def grid(self, setting: Setting) -> Grid | None:
-        """That of rewards."""
         return self._grid(setting)
 
     def reward_grid(self, setting: Setting) -> Grid | None:
-        """The same, where rewards are random."""
+        """The grid of sums of random rewards."""
         return self._grid(setting) if setting.random_rewards else None
 
     def rule(self, setting: Setting) -> Rule:
-        """The constants in force."""
         S, H, random = setting.states, setting.horizon, setting.random_rewards
         events = S * (2 * H - 1) if random else max(1, S * (H - 1))
         log_union = log(2.0 * events / self.delta)
@@ -148,7 +152,15 @@ class FedKLUCBVI(Counted[Server]):
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         """The global doubling rule."""
-        return DoublingRule.named("global", min_round_growth=float(self.min_round_growth))
+        growth = self.min_round_growth
+        if growth is None:
+            cells = math.prod(self.counting.shape(setting.horizon, setting.states, setting.actions))
+            growth = GROWTH_OF_MANY if cells >= MANY_CELLS else 0.0
+        return DoublingRule.named("global", min_round_growth=float(growth))
+
+    def logged_counts(self, setting: Setting, counts: CountTable) -> NewCounts:
+        """Without rewards by next state, which nobody needs here."""
+        return NewCounts(*counts.with_bits(self._grid(setting).bits).as_new()[:4])
 
     def report_bytes(self, setting: Setting, episodes: int) -> int:
         """At most: a number and a count for each transition that an agent has seen in the round, and its rewards."""

@@ -125,7 +125,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         )
 
     def facts(self, setting: Setting) -> dict[str, float]:
-        """Nu, for the record."""
         return {"nu": self.threshold(setting)}
 
     def cautions(self, setting: Setting) -> list[str]:
@@ -154,7 +153,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return RunExtension("", fixed, fixed)
 
     def grid(self, setting: Setting) -> Grid | None:
-        """That of X, Y and Z."""
+        """The grid of X, Y and Z."""
         return self._grid(setting)
 
     def _grid(self, setting: Setting) -> Grid:
@@ -164,11 +163,11 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return make_grid(rows, visits, setting.horizon, random_rewards=random, kept=kept)
 
     def reward_grid(self, setting: Setting) -> Grid | None:
-        """That of X and Y, in which random rewards are."""
+        """The grid of X and Y, which include random rewards."""
         return self._grid(setting) if setting.random_rewards else None
 
     def with_agent_reports(self) -> FedUCBVI:
-        """The same, with one row of means for each agent."""
+        """This algorithm with one row of means for each agent."""
         return _in_form(FedUCBVIByRows, self)
 
     def with_increments(self) -> FedUCBVI:
@@ -339,7 +338,6 @@ class FedUCBVIByIncrements(Counted[Server], FedUCBVI):  # type: ignore[misc]
     keeps_experience: ClassVar[bool] = False
 
     def exchanges(self, setting: Setting) -> int:
-        """One."""
         return 1
 
     def completed(self, server: Server) -> CountArray:
@@ -392,7 +390,6 @@ class FedUCBVIByRows(FedUCBVI):
         return Rows
 
     def empty_report(self, agents: Agents, query: Message, exchange: int) -> Message:
-        """The room there is for it."""
         return agents.out if isinstance(agents, RowAgents) else self.report(agents, query, exchange)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
