@@ -35,7 +35,7 @@ from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_counts, 
 from fed_ucbvi.algorithms.exact_sums import Grid, minus, on_grid, plus
 from fed_ucbvi.algorithms.experience import Counters, Experience, counter_type, no_experience, pair_of
 from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, increments_of
-from fed_ucbvi.algorithms.kernels import reward_at
+from fed_ucbvi.algorithms.indexing import reward_at
 from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.algorithms.synchronisation_rules import (
     Doubling,

@@ -30,7 +30,8 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     unvisited,
 )
 from fed_ucbvi.algorithms.fed_ucbvi_server import Entry as Sum
-from fed_ucbvi.algorithms.kernels import reward_at, shared, variance_of
+from fed_ucbvi.algorithms.indexing import reward_at, shared
+from fed_ucbvi.algorithms.kernels import variance_of
 from fed_ucbvi.algorithms.synchronisation_rules import SynchronisationRule
 from fed_ucbvi.core.compiling import compiled, inlined, inner
 from fed_ucbvi.core.sampling.philox import product

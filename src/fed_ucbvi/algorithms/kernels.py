@@ -20,18 +20,6 @@ ROUNDING = 1e-14
 """A variance below this share of the second moment is rounding error and counts as zero."""
 
 
-@embedded
-def shared(index: int, length: int) -> int:
-    """An index into an axis of steps, or agents, that has length one where all of them have the same."""
-    return index if length > 1 else 0
-
-
-@embedded
-def reward_at(i: int, h: int, s: int, a: int, rewards: FloatArray) -> float:
-    """The reward of agent i at (h,s,a)."""
-    return float(rewards[shared(i, rewards.shape[0]), shared(h, rewards.shape[1]), s, a])
-
-
 class Ties(NamedTuple):
     """How an action is chosen among equals: the first, or one drawn from the run's seed."""
 
