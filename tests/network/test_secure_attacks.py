@@ -102,7 +102,7 @@ def wait(condition: Any, *parties: Party) -> None:
 
 def joining(folder: Path, name: str, *options: str, problem: Sequence[str] = PROBLEM) -> tuple[str, ...]:
     own = ("--certs", str(folder / "certs"), "--name", name, "--first-agent", name[-1], *problem)
-    return ("join", f"127.0.0.1:{(folder / 'port').read_text().strip()}", *own, "--patience", "5", *options)
+    return ("join", f"127.0.0.1:{(folder / 'port').read_text().strip()}", *own, "--patience", "60", *options)
 
 
 def noting(check: str, folder: Path, command: Sequence[str], seconds: float = 0.0) -> Party:

@@ -188,7 +188,8 @@ async def another_policy_for_the_victim(server: Attacker) -> Message | None:
     total = await server.sum(server.roster(1, NAMES))
     if total is None:
         return None
-    total[0][..., 0, :] = 0  # what others have done
+    actions = np.array([server.plan.support.place(number)[2] for number in range(total[0].shape[1])])
+    total[0][:, actions == 0] = 0  # what others have done
     return total[:1]
 
 
@@ -332,7 +333,7 @@ def serve(arguments: Sequence[str]) -> None:
         port = folder / "port.partial"
         port.write_text(str(listener.port), encoding="utf-8")
         port.rename(folder / "port")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(100):
             while len(server.streams) < nodes:
                 await asyncio.sleep(0.01)
             read = await ATTACKS[name](server)
