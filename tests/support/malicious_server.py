@@ -359,7 +359,7 @@ def without(module: str, text: str) -> None:
     exec(compile(tree, str(place.__file__), "exec"), changed)
     for own in (node.name for node in tree.body if isinstance(node, ast.ClassDef)):
         for name, value in vars(changed[own]).items():
-            if isinstance(value, types.FunctionType):
+            if isinstance(value, types.FunctionType) and value.__globals__ is changed:
                 about = value.__name__, value.__defaults__, value.__closure__
                 method = types.FunctionType(value.__code__, vars(place), *about)
                 method.__kwdefaults__ = value.__kwdefaults__
