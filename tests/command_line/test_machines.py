@@ -118,11 +118,7 @@ def test_warnings_and_failures_of_python_are_lines_too(capsys: pytest.CaptureFix
     except RuntimeError as error:
         sys.excepthook(type(error), error, error.__traceback__)
     lines = lines_of(capsys.readouterr().err)
-    assert [line["message"] for line in lines] == [
-        "told in any case",
-        "a warning",
-        "the program has failed: a slip",
-    ]
+    assert [line["message"] for line in lines] == ["told in any case", "a warning", "the program has failed: a slip"]
     assert lines[2]["level"] == "critical"
     assert lines[2]["exception"].endswith("RuntimeError: a slip")
 
@@ -231,7 +227,7 @@ def test_a_slow_tracker_does_not_hold_up_the_run(tmp_path: Path, monkeypatch: py
     over, rounds = threading.Event(), []
 
     def wait(self: object, episodes: int, figures: dict[str, float]) -> None:
-        assert over.wait(60)
+        assert over.wait(300)
         rounds.append(figures.get("round"))
 
     monkeypatch.setattr(TensorBoardTracker, "write", wait)

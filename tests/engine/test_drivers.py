@@ -25,7 +25,7 @@ from fed_ucbvi.engine.drivers import auto, episodes, make_driver
 from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, collect
 from fed_ucbvi.engine.drivers.counts import CountsDriver
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
-from matrices import in_turn
+from matrices import first_of, in_turn
 from problems import budgets_of, random_dense_kernel, random_federation, random_rows, random_sets
 
 ALARM = 4e-6
@@ -786,7 +786,7 @@ def test_setups_end_at_the_least_length_after_it_and_not_at_all_and_never_before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cores", [2, 3, 16])
+@pytest.mark.parametrize("cores", first_of([3, 2, 16]))
 def test_threads_do_not_change_the_episodes(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episodes, "STEPS_BEFORE_THREADS", 0)
     for setup in setups():

@@ -10,16 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fed_ucbvi import (
-    Federation,
-    FedKLUCBVI,
-    FedUCBVI,
-    InputError,
-    Interrupted,
-    resume,
-    run,
-    synthetic,
-)
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, resume, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import NOT_DECLARED, Counting, Setting
 from fed_ucbvi.algorithms.count_table import CountTable

@@ -12,16 +12,7 @@ from typing import Any
 import pytest
 
 from commands import refusal
-from fed_ucbvi import (
-    FedUCBVI,
-    InputError,
-    Interrupted,
-    Run,
-    from_gymnasium,
-    gridworld,
-    resume,
-    run,
-)
+from fed_ucbvi import FedUCBVI, InputError, Interrupted, Run, from_gymnasium, gridworld, resume, run
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.live import LiveFederation

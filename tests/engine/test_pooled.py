@@ -184,6 +184,7 @@ def test_what_a_round_touched_is_listed_once_and_completely() -> None:
 @pytest.mark.parametrize(
     "algorithm", [FedUCBVI(), FedKLUCBVI(), FedKLUCBVI(stationary=True)], ids=["one action", "sets", "stationary"]
 )
+@pytest.mark.full
 def test_counters_of_16_bits_give_the_same_run(
     algorithm: FedUCBVI | FedKLUCBVI, monkeypatch: pytest.MonkeyPatch
 ) -> None:

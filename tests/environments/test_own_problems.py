@@ -305,18 +305,8 @@ def test_every_command_takes_own_environments_and_algorithms(here: Path) -> None
     many = ("--env", "shops_of_ours:many", "--env-option", "states=4", "--env-seed", "3")
     assert json.loads(call("run", *many, "--episodes", "5", "--json").stdout)["agents"] == 20
     assert "has 3 agents, not 4" in refusal("run", "--env", "shops.npz", "--agents", "4")
-    table = call(
-        "compare",
-        "--env",
-        "shops.npz",
-        "--algorithm",
-        "shops_of_ours:Bold",
-        "--episodes",
-        "20",
-        "--seeds",
-        "1",
-        "--json",
-    )
+    few = ("--episodes", "20", "--seeds", "1", "--json")
+    table = call("compare", "--env", "shops.npz", "--algorithm", "shops_of_ours:Bold", *few)
     assert [row["algorithm"] for row in json.loads(table.stdout)["tables"]["shops.npz"]] == ["shops_of_ours:Bold"]
     assert "named twice" in refusal(
         "compare", "--algorithm", "shops_of_ours:Bold", "--algorithm", "shops_of_ours:BOLDER"
@@ -432,16 +422,8 @@ def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp
     """The example package is installed as pip does it, then runs, sweeps and reports in new processes."""
     pytest.importorskip("hatchling")
     place = tmp_path / "site"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--no-index",
-    ]
+    options = "--quiet --disable-pip-version-check --no-deps --no-index"
+    pip = [sys.executable, "-m", "pip", "install", *options.split()]
     subprocess.run([*pip, "--no-build-isolation", "--no-compile", "--target", place, PLUGIN], check=True, timeout=300)
     for what, name in (("environments", "shops"), ("algorithms", "bold-fed-ucbvi")):
         listed = anew(what, "--json", cwd=tmp_path, paths=(place,))

@@ -52,12 +52,7 @@ def in_order() -> list[Job]:
 
 @pytest.mark.parametrize(
     ("environment", "algorithm"),
-    [
-        ("synthetic", "fed-kl-ucbvi"),
-        ("chain", "fed-ucbvi"),
-        ("windy_cliff", "mvp"),
-        ("random_mdps", "byzan-ucbvi"),
-    ],
+    [("synthetic", "fed-kl-ucbvi"), ("chain", "fed-ucbvi"), ("windy_cliff", "mvp"), ("random_mdps", "byzan-ucbvi")],
 )
 def test_a_run_made_today_gives_the_row_that_is_stored(environment: str, algorithm: str) -> None:
     (job,) = (job for job in JOBS if (job.environment, job.algorithm, job.seed) == (environment, algorithm, 1))

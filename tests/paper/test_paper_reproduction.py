@@ -27,6 +27,7 @@ from fed_ucbvi.sweeps.execution import SweepInterrupted, SweepOutcome, run_sweep
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import Store, load_runs
+from matrices import first_of
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +100,7 @@ def test_the_papers_cell_agrees_with_the_independent_implementations() -> None:
         assert low < np.mean([job.run().regret for job in replicates]) < high
 
 
-@pytest.mark.parametrize("size", ["quick", "default", "full"])
+@pytest.mark.parametrize("size", first_of(["quick", "default", "full"]))
 def test_every_run_meets_the_environment_of_its_seed(size: str) -> None:
     scale = RunScale(size, 2)
     for experiment in EXPERIMENTS.values():

@@ -179,6 +179,7 @@ def test_the_folder_is_as_documented(undisturbed: Path, small: Sweep) -> None:
     assert min(line["seconds"] for line in journal) > 0
 
 
+@pytest.mark.full
 def test_files_depend_neither_on_the_number_of_processes_nor_on_the_order(
     undisturbed: Path, small: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +218,7 @@ def _mentions(text: str) -> bool:
 
 
 @needs_ray
+@pytest.mark.full
 def test_ray_makes_the_same_files_in_silence_and_is_ended_afterwards(
     undisturbed: Path, folder: Path, tmp_path: Path, ray_folder: str
 ) -> None:

@@ -92,7 +92,7 @@ def read_logs(
     stationary: bool,
     random_rewards: bool,
 ) -> LoggedCounts:
-    """The same, with the number of episodes."""
+    """The counts of a log, and its number of episodes."""
     S, A, H = (check_positive_integer(name, size) for name, size in zip("SAH", sizes, strict=True))
     low, high = (check_number("reward_range", bound) for bound in reward_range)
     if low >= high:

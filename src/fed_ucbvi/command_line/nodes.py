@@ -252,7 +252,6 @@ def policy_summary(found: LearntPolicy, out: Path | None) -> dict[str, Any]:
 
 
 def policy_line(found: LearntPolicy, out: Path) -> str:
-    """The same in a sentence."""
     sealed = "signed by the server" if found.signature else "unsigned, because the federation is insecure"
     when = "at the end of" if found.final else f"after round {found.rounds:,} of"
     return f"{out}: the policy recommended {when} run {found.run}, {sealed}, SHA-256 {found.digest[:16]}..."

@@ -158,9 +158,7 @@ class UsageError(Protocol):
 
     exit_code: int
 
-    def format_message(self) -> str:
-        """The error in words."""
-        ...
+    def format_message(self) -> str: ...
 
 
 class Program(TyperGroup):

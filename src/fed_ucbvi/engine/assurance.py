@@ -102,7 +102,6 @@ class Promises:
         return algorithm if self.until_gap is None else algorithm.certifying(DELTA)
 
     def to_data(self) -> dict[str, Any]:
-        """Ready for JSON."""
         table = None if self.incumbent is None else self.incumbent.tolist()
         return {"incumbent": table, "loss": self.loss, "until_gap": self.until_gap, "only": self.only}
 
@@ -213,7 +212,7 @@ class Assurance:
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """Those of the incumbent and of the candidate; 0 where there is none."""
+        """The numbers of incumbent and candidate; 0 where there is none."""
         incumbent, candidate = (0 if one is None else one.number for one in (self.incumbent, self.candidate))
         return incumbent, candidate
 

@@ -450,7 +450,7 @@ class SimulatedParty(Party):
         return Paid(self.played * len(visits), float((visits * rewards).sum()), self.driver.starts.sum(axis=0))
 
     def returns(self) -> CountArray:
-        """Those of the same trajectories once more."""
+        """The returns of the round's episodes, from the same trajectories played again."""
         histogram, actions = new_histogram(), self.policy.argmax(axis=2).astype(np.int32)
         self._simulated_returns.add(actions, self.first, self.played, histogram)
         return histogram
@@ -537,11 +537,9 @@ class LiveParty(Party):
         return Paid(int(starts.sum()), tables.paid, starts, tables.paid_squares)
 
     def returns(self) -> CountArray:
-        """What the environments paid."""
         return self.tables.returns
 
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
-        """Those that it has seen."""
         return self.tables.begun[agent].astype(np.float64), False
 
     def _count(self, end: RoundEnd) -> PlayedRound:
@@ -566,7 +564,6 @@ class LiveParty(Party):
         return self.tables.arrays()
 
     def counts(self) -> dict[str, Array]:
-        """With what was paid."""
         paid = np.array([self.tables.paid, self.tables.paid_squares])
         return {**super().counts(), "paid": paid, "returns": self.tables.returns}
 

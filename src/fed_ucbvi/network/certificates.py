@@ -77,7 +77,7 @@ class TLSFiles:
 
     @classmethod
     def of(cls, folder: Path, name: str) -> TLSFiles:
-        """Those of ``name`` in a folder that ``fed-ucbvi certs`` made."""
+        """The credentials of ``name`` in a folder that ``fed-ucbvi certs`` made."""
         return cls(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 

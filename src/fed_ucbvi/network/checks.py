@@ -20,6 +20,7 @@ import numpy.typing as npt
 from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, Message, Setting, as_sets
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fields import Meaning
+from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.core.types import CountArray, MaskArray, PolicyArray
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member, describe_agents
@@ -52,6 +53,7 @@ class Expected:
         grid: of the algorithm's sums, if it takes sums.
         visits_an_episode: visits that one report counts for an agent and an episode: one, or H where steps are
             counted together.
+        support: the transitions that reports of what is new list.
     """
 
     forms: tuple[ReportField, ...]
@@ -62,6 +64,7 @@ class Expected:
     requesters: Container[int]
     grid: Grid | None
     visits_an_episode: int = 1
+    support: Support | None = None
 
 
 def _who(member: Member) -> str:
@@ -228,8 +231,15 @@ class _Rows:
         owner, first = self.owners[at[0]], int(self.first[at[0]])
         who = _who(owner) if owner.name == SUM else describe_agents(range(first, first + int(self.agents[at[0]])))
         reason = why if isinstance(why, str) else why(at[0])
-        said = f"{name} at {at[1:]} is {array[at]}: " if len(at) > 1 else f"{name} ({array[at]}) "
+        support = self.expected.support
+        where = support.place(at[1]) if support is not None and array.shape[1:2] == (support.numbers,) else at[1:]
+        said = f"{name} at {where} is {array[at]}: " if len(at) > 1 else f"{name} ({array[at]}) "
         raise ViolationError(f"{who}: {said}{reason}", node=owner.name)
+
+    def _by_cell(self, transitions: CountArray) -> CountArray:
+        """Added up over next states."""
+        assert self.expected.support is not None
+        return self.expected.support.by_cell(transitions)
 
     # ------------------------------------------------------------------------------------------- arrays by themselves
 
@@ -243,9 +253,10 @@ class _Rows:
             case Meaning.NEW_TRANSITIONS:
                 what = f"{unit} that were not reported yet"
                 self._check_total(array, True, (-2, -1), visits * self.unreported, what, name, self.logged)
-                n = array.sum(axis=-1)
+                n = self._by_cell(array)
                 of_round = _column((self.unreported == self.agents * self.lengths) & (self.logged == 0), n)
-                self._refuse((n > 0) & ~self._went(by_step=True) & of_round, name, "where the policy did not go", n)
+                astray = (n > 0) & ~self._went(by_step=True) & of_round.astype(np.bool_)
+                self._refuse(astray, name, "where the policy did not go", n)
             case Meaning.VISITS_OF_ROUND:
                 self._check_total(array, False, (-1,), self.lengths, "episodes of the round", name)
             case Meaning.FLAG:
@@ -293,7 +304,7 @@ class _Rows:
             of_logs = f" and the {more[row]} steps of logs" if more[row] else ""
             return f"does not add up to the {totals[row]} {what}{of_logs}"
 
-        for counts in (array, array.sum(axis=-1)) if by_next_state else (array,):
+        for counts in (array, self._by_cell(array)) if by_next_state else (array,):
             self._refuse(counts < 0, name, "negative", counts)
             self._refuse(counts > _column(totals + more, counts), name, unequal, counts)
         sums = counts.sum(axis=axes)
@@ -352,13 +363,13 @@ class _Rows:
         counts = report[0]
         n = counts
         if forms[0].meaning is Meaning.NEW_TRANSITIONS:
-            n = counts.sum(axis=-1)
+            n = self._by_cell(counts)
         for form, array in zip(forms, report, strict=True):
             if form.meaning not in ranges or not array.size:
                 continue
             least, most = ranges[form.meaning]
             times = n if form.meaning in SUMS_OVER_VISITS else np.broadcast_to(_column(self.agents, n), n.shape)
-            times = counts if array.ndim > n.ndim + 1 else times  # sums by next state
+            times = counts if array.shape[:-1] == counts.shape else times  # sums by next state
             self._refuse(array < 0, form.name, "negative", array)
             if array.shape[-1] > 1:
                 words = array[..., 0]

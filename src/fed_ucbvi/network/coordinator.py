@@ -28,7 +28,7 @@ from fed_ucbvi.network.members import LEFT, FederationStatus, Member, NodeRegist
 from fed_ucbvi.network.messages import Played
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.node_calls import NodeCalls
-from fed_ucbvi.network.replay import told_in_round
+from fed_ucbvi.network.replay import listed_sums, told_in_round
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.rounds import Collected, EpisodesCall, NetworkRound
@@ -134,7 +134,7 @@ class Coordinator:
 
     @property
     def units(self) -> Units | None:
-        """Those of the run's rewards; None where the first node is to say."""
+        """The units of the run's rewards; None until the first node declares them."""
         return self.plan.units or next((member.units for member in self.registry.members.values()), None)
 
     def _use_units(self) -> None:
@@ -191,7 +191,7 @@ class Coordinator:
         for name, roster in synchronisation.used.items():
             members[name].confirmed, members[name].roster = 0, roster
         log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
-        sums = {"sum.0." + str(place): array for place, array in enumerate(synchronisation.sums.get(False, ()))}
+        sums = listed_sums(self.plan, synchronisation.sums)
         about = {"planned": planned(self.engine.setting)}
         self._last = PastRound(0, 0, 0, broadcast, -1, about=about, told=sums)
         await self._keep()
@@ -227,7 +227,7 @@ class Coordinator:
             request = self._send(steps, None if planning else synchronisation.paid)
         if self.plan.algorithm.server_counts:
             about, told = told_in_round(
-                self.engine,
+                self.plan,
                 played._replace(paid=synchronisation.paid),
                 self._presents,
                 synchronisation.sums,

@@ -35,7 +35,7 @@ with needed("msgspec"):
     from msgspec import Meta, Struct
     from msgspec.structs import force_setattr
 
-PROTOCOL = 11
+PROTOCOL = 12
 """Server and nodes must speak the same version."""
 SHOWN = frozenset({"version", "node", "run", "reason", "name"})
 """Texts that end up in logs and on terminals: one line of printable characters, and not a long one."""
@@ -89,6 +89,8 @@ class Welcome(_Message, frozen=True):
     ``spec`` has the fields of its :class:`~fed_ucbvi.run_spec.RunSpec` that concern nodes, as JSON; ``bins`` is JSON,
     too. ``epoch`` grows with every server that resumes the run.
     ``grid_bits`` is set where the run has been extended, ``earlier_visits`` where it was started from counts.
+    ``support`` has the transitions that can be (:mod:`fed_ucbvi.algorithms.support`), where the server knows them and
+    reports list them.
     """
 
     protocol: Natural
@@ -100,6 +102,7 @@ class Welcome(_Message, frozen=True):
     grid_bits: Natural = 0
     earlier_visits: Natural = 0
     bins: bytes = b""
+    support: bytes = b""
 
 
 class Joining(_Message, frozen=True):
@@ -180,7 +183,7 @@ class Ready(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Under secure sums: that a node is ready to be summed with others, signed with the key of its certificate.
 
     Attributes:
-        binding: the digest of the run, the epoch, the round and the broadcast that the node was sent.
+        binding: the digest of the welcome, the round and the broadcast that the node was sent.
         episodes: of each of its agents that no confirmed report has; in lockstep without those of this round, whose
             length the roster says. In round 0, those of its logs.
         rewards: whether it tells what they paid.
@@ -336,7 +339,8 @@ def one_line(text: str) -> str:
     >>> one_line("all is well\n\x1b[31mroot: logged in")
     'all is well??[31mroot: logged in'
     """
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_CHARACTERS])
+    text = text[:MAX_CHARACTERS]
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def has_left(name: str) -> str:
@@ -352,7 +356,7 @@ def encode(message: Up | Down, sent: DeltaCache | None = None) -> bytes:
         sent.keep(slot, CachedMessage(message.round, message.arrays))
         if before is not None:
             changes = Changes.of(message.arrays, before.arrays, before.round)
-            if len(changes.changed) + len(changes.data) < sum([packed_bytes(array) for array in message.arrays]):
+            if changes.size < sum([packed_bytes(array) for array in message.arrays]):
                 message = msgspec.structs.replace(message, arrays=changes)
     return _ENCODER.encode(message)
 

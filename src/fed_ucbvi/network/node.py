@@ -82,11 +82,13 @@ class RoundInPlay:
     """The round the server has started, and how far it is.
 
     ``length`` is known once it is stopped, and ``paid`` once the agents have counted it. ``owed`` is what the
-    episodes before it paid that no confirmed report has; the server does not know of ``before`` of these.
+    episodes before it paid that no confirmed report has, all played after round ``since``; the server does not know
+    of ``before`` of these.
     """
 
     start: Start
     owed: Paid
+    since: int
     before: int = 0
     told: bool = False
     length: int | None = None
@@ -156,6 +158,8 @@ class Node:
         self.finished = False
         self.policy: LearntPolicy | None = None
         """The policy to deploy, once the server has sent it with the end of the run."""
+        self.secret = logs is not None
+        """Whether the server is to learn nothing of this node alone, not even from its errors."""
         self._round: RoundInPlay | None = None
         self._live = False
         self.transcript = NOBODY
@@ -209,11 +213,6 @@ class Node:
         """Take part with this certificate, which secure sums need, in a run of ``server``."""
         self._tls_files, self._server = tls_files, server
 
-    @property
-    def secret(self) -> bool:
-        """Whether the server is to learn nothing of this node alone, not even from its errors."""
-        return self._source_of_logs is not None or (self.welcome is not None and self._plan.secure_sums)
-
     def enter(self, welcome: Welcome) -> Joining:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
         spec = read_spec(welcome.spec, self._only_name)
@@ -225,10 +224,13 @@ class Node:
             raise InputError("the server has changed the run since this node joined; start the node again.")
         self._generations.meet(welcome.epoch)
         self.welcome, self._spec = welcome, spec
+        self._welcomed = hashlib.sha256(encode(welcome)).digest()
         self._questions.begin(str(welcome.epoch).encode())
         if spec.secure_sums:  # the certificate may have been renewed
             assert self._tls_files is not None
             self._credentials = Credentials(self.name, self.first_agent, self.agents, welcome.run, self._tls_files)
+            if self._round is not None:
+                self._round.ready = None  # its key is gone
         units = self.units
         return Joining(
             *(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds, units.offset, units.scale),
@@ -255,13 +257,15 @@ class Node:
         fewer = spec.episodes < before.episodes or spec.agents < before.agents
         if fewer or (spec.episodes, spec.agents) == (before.episodes, before.agents):
             return False
-        as_before = {name: getattr(known, name) for name in PLANNED if name in Welcome.__struct_fields__}
+        changing = (*PLANNED, "support")
+        as_before = {name: getattr(known, name) for name in changing if name in Welcome.__struct_fields__}
         planned = dataclasses.replace(spec, episodes=before.episodes, agents=before.agents)
         return self._is_same(replace(welcome, **as_before), planned)
 
     def _build(self, welcome: Welcome, spec: RunSpec) -> None:
         self._live = spec.collection == LIVE
         self._check_sharing(spec)
+        self.secret = self.secret or spec.secure_sums  # before environments are made
         self._algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
         hosted = self._hosted = self._host(welcome, spec)
         if hosted.sizes != spec.sizes:
@@ -285,12 +289,15 @@ class Node:
             "logs": hashlib.sha256(b"".join(array.tobytes() for array in self._logs)).hexdigest(),
         }
         self._generations = NodeStateStore(self._party, identity, self.folder)
-        self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures)
+        least = spec.least_episodes, spec.least_members
+        self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures, least, self._members)
 
     def _make_party(self, welcome: Welcome, spec: RunSpec) -> Setting:
         """The agents, which have seen nothing, and the setting of the run."""
         hosted, self._plan = self._hosted, RunPlan.told_by(welcome, spec, self._algorithm)
         self._algorithm, setting = self._plan.algorithm, self._plan.setting
+        if welcome.support and isinstance(hosted, HostedProblem):
+            self._plan.support.check_has(hosted.federation.successors)
         first, m = hosted.first_agent, hosted.agents
         self._party: Party = (
             LiveParty(self._algorithm, setting, range(first, first + m), hosted.make, hosted.units)
@@ -314,7 +321,8 @@ class Node:
         if isinstance(hosted, HostedProblem):
             counts.check_support(hosted.federation.successors)
         _, told = warm_setting(self._algorithm, setting, counts)
-        return self._algorithm.report_of(setting, told), (episodes, int(told.visits.sum()))
+        logs = self._plan.listed(self._algorithm.logged_counts(setting, told))
+        return logs, (episodes, int(told.visits.sum()))
 
     def _grow(self, welcome: Welcome, spec: RunSpec) -> None:
         """Go on in a run that has more episodes or agents by now, with the same counts."""
@@ -436,14 +444,15 @@ class Node:
         self._generations.return_to(base)
         owed = Paid(0, 0.0, np.zeros(self._plan.setting.states, dtype=np.int64))
         self._algorithm.settle_report(self.state, start.arrays, used=used)
-        if used:
-            self._sent.confirm(start.confirmed, start.roster)
-        elif kept is not None or self._plan.secure_sums:
+        if not used and (kept is not None or self._plan.secure_sums):
             kept = kept or self._generations.find(base)
             owed = owed if kept is None or "owed" not in kept.note else _paid(kept.note["owed"])
         owed = owed._replace(returns={n: one for n, one in owed.returns.items() if n in start.judged})
+        since = start.confirmed if used or kept is None else int(kept.note.get("confirmed", start.confirmed))
+        if self._plan.secure_sums:
+            self._sent.begin(start.round, start.confirmed, start.roster, since)
         self._party.start(start.arrays, start.first + before, asking=start.playing != EVALUATING)
-        return RoundInPlay(start, owed, before)
+        return RoundInPlay(start, owed, since, before)
 
     def _closed_without(self, start: Start) -> Generation | None:
         """What a live node has kept of rounds after ``base`` that the server has closed without it."""
@@ -500,10 +509,9 @@ class Node:
 
     def _ready(self, now: RoundInPlay) -> Ready:
         """What this node signs for the round; the same as before, if it is asked again."""
-        assert self.welcome is not None
         assert self._credentials is not None
         start, owed = now.start, self._owed(now) if self._live else now.owed
-        binding = binding_of(self.run, self.welcome.epoch, start)
+        binding = binding_of(self._welcomed, start)
         episodes = int(owed.starts.sum()) // self.agents if start.round else self._logged[0]
         if now.ready is None or now.ready.episodes != episodes:
             ready = self._credentials.ready(start.round, binding, episodes, rewards=self._rewards)
@@ -543,10 +551,12 @@ class Node:
         if now.paid is None:
             self._party.stop(length)
             now.paid = self._paid_in(now.start)
-        note: dict[str, Any] = {"owed": _listed(self._owed(now))} if self._plan.secure_sums or self._live else {}
+        note: dict[str, Any] = {}
+        if self._plan.secure_sums or self._live:
+            note = {"owed": _listed(self._owed(now)), "confirmed": now.since}
         if self._live:
             clock = now.start.first + now.before + length
-            note |= {"start": _key(now.start), "played": length, "confirmed": now.start.confirmed, "clock": clock}
+            note |= {"start": _key(now.start), "played": length, "clock": clock}
         self._generations.keep(now.start.round, note, self._party.counts() if self._live else None)
         now.length = length
 
@@ -584,10 +594,13 @@ class Node:
         return self._own_report(query.arrays, exchange)
 
     def _own_report(self, query: Message, exchange: int) -> Message:
+        if self._algorithm.server_counts:
+            new = self._plan.listed(self._algorithm.new_counts(self.state, query))
+            if self._logs and self._round is not None and self._round.start.confirmed < 0:
+                new = tuple(one + logged for one, logged in zip(new, self._logs, strict=True))
+            return new
         report = self._algorithm.report(self.state, query, exchange)
         check_report(self._algorithm, report)
-        if self._logs and self._round is not None and self._round.start.confirmed < 0:
-            report = tuple(new + logged for new, logged in zip(report, self._logs, strict=True))
         return added_up(report) if self._algorithm.report_kind == SUMS else tuple(np.array(array) for array in report)
 
     def _contribute(self, roster: Roster) -> Report | Decline:
@@ -604,7 +617,7 @@ class Node:
                 least_members=least[1],
                 members=self._members,
             )
-            tell = self._rewards and tells_rewards(roster, *least)
+            tell = self._rewards and tells_rewards(roster, *least, self._members)
             counts = () if now.start.playing == EVALUATING else self._own_report((), 0)
             own = (*counts, self._told(now, tell=tell))
             failures = self._sent.failures
@@ -644,7 +657,6 @@ def _key(start: Start) -> str:
 
 
 def _listed(paid: Paid) -> list[Any]:
-    """Ready for JSON."""
     squares = None if math.isnan(paid.squares) else paid.squares
     returns = [[number, one.tolist()] for number, one in paid.returns.items()]
     return [paid.episodes, paid.total, paid.starts.tolist(), squares, paid.exploring, returns]

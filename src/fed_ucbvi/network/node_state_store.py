@@ -49,14 +49,12 @@ class Generation(NamedTuple):
     counts: dict[str, Array]
 
     def saved(self, round_number: int) -> SavedState:
-        """For the log."""
         arrays = {STATE + name: array for name, array in self.state.items()}
         arrays |= {ROUND + name: array for name, array in self.counts.items()}
         return SavedState(round_number, {"note": self.note}, arrays, {})
 
     @classmethod
     def of(cls, saved: SavedState) -> Generation:
-        """From the log."""
         return cls(named(STATE, saved.arrays), saved.about["note"], named(ROUND, saved.arrays))
 
 

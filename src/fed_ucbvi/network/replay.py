@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms import recorded_algorithm
-from fed_ucbvi.algorithms.base import Array, Message, Setting
+from fed_ucbvi.algorithms.base import Array, Setting
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, table_of_lists
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, manifest_digest, read_manifest, reading
 from fed_ucbvi.core.types import MaskArray
@@ -49,10 +50,10 @@ class Replayed(NamedTuple):
 
 
 def told_in_round(
-    engine: NetworkEngine,
+    plan: RunPlan,
     played: PlayedRound,
     present: Sequence[MaskArray],
-    sums: Mapping[bool, Message],
+    sums: Mapping[bool, NewCounts],
     used: list[str],
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """What came back in a round, for the log."""
@@ -62,18 +63,25 @@ def told_in_round(
         "end": [int(part) for part in played.stop],
         "rule": int(played.rule),
         "paid": None if paid is None else [paid.episodes, paid.total, squares],
-        "planned": planned(engine.setting),
+        "planned": planned(plan.setting),
         "used": used,
     }
     told: dict[str, Array] = {
         "lengths": np.array(played.lengths),
-        "present": np.zeros((SENDS, engine.setting.agents), dtype=np.bool_),
-        "starts": np.zeros(engine.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts),
+        "present": np.zeros((SENDS, plan.setting.agents), dtype=np.bool_),
+        "starts": np.zeros(plan.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts),
     }
     told["present"][: len(present)] = present
-    for planning, total in sums.items():
-        told |= {f"sum.{planning:d}.{place}": array for place, array in enumerate(total)}
-    return about, told
+    return about, told | listed_sums(plan, sums)
+
+
+def listed_sums(plan: RunPlan, sums: Mapping[bool, NewCounts]) -> dict[str, Array]:
+    """What reports add up to, for the log: what was visited, so that it can be read without the problem."""
+    listed: dict[str, Array] = {}
+    for planning, new in sums.items():
+        table = CountTable.empty(*plan.shape, bits=_bits(plan), by_slot=len(new.paid) > 0).plus(new)
+        listed |= {f"sum.{planning:d}.{name}": array for name, array in table.listed().items()}
+    return listed
 
 
 def replay(folder: Path) -> Replayed:
@@ -104,9 +112,9 @@ def replay(folder: Path) -> Replayed:
                 if before is not None:
                     engine.restore(_copied(before.saved()))
             if state.round == 0:
-                _aggregate(engine, engine.server, state, planning=False)
+                _aggregate(plan, engine.server, state, planning=False)
                 continue
-            _advance(engine, state)
+            _advance(plan, engine, state)
             reports.append(list(state.about["used"]))
     return Replayed(kept.round, reports, [] if engine is None else _differences(engine.saved(), kept))
 
@@ -115,7 +123,14 @@ def _copied(saved: SavedState) -> SavedState:
     return saved._replace(arrays={name: np.array(array) for name, array in saved.arrays.items()})
 
 
-def _advance(engine: NetworkEngine, state: SavedState) -> None:
+def _bits(plan: RunPlan) -> int:
+    """After the point of rewards."""
+    grid = plan.algorithm.grid(plan.setting)
+    assert grid is not None
+    return grid.bits
+
+
+def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
     """One round of the engine, answered from the log."""
     about, arrays = state.about, state.arrays
     paid = None
@@ -134,16 +149,15 @@ def _advance(engine: NetworkEngine, state: SavedState) -> None:
         except StopIteration:
             return
         assert isinstance(request, Synchronise)
-        _aggregate(engine, request.server, state, planning=request.planning)
+        _aggregate(plan, request.server, state, planning=request.planning)
         reply = None if request.planning else paid
 
 
-def _aggregate(engine: NetworkEngine, server: Any, state: SavedState, *, planning: bool) -> None:
+def _aggregate(plan: RunPlan, server: Any, state: SavedState, *, planning: bool) -> None:
     """What the reports of a round add up to, if there were any."""
-    total = named(f"sum.{planning:d}.", state.arrays)
-    if total:
-        report = tuple(np.array(total[str(place)]) for place in range(len(total)))
-        engine.algorithm.aggregate(server, report, 0)
+    listed = named(f"sum.{planning:d}.", state.arrays)
+    if listed:
+        plan.algorithm.add_counts(server, table_of_lists(plan.shape, _bits(plan), listed).as_new())
 
 
 def _differences(now: SavedState, kept: SavedState) -> list[str]:

@@ -92,7 +92,6 @@ class NetworkRound:
 
     @property
     def about(self) -> dict[str, int]:
-        """For log lines."""
         return {"round": self.number}
 
     def limit(self, most: int, playing: int = EXPLORING, judged: tuple[int, ...] = ()) -> None:
@@ -148,7 +147,6 @@ class NetworkRound:
         return member.episodes - member.reported + member.before if self.number else member.logged_episodes
 
     def entry(self, member: Member, ready: Ready) -> RosterEntry:
-        """As it stands in a roster."""
         bare = replace(ready, denial=b"")
         return RosterEntry(member.name, member.first_agent, member.agents, member.certificate, bare)
 

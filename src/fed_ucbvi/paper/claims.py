@@ -76,7 +76,6 @@ def _judged(
 
 
 def heterogeneity_costs_little(table: Traces) -> Verdict | None:
-    """Claim (a)."""
     return _judged(
         table,
         Claim(
@@ -148,7 +147,6 @@ SPEED_UP = Claim(
 
 
 def linear_speed_up(table: Traces, claim: Claim = SPEED_UP) -> Verdict | None:
-    """Claim (b)."""
     return _judged(
         table,
         claim,
@@ -161,7 +159,6 @@ def linear_speed_up(table: Traces, claim: Claim = SPEED_UP) -> Verdict | None:
 
 
 def flat_communication(table: Traces) -> Verdict | None:
-    """Claim (c)."""
     return _judged(
         table,
         Claim(
@@ -246,7 +243,6 @@ BELOW = Claim(
 
 
 def below(table: Traces, other: str = "fedq-bernstein", claim: Claim = BELOW, detail: str = "") -> Verdict | None:
-    """Claim (d)."""
     return _judged(
         table,
         claim,

@@ -158,7 +158,6 @@ def verdicts(table: Traces) -> list[Verdict]:
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
-    """The section of the report."""
     main = table.where(lambda group: group["label"] in VARIANTS)
     alike, worst = main.having(eps_p=0.0), table.where(lambda group: group["label"].endswith(MANY_SEEDS))
     the_papers = alike.where(lambda group: group["environment"] in scale.episodes)

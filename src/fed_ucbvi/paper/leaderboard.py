@@ -143,16 +143,15 @@ class LeaderboardPlan:
 
     @classmethod
     def standing(cls) -> LeaderboardPlan:
-        """The one of this package."""
         return cls(**tomllib.loads((files(__package__) / DEFINITION).read_text(encoding="utf-8")))
 
     def quick(self) -> LeaderboardPlan:
-        """The same with little data."""
+        """This plan with little data."""
         shorter = {name: max(1, T // QUICK) for name, T in self.episodes.items()}
         return LeaderboardPlan(self.agents, self.eps_p, 2, shorter, self.excluded)
 
     def without(self, environments: Iterable[str]) -> LeaderboardPlan:
-        """The same with these environments left out."""
+        """This plan without these environments."""
         names = [current_name(name) for name in environments]
         for name in names:
             if name not in self.episodes:
@@ -193,7 +192,6 @@ class LeaderboardPlan:
 
 
 def standing_rows() -> list[Row]:
-    """The rows of this package."""
     return read_rows(Path(str(files(__package__) / TABLE)))
 
 
@@ -247,7 +245,6 @@ class Place(NamedTuple):
     share: Interval
 
     def cells(self) -> tuple[Cell, ...]:
-        """A row of a table."""
         figures = (self.regret, self.median, self.failing, self.rounds, self.megabytes, self.share)
         return (label_of(self.algorithm), self.agents, *figures)
 
@@ -419,7 +416,7 @@ def share_text(cell: Interval) -> str:
 
 
 def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
-    """The same as a page, with regret against bytes on every environment."""
+    """The leaderboard as a page, with regret against bytes on every environment."""
     tables, panels = [_table("overall", "Over all environments", OVERALL_TEXT, OVERALL, standings(rows))], []
     for environment, episodes in environments_of(rows).items():
         found, label = places(rows, environment), label_of(environment)

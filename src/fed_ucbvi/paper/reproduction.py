@@ -83,7 +83,6 @@ class ReproductionPlan:
     experiments: tuple[str, ...]
 
     def manifest(self) -> dict[str, Any]:
-        """Ready for JSON."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,

@@ -41,7 +41,6 @@ def eps_text(eps_p: float) -> str:
 
 
 def cell_text(group: Group) -> str:
-    """How a cell is written."""
     return f"M = {group['agents']} and {eps_text(group['eps_p'])}"
 
 

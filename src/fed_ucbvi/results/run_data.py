@@ -165,7 +165,7 @@ class RunData(Tabled):
 
     @property
     def recent_reward(self) -> float:
-        """The same over the last tenth of the episodes; all episodes of a round count alike."""
+        """The average reward over the last tenth of the episodes; all episodes of a round count alike."""
         T = self._episodes
         if T == 0.0:
             return math.nan

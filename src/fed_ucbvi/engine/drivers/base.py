@@ -138,12 +138,12 @@ class Fleet:
 
     @cached_property
     def flat_transitions(self) -> CountArray:
-        """The same memory as ``(m or 1, P, K)``."""
+        """The transition counts in the same memory, as ``(m or 1, P, K)``."""
         return self.transitions.reshape((len(self.transitions), -1, self.transitions.shape[-1]))
 
     @cached_property
     def flat_visits(self) -> CountArray:
-        """The same memory as ``(m, P)``."""
+        """The visits in the same memory, as ``(m, P)``."""
         return self.visits.reshape((len(self.visits), -1))
 
     @cached_property
