@@ -214,10 +214,10 @@ class Reception:
         else:
             member.heard_end = True
 
-    async def close(self) -> None:
+    async def close(self, reason: str = "") -> None:
         self._closed = True
         for stream in tuple(self._streams):
-            stream.close()
+            stream.close(reason)
         await self._registry.notify()
 
     # -------------------------------------------------------------------------------------------------- the handshake
@@ -251,7 +251,7 @@ class Reception:
         if member is None or not self._run.begun:
             raise TurnedAwayError(f"'{hello.node}' does not take part in this run; there is nothing to leave")
         if member.status == GONE:
-            raise TurnedAwayError(f"'{hello.node}' has been excluded from this run")
+            raise TurnedAwayError(self._run.excluded(member))
         try:
             await self._run.leave(member, has_left(hello.node))
         except InputError as error:
@@ -309,8 +309,7 @@ class Reception:
             )
         member = self._registry.members.get(hello.node)
         if member is not None and member.out:
-            excluded = f"'{hello.node}' has been excluded from this run"
-            raise TurnedAwayError(has_left(hello.node) if member.status == LEFT else excluded)
+            raise TurnedAwayError(has_left(hello.node) if member.status == LEFT else self._run.excluded(member))
         if member is not None and member.stream is not None and member.incarnation != hello.incarnation:
             raise TurnedAwayError(
                 f"another process is connected as '{hello.node}'; if it has died, the server will notice soon",
