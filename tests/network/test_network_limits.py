@@ -9,6 +9,8 @@ import os
 import re
 import shutil
 import signal
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,14 @@ from msgspec.structs import replace
 from commands import refusal
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, resume, run, synthetic
 from fed_ucbvi.engine.state_store import StateStore
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import FederationStoppedError, RefusedError
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import Rules, plan_for
 from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import Processes
 from network import federate, make_nodes, reach
 
@@ -185,6 +189,36 @@ def test_agents_that_cannot_be_are_refused_before_memory_is_taken() -> None:
     with pytest.raises(InputError, match="1,000,000,000 agents of the server's run take at least"):
         node.enter(replace(many.welcome(), spec=spec))
     assert asked == []
+
+
+# ------------------------------------------------------------------------------------------------ endless handshakes
+
+
+def test_tls_handshakes_that_never_end_are_given_up_and_keep_no_node_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fed_ucbvi.network.transport.HANDSHAKE_SECONDS", 3)
+    certs = tmp_path / "certs"
+    make_certificates(certs, server="server", nodes=["node-0", "node-1"])
+
+    async def story() -> None:
+        service = FederationServer(PLAN, "127.0.0.1:0", TLSFiles.of(certs, "server"))
+        running = asyncio.ensure_future(service.run())
+        await asyncio.sleep(0.1)
+        idle = [socket.create_connection(("127.0.0.1", service.port), timeout=60) for _ in range(200)]
+        for one in idle[::2]:
+            one.sendall(b"\x16\x03\x01\x02\x00\x01")
+        nodes = make_nodes(WORLD, [1, 1])
+        first, last = (RemoteServer(f"127.0.0.1:{service.port}", TLSFiles.of(certs, node.name)) for node in nodes)
+        coming = asyncio.ensure_future(run_node(nodes[0], first))
+        await service.coordinator.registry.wait_until(lambda: service.coordinator.registry.connected == 1, 60)
+        assert service.coordinator.registry.connected == 1
+        for one in idle:
+            with suppress(ConnectionError), one:
+                await asyncio.to_thread(one.recv, 100)  # ends, or the test does
+        await asyncio.gather(running, coming, run_node(nodes[1], last))
+
+    asyncio.run(asyncio.wait_for(story(), 120))
 
 
 # ------------------------------------------------------------------------------------------------------- full disks
