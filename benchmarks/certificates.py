@@ -6,6 +6,7 @@
     python benchmarks/certificates.py thermostats --seeds 20   # real environments, ten minutes
     python benchmarks/certificates.py gaps --seeds 500
     python benchmarks/certificates.py shops --seeds 20         # months until shops are certified
+    python benchmarks/certificates.py sepsis --seeds 40 --episodes 500 --compared 1     # needs the package icu-sepsis
 
 ``docs/certificates.md`` has the tables.
 """
@@ -42,8 +43,6 @@ from fed_ucbvi.results.round_record import INCUMBENT
 EXAMPLES = Path(__file__).parent.parent / "examples"
 sys.path += [str(EXAMPLES / "five_shops"), str(EXAMPLES / "thermostats")]
 LOSS = 0.05
-COMPARED = 20
-"""Seeds that are also run without an incumbent, to compare what is paid."""
 
 
 class Case(NamedTuple):
@@ -103,6 +102,22 @@ def thermostats() -> list[Case]:
     return [Case("thermostats", table, worth, float("nan"), fleet.units, bins.horizon, play)]
 
 
+def sepsis(patients: int) -> list[Case]:
+    """Ten hospitals that are alike, without logs; what they do today is the clinicians' policy."""
+    from fed_ucbvi import clinicians_policy, icu_sepsis
+
+    world, rule = icu_sepsis(agents=10), clinicians_policy()
+    mdp = world.common
+    worth, best = (float(mdp.initial @ V[0]) for V in (mdp.evaluate(rule), mdp.solve().V))
+    algorithm = FedKLUCBVI(stationary=True, min_round_growth=0.1)
+
+    def play(seed: int, policy: IndexArray | None) -> Run:
+        return run(algorithm, world, patients, seed=seed, incumbent=policy, progress=False)
+
+    name = f"ICU-Sepsis, clinicians, {patients:,} patients a hospital"
+    return [Case(name, rule, worth, best, Units(), mdp.horizon, play)]
+
+
 def shares(case: Case, result: Run) -> tuple[FloatArray, float]:
     """What exploring has cost after each round, as a share of the incumbent's worth; and the share of exploring.
 
@@ -118,8 +133,8 @@ def shares(case: Case, result: Run) -> tuple[FloatArray, float]:
     return cost[: min(promoted, default=len(cost))], float(E[-1] / t[-1])
 
 
-def harm(made: list[Case], seeds: int) -> None:
-    """The table of what exploring costs."""
+def harm(made: list[Case], seeds: int, compared: int) -> None:
+    """The table of what exploring costs; so many seeds are also run without an incumbent."""
     heads = ["incumbent", "worth", "best", "broken", "largest cost", "explored", "promoted", "paid", "without"]
     print(f"| {' | '.join([*heads, 'first tenth', 'without'])} |")
     print(f"|---|{10 * '---:|'}")
@@ -131,7 +146,7 @@ def harm(made: list[Case], seeds: int) -> None:
             worst.append(float(cost.max()))
             explored.append(share)
             promoted += any(one.kind == PROMOTION for one in result.certificates)
-            if seed < COMPARED:
+            if seed < compared:
                 paid.append([*earned(case, result), *earned(case, case.play(seed, None))])
         broken = sum(one > LOSS for one in worst)
         money = np.array(paid).mean(axis=0)
@@ -194,15 +209,21 @@ def months(seeds: int) -> None:
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["harm", "thermostats", "gaps", "shops"])
+    parser.add_argument("what", choices=["harm", "thermostats", "sepsis", "gaps", "shops"])
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--compared", type=int, default=20, help="seeds that are also run without an incumbent")
+    parser.add_argument("--episodes", type=int, default=500, help="patients of each hospital (sepsis)")
     options = parser.parse_args()
     logging.getLogger("fed_ucbvi.environments").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
-    if options.seeds < 1:
+    if min(options.seeds, options.compared) < 1:
         raise InputError("at least one seed is needed.")
-    if options.what in ("harm", "thermostats"):
-        harm(cases() if options.what == "harm" else thermostats(), options.seeds)
+    if options.what in ("harm", "thermostats", "sepsis"):
+        if options.what == "sepsis":
+            made = sepsis(options.episodes)
+        else:
+            made = cases() if options.what == "harm" else thermostats()
+        harm(made, options.seeds, options.compared)
     elif options.what == "gaps":
         gaps(options.seeds)
     else:

@@ -231,6 +231,9 @@ class RunSpec:
     until_gap: Positive | None = flag(
         None, "X", "End once the recommended policy is certified to be so near to the best.", PROMISES
     )
+    evaluate: str | None = flag(
+        None, "FILE|MODULE:ATTRIBUTE", "Only play this policy, without learning, and say what it is worth.", PROMISES
+    )
     driver: Literal["auto", "counts", "episodes", "cuda"] = flag(
         "auto", "NAME", "auto, counts, episodes or, on a GPU, cuda.", OUTPUT
     )
@@ -308,6 +311,7 @@ class RunSpec:
             ("algorithm", spec.algorithm),
             ("environment", spec.environment or ""),
             ("incumbent", spec.incumbent or ""),
+            ("policy", spec.evaluate or ""),
             ("Gymnasium environment", str(spec.environment_options.get("id", ""))),
         ):
             if name not in code and not name.endswith(".npz"):

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run
-from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, evaluate, gridworld, run
+from fed_ucbvi.algorithms.base import Message, Setting
 from fed_ucbvi.core.types import IndexArray
-from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.assurance import Assurance, Promises
+from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.gymnasium_environments import TabularEnv
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network.messages import Decline, Report, Roster, Start
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for, plan_of
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
-from fed_ucbvi.results.round_record import INCUMBENT
-from network import assert_same, federate, make_nodes
+from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
+from fed_ucbvi.run_spec import RunSpec
+from network import assert_same, assert_same_but_for_requests, federate, make_nodes
 
 ALGORITHM = FedKLUCBVI(stationary=True)
 WORLD = gridworld(agents=4)
 SIZES = WORLD.horizon, WORLD.states, WORLD.actions
+SOURCE = LiveSource(lambda agent: TabularEnv("gridworld", agent=agent, agents=4), (0.0, 1.0), WORLD.horizon)
 
 
 def incumbent() -> IndexArray:
@@ -54,14 +61,94 @@ def test_nodes_keep_the_promises_of_a_simulation_round_by_round(asked: dict[str,
         assert node.policy.guarantee == over_the_network.certificate
 
 
+@pytest.fixture(scope="module")
+def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFiles]:
+    folder = tmp_path_factory.mktemp("certs")
+    make_certificates(folder, server="server", nodes=["node-0", "node-1", "node-2"])
+    return lambda name: TLSFiles.of(folder, name)
+
+
+@pytest.mark.parametrize("asked", [{"incumbent": incumbent(), "loss": 0.1}, {"until_gap": 1.5}])
+def test_masked_and_open_sums_keep_the_same_promises_bit_for_bit(
+    asked: dict[str, Any], tls_files: Callable[[str], TLSFiles]
+) -> None:
+    """Every round, what it cost and what was certified; and, but for the grid of rewards, as in one process."""
+    plans = (
+        plan_for(ALGORITHM, WORLD, 400, seed=3, promises=promised(**asked), secure_sums=on) for on in (True, False)
+    )
+    secure, plain = (federate(plan, make_nodes(WORLD, (1, 1, 2)), tls_files).run for plan in plans)
+    assert_same_but_for_requests(secure, plain)
+    for name in ("reward", "cost", "allowed"):
+        assert np.array_equal(secure.records[name], plain.records[name], equal_nan=True)
+    assert_same(plain, run(ALGORITHM, WORLD, 400, seed=3, driver="episodes", progress=False, **asked))
+    assert plain.certificates
+    for one, other in zip(secure.certificates, plain.certificates, strict=True):
+        assert replace(one, date="") == replace(other, date="")
+
+
+class Reluctant(Node):
+    """A node that answers a roster in one of four rounds only, and whose books are kept by hand."""
+
+    books: ClassVar[dict[tuple[int, str], tuple[int, float]]] = {}
+    """What was played and paid, by round and node."""
+
+    def _contribute(self, roster: Roster) -> Report | Decline:
+        if self.name == "node-1" and roster.round % 4:
+            return Decline(roster.round, "not now")
+        return super()._contribute(roster)
+
+    def _paid_in(self, start: Start) -> Paid:
+        paid = super()._paid_in(start)
+        self.books[start.round, self.name] = start.playing, paid.total
+        return paid
+
+
+def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_exploring_paid(
+    tls_files: Callable[[str], TLSFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the server charges is never less than what exploring has cost, and all of it once everything is told.
+
+    Cost and allowance, by the true value of the incumbent, are compared at the end of every round: they may fail in
+    one run of twenty, and the seed is fixed.
+    """
+    policy, record = incumbent(), Assurance.record
+    known: list[float] = []
+
+    def recorded(self: Assurance, *about: Any) -> None:
+        record(self, *about)
+        known.append(self.paid)
+
+    monkeypatch.setattr(Assurance, "record", recorded)
+    Reluctant.books.clear()
+    nodes = [Reluctant(f"node-{i}", lambda M: WORLD, i, 1 + i // 2, most_failures=1000) for i in range(3)]
+    plan = plan_for(ALGORITHM, WORLD, 400, seed=3, promises=promised(incumbent=policy, loss=0.1), secure_sums=True)
+    result = federate(plan, nodes, tls_files).run
+    records, promoted = result.records, result.certificates[0].rounds
+    worth = float(WORLD.common.initial @ WORLD.common.evaluate(policy)[0])
+    played, paid = [], []
+    for number in range(1, len(records["playing"]) + 1):
+        of_nodes = [Reluctant.books[number, node.name] for node in nodes]
+        assert {playing for playing, _ in of_nodes} == {records["playing"][number - 1]}
+        played.append(of_nodes[0][0])
+        paid.append(sum(total for _, total in of_nodes))
+    exploring = np.array(played) != INCUMBENT
+    t, E = np.cumsum(records["agent_episodes"]), np.cumsum(np.where(exploring, records["agent_episodes"], 0))
+    R = np.cumsum(np.where(exploring, paid, 0.0))
+    assert (E * worth - R <= 0.1 * t * worth)[:promoted].all()
+    assert (records["cost"] >= E * worth - R - 1e-6)[:promoted].all()
+    told = np.arange(1, len(t) + 1) % 4 == 0
+    assert np.array(known)[told] == pytest.approx(R[told], abs=1e-6)
+    assert (np.array(known) < R - 1e-3).any()
+    assert set(played) == {EXPLORING, INCUMBENT, VERIFYING}
+
+
 def live_plan(**more: Any) -> tuple[RunPlan, list[Node]]:
-    """Two nodes with real environments, which stop where the server's word reaches them."""
+    """Three nodes with real environments, which stop where the server's word reaches them."""
     setting = Setting(WORLD.states + 1, WORLD.actions, WORLD.horizon, 4, 60, 0.0, 5, eps_p_known=False)
-    source = LiveSource(lambda agent: TabularEnv("gridworld", agent=agent, agents=4), (0.0, 1.0), WORLD.horizon)
     policy = np.concatenate([incumbent(), np.zeros((WORLD.horizon, 1), dtype=np.int32)], axis=1)
     promises = Promises.of(policy, 0.2, None, (WORLD.horizon, WORLD.states + 1, WORLD.actions))
     plan = RunPlan(ALGORITHM, setting, collection="live", promises=promises, **more)
-    return plan, make_nodes(source, (2, 2))
+    return plan, make_nodes(SOURCE, (2, 1, 1))
 
 
 def kept(result: Run) -> bool:
@@ -70,12 +157,44 @@ def kept(result: Run) -> bool:
     return bool((records["cost"] <= records["allowed"] + 1e-9)[records["playing"] != INCUMBENT].all())
 
 
-def test_real_environments_on_nodes_keep_the_promise() -> None:
-    plan, nodes = live_plan()
-    result = federate(plan, nodes).run
+@pytest.mark.parametrize("secure_sums", [False, True])
+def test_real_environments_on_nodes_keep_the_promise(secure_sums: bool, tls_files: Callable[[str], TLSFiles]) -> None:
+    plan, nodes = live_plan(secure_sums=secure_sums)
+    result = federate(plan, nodes, tls_files).run
     assert result.complete
     assert set(result.records["playing"].tolist()) > {INCUMBENT}
     assert kept(result)
+
+
+@pytest.mark.parametrize("secure_sums", [False, True])
+def test_nodes_evaluate_a_policy_as_one_process_does_and_tell_returns_only(
+    secure_sums: bool, tls_files: Callable[[str], TLSFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interval, bit for bit; nodes with tables and with real environments; no counts leave a node."""
+
+    def told(self: Node, *_: object) -> Message:
+        raise AssertionError("counts were asked for")
+
+    monkeypatch.setattr(Node, "_own_report", told)
+    policy, spec = incumbent(), RunSpec(environment="gridworld", agents=4, episodes=150, seed=7)
+    plan = plan_of(replace(spec, secure_sums=secure_sums), evaluated=policy)
+    nodes = make_nodes(WORLD, (1, 1, 2))
+    result = federate(plan, nodes, tls_files).run
+    expected, (one,) = evaluate(policy, WORLD, 150, seed=7), result.certificates
+    assert (one.at_least, one.compared_with, one.episodes) == (expected.lower, expected.upper, expected.episodes)
+    assert result.complete
+    assert np.array_equal(result.policy, policy)
+    for node in nodes:
+        assert node.policy is not None
+        assert node.policy.guarantee is not None
+        assert node.policy.guarantee.to_data() == one.to_data()
+    sizes = WORLD.states + 1, WORLD.actions, WORLD.horizon
+    spec = replace(spec, environment=None, sizes=sizes, collection="live", secure_sums=secure_sums, episodes=30)
+    plan = plan_of(spec, evaluated=policy)
+    (one,) = federate(plan, make_nodes(SOURCE, (1, 1, 2)), tls_files).run.certificates
+    fleet = LiveFederation(SOURCE.make, 4, WORLD.horizon, (0.0, 1.0))
+    expected = evaluate(policy, fleet, 30, seed=7)
+    assert (one.at_least, one.compared_with, one.episodes) == (expected.lower, expected.upper, expected.episodes)
 
 
 def test_a_server_resumes_with_the_promises_it_was_begun_with(tmp_path: Path) -> None:
@@ -101,8 +220,8 @@ def test_what_cannot_be_promised_over_the_network_is_refused() -> None:
     promises = promised(incumbent=incumbent())
     with pytest.raises(InputError, match="learns only from what its own policy plays"):
         plan_for(FedUCBVI(), WORLD, 10, promises=promises)
-    with pytest.raises(InputError, match="leave out --secure-sums"):
-        plan_for(ALGORITHM, WORLD, 10, promises=promises, secure_sums=True)
+    with pytest.raises(InputError, match="leave out --quorum"):
+        plan_for(ALGORITHM, WORLD, 10, promises=promises, rules=Rules(quorum=2))
     nodes = [Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, rewards=i == 0) for i in range(2)]
     with pytest.raises(InputError, match="some agents do not say"):
         federate(plan_for(ALGORITHM, WORLD, 10, promises=promises), nodes)

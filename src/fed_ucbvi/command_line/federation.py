@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN = 0.2
 SERVED = fields(
-    f"{TABLES} sizes bins random_rewards algorithm parameters seed warm_start incumbent loss until_gap "
+    f"{TABLES} sizes bins random_rewards algorithm parameters seed warm_start incumbent loss until_gap evaluate "
     "collection nodes secure_sums least_episodes least_members deadline patience gathering on_away quorum wait "
     "on_violation without checkpoint out overwrite",
     environment={"help": "The environment, if the server may know it; then it scores.", "default": None},
@@ -90,7 +90,9 @@ def serve(
         from fed_ucbvi.command_line.running import counts_at
 
         counts = counts_at(spec.warm_start)
-    plan = plan_of(spec, counts=counts, incumbent=None if spec.incumbent is None else incumbent_at(spec.incumbent))
+    given = (spec.incumbent, spec.evaluate)
+    incumbent, evaluated = (None if name is None else incumbent_at(name) for name in given)
+    plan = plan_of(spec, counts=counts, incumbent=incumbent, evaluated=evaluated)
     for text in plan.algorithm.cautions(plan.setting):
         warn(text)
     checkpoint = None if spec.checkpoint is None else ServerCheckpoint(spec.checkpoint)
@@ -173,12 +175,15 @@ def federate(
     spec: Annotated[
         RunSpec,
         fields(
-            f"{TABLES} algorithm parameters seed secure_sums out overwrite",
+            f"{TABLES} algorithm parameters seed incumbent loss secure_sums out overwrite",
             agents={"help": "Agents on all nodes.", "default": "one each, or the size of a custom federation"},
         ),
     ],
     output: Annotated[Output, fields(f"log_format {PAGE} as_json quiet")],
     nodes: int = option(4, "N", "Nodes, each a process.", NETWORK),
+    logs: str | None = option(
+        None, "FILES", "The nodes' logs: a file each, with {} in place of the node's number, from 0.", NETWORK
+    ),
     folder: Path | None = option(
         None, "DIR", "Keep certificates, checkpoint and states here; the same command resumes from there.", OUTPUT
     ),
@@ -189,10 +194,14 @@ def federate(
     from fed_ucbvi.core import defaults
     from fed_ucbvi.network.local import run_locally, work_folder
 
+    files = [] if logs is None else [logs.replace("{}", str(node)) for node in range(nodes)]
+    for file in files:
+        if not Path(file).is_file():
+            raise InputError(f"{file} is no file; --logs needs one for each node, with {{}} for its number.")
     agents = spec.make_federation(nodes).agents if spec.agents is None else spec.agents
     environment = spec.environment or defaults.ENVIRONMENT
     problem = ["--env", environment, *arguments_of(spec, "eps_p env_seed environment_options")]
-    run = arguments_of(spec, "episodes algorithm parameters seed secure_sums out overwrite")
+    run = arguments_of(spec, "episodes algorithm parameters seed incumbent loss secure_sums out overwrite")
     shown = arguments_of(output, f"log_format {PAGE} as_json quiet")
     own = ["--algorithm", spec.algorithm, "--send-trajectories", "--log-format", output.log_format]
     own += ["--require-secure-sums"] if spec.secure_sums else []
@@ -202,7 +211,7 @@ def federate(
             agents=agents,
             nodes=nodes,
             server_arguments=[*problem, *run, *shown],
-            node_arguments=[*problem, *own],
+            node_arguments=lambda node: [*problem, *own, *(["--logs", files[node]] if files else [])],
         )
     if code:
         raise typer.Exit(code if code > 0 else 128 - code)  # a server that was killed, as a shell says it
@@ -312,7 +321,7 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
             due = now + SECONDS_BETWEEN
             records, wire = run.engine, run.registry.wire
             nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
-            node_calls = f"agent {records.last_asker} asked" if records.last_asker >= 0 else nobody
+            node_calls = f"agent {records.last_requester} asked" if records.last_requester >= 0 else nobody
             gap = records.units.scale * last_gap(records.recommendations)
             known = "" if math.isnan(gap) else f", gap {gap:,.4g}"
             status.update(

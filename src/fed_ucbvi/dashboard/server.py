@@ -143,7 +143,7 @@ def _json(content: dict[str, Any]) -> str:
 
 
 class Guard:
-    """Turns away who may not look, and puts headers on every answer that keep a browser from doing anything else."""
+    """Rejects who may not look, and puts headers on every answer that keep a browser from doing anything else."""
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]], access: Access) -> None:
         self._app, self._access = app, access
@@ -281,7 +281,7 @@ class PageServer:
             what = "metrics" if state is None else "the page"
             raise InputError(
                 f"{what} cannot be served at {access.host}:{access.port}: {error.strerror or error}. Use another "
-                "address or port (0 takes a free one)."
+                "address or port (0 means a free one)."
             ) from error
         self.url = access.url(int(self._socket.getsockname()[1]))
         try:

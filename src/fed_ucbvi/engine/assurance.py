@@ -31,19 +31,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Setting
-from fed_ucbvi.algorithms.return_bounds import Interval, episodes_in, interval_of, new_histogram
+from fed_ucbvi.algorithms.return_bounds import Interval, interval_of, new_histogram
 from fed_ucbvi.core.errors import InputError, check_number
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.engine.state_store import put_back
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.certificate import GAP, PROMOTION, Certificate, policy_digest
+from fed_ucbvi.results.certificate import GAP, PROMOTION, VALUE, Certificate, policy_digest
 from fed_ucbvi.results.policy import PolicyLike, policy_table
 from fed_ucbvi.results.recommendations import PLANNED, Recommended
-from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
+from fed_ucbvi.results.round_record import EVALUATING, EXPLORING, INCUMBENT, VERIFYING
 
 DELTA, LOSS = 0.05, 0.05
 """The probability with which what is promised may fail, and the usual share of the incumbent's worth."""
-MORE = 0.1
+SHARE_OF_HISTORY = 0.1
 """Rounds of the incumbent, rounds that verify and the time between two plans are at most this share of what was
 played."""
 ASSURANCE = "assurance."
@@ -53,6 +53,7 @@ POLICIES = ("incumbent", "candidate")
 ASSUMED = {
     GAP: "episodes are drawn alike; optimism: the states tell all of the future that matters, and agents are alike",
     PROMOTION: "episodes are drawn alike",
+    VALUE: "episodes are drawn alike",
 }
 
 
@@ -64,11 +65,13 @@ class Promises:
         incumbent: what is played today, ``(H, S)``.
         loss: what exploring may cost, as a share of what the incumbent is worth.
         until_gap: end once the recommended policy is certified to be so near to the best, in own units.
+        only: play the incumbent and nothing else, to say what it is worth; nobody learns.
     """
 
     incumbent: IndexArray | None
     loss: float
     until_gap: float | None
+    only: bool = False
 
     @classmethod
     def of(
@@ -99,15 +102,14 @@ class Promises:
         return algorithm if self.until_gap is None else algorithm.certifying(DELTA)
 
     def to_data(self) -> dict[str, Any]:
-        """Ready for JSON."""
         table = None if self.incumbent is None else self.incumbent.tolist()
-        return {"incumbent": table, "loss": self.loss, "until_gap": self.until_gap}
+        return {"incumbent": table, "loss": self.loss, "until_gap": self.until_gap, "only": self.only}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Promises:
         """Read what :meth:`to_data` gave."""
         table = None if data["incumbent"] is None else np.array(data["incumbent"], dtype=np.int32)
-        return cls(table, float(data["loss"]), data["until_gap"])
+        return cls(table, float(data["loss"]), data["until_gap"], bool(data["only"]))
 
 
 class RoundChoice(NamedTuple):
@@ -125,6 +127,8 @@ class JudgedPolicy:
     recommended: Recommended
     number: int
     returns: CountArray = field(default_factory=new_histogram)
+    only: bool = False
+    """Whether no other will be judged, so that it has all of delta."""
 
     @property
     def policy(self) -> IndexArray:
@@ -133,7 +137,7 @@ class JudgedPolicy:
     def interval(self) -> Interval:
         """Of its value, in our units."""
         j, H = self.number, float(len(self.policy))
-        return interval_of(self.returns, H, DELTA / (j * (j + 1)))
+        return interval_of(self.returns, H, DELTA if self.only else DELTA / (j * (j + 1)))
 
 
 class Assurance:
@@ -151,7 +155,7 @@ class Assurance:
         self.candidate: JudgedPolicy | None = None
         if promises.incumbent is not None:
             unknown: FloatArray = np.full((setting.horizon + 1, setting.states), np.nan)
-            self.incumbent = JudgedPolicy(Recommended(promises.incumbent, unknown, PLANNED), 1)
+            self.incumbent = JudgedPolicy(Recommended(promises.incumbent, unknown, PLANNED), 1, only=promises.only)
         self.certificates: list[Certificate] = []
         self.judged = 0 if self.incumbent is None else 1
         self.certified = False
@@ -179,7 +183,7 @@ class Assurance:
 
     def balance(self) -> tuple[float, float]:
         """What exploring has cost at most, and what it may cost, over all episodes of all agents, in our units."""
-        if self.incumbent is None:
+        if self.incumbent is None or self.promises.only:
             return math.nan, math.nan
         interval = self.incumbent.interval()
         cost = self.owed + self.explored * interval.upper - self.paid
@@ -191,7 +195,9 @@ class Assurance:
 
     def choose(self, played: int, left: int) -> RoundChoice:
         """What the next round plays, after so many episodes of each agent, and with so many left."""
-        short = min(left, max(1, math.ceil(MORE * played)))
+        short = min(left, max(1, math.ceil(SHARE_OF_HISTORY * played)))
+        if self.incumbent is not None and self.promises.only:
+            return RoundChoice(EVALUATING, self.incumbent.policy, short)
         if self.incumbent is not None:
             interval = self.incumbent.interval()
             cost, allowed = self.balance()
@@ -204,21 +210,34 @@ class Assurance:
             return RoundChoice(VERIFYING, self.candidate.policy, min(short, left))
         return RoundChoice(EXPLORING, None, left)
 
-    def record(self, playing: int, episodes: int, paid: float, returns: CountArray | None) -> None:
-        """Take in a round: what was played by all agents together, what it paid, and the returns of its episodes."""
-        judged = {INCUMBENT: self.incumbent, VERIFYING: self.candidate}.get(playing)
-        silent = judged is not None and (returns is None or episodes_in(returns) != episodes)
-        if episodes and (silent or math.isnan(paid)):
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The numbers of incumbent and candidate; 0 where there is none."""
+        incumbent, candidate = (0 if one is None else one.number for one in (self.incumbent, self.candidate))
+        return incumbent, candidate
+
+    def record(self, playing: int, episodes: int, paid: float, returns: Mapping[int, CountArray]) -> None:
+        """Take in a round, and what has become known.
+
+        Args:
+            playing: what all agents together played.
+            episodes: how many.
+            paid: what exploring has paid, in this round or earlier, that was not known before. Until it is known,
+                exploring is charged as if it had paid the least.
+            returns: that were not known before, by the number of the policy; those of others do not matter any more.
+        """
+        if math.isnan(paid):
             raise InputError(
                 "an incumbent and a certified gap need to know what every episode pays, and some agents do not say "
                 "it (join without --no-rewards)."
             )
         self.total += episodes
-        if playing != INCUMBENT:
+        if playing not in (INCUMBENT, EVALUATING):
             self.explored += episodes
-            self.paid += paid
-        if judged is not None and returns is not None:
-            judged.returns += returns
+        self.paid += paid
+        for judged in (self.incumbent, self.candidate):
+            if judged is not None and judged.number in returns:
+                judged.returns += returns[judged.number]
         self.verified += episodes if playing == VERIFYING else 0
 
     # -------------------------------------------------------------------------------------------------- candidates
@@ -243,7 +262,9 @@ class Assurance:
 
         A run whose episodes are over has a certificate of the gap there is.
         """
-        candidate = self.candidate
+        candidate, incumbent = self.candidate, self.incumbent
+        if incumbent is not None and self.promises.only and ending:
+            self._issue(issue(VALUE, incumbent, incumbent.interval().upper), incumbent)
         if candidate is None or not candidate.returns.any():
             return
         least = candidate.interval().lower
@@ -306,6 +327,7 @@ class Assurance:
         for name in POLICIES:
             judged = JudgedPolicy(self._policy(name, arrays), int(about[name])) if about[name] else None
             if judged is not None:
+                judged.only = self.promises.only
                 put_back(f"{ASSURANCE}{name}.returns", judged.returns, arrays.get(f"{ASSURANCE}{name}.returns"))
             setattr(self, name, judged)
         self.final = self._policy("final", arrays) if about["final"] else None

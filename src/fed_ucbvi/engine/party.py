@@ -42,6 +42,7 @@ from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.algorithms.experience import counter_type
 from fed_ucbvi.algorithms.return_bounds import new_histogram
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import (
@@ -49,7 +50,7 @@ from fed_ucbvi.engine.drivers.base import (
     Fleet,
     RoundEnd,
     collect,
-    find_asker,
+    find_requester,
     play_until,
     rule_at,
     starts_in,
@@ -213,10 +214,12 @@ class Party(ABC):
 
     # -------------------------------------------------------------------------------------------------------- a round
 
-    def start(self, broadcast: Message, first: int) -> None:
-        """Begin a round, whose first episode has number ``first``."""
+    def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
+        """Begin a round, whose first episode has number ``first``; unless ``asking``, without requests."""
         self.broadcast, self.policy, self.first = broadcast, broadcast[0], first
         self.budgets = self._contract.budgets(self.agents, broadcast)
+        if not asking:
+            self.budgets = self.budgets._replace(limits=np.full_like(self.budgets.limits, MAX_COUNT))
         if self._tamper is not None:
             self._tamper(self.budgets.limits)
         self.played, self.asked = 0, False
@@ -277,8 +280,8 @@ class Party(ABC):
         """For each agent that makes a request now, in their order: where, and by which rule."""
         visits, limits, found = self.driver.visits, self.budgets.limits, []
         for i in range(len(visits)):
-            askers, _, cell = find_asker(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
-            if askers:
+            requesters, _, cell = find_requester(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
+            if requesters:
                 end = stop_at(self.played, 1, self.first_agent + i, cell, self.policy, self.algorithm.counting)
                 found.append((end, rule_at(end, self.budgets)))
         return found
@@ -447,7 +450,7 @@ class SimulatedParty(Party):
         return Paid(self.played * len(visits), float((visits * rewards).sum()), self.driver.starts.sum(axis=0))
 
     def returns(self) -> CountArray:
-        """Those of the same trajectories once more."""
+        """The returns of the round's episodes, from the same trajectories played again."""
         histogram, actions = new_histogram(), self.policy.argmax(axis=2).astype(np.int32)
         self._simulated_returns.add(actions, self.first, self.played, histogram)
         return histogram
@@ -456,8 +459,12 @@ class SimulatedParty(Party):
     def _simulated_returns(self) -> SimulatedReturns:
         return SimulatedReturns(self._fleet, self.federation)
 
-    def _trajectories(self) -> Driver:
+    @cached_property
+    def _episodes(self) -> Driver:
         return make_driver("episodes", self._fleet)
+
+    def _trajectories(self) -> Driver:
+        return self._episodes
 
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
         """The law of its initial state."""
@@ -519,9 +526,9 @@ class LiveParty(Party):
         super().__init__(algorithm, setting, everyone, self.tables.for_agents(), agents.start, apart)
         self._width = self.tables.width
 
-    def start(self, broadcast: Message, first: int) -> None:
+    def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
         """Begin a round; nothing has been paid in it."""
-        super().start(broadcast, first)
+        super().start(broadcast, first, asking=asking)
         self.tables.forget_payments()
 
     def paid(self) -> Paid:
@@ -530,11 +537,9 @@ class LiveParty(Party):
         return Paid(int(starts.sum()), tables.paid, starts, tables.paid_squares)
 
     def returns(self) -> CountArray:
-        """What the environments paid."""
         return self.tables.returns
 
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
-        """Those that it has seen."""
         return self.tables.begun[agent].astype(np.float64), False
 
     def _count(self, end: RoundEnd) -> PlayedRound:
@@ -559,7 +564,6 @@ class LiveParty(Party):
         return self.tables.arrays()
 
     def counts(self) -> dict[str, Array]:
-        """With what was paid."""
         paid = np.array([self.tables.paid, self.tables.paid_squares])
         return {**super().counts(), "paid": paid, "returns": self.tables.returns}
 

@@ -9,7 +9,7 @@ An :class:`Engine` does no input or output. A round is a generator: it yields wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.engine.assurance import DELTA, MORE, Assurance, JudgedPolicy, Promises
+from fed_ucbvi.engine.assurance import DELTA, SHARE_OF_HISTORY, Assurance, JudgedPolicy, Promises
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import planned, warm_setting
 from fed_ucbvi.engine.regret import Scorer
@@ -39,7 +39,16 @@ from fed_ucbvi.results.recommendations import (
     table_of,
     values_by_agent,
 )
-from fed_ucbvi.results.round_record import EXPLORING, RoundRecord, RoundRow, Totals, columns_of, rows_of
+from fed_ucbvi.results.round_record import (
+    EXPLORING,
+    INCUMBENT,
+    VERIFYING,
+    RoundRecord,
+    RoundRow,
+    Totals,
+    columns_of,
+    rows_of,
+)
 from fed_ucbvi.results.run import Run
 
 
@@ -49,12 +58,12 @@ class Play(NamedTuple):
     Attributes:
         broadcast: with what is played first.
         most: episodes that it may have, where all agents stop together.
-        judged: whether the returns of its episodes are wanted.
+        playing: what that is; unless it explores, the returns of its episodes are wanted.
     """
 
     broadcast: Message
     most: int
-    judged: bool = False
+    playing: int = EXPLORING
 
 
 class Synchronise(NamedTuple):
@@ -75,21 +84,24 @@ Steps = Generator[Request, Any, ValueT]
 
 
 class Paid(NamedTuple):
-    """What episodes of a round paid, where rewards were observed, and where they began.
+    """What episodes paid, where rewards were observed, and where they began: those of a round, and late ones.
 
     Attributes:
         episodes: how many, of all agents; those of agents that do not say what they were paid are not among them.
         total: the sum of their rewards.
-        starts: how many of the round's episodes, of all agents, began in each state, ``(S,)``.
+        starts: how many of all these episodes, told or not, began in each state, ``(S,)``.
         squares: the sum over these episodes of the squared reward of an episode; NaN where nobody has added it up.
-        returns: of these episodes, where they are wanted (:mod:`fed_ucbvi.algorithms.return_bounds`).
+        exploring: what of ``total`` those paid that did not play the incumbent.
+        returns: of episodes that played a policy that is judged, by its number
+            (:mod:`fed_ucbvi.algorithms.return_bounds`).
     """
 
     episodes: int
     total: float
     starts: CountArray
     squares: float = math.nan
-    returns: CountArray | None = None
+    exploring: float = 0.0
+    returns: Mapping[int, CountArray] = {}
 
     @property
     def deviation(self) -> float:
@@ -213,6 +225,11 @@ class Engine:
         return self.played >= T and (self.together or int(self.clock[self.present].min()) >= T)
 
     @property
+    def learns(self) -> bool:
+        """Whether anything but the value of one policy is to be found out."""
+        return self.assurance is None or not self.assurance.promises.only
+
+    @property
     def planned_episodes(self) -> int:
         """Episodes that are to be played, added up over agents."""
         return self.setting.agents * self.setting.episodes
@@ -246,7 +263,7 @@ class Engine:
         return self.rows[-1].length if self.rows else 0
 
     @property
-    def last_asker(self) -> int:
+    def last_requester(self) -> int:
         """The agent on record for the last round, or -1."""
         return self.rows[-1].agent if self.rows else -1
 
@@ -258,14 +275,13 @@ class Engine:
         assurance, start, most = self.assurance, self.played, self.setting.episodes - self.played
         if not self.together:
             most = self.setting.episodes - int(self.clock[self.present].min(initial=self.played))
-        playing, judged = EXPLORING, False
+        playing = EXPLORING
         if assurance is not None:
             playing, table, most = assurance.choose(start, most)
-            judged = table is not None
             if table is not None:
                 broadcast = (as_sets(table, self.setting.actions), *broadcast[1:])
         policy = np.array(broadcast[0])  # a synchronisation writes over the policy
-        played: PlayedRound = yield Play(broadcast, most, judged)
+        played: PlayedRound = yield Play(broadcast, most, playing)
         stop = played.stop
         if stop.requests:
             paid: Paid | None = yield Synchronise(self.server, planning=False)
@@ -274,12 +290,10 @@ class Engine:
             self.starts += played.paid.starts
         episodes = self._move_clocks(played)
         agents = self._meter.agents = int(np.count_nonzero(self.present))
-        score = self._score(policy, played, episodes, agents)
+        score = self._score(policy, played, episodes, agents, playing)
         promise: tuple[Any, ...] = ()
         if assurance is not None:
-            told = played.returns if played.paid is None or played.returns is not None else played.paid.returns
-            all_told = played.paid is None or played.paid.episodes == episodes
-            assurance.record(playing, episodes, score[1] * agents if all_told else math.nan, told)
+            assurance.record(playing, episodes, *self._told(assurance, playing, played, score[1] * agents))
             cost, allowed = assurance.balance()
             promise = (playing, cost, allowed)
             assurance.check(self.initial_value(self.server.V), self._issue, ending=self.done)
@@ -290,9 +304,10 @@ class Engine:
         )
         self.rows.append(row)
         self.totals.add(row)
-        if self.done or is_due(self.played, self.recommendations, 2.0 if assurance is None else 1.0 + MORE):
+        growth = 2.0 if assurance is None else 1.0 + SHARE_OF_HISTORY
+        if self.done or (self.learns and is_due(self.played, self.recommendations, growth)):
             recommended = yield from self.plan()
-            if assurance is not None:
+            if assurance is not None and self.learns:
                 values = self.initial_value(recommended.V), self.initial_value(self.server.V)
                 assurance.consider(recommended, *values)
                 if self.done and assurance.final is not None:
@@ -300,11 +315,29 @@ class Engine:
             self.recommended = recommended
             self.recommendations.append(self._row(recommended))
 
+    @staticmethod
+    def _told(
+        assurance: Assurance, playing: int, played: PlayedRound, paid: float
+    ) -> tuple[float, Mapping[int, CountArray]]:
+        """What exploring has paid that was not known before, and returns by the numbers of policies.
+
+        On the network that is what was reported: nothing if no sum came about, else of late episodes too.
+        """
+        if played.visits is None:
+            told = played.paid
+            if told is None:
+                return 0.0, {}
+            return told.exploring if told.episodes == int(told.starts.sum()) else math.nan, told.returns
+        returns = {} if played.returns is None else {assurance.numbers[playing == VERIFYING]: played.returns}
+        return 0.0 if playing == INCUMBENT else paid, returns
+
     def _issue(self, kind: str, judged: JudgedPolicy, compared_with: float) -> Certificate:
         """A certificate; half of delta is the model's in what it says beside it, as it is optimism's."""
         assert self.assurance is not None
-        low = self.algorithm.pessimistic_values(self.setting, self.server, judged.policy, 0.5 * DELTA)
-        model, rounds = self.initial_value(low), len(self.rows) + 1
+        model, rounds = math.nan, len(self.rows) + 1
+        if not judged.only:
+            low = self.algorithm.pessimistic_values(self.setting, self.server, judged.policy, 0.5 * DELTA)
+            model = self.initial_value(low)
         return self.assurance.certificate(kind, judged, compared_with, model, rounds, self.played)
 
     def last_round(self) -> RoundRecord:
@@ -326,7 +359,7 @@ class Engine:
         return int(played.lengths[self.present].sum())
 
     def _score(
-        self, policy: PolicyArray, played: PlayedRound, episodes: int, agents: int
+        self, policy: PolicyArray, played: PlayedRound, episodes: int, agents: int, playing: int
     ) -> tuple[float, float, float]:
         """``(regret, reward, value)`` of the round, for each of the agents that took part; NaN where nobody knows.
 
@@ -335,14 +368,16 @@ class Engine:
         regret, reward, value = math.nan, math.nan, math.nan
         if self._scorer is not None:
             if played.visits is None or played.starts is None:
-                regret, reward, value = self._expected_score(policy, played, self._scorer)
+                regret, reward, value = self._expected_score(policy, played, self._scorer, playing)
             else:
-                regret, reward, value = self._scorer.score(policy, played.visits, played.starts)
+                regret, reward, value = self._scorer.score(policy, played.visits, played.starts, playing=playing)
         if played.paid is not None and played.paid.episodes:
             reward = played.paid.total * (episodes / played.paid.episodes) / agents
         return regret, reward, value
 
-    def _expected_score(self, policy: PolicyArray, played: PlayedRound, scorer: Scorer) -> tuple[float, float, float]:
+    def _expected_score(
+        self, policy: PolicyArray, played: PlayedRound, scorer: Scorer, playing: int
+    ) -> tuple[float, float, float]:
         """The same for a round whose visits only the agents know; the server does not know what they were paid.
 
         Regret is exact where every agent always starts in one state, and otherwise in expectation over the starts.
@@ -359,7 +394,8 @@ class Engine:
             begun = begun.sum(axis=0, keepdims=True)  # as in simulation, to the last bit
         shape = (federation.horizon, federation.states, *policy.shape[2:])
         visits = np.zeros((len(begun), *shape), dtype=np.int64)
-        regret, _, value = scorer.score(policy, visits, begun, None if self.present.all() else self.present)
+        some = None if self.present.all() else self.present
+        regret, _, value = scorer.score(policy, visits, begun, some, playing)
         if not fixed:
             gap: FloatArray = scorer.optimum.V[0] - federation.common.evaluate(policy)[0]
             regret = float(lengths @ (law @ gap)) / max(1, int(np.count_nonzero(counts)))
@@ -369,6 +405,8 @@ class Engine:
 
     def plan(self) -> Steps[Recommended]:
         """The policy to deploy, planned from all counts; the run does not change by it."""
+        if self.assurance is not None and self.assurance.incumbent is not None and not self.learns:
+            return self.assurance.incumbent.recommended
         planner = self.algorithm.new_planner(self.setting, self.server)
         if planner is not None and self._asks_to_plan:
             yield Synchronise(planner, planning=True)
@@ -380,7 +418,7 @@ class Engine:
     def _asks_to_plan(self) -> bool:
         """Whether a planner needs the agents' reports now: a server that keeps all counts may have them already."""
         has_all = self.algorithm.server_counts and bool(self.rows) and self.rows[-1].requests > 0
-        return self.algorithm.asks_to_plan and not has_all
+        return self.learns and self.algorithm.asks_to_plan and not has_all
 
     def _row(self, recommended: Recommended) -> RecommendationRow:
         self._meter.agents = int(np.count_nonzero(self.present))

@@ -20,7 +20,7 @@ from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound, Request, answered
 from fed_ucbvi.engine.state_store import SavedState, StateStore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.recommendations import Recommended, is_known
-from fed_ucbvi.results.round_record import OnRound
+from fed_ucbvi.results.round_record import EXPLORING, OnRound
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.subscriber import Subscriber
 
@@ -116,7 +116,7 @@ class Simulation(Engine):
     def _play_round(self, play: Play) -> PlayedRound:
         """Let the agents play a round and add it to their counts."""
         if self.together:
-            return self.party.play_round(play.broadcast, self.played, play.most, judged=play.judged)
+            return self.party.play_round(play.broadcast, self.played, play.most, judged=play.playing != EXPLORING)
         return self.party.play_apart(play.broadcast, self.clock, self.setting.episodes)
 
     def exchange(self, server: Any) -> None:

@@ -55,7 +55,7 @@ DISK_PAUSE = 1.0
 ANOTHER_AUTHORITY = "CERTIFICATE_VERIFY_FAILED"
 """In gRPC's words where a server has a certificate of somebody else."""
 
-TROUBLE = (OSError, WireError, InputError)
+CONNECTION_ERRORS = (OSError, WireError, InputError)
 """What can keep a node from answering: its disk, or what the server says."""
 
 
@@ -84,7 +84,7 @@ async def run_node(
 
     Raises:
         LeftError: if the node leaves for good.
-        InputError: if the server turns the node away, or stays away too long.
+        InputError: if the server rejects the node, or stays away too long.
     """
     _check_party(node.name, server)
     if server.tls_files is not None:
@@ -227,7 +227,7 @@ async def _session(node: Node, connection: Connection, which: tuple[bytes, int],
                 in_round = in_round or isinstance(message, Start)
                 answer = node.answer(message)
                 keep_taken(message, taken)
-        except TROUBLE as error:
+        except CONNECTION_ERRORS as error:
             await _tell(node, connection, error)
         met.set()
         if answer is not None:
@@ -251,7 +251,7 @@ async def _read_playing(node: Node, connection: Connection) -> bytes:
         while node.playing and not reading.done():
             try:
                 played = node.play_on()
-            except TROUBLE as error:
+            except CONNECTION_ERRORS as error:
                 await _tell(node, connection, error)
             if played is not None:
                 await _say(node, connection, played)
@@ -271,7 +271,7 @@ async def _read_welcome(connection: Connection) -> bytes:
 
 
 async def _say(node: Node, connection: Connection, message: Up, sent: DeltaCache | None = None) -> None:
-    """Send a message, in parts if it is long; if the server has given up this stream, hear what it said last."""
+    """Send a message, in parts if it is long; if the server has closed this stream, hear what it said last."""
     data = encode(message, sent)
     node.conversation.sent(message, data)
     try:
@@ -300,7 +300,7 @@ def _leave(node: Node, refusal: Refusal) -> NoReturn:
         raise DismissedError(f"the server has ended the stream: {refusal.reason}")
     if node.run and refusal.reason == has_left(node.name):
         raise LeftError(f"{refusal.reason}.")
-    raise RefusedError(f"the server turned '{node.name}' away: {refusal.reason}.")
+    raise RefusedError(f"the server rejected '{node.name}': {refusal.reason}.")
 
 
 async def _tell(node: Node, connection: Connection, error: Exception) -> NoReturn:

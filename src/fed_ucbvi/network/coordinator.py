@@ -20,6 +20,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Array, Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import MaskArray
+from fed_ucbvi.engine.extension import planned
 from fed_ucbvi.engine.party import first_chunk, growing
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
 from fed_ucbvi.network.failures import FederationStoppedError
@@ -27,7 +28,7 @@ from fed_ucbvi.network.members import LEFT, FederationStatus, Member, NodeRegist
 from fed_ucbvi.network.messages import Played
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.node_calls import NodeCalls
-from fed_ucbvi.network.replay import told_in_round
+from fed_ucbvi.network.replay import listed_sums, told_in_round
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.rounds import Collected, EpisodesCall, NetworkRound
@@ -75,7 +76,9 @@ class Coordinator:
         self.engine = NetworkEngine(plan)
         self.report_schema = ReportSchema(plan, self.engine.server)
         self._node_calls = NodeCalls(self.registry, self.engine, plan.rules, on_exchange, self.transcript)
-        self._synchronisation = Synchronisation(plan, self.registry, self._node_calls, self.report_schema)
+        self._synchronisation = Synchronisation(
+            plan, self.engine, self.registry, self._node_calls, self.report_schema
+        )
         if server_checkpoint is not None:
             server_checkpoint.load(self.engine, self.registry)
         self._presents: list[MaskArray] = []
@@ -114,10 +117,12 @@ class Coordinator:
             await registry.wait_until(lambda: registry.complete(M), REUNION_SECONDS)
         if not self.begun and not await registry.wait_until(lambda: registry.complete(M), gathering):
             here = sum(member.agents for member in registry.active if member.stream is not None)
-            raise FederationStoppedError(f"after {gathering:g} s {M - here} agents have not come.")
+            raise FederationStoppedError(f"after {gathering:g} s {M - here} agents are missing.")
         self.begun = True
         self._use_units()
         began, earlier = time.perf_counter(), self.engine.seconds
+        if self.round == 0 and any(member.new_logs for member in registry.present):
+            await self._take_logs()
         while not self.done:
             await self._advance()
             self.engine.seconds = earlier + time.perf_counter() - began
@@ -129,7 +134,7 @@ class Coordinator:
 
     @property
     def units(self) -> Units | None:
-        """Those of the run's rewards; None where the first node is to say."""
+        """The units of the run's rewards; None until the first node declares them."""
         return self.plan.units or next((member.units for member in self.registry.members.values()), None)
 
     def _use_units(self) -> None:
@@ -152,22 +157,44 @@ class Coordinator:
             member.status = LEFT
 
     async def leave(self, member: Member, reason: str) -> None:
-        """A node leaves for good; raises :class:`InputError` where the others cannot go on without it."""
+        """A node leaves for good; raises :class:`InputError` where the others need it."""
         if member.status != LEFT:
             self._check_leaving(member)
             member.kept = False
             await self.registry.part_with(member, LEFT, reason)
 
     def _check_leaving(self, member: Member) -> None:
-        """Put on record that a node leaves for good; raise where the others cannot go on without it."""
+        """Put on record that a node leaves for good; raise where the others need it."""
         plan, others = self.plan, [one for one in self.registry.active if one is not member]
         if not self.report_schema.does_without:
-            raise InputError(f"{plan.algorithm.name} cannot go on without all its agents, so no node can leave.")
+            raise InputError(f"{plan.algorithm.name} needs all its agents, so no node can leave.")
         if len(others) < (plan.least_members if plan.secure_sums else 1):
             raise InputError(f"'{member.name}' cannot leave: too few nodes would remain.")
         self.engine.left[member.span] = True
         stays = plan.algorithm.server_counts
-        self._node_calls.note(member, "left for good", f"its counts {'stay' if stays else 'go'}")
+        self._node_calls.note(member, "left for good", f"its counts {'are kept' if stays else 'are dropped'}")
+
+    async def _take_logs(self) -> None:
+        """Before the first round, have nodes report what their logs count: it is like a warm start from all of it.
+
+        Who is not there, or too few contributors under secure sums: their logs are in their next report.
+        """
+        synchronisation, members = self._synchronisation, self.registry.members
+        self._node_calls.begin(0)
+        broadcast = tuple(np.array(array) for array in self.engine.contract.broadcast(self.engine.server))
+        now = NetworkRound(self.plan, 0, broadcast, 0, self._authority)
+        now.limit(0)
+        collected = now.collected(await self._node_calls.ask_all(EpisodesCall(now, 0)))
+        synchronisation.begin()
+        await synchronisation.run(now, broadcast[0], collected, self.engine.server)
+        steps = sum(members[name].new_logs for name in synchronisation.used)
+        for name, roster in synchronisation.used.items():
+            members[name].confirmed, members[name].roster = 0, roster
+        log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
+        sums = listed_sums(self.plan, synchronisation.sums)
+        about = {"planned": planned(self.engine.setting)}
+        self._last = PastRound(0, 0, 0, broadcast, -1, about=about, told=sums)
+        await self._keep()
 
     def excluded(self, member: Member) -> str:
         """What a node is told that the others do without for good."""
@@ -187,13 +214,13 @@ class Coordinator:
         told: dict[str, Array] = {}
         now = NetworkRound(self.plan, number, broadcast, first, self._authority)
         if self.engine.assurance is not None and isinstance(request, Play):
-            now.limit(request.most, judged=request.judged)
+            now.limit(request.most, request.playing, self.engine.assurance.numbers)
         confirmed = max(member.confirmed for member in self.registry.everyone)
         collected = now.collected(await self._collect(now))
         fresh: dict[str, dict[int, Message]] = {member.name: {} for member in self.registry.everyone}
         synchronisation = self._synchronisation
         synchronisation.begin()
-        if not collected.askers:
+        if not collected.requesters:
             await synchronisation.settle(now, broadcast[0], collected)
         played = self._played(collected)._replace(paid=synchronisation.paid)
         request = self._send(steps, played)
@@ -206,7 +233,7 @@ class Coordinator:
             request = self._send(steps, None if planning else synchronisation.paid)
         if self.plan.algorithm.server_counts:
             about, told = told_in_round(
-                self.engine,
+                self.plan,
                 played._replace(paid=synchronisation.paid),
                 self._presents,
                 synchronisation.sums,
@@ -221,7 +248,8 @@ class Coordinator:
                 member.roster = synchronisation.used[member.name]
         if self.plan.secure_sums and synchronisation.used:
             self.transcript.add("used", round=number, roster=next(iter(synchronisation.used.values())))
-        self._last = PastRound(number, first, collected.end.length, broadcast, confirmed, about, told)
+        length = collected.end.length
+        self._last = PastRound(number, first, length, broadcast, confirmed, now.playing, now.grid.judged, about, told)
         gap = self.engine.units.scale * last_gap(self.engine.recommendations[recommended:])
         if self.engine.assurance is not None and (issued := self.engine.assurance.issued(number)):
             log.info("round %d: %s", number, issued, extra={"round": number})

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array
+from fed_ucbvi.algorithms.base import Array, Message
 from fed_ucbvi.core.types import CountArray, MaskArray
 from fed_ucbvi.engine.rounds import Engine
-from fed_ucbvi.engine.state_store import SavedState
+from fed_ucbvi.engine.state_store import SavedState, named
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
 from fed_ucbvi.results.run import Run
 
 DRIVER = "network"
+HELD = "held."
 
 
 class NetworkEngine(Engine):
@@ -33,6 +34,8 @@ class NetworkEngine(Engine):
         """The number of each agent's first episode: 0, but for agents that came later to a run in lockstep."""
         self.left: MaskArray = np.zeros(plan.setting.agents, dtype=np.bool_)
         """Which agents have left for good; no more episodes are planned for them."""
+        self.held: Message = ()
+        """Under secure sums: what nodes have reported in rounds without a request, for the next synchronisation."""
         self._bins = plan.bins
 
     @property
@@ -44,6 +47,7 @@ class NetworkEngine(Engine):
     def saved(self) -> SavedState:
         saved = super().saved()
         saved.arrays.update({"joined": self.joined, "left": self.left})
+        saved.arrays.update({f"{HELD}{place}": array for place, array in enumerate(self.held)})
         return saved
 
     def restore(self, saved: SavedState) -> None:
@@ -53,6 +57,8 @@ class NetworkEngine(Engine):
         for name, own in (("clock", np.zeros_like(self.joined)), ("joined", self.joined), ("left", self.left)):
             own[:before] = _short(arrays.get(name), own[:before])
             arrays[name] = own
+        held = named(HELD, arrays)
+        self.held = tuple(np.array(held[str(place)]) for place in range(len(held)))
         super().restore(saved._replace(arrays=arrays))
 
     def result(self) -> Run:

@@ -1,14 +1,15 @@
 """What a round paid and where it began, as integers that can be added up over nodes in any order, and under masks.
 
-A node reports four numbers about the episodes its agents played in the round, and how many began in each state s::
+A node reports four numbers about episodes of its agents that it has not reported yet, usually those of the round,
+and how many began in each state s::
 
     n,    R = round(2^f sum_e G_e),    n2,    Q = round(2^g sum_e G_e^2),    b(s) for all s
 
 where ``G_e`` is the reward of episode e, in units in which every step pays between 0 and 1. ``n2`` is the number of
 episodes whose squares are in Q; simulated agents, which count transitions and not episodes, have none. A node that
-does not tell its rewards has zeros as the first four. Of a round that is judged it reports the returns besides, as a
-histogram (:mod:`fed_ucbvi.algorithms.return_bounds`), or zeros. No sum over all agents overflows: ``R <= M T H 2^f <
-2^63``, and ``Q <= M T H^2 2^g < 2^63``.
+does not tell its rewards has zeros as the first four. In a run with promises it reports besides what of R exploring
+paid, and the returns of each policy that is judged, as a histogram (:mod:`fed_ucbvi.algorithms.return_bounds`). No
+sum over all agents overflows: ``R <= M T H 2^f < 2^63``, and ``Q <= M T H^2 2^g < 2^63``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Array, Setting
 from fed_ucbvi.algorithms.return_bounds import BINS, UNIT
+from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.failures import ViolationError
 
@@ -32,7 +34,10 @@ NUMBERS = 4
 def added(one: Paid, other: Paid) -> Paid:
     """What two lots of episodes paid together; squares are known if they are of both."""
     squares = other.squares if one.episodes == 0 else one.squares + other.squares
-    return Paid(one.episodes + other.episodes, one.total + other.total, one.starts + other.starts, squares)
+    sums = one.episodes + other.episodes, one.total + other.total, one.starts + other.starts, squares
+    returns = {**one.returns, **other.returns}
+    returns |= {number: one.returns[number] + other.returns[number] for number in one.returns.keys() & other.returns}
+    return Paid(*sums, one.exploring + other.exploring, returns)
 
 
 class RewardGrid(NamedTuple):
@@ -43,14 +48,14 @@ class RewardGrid(NamedTuple):
         square_bits: g; negative where squares would overflow otherwise.
         horizon: H.
         states: S.
-        returns: whether the round is judged, so that the returns of its episodes are told, too.
+        judged: the numbers of the incumbent and of the candidate, 0 for none, in a run with promises; else empty.
     """
 
     bits: int
     square_bits: int
     horizon: int
     states: int
-    returns: bool = False
+    judged: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, setting: Setting) -> RewardGrid:
@@ -60,16 +65,30 @@ class RewardGrid(NamedTuple):
         return cls(min(MAX_BITS, bits), min(MAX_BITS, square_bits), H, setting.states)
 
     @property
+    def policies(self) -> list[int]:
+        """The numbers of the policies whose returns are told."""
+        return [number for number in self.judged if number]
+
+    @property
     def numbers(self) -> int:
-        return NUMBERS + self.states + (BINS + 1) * self.returns
+        return NUMBERS + self.states + bool(self.judged) + (BINS + 1) * len(self.policies)
+
+    def _split(self, numbers: Array) -> tuple[CountArray, int, CountArray]:
+        """Where episodes began, what exploring paid, and a row of returns for each policy."""
+        starts, more = np.split(numbers[0, NUMBERS:], [self.states])
+        returns = more[1:].reshape((len(self.policies), BINS + 1))
+        return starts, int(more[0]) if self.judged else 0, returns
 
     def report(self, paid: Paid, *, tell: bool = True) -> Array:
         """What a node says, ``(1, 4 + S)`` or more; with zeros for rewards unless it is to ``tell`` them."""
         numbers = np.zeros((1, self.numbers), dtype=np.int64)
         numbers[0, NUMBERS : NUMBERS + self.states] = paid.starts
-        if tell and self.returns and paid.returns is not None:
-            numbers[0, NUMBERS + self.states :] = paid.returns
         if tell:
+            _, _, returns = self._split(numbers)
+            for row, number in zip(returns, self.policies, strict=True):
+                row += paid.returns.get(number, 0)
+            if self.judged:
+                numbers[0, NUMBERS + self.states] = round(math.ldexp(paid.exploring, self.bits))
             numbers[0, :2] = paid.episodes, round(math.ldexp(paid.total, self.bits))
             if not math.isnan(paid.squares):
                 numbers[0, 2:NUMBERS] = paid.episodes, round(math.ldexp(paid.squares, self.square_bits))
@@ -79,8 +98,9 @@ class RewardGrid(NamedTuple):
         """What was paid, from the sum of what nodes said; for no episodes if none of them said anything."""
         n, total, counted, squares = (int(number) for number in numbers[0, :NUMBERS])
         known = math.ldexp(squares, -self.square_bits) if counted == n else math.nan
-        starts, returns = np.split(np.array(numbers[0, NUMBERS:]), [self.states])
-        return Paid(n, math.ldexp(total, -self.bits), starts, known, returns if self.returns else None)
+        starts, exploring, returns = self._split(np.array(numbers))
+        paid = math.ldexp(total, -self.bits), starts, known, math.ldexp(exploring, -self.bits)
+        return Paid(n, *paid, dict(zip(self.policies, returns, strict=True)))
 
     def check_form(self, numbers: Array) -> None:
         """Raise unless these are as many numbers as there should be, masked or not."""
@@ -91,18 +111,20 @@ class RewardGrid(NamedTuple):
         """Raise unless numbers about ``episodes`` episodes can be true; with ``some``, also about some of them."""
         self.check_form(numbers)
         n, total, counted, squares = (int(number) for number in numbers[0, :NUMBERS])
-        starts, returns = np.split(numbers[0, NUMBERS:], [self.states])
-        if self.returns and (returns.min() < 0 or returns.max() > n * UNIT or int(returns.sum()) != n * UNIT):
-            raise ViolationError(f"the returns of episodes do not add up to the {n} that were paid")
+        starts, exploring, returns = self._split(numbers)
         if starts.min() < 0 or starts.max() > episodes or int(starts.sum()) != episodes:
             raise ViolationError(f"the states in which episodes began do not add up to the {episodes} played")
         if not (0 <= n <= episodes if some else n in (0, episodes)):
             raise ViolationError(f"rewards of {n} episodes, where {episodes} were played")
+        each = [sum(row.tolist()) for row in returns]
+        if returns.min(initial=0) < 0 or sum(each) > n * UNIT or any(one % UNIT for one in each):
+            raise ViolationError(f"the returns of policies are not those of some of the {n} episodes that were paid")
         if not (0 <= counted <= n if some else counted in (0, n)):
             raise ViolationError(f"squared rewards of {counted} episodes, and rewards of {n}")
         most = math.ldexp(float(n * self.horizon), self.bits)
         most_squares = math.ldexp(float(counted) * self.horizon**2, self.square_bits)
-        for name, sum_, limit in (("rewards", total, most), ("squared rewards", squares, most_squares)):
+        limits = ("rewards", total, most), ("squared rewards", squares, most_squares)
+        for name, sum_, limit in (*limits, ("rewards of exploring", exploring, most)):
             if not 0 <= sum_ <= limit * (1.0 + 1e-9) + n:
                 raise ViolationError(f"{name} of {sum_} on the grid, outside [0, {limit:g}]")
         if counted == n > 0:

@@ -13,12 +13,11 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.signatures import issued_by
 from fed_ucbvi.network.certificates import TLSFiles, check_name
 from fed_ucbvi.network.failures import DeclinedError
-from fed_ucbvi.network.messages import Denial, Ready, Roster, RosterEntry, encode
+from fed_ucbvi.network.messages import Denial, Ready, Roster, RosterEntry, Start, encode
 from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.secure_sums import KEY_BYTES, VERSION, framed, pair_key
 
@@ -53,23 +52,39 @@ def contributions(roster: Roster) -> list[Contribution]:
     ]
 
 
-def tells_rewards(roster: Roster, least_episodes: int, least_members: int) -> bool:
-    """Whether enough nodes with new episodes tell their rewards; from the sum of fewer one could be known."""
+def counts(name: str, certificate: bytes, members: Collection[str] | None) -> bool:
+    """Whether a node is among ``members``, names or fingerprints of certificates; None: all are."""
+    return members is None or name in members or certificate_fingerprint(certificate) in members
+
+
+def tells_rewards(
+    roster: Roster, least_episodes: int, least_members: int, members: Collection[str] | None = None
+) -> bool:
+    """Whether enough nodes that count, with new episodes, tell their rewards; of fewer one could be known."""
     told = (
-        entry.ready.rewards and entry.ready.episodes + roster.length >= least_episodes for entry in roster.entries
+        entry.ready.rewards
+        and entry.ready.episodes + roster.length >= least_episodes
+        and counts(entry.name, entry.certificate, members)
+        for entry in roster.entries
     )
     return sum(told) >= least_members
 
 
+@lru_cache(2)
 def fingerprint(roster: Roster) -> bytes:
     """The digest of the whole roster."""
     return hashlib.sha256(framed(VERSION, encode(roster))).digest()
 
 
-def binding_of(run: str, epoch: int, number: int, broadcast: Message) -> bytes:
-    """What a node was sent: the digest of the run, the epoch, the round and the broadcast."""
+def binding_of(welcome: bytes, start: Start) -> bytes:
+    """What a node was sent: the digest of the welcome's digest, the round, the broadcast, and what is judged.
+
+    The welcome has the run and the epoch, and how numbers are listed and scaled: were that another for one node, its
+    numbers would stand where nobody else has any.
+    """
+    broadcast, about = start.arrays, (start.round, start.playing, *start.judged)
     arrays = [part for a in broadcast for part in (f"{a.dtype.str} {a.shape}".encode(), a.tobytes())]
-    return hashlib.sha256(framed(VERSION, run.encode(), f"{epoch} {number}".encode(), *arrays)).digest()
+    return hashlib.sha256(framed(VERSION, welcome, " ".join(map(str, about)).encode(), *arrays)).digest()
 
 
 def make_roster(number: int, length: int, entries: Sequence[RosterEntry], denials: Sequence[Denial] = ()) -> Roster:
@@ -238,8 +253,7 @@ class Credentials:
             if entry.name != self._name:
                 self.authority.check(entry, self._run, roster.round)
         known = (
-            one.episodes >= least_episodes
-            and (members is None or one.name in members or certificate_fingerprint(entry.certificate) in members)
+            one.episodes >= least_episodes and counts(one.name, entry.certificate, members)
             for one, entry in zip(contributions(roster), roster.entries, strict=True)
         )
         if (count := sum(known)) < least_members:

@@ -38,13 +38,14 @@ from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.results.round_record import EXPLORING
 
 with needed("msgspec"):
     from msgspec.structs import replace
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-SOMEBODY = frozenset({-1})
+UNNAMED_AGENT = frozenset({-1})
 """The request as the server sees it under secure sums: somebody made one."""
 
 
@@ -56,13 +57,13 @@ class Collected:
         end: for the record; ``length`` is that of the node that played most.
         request: the request on record, if any agent made one.
         lengths: episodes by node.
-        askers: the agents that requested a synchronisation; under secure sums :data:`SOMEBODY`, if any did.
+        requesters: the agents that requested a synchronisation; under secure sums :data:`UNNAMED_AGENT`, if any did.
     """
 
     end: RoundEnd
     request: Request | None
     lengths: Mapping[str, int]
-    askers: frozenset[int]
+    requesters: frozenset[int]
 
 
 class NetworkRound:
@@ -86,16 +87,16 @@ class NetworkRound:
         self.live, self.grid = plan.collection == LIVE, RewardGrid.of(plan.setting)
         self.lengths: Mapping[str, int] = {}
         """Episodes by node, once the round has been collected."""
+        self.playing = EXPLORING
         self._starts: dict[tuple[Any, ...], ToMany] = {}
 
     @property
     def about(self) -> dict[str, int]:
-        """For log lines."""
         return {"round": self.number}
 
-    def limit(self, most: int, *, judged: bool) -> None:
-        """It may have so many episodes; if it is ``judged``, nodes tell their returns."""
-        self._most, self.grid = most, self.grid._replace(returns=judged)
+    def limit(self, most: int, playing: int = EXPLORING, judged: tuple[int, ...] = ()) -> None:
+        """It may have so many episodes of what is ``playing``; these are the policies whose returns nodes tell."""
+        self._most, self.playing, self.grid = most, playing, self.grid._replace(judged=judged)
 
     @property
     def left(self) -> int:
@@ -112,8 +113,9 @@ class NetworkRound:
         confirmed = member.confirmed if self.plan.algorithm.server_counts else member.base
         where = member.base, first, self.left_after(first), chunk
         what = confirmed, bytes.fromhex(member.roster), member.missed, bytes.fromhex(member.missed_roster)
+        told = self.playing, self.grid.judged
         if (where, what) not in self._starts:
-            self._starts[where, what] = ToMany(Start(self.number, *where, self.broadcast, *what))
+            self._starts[where, what] = ToMany(Start(self.number, *where, self.broadcast, *what, *told))
         return self._starts[where, what]
 
     def take_ready(self, member: Member, played: Played) -> None:
@@ -125,7 +127,7 @@ class NetworkRound:
             return
         if ready is None or self._authority is None:
             raise ViolationError("it has not said that it is ready for a sum")
-        expected = member.episodes - member.reported + member.before + (played.played if self.live else 0)
+        expected = self.new_episodes(member) + (played.played if self.live else 0)
         if ready.episodes != expected:
             raise ViolationError(f"it says that {ready.episodes} episodes are new, expected {expected}")
         try:
@@ -140,8 +142,11 @@ class NetworkRound:
             raise ViolationError(str(error).rstrip(".")) from error
         member.ready = ready
 
+    def new_episodes(self, member: Member) -> int:
+        """Episodes before this round that no used report has; before the first one, those of the logs."""
+        return member.episodes - member.reported + member.before if self.number else member.logged_episodes
+
     def entry(self, member: Member, ready: Ready) -> RosterEntry:
-        """As it stands in a roster."""
         bare = replace(ready, denial=b"")
         return RosterEntry(member.name, member.first_agent, member.agents, member.certificate, bare)
 
@@ -161,7 +166,7 @@ class NetworkRound:
         ]
         longest = max(lengths.values())
         if self.plan.secure_sums and asked:
-            return Collected(RoundEnd(longest, 1, -1, -1, -1, -1), None, lengths, SOMEBODY)
+            return Collected(RoundEnd(longest, 1, -1, -1, -1, -1), None, lengths, UNNAMED_AGENT)
         if not requests:
             return Collected(RoundEnd(longest, 0, -1, -1, -1, -1), None, lengths, frozenset())
         first = min(requests, key=lambda request: request.agent)
@@ -223,7 +228,7 @@ class RosterCall:
 
     halt: Continue | None = None
 
-    def __init__(self, now: NetworkRound, roster: Roster, expected: Expected) -> None:
+    def __init__(self, now: NetworkRound, roster: Roster, expected: Expected | None) -> None:
         self._now, self._roster, self._expected = now, roster, expected
         self._entries = {entry.name: entry for entry in roster.entries}
         self.declined: set[str] = set()
@@ -242,7 +247,7 @@ class RosterCall:
             return None
         if not answer.arrays:
             raise ViolationError("its report is empty")
-        check_forms(answer.arrays[:-1], member, self._expected)
+        _check_forms(answer.arrays[:-1], member, self._expected)
         self._now.grid.check_form(answer.arrays[-1])
         return answer.arrays
 
@@ -274,10 +279,15 @@ class ExchangeCall:
             if not whole:
                 raise ViolationError("it says neither what the round paid nor where its episodes began")
             report = whole[:-1]
-        if self._expected is not None:
-            check_forms(report, member, self._expected)
-        elif report:
-            raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
+        _check_forms(report, member, self._expected)
         if self._query.rewards:
             self._now.grid.check(whole[-1], member.agents * (member.before + self._now.lengths[member.name]))
         return whole
+
+
+def _check_forms(report: Message, member: Member, expected: Expected | None) -> None:
+    """Raise unless a report has its form; none is expected where rewards alone are asked for."""
+    if expected is not None:
+        check_forms(report, member, expected)
+    elif report:
+        raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import secrets
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of
-from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Setting
-from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, listed_counts
+from fed_ucbvi.algorithms.exact_sums import Grid
+from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
+from fed_ucbvi.algorithms.increments import increments_of
+from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.core.errors import (
     InputError,
     check_choice,
@@ -23,7 +29,7 @@ from fed_ucbvi.core.plugins import is_attribute
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.assurance import LOSS, Promises
 from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.certificates import check_name
@@ -31,7 +37,7 @@ from fed_ucbvi.network.messages import PROTOCOL, Welcome, one_line
 from fed_ucbvi.network.secure_sums import MIN_NODES
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.policy import PolicyLike
+from fed_ucbvi.results.policy import PolicyLike, policy_table
 from fed_ucbvi.run_spec import AGENTS_SERVED, RunSpec
 
 LOCKSTEP, LIVE = COLLECTIONS = ("lockstep", "live")
@@ -41,7 +47,7 @@ TOLD = ("collection", "secure_sums", "least_episodes", "least_members")
 AWAY = ("wait", "last", "exclude")
 VIOLATION = ("stop", "drop")
 MAX_NUMBERS = 1 << 22
-"""In a table of transition counts by (h,s,a,s'), so that a message has at most 32 MiB of them."""
+"""Transition counts in a report, so that a message has at most 32 MiB of them."""
 
 
 def epoch_now() -> int:
@@ -53,7 +59,7 @@ class Rules:
     """Deadlines and policies.
 
     Args:
-        deadline: seconds a node has for one answer; after that its connection is given up.
+        deadline: seconds a node has for one answer; after that its connection is closed.
         patience: seconds to wait for a node that is away (and, before the run, for all to come: ``gathering``).
         away: what to do when patience ends. ``wait``: stop the run, which can be resumed from its checkpoint.
             ``last``: continue with the node's last reports until it comes back. ``exclude``: continue without it for
@@ -99,6 +105,7 @@ class RunPlan:
         epoch: grows with every server that resumes the run; nodes refuse a smaller one than they have met.
         bins: by which all nodes make their real environments finite; part of what the run is.
         promises: to keep while the run learns.
+        told_support: what a node was told of the transitions that there can be.
     """
 
     algorithm: Algorithm[Any, Any]
@@ -116,6 +123,7 @@ class RunPlan:
     epoch: int = field(default_factory=epoch_now)
     bins: Bins | None = None
     promises: Promises | None = field(default=None, compare=False)
+    told_support: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         check_choice("collection", self.collection, COLLECTIONS)
@@ -127,7 +135,7 @@ class RunPlan:
         if not self.algorithm.stops_jointly:
             raise InputError(
                 f"{self.algorithm.name} with these parameters lets every agent play on until it asks itself; over "
-                "the network all agents stop together. Take forced_synchronisation=true."
+                "the network all agents stop together. Use forced_synchronisation=true."
             )
         self.algorithm.check_agents(M)
         if self.bins is not None:
@@ -145,20 +153,15 @@ class RunPlan:
             object.__setattr__(self, "counts", counts)
         if self.secure_sums:
             self._check_secure()
+        if self.promises is not None and self.promises.only and self.counts is not None:
+            raise InputError("--evaluate only plays a policy; leave out --warm-start.")
         if self.promises is not None:
             self.promises.apply(self.algorithm)
             if self.rules.quorum is not None:
                 raise InputError(
-                    "incumbents and certified gaps need the returns of all nodes in every round; leave out --quorum, "
-                    "or --incumbent and --until-gap."
+                    "what exploring costs must be known at the end of every round, and a node that is away may have "
+                    "explored without anybody knowing; leave out --quorum, or --incumbent and --until-gap."
                 )
-            if self.secure_sums:
-                raise InputError(
-                    "incumbents and certified gaps need the returns of every round by themselves, and a secure sum "
-                    "may be of several rounds; leave out --secure-sums, or --incumbent and --until-gap."
-                )
-        if self.algorithm.server_counts:
-            self._check_numbers()
 
     def _check_bins(self, bins: Bins) -> None:
         if self.collection != LIVE:
@@ -184,7 +187,7 @@ class RunPlan:
             )
         if self.algorithm.report_kind != SUMS or (self.federation is not None and self.federation.liars is not None):
             raise InputError(
-                f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Take "
+                f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Use "
                 "an algorithm whose reports are sums, or leave out --secure-sums."
             )
         if not self.algorithm.server_counts:
@@ -194,20 +197,50 @@ class RunPlan:
                 "weights by visits, or fed-kl-ucbvi: they report what is new."
             )
 
-    def _check_numbers(self) -> None:
-        """Raise where transition counts are too many for a message."""
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """``(steps, S, A)`` of a table of counts."""
         s = self.setting
-        steps = 1 if self.algorithm.counting is Counting.STATIONARY else s.horizon
-        numbers = steps * s.states * s.actions * s.states
+        return 1 if self.algorithm.counting is Counting.STATIONARY else s.horizon, s.states, s.actions
+
+    @functools.cached_property
+    def support(self) -> Support:
+        """The transitions that reports of what is new list: those of the problem, or all where nobody knows it.
+
+        Raises:
+            InputError: if they are too many for a message.
+        """
+        numbers = math.prod(self.shape) * self.setting.states
+        support = None
+        if self.told_support:
+            support = Support.unpacked(self.told_support, self.shape)
+        elif self.federation is not None:
+            support = Support.of(self.federation.successors, self.shape[0])
+        numbers = numbers if support is None else support.numbers
         if numbers > MAX_NUMBERS:
             raise InputError(
                 f"transition counts by step, state, action and next state would be {numbers:,} numbers a message, "
                 f"which has at most {MAX_NUMBERS:,}. Use fewer states, or fed-ucbvi without secure sums."
             )
+        return support or Support.full(self.shape)
+
+    @property
+    def _grid(self) -> Grid:
+        grid = self.algorithm.grid(self.setting)
+        assert grid is not None
+        return grid
+
+    def listed(self, new: NewCounts) -> Message:
+        """What is new, as a report."""
+        return increments_of(new, self.support, self._grid)
+
+    def read_counts(self, report: Message) -> NewCounts:
+        """What is new, from the sum of reports."""
+        return listed_counts(self.support, self._grid, *report)
 
     @property
     def units(self) -> Units | None:
-        """Those of rewards, where the problem or the bins say them; else the nodes do."""
+        """The units of rewards, where problem or bins give them; otherwise nodes declare them."""
         if self.federation is not None:
             return Units.of(self.federation.description)
         observed = None if self.bins is None else self.bins.reward_range
@@ -233,7 +266,8 @@ class RunPlan:
         }
         told = json.dumps(spec, sort_keys=True).encode()
         bins = b"" if self.bins is None else self.bins.text.encode()
-        more = s.grid_bits, s.earlier_visits, bins
+        listed = self.algorithm.server_counts and self.federation is not None
+        more = s.grid_bits, s.earlier_visits, bins, self.support.packed if listed else b""
         return Welcome(PROTOCOL, __version__, self.run, self.epoch, told, s.eps_p, *more)
 
     @classmethod
@@ -251,7 +285,8 @@ class RunPlan:
             grid_bits=welcome.grid_bits,
             earlier_visits=welcome.earlier_visits,
         )
-        return cls(algorithm, setting, **{name: getattr(spec, name) for name in TOLD})
+        told = {name: getattr(spec, name) for name in TOLD}
+        return cls(algorithm, setting, **told, told_support=welcome.support)
 
 
 def read_spec(data: bytes, only: str | None = None) -> RunSpec:
@@ -300,7 +335,12 @@ def plan_for(
 
 
 def plan_of(
-    spec: RunSpec, *, counts: CountTable | None = None, incumbent: PolicyLike | None = None, **rest: Any
+    spec: RunSpec,
+    *,
+    counts: CountTable | None = None,
+    incumbent: PolicyLike | None = None,
+    evaluated: PolicyLike | None = None,
+    **rest: Any,
 ) -> RunPlan:
     """The plan of a run, from an environment, or from sizes or bins alone, when eps_p may be unknown.
 
@@ -308,6 +348,7 @@ def plan_of(
         spec: the run.
         counts: of an earlier run, to start from.
         incumbent: the policy that is played today.
+        evaluated: a policy that is played and nothing else, to say what it is worth.
         rest: other fields of the plan.
     """
     given = (spec.environment is not None) + (spec.sizes is not None) + (spec.bins is not None)
@@ -323,6 +364,8 @@ def plan_of(
     rest = {"names": names, "rules": rules, "counts": counts, **rest}
     rest |= {name: getattr(spec, name) for name in (*TOLD, "without")}
     algorithm, federation = spec.make_algorithm(), None
+    if evaluated is not None:
+        algorithm = FedKLUCBVI()  # in which any policy can be played; nobody learns
     if spec.environment is not None:
         if spec.random_rewards:
             raise InputError("--random-rewards goes with --sizes; an environment says itself whether rewards are.")
@@ -332,5 +375,11 @@ def plan_of(
         spec = replace(spec, sizes=(learnt.states + 1, learnt.number_of_actions, learnt.horizon))
     setting = spec.setting(federation)
     sizes = setting.horizon, setting.states, setting.actions
-    rest["promises"] = Promises.of(incumbent, spec.loss, spec.until_gap, sizes, live=federation is None)
+    live = federation is None
+    rest["promises"] = Promises.of(incumbent, spec.loss, spec.until_gap, sizes, live=live)
+    if evaluated is not None:
+        if rest["promises"] is not None:
+            raise InputError("--evaluate only plays a policy; leave out --incumbent, --loss and --until-gap.")
+        table = policy_table(evaluated, *sizes, name="the policy", ends=live)
+        rest["promises"] = Promises(table, LOSS, None, only=True)
     return RunPlan(algorithm, setting, federation=federation, **rest)

@@ -4,9 +4,9 @@ A folder with ``manifest.json`` (the task) and the state (:mod:`fed_ucbvi.engine
 takes part, and the nodes' last reports. A round counts once it is in the log.
 
 A second log, ``history``, holds what began every round, how long it was and, where reports are what is new, whose
-reports were in it and what they add up to. From that a node that has lost its state plays all its rounds again, where
-all agents stop together (episodes are functions of seed, agent, number and policy), and ``fed-ucbvi replay``
-recomputes the run.
+reports were in it and what they add up to; nodes' logs are its round 0. From that a node that has lost its state
+plays all its rounds again, where all agents stop together (episodes are functions of seed, agent, number and policy),
+and ``fed-ucbvi replay`` recomputes the run.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
 from fed_ucbvi.network.transcript import NOBODY, Transcript
 from fed_ucbvi.network.transport import WireCount
+from fed_ucbvi.results.round_record import EXPLORING
 
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 REPORT = "report."
 HISTORY = "history"
 NOTHING_YET: dict[str, Any] = {"new": True}
@@ -58,8 +59,8 @@ log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 class PastRound(NamedTuple):
     """What began a round that is over, and its episodes: the number of the first, and how many there were.
 
-    ``confirmed`` is the last round before it whose reports were used. ``about`` and ``told`` have what came back, for
-    :mod:`fed_ucbvi.network.replay`.
+    ``confirmed`` is the last round before it whose reports were used; ``playing`` and ``judged`` are as in its start.
+    ``about`` and ``told`` have what came back, for :mod:`fed_ucbvi.network.replay`.
     """
 
     number: int
@@ -67,6 +68,8 @@ class PastRound(NamedTuple):
     length: int
     broadcast: Message
     confirmed: int
+    playing: int = EXPLORING
+    judged: tuple[int, ...] = ()
     about: Mapping[str, Any] = {}
     told: Mapping[str, Array] = {}
 
@@ -126,7 +129,7 @@ class ServerCheckpoint:
             same = _fixed(manifest["task"]) == _fixed(_task(plan))
         if not same:
             raise InputError(
-                f"{self.folder} holds another run; give it the same task as before, or choose another folder."
+                f"{self.folder} holds another run; start it with the same task as before, or choose another folder."
             )
         self._lock = FolderLock(self.folder)
         try:
@@ -154,12 +157,14 @@ class ServerCheckpoint:
         before = Setting(**{**begun, **({} if self._saved is None else planned_in(self._saved.about))})
         if self._saved is None or self._saved.round == 0:
             if (plan.setting.episodes, plan.setting.agents) != (before.episodes, before.agents):
-                raise InputError(f"{self.folder} holds a run that has not begun; give it the same task as before.")
+                raise InputError(
+                    f"{self.folder} holds a run that has not begun; start it with the same task as before."
+                )
             return before
         setting = extended_setting(plan.algorithm, before, episodes=plan.setting.episodes, agents=plan.setting.agents)
         if setting != before:
             log.warning(
-                "%s: the run goes on with %d agents and %d episodes each, after %d and %d",
+                "%s: the run continues with %d agents and %d episodes each, after %d and %d",
                 *(self.folder, setting.agents, setting.episodes, before.agents, before.episodes),
             )
             (self.folder / POLICY_FILE).unlink(missing_ok=True)
@@ -179,7 +184,7 @@ class ServerCheckpoint:
         try:
             self._history = StateStore(folder, run, durable=False, kept=None)
         except InputError as error:
-            log.warning("%s; it is begun anew", error)
+            log.warning("%s; it is started again", error)
             shutil.rmtree(folder)
             self._open_history(run)
 
@@ -187,6 +192,7 @@ class ServerCheckpoint:
         """Add a round to the history; later rounds in it were played before the server went back, and are dropped."""
         arrays = {str(place): array for place, array in enumerate(past.broadcast)}
         about = {"first": past.first, "length": past.length, "confirmed": past.confirmed, **past.about}
+        about |= {"playing": past.playing, "judged": list(past.judged)}
         state = SavedState(past.number, about, {**arrays, **past.told}, {})
         if self._history.last >= past.number:
             self._history.begin(state)
@@ -205,6 +211,8 @@ class ServerCheckpoint:
                 state.about["length"],
                 tuple(np.array(array) for name, array in state.arrays.items() if name.isdigit()),
                 state.about["confirmed"],
+                state.about["playing"],
+                tuple(state.about["judged"]),
             )
             for state in self._history.between(first, last)
         )

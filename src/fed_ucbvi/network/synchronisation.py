@@ -15,19 +15,21 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, Message, added_up
+from fed_ucbvi.algorithms.count_table import NewCounts
 from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.checks import SUM, Expected, check_report, check_reports
 from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
 from fed_ucbvi.network.members import Member, NodeRegistry
 from fed_ucbvi.network.messages import REWARDS_ALONE, Denial, Query, Roster
+from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.node_calls import NodeCalls
 from fed_ucbvi.network.report_schema import ReportSchema
-from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.roster import contributions, fingerprint, make_roster
 from fed_ucbvi.network.rounds import Collected, ExchangeCall, NetworkRound, ReadyCall, RosterCall
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.secure_sums import summed
+from fed_ucbvi.results.round_record import EVALUATING
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -40,42 +42,40 @@ class Synchronisation:
 
     Args:
         plan: the run.
+        engine: which keeps what no synchronisation has used yet.
         registry: who takes part.
         node_calls: asks them.
         report_schema: what replaces the reports of nodes that are away.
-        earlier: the run whose counts this one started from, if it did.
     """
 
     def __init__(
         self,
         plan: RunPlan,
+        engine: NetworkEngine,
         registry: NodeRegistry,
         node_calls: NodeCalls,
         report_schema: ReportSchema,
     ) -> None:
-        self._plan, self._registry, self._node_calls = plan, registry, node_calls
+        self._plan, self._engine, self._registry, self._node_calls = plan, engine, registry, node_calls
         self._report_schema = report_schema
-        self._unused: tuple[int, Message | None] = 0, None
         self._denials: list[Denial] = []
-        self.sums: dict[bool, Message] = {}
+        self.sums: dict[bool, NewCounts] = {}
         """What reports of the last round add up to, where they are what is new: to the server, and to a planner."""
         self.used: dict[str, str] = {}
         """The nodes whose reports the last round's synchronisation has used, with the digest of their roster."""
-        self._grid = RewardGrid.of(plan.setting)
         self.paid: Paid | None = None
         """What the last round paid, as far as nodes have said, and where its episodes began."""
 
     def begin(self) -> None:
-        """A new round."""
         self.paid, self.used, self.sums = None, {}, {}
 
     async def settle(self, now: NetworkRound, policy: PolicyArray, collected: Collected) -> None:
         """End a round without a request: all nodes have counted it once they have said what it paid."""
-        if self._plan.secure_sums:  # they report once in a round, so what a planner needs is asked for now
-            self._unused = now.number, await self._sum_of_nodes(now, policy, collected)
-            self.used = {}
+        if self._plan.secure_sums:  # they report everything at once, so the counts wait here for a request
+            total = await self._sum_of_nodes(now, policy, collected)
+            self._engine.held = self._with_held(total)
             return
-        query = Query(now.number, REWARDS_ALONE, (), rewards=True, returns=now.grid.returns)
+        query = Query(now.number, REWARDS_ALONE, (), rewards=True)
         self._take_rewards(now, await self._node_calls.ask_all(ExchangeCall(now, query, None)))
 
     async def run(
@@ -90,10 +90,10 @@ class Synchronisation:
         """
         plan, fresh = self._plan, defaultdict[str, dict[int, Message]](dict)
         if plan.secure_sums:
-            last, total = self._unused if planning else (now.number, await self._sum_of_nodes(now, policy, collected))
-            if total is not None and last == now.number:
-                plan.algorithm.aggregate(server, total, 0)
-                self.sums[planning] = total
+            total = None if planning else await self._sum_of_nodes(now, policy, collected)
+            if (planning or total is not None) and (known := self._with_held(total)):
+                self._add(server, known, planning=planning)
+                self._engine.held = self._engine.held if planning else ()
             return fresh
         for exchange in range(plan.exchanges):
             arrays = tuple(np.array(array) for array in plan.algorithm.query(server, exchange))
@@ -101,12 +101,18 @@ class Synchronisation:
             for name, report in reports.items():
                 fresh[name][exchange] = report
             everyone = self._report_schema.assemble(self._rows(reports, arrays, exchange, planning))
-            plan.algorithm.aggregate(server, everyone, exchange)
             if plan.algorithm.server_counts:
-                self.sums[planning] = added_up(everyone)
+                self._add(server, added_up(everyone), planning=planning)
+            else:
+                plan.algorithm.aggregate(server, everyone, exchange)
         if not planning:
             self.used = dict.fromkeys(fresh, "")
         return fresh
+
+    def _add(self, server: Any, total: Message, *, planning: bool) -> None:
+        """Add what is new to what a server, or a planner, knows."""
+        self.sums[planning] = self._plan.read_counts(total)
+        self._plan.algorithm.add_counts(server, self.sums[planning])
 
     async def _ask(
         self,
@@ -117,12 +123,11 @@ class Synchronisation:
         exchange: int,
         planning: bool,
     ) -> dict[str, Message]:
-        """What the nodes report."""
         plan = self._plan
         first = plan.exchanges if planning else 0
         expected = self._expected(policy, arrays, exchange, collected)
         rewards = exchange == 0 and not planning
-        query = Query(now.number, first + exchange, arrays, rewards, returns=rewards and now.grid.returns)
+        query = Query(now.number, first + exchange, arrays, rewards)
         reports = await self._node_calls.ask_all(ExchangeCall(now, query, expected))
         reports = await self._possible(reports, expected, collected, without_last=rewards)
         if rewards:
@@ -159,7 +164,8 @@ class Synchronisation:
         algorithm, setting = self._plan.algorithm, self._plan.setting
         visits = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
         forms, grid = self._report_schema.forms[exchange], algorithm.grid(setting)
-        return Expected(forms, setting, policy, arrays, exchange, collected.askers, grid, visits)
+        support = self._plan.support if algorithm.server_counts else None
+        return Expected(forms, setting, policy, arrays, exchange, collected.requesters, grid, visits, support)
 
     def _rows(self, reports: dict[str, Message], arrays: Message, exchange: int, planning: bool) -> list[Message]:
         """What was reported, and what stands in for nodes that were not heard."""
@@ -175,7 +181,7 @@ class Synchronisation:
     async def _sum_of_nodes(self, now: NetworkRound, policy: PolicyArray, collected: Collected) -> Message | None:
         """What is new, added up over the nodes of a roster; None if too few have anything new, or one vanishes."""
         plan, before = self._plan, None
-        expected = self._expected(policy, (), 0, collected)
+        expected = None if now.playing == EVALUATING else self._expected(policy, (), 0, collected)
         while (roster := await self._roster(now)) is not None and contributions(roster) == (
             before or contributions(roster)
         ):
@@ -184,7 +190,7 @@ class Synchronisation:
             if len(reports) == len(roster.entries):
                 self._denials = []
                 self.used = dict.fromkeys(reports, fingerprint(roster).hex())
-                return self._checked_sum(roster, reports, expected)
+                return self._checked_sum(now, roster, reports, expected)
             silent = {entry.name for entry in roster.entries} - set(reports) - call.declined
             for name in silent:
                 member = self._registry.members[name]
@@ -208,7 +214,7 @@ class Synchronisation:
                 f"secure sums need {plan.least_members} nodes, and {len(registry.active)} take part; finished rounds "
                 "are kept."
             )
-        new = {m.name: m.episodes - m.reported + m.before + now.lengths.get(m.name, 0) for m in registry.present}
+        new = {m.name: now.new_episodes(m) + now.lengths.get(m.name, 0) for m in registry.present}
         if sum(episodes >= plan.least_episodes for episodes in new.values()) < plan.least_members:
             return None
         await self._node_calls.ask_all(ReadyCall(now))
@@ -219,15 +225,25 @@ class Synchronisation:
         entries = [now.entry(member, signed) for member, signed in ready]
         return make_roster(now.number, length, entries, self._denials)
 
-    def _checked_sum(self, roster: Roster, reports: dict[str, Message], expected: Expected) -> Message:
+    def _with_held(self, total: Message | None) -> Message:
+        """A sum, together with what no synchronisation has used yet."""
+        parts = [part for part in (self._engine.held, total) if part]
+        return summed(parts) if parts else ()
+
+    def _checked_sum(
+        self, now: NetworkRound, roster: Roster, reports: dict[str, Message], expected: Expected | None
+    ) -> Message:
         """What the reports add up to, checked; nobody knows whose numbers are in it."""
         *total, numbers = summed(reports.values())
-        new = sum(one.agents * one.episodes for one in contributions(roster))
-        everyone = Member(SUM, 0, sum(entry.agents for entry in roster.entries), b"")
+        new = sum(one.agents * one.episodes for one in contributions(roster)) if roster.round else 0
+        logs = sum(self._registry.members[entry.name].new_logs for entry in roster.entries)
+        agents = sum(entry.agents for entry in roster.entries)
+        everyone = Member(SUM, 0, agents, b"", confirmed=-1, logged_steps=logs)
         try:
-            check_report(tuple(total), everyone, 0, expected, (new, new))
-            self._grid.check(numbers, new, some=True)
+            if expected is not None:
+                check_report(tuple(total), everyone, 0, expected, (new, new))
+            now.grid.check(numbers, new, some=True)
         except ViolationError as violation:
             raise self._impossible(violation) from violation
-        self.paid = self._grid.read(numbers)
+        self.paid = now.grid.read(numbers)
         return tuple(total)

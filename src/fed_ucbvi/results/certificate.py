@@ -12,8 +12,8 @@ import numpy as np
 from fed_ucbvi.core.numbers import nan_for_none, none_for_nan
 from fed_ucbvi.core.types import IndexArray
 
-GAP, PROMOTION = KINDS = ("gap", "promotion")
-"""Whether the policy is nearly the best there is, or better than the incumbent."""
+GAP, PROMOTION, VALUE = KINDS = ("gap", "promotion", "value")
+"""Whether the policy is nearly the best there is, or better than the incumbent; or just what it is worth."""
 NUMBERS = ("at_least", "compared_with", "model_at_least")
 
 
@@ -23,6 +23,7 @@ class Certificate:
 
     Attributes:
         kind: ``gap``: the best policy is worth at most ``compared_with``. ``promotion``: the incumbent was.
+            ``value``: the policy itself is.
         policy_sha256: which policy; see :attr:`~fed_ucbvi.results.policy.LearntPolicy.digest`.
         delta: the probability that something here is wrong.
         episodes: of all agents in which the policy itself was played.
@@ -54,13 +55,12 @@ class Certificate:
         return self.compared_with - self.at_least
 
     def __str__(self) -> str:
-        """One line."""
         figures = f"worth at least {self.at_least:,.4g} (played {self.episodes:,} times)"
-        other = "the best policy at most" if self.kind == GAP else "the incumbent at most"
+        others = {GAP: "the best policy at most", PROMOTION: "the incumbent at most", VALUE: "and at most"}
+        other = others[self.kind]
         return f"{figures}, {other} {self.compared_with:,.4g}, with probability {1 - self.delta:g}"
 
     def to_data(self) -> dict[str, Any]:
-        """Ready for JSON."""
         data: dict[str, Any] = none_for_nan(asdict(self))
         return data
 
