@@ -35,7 +35,7 @@ with needed("msgspec"):
     from msgspec import Meta, Struct
     from msgspec.structs import force_setattr
 
-PROTOCOL = 13
+PROTOCOL = 12
 """Server and nodes must speak the same version."""
 SHOWN = frozenset({"version", "node", "run", "reason", "name"})
 """Texts that end up in logs and on terminals: one line of printable characters, and not a long one."""
