@@ -201,6 +201,8 @@ class Assurance:
         if promises.incumbent is not None:
             unknown: FloatArray = np.full((setting.horizon + 1, setting.states), np.nan)
             self.incumbent = self._judged(Recommended(promises.incumbent, unknown, PLANNED), 1)
+        self.eps_r = 0.0
+        """By how much rewards of agents differ, as far as that is known."""
         self.certificates: list[Certificate] = []
         self.judged = 0 if self.incumbent is None else 1
         self.certified = False
@@ -357,8 +359,14 @@ class Assurance:
         date = datetime.now(UTC).isoformat(timespec="seconds")
         digest = policy_digest(judged.policy)
         figures = DELTA, interval.episodes, low, other, model, rounds, played
-        differ = self.setting.eps_p_known and self.setting.eps_p > 0.0 and kind == GAP
-        assumed = ASSUMED[kind] + (f", which they are not (eps_p = {self.setting.eps_p:.3g})" if differ else "")
+        assumed, eps_p = ASSUMED[kind], self.setting.eps_p if self.setting.eps_p_known else 0.0
+        if kind == GAP and eps_p + self.eps_r > 0.0:
+            slack = 0.5 * eps_p * H * (H - 1) + H * self.eps_r
+            proved = self._units().original_return(min(float(H), compared_with + slack), H)
+            assumed += (
+                f", which they are not (eps_p = {eps_p:.3g}, eps_r = {self.eps_r:.3g}); proved is that the best "
+                f"policy is worth at most {proved:,.4g}"
+            )
         return Certificate(kind, digest, *figures, date, assumed)
 
     # ------------------------------------------------------------------------------------------------- saved state

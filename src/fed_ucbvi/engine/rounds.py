@@ -186,6 +186,8 @@ class Engine:
         """Of rewards, as environments pay them."""
         self.assurance = None if promises is None else Assurance(promises, setting, lambda: self.units)
         """What keeps the promises, if there are any."""
+        if self.assurance is not None and federation is not None:
+            self.assurance.eps_r = federation.eps_r
         self.contract = Contract(self.algorithm, setting, setting.agents)
         self.server = self.algorithm.new_server(setting)
         if counts is not None:
