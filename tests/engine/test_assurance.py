@@ -401,3 +401,25 @@ def test_a_stated_range_of_returns_lets_explore_sooner_and_an_episode_outside_is
             run(FedKLUCBVI(), world, 10, return_range=ends, **options)
     with pytest.raises(InputError, match="some of them empty"):
         run(FedKLUCBVI(), world, 10, incumbent=np.zeros((S, A), dtype=np.bool_), progress=False)
+
+
+def test_a_candidate_that_its_episodes_refute_is_followed_by_cautious_plans() -> None:
+    """Thin counts: 480 pairs, 300 episodes. The model is refuted, and its plan is then not the one recommended."""
+    S, A, H = 60, 8, 12
+    rng = np.random.default_rng(0)
+    kernel, rewards = rng.dirichlet(np.full(S, 0.05), (S, A)), (rng.random((S, A)) < 0.03) * 1.0
+    world = Federation.from_mdps([MDP(kernel, rewards, np.full(S, 1 / S), H)] * AGENTS)
+    best = world.common.solve().policy
+    rng = np.random.default_rng(0)
+    rule = np.where(rng.random(best.shape) < 0.5, rng.integers(0, A, best.shape), best).astype(np.int32)
+    wanted = Promises.of(rule, 0.3, None, (H, S, A))
+    simulation = Simulation(FedKLUCBVI(stationary=True), world, 300, 0, "auto", promises=wanted)
+    while not simulation.done:
+        simulation.advance()
+    assert simulation.assurance is not None
+    assert simulation.assurance.thin
+    result, trusting = simulation.result(), simulation.algorithm.new_planner(simulation.setting, simulation.server)
+    assert result.certificates
+    assert result.estimated_value - result.value < simulation.initial_value(trusting.V) - value(
+        world, trusting.policy
+    )

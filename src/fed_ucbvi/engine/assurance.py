@@ -15,7 +15,8 @@ model enters. Verifying counts as exploring.
 **Verifying.** A recommended policy that looks good by the model becomes the *candidate*. It is played as often as the
 exploring policy, until it is certified or cannot be any more. If it is worth more than the incumbent, it is
 *promoted*: it becomes the incumbent. What was owed and allowed before stays on the books. If it is within
-``until_gap`` of the optimistic value, the run ends.
+``until_gap`` of the optimistic value, the run ends. Where a candidate's own episodes refute what the model said,
+the model trusts *thin* counts. From then on candidates, and what is recommended, are cautious plans.
 
 The j-th policy that is judged, the incumbent first, has ``delta / (j (j+1))`` of all errors, half of it on either
 side. With ``until_gap`` half of delta is for optimism. ``docs/certificates.md`` has the arguments.
@@ -49,7 +50,7 @@ MORE = 0.1
 played."""
 ASSURANCE = "assurance."
 """Prefix of the names of saved arrays."""
-COUNTED = ("explored", "verified", "total", "paid", "owed", "worth", "judged", "certified")
+COUNTED = ("explored", "verified", "total", "paid", "owed", "worth", "judged", "certified", "estimate", "thin")
 POLICIES = ("incumbent", "candidate")
 ASSUMED = {
     GAP: "episodes are drawn alike; optimism: the states tell all of the future that matters, and agents are alike",
@@ -207,6 +208,10 @@ class Assurance:
         self.judged = 0 if self.incumbent is None else 1
         self.certified = False
         """Whether the gap that was asked for is certified; then the run is over."""
+        self.estimate = 0.0
+        """What the model said of the candidate."""
+        self.thin = False
+        """Whether a candidate's episodes have refuted it."""
         self.final: Recommended | None = None
         """The last policy with a certificate: that is what the run recommends at its end."""
         self.explored = self.verified = self.total = 0
@@ -309,11 +314,16 @@ class Assurance:
             most = self.candidate.interval().upper
             beaten = self.incumbent is not None and most <= self.incumbent.interval().lower
             hopeless = optimistic - most > self.until_gap if self.until_gap < math.inf else beaten
-            if hopeless or estimated > most:
+            refuted = self.until_gap == math.inf and self.estimate > most and not self.thin
+            if hopeless or refuted or (estimated > most and not self.thin):
                 self.candidate = None
+            if refuted:
+                self.thin = True
+                return
         better = self.incumbent is not None and estimated > self.incumbent.interval().upper
         if self.candidate is None and (better or optimistic - estimated < 0.5 * self.until_gap < math.inf):
             self.judged += 1
+            self.estimate = estimated
             self.candidate, self.verified = self._judged(recommended, self.judged), 0
 
     def check(

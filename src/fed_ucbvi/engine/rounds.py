@@ -29,6 +29,7 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.certificate import Certificate
 from fed_ucbvi.results.recommendations import (
+    PLANNED,
     RecommendationRow,
     Recommended,
     initial_value,
@@ -411,7 +412,10 @@ class Engine:
         planner = self.algorithm.new_planner(self.setting, self.server)
         if planner is not None and self._asks_to_plan:
             yield Synchronise(planner, planning=True)
-        recommended = Recommended.of(self.server, planner)
+        recommended, assurance = Recommended.of(self.server, planner), self.assurance
+        if assurance is not None and assurance.thin and (assurance.candidate is None or self.done):
+            cautious = self.algorithm.cautious_plan(self.setting, self.server if planner is None else planner)
+            return recommended if cautious is None else Recommended(*cautious, PLANNED)
         self.contract.check_plan(self.server, recommended.policy, None if planner is None else recommended.V)
         return recommended
 
